@@ -1,0 +1,40 @@
+"""Parts that every component's plan shares."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from liverl.config.schema import RunConfig
+from liverl.plan.spec import RestartPolicy, StopStage
+
+
+def stop_stages(config: RunConfig, *, leader_grace: float | None = None) -> tuple[StopStage, ...]:
+    """TERM to the leader (vLLM and LiteLLM clean up their own best), TERM to the tree, KILL to the tree."""
+    supervise = config.supervise
+    grace = supervise.stop_grace if leader_grace is None else leader_grace
+    return (
+        StopStage("TERM", "leader", grace),
+        StopStage("TERM", "tree", supervise.tree_grace),
+        StopStage("KILL", "tree", supervise.kill_grace),
+    )
+
+
+def restart_policy(config: RunConfig) -> RestartPolicy:
+    supervise = config.supervise
+    return RestartPolicy(
+        mode="on_failure",
+        base=supervise.restart_base,
+        cap=supervise.restart_cap,
+        jitter=supervise.restart_jitter,
+        window=supervise.storm_window,
+        max_failures=supervise.storm_failures,
+        stable=supervise.stable_after,
+    )
+
+
+def fit_stop(stages: tuple[StopStage, ...], budget: float) -> tuple[StopStage, ...]:
+    """The same stages with their graces scaled down so that they sum to at most ``budget`` seconds."""
+    total = sum(stage.grace for stage in stages)
+    if total <= budget:
+        return stages
+    return tuple(replace(stage, grace=stage.grace * budget / total) for stage in stages)

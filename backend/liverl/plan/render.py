@@ -1,0 +1,106 @@
+"""A plan for people and for programs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import msgspec
+
+from liverl.plan.spec import Plan, Probe, ServiceSpec
+
+_SECRET = re.compile(r"(key|token|secret|password|credential)", re.IGNORECASE)
+
+
+def plan_json(plan: Plan) -> str:
+    """The whole plan, secrets redacted."""
+    return msgspec.json.format(msgspec.json.encode(_redacted(plan))).decode()
+
+
+def _redacted(plan: Plan) -> Plan:
+    from msgspec.structs import replace
+
+    def clean(spec: ServiceSpec) -> ServiceSpec:
+        env = {k: "***" if _SECRET.search(k) and not k.endswith("_FILE") else v for k, v in spec.env.items()}
+        return replace(spec, env=env)
+
+    template = plan.replica_template
+    return replace(
+        plan,
+        services=tuple(clean(s) for s in plan.services),
+        replica_template=clean(template) if template else None,
+    )
+
+
+def plan_text(plan: Plan) -> str:
+    """The plan as a page."""
+    return "\n".join(_lines(_redacted(plan))) + "\n"
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    yield f"run        {plan.run}"
+    yield f"directory  {plan.run_dir}"
+    steps = f", {plan.total_steps} steps" if plan.total_steps else ""
+    yield f"topology   {plan.topology}: {plan.expected_replicas} replicas{steps}"
+    for environment in plan.environments:
+        what = environment.venv_path or " ".join(environment.requirements)
+        yield f"env        {environment.name}: {what}"
+    services = (plan.replica_template, *plan.services) if plan.replica_template else plan.services
+    for spec in services:
+        yield ""
+        count = f" x {plan.expected_replicas}" if spec is plan.replica_template else ""
+        yield f"{spec.name}{count}  ({spec.kind})"
+        yield from (f"  {line}" for line in _service(spec))
+    if plan.inert:
+        changed = [i for i in plan.inert if i.where]
+        yield ""
+        yield f"inert here ({len(plan.inert)} keys; {len(changed)} of them set by you)"
+        for inert in sorted(plan.inert, key=lambda i: (i.where is None, i.key)):
+            where = f"  [{inert.where}]" if inert.where else ""
+            yield f"  {inert.key}: {inert.why}{where}"
+    for warning in plan.warnings:
+        yield f"warning: {warning}"
+
+
+def _service(spec: ServiceSpec) -> Iterator[str]:
+    yield f"command   {shlex.join(spec.argv)}"
+    if spec.env:
+        yield "env       " + " ".join(f"{k}={v}" for k, v in sorted(spec.env.items()))
+    for port in spec.ports:
+        number = port.number or "any free one, new for each start"
+        held = ", socket held by the run" if port.held else ""
+        yield f"port      {port.name}: {port.host}:{number}{held}"
+    if spec.gpus:
+        yield f"gpus      {spec.gpus}"
+    for need in spec.depends_on:
+        count = f" ({need.count})" if need.count is not None else ""
+        yield f"after     {need.on}: {need.condition.replace('_', ' ')}{count}"
+    yield f"ready     {_probe(spec.probes.startup)}, within {spec.probes.startup_deadline:g} s"
+    if spec.probes.live:
+        yield f"alive     {_probe(spec.probes.live)}, {spec.probes.live.failures} failures restart it"
+    restart = spec.restart
+    if restart.mode == "never":
+        yield "restart   never"
+    else:
+        yield (
+            f"restart   {restart.mode.replace('_', ' ')}, at once, then after {restart.base:g} s doubling to "
+            f"{restart.cap:g} s; more than {restart.max_failures} in {restart.window:g} s: given up"
+        )
+    yield "stop      " + ", ".join(f"{s.signal} {s.target} {s.grace:g} s" for s in spec.stop)
+    if spec.drain:
+        yield "replaced  " + ", ".join(f"{s.signal} {s.target} {s.grace:g} s" for s in spec.drain)
+    for file in spec.files:
+        yield f"file      {file.path} ({len(file.text)} bytes)"
+    if spec.ends_run:
+        yield "its end is the run's end"
+
+
+def _probe(probe: Probe) -> str:
+    return {
+        "http": f"GET {probe.path} answers 200",
+        "completion": "one real completion is answered",
+        "log_line": f"its log says {probe.pattern!r}",
+        "status_file": f"{probe.path} says {probe.pattern!r}",
+        "process": "the process exists",
+    }[probe.kind]

@@ -1,0 +1,181 @@
+"""What a plan is made of: frozen descriptions of services, readable by people and by the supervisor alike.
+
+Strings in ``argv``, ``env`` and ``files`` may hold placeholders that are filled at each start:
+``{python:NAME}`` (interpreter of the environment NAME), ``{port:NAME}`` (a port of this service, or the
+``http`` port of the service NAME),
+``{run_dir}``, ``{attempt_dir}``, ``{generation}``. Only these names are replaced; other braces stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from liverl.model import ServiceKind
+
+Condition = Literal[
+    "environment_ready",  # the named Python environment is built
+    "listening",  # the run holds the service's socket: connections queue, whoever serves them later
+    "started",  # a process exists
+    "ready",  # its ready probe holds
+    "all_ready",  # N of N services of a kind are ready
+    "exited_0",
+]
+
+
+class Dependency(msgspec.Struct, frozen=True):
+    condition: Condition
+    on: str  # service name, environment name, or a kind for all_ready
+    count: int | None = None  # for all_ready; None = as many as the plan expects
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """One check. ``kind`` decides which fields count.
+
+    http: GET ``path`` on ``port`` gives 200. completion: one real chat completion of ``model`` is answered.
+    log_line: ``pattern`` (regular expression) appears in the log after this generation's start.
+    status_file: the JSON file ``path`` (``{generation}`` is filled in), written by the process itself, names its
+    pid and says ``"state": pattern``. process: the process exists.
+    """
+
+    kind: Literal["http", "completion", "log_line", "status_file", "process"]
+    port: str = ""
+    path: str = "/health"
+    pattern: str = ""
+    model: str = ""
+    interval: float = 1.0  # seconds between two checks
+    timeout: float = 5.0  # seconds for one check
+    failures: int = 3  # in a row before it counts as failed (live) or degraded (ready)
+
+
+class Probes(msgspec.Struct, frozen=True):
+    """Three meanings: ``startup`` decides when it is ready for the first time, within ``startup_deadline``
+    seconds; ``ready`` moves it between ready and degraded; ``live`` ends and restarts it."""
+
+    startup: Probe = Probe(kind="process")
+    startup_deadline: float = 2700.0
+    ready: Probe | None = None
+    live: Probe | None = None
+
+
+class RestartPolicy(msgspec.Struct, frozen=True):
+    """``window`` seconds in which more than ``max_failures`` failures are a storm (``gave_up``).
+
+    The first restart is immediate; then ``base * 2**n`` seconds up to ``cap``, each +-``jitter``.
+    A generation that stays ready for ``stable`` seconds forgives what came before.
+    """
+
+    mode: Literal["never", "on_failure", "always"] = "on_failure"
+    base: float = 1.0
+    cap: float = 60.0
+    jitter: float = 0.2
+    window: float = 300.0
+    max_failures: int = 5
+    stable: float = 60.0
+
+
+class StopStage(msgspec.Struct, frozen=True):
+    """Send ``signal`` to ``target`` and give it ``grace`` seconds before the next stage."""
+
+    signal: Literal["INT", "TERM", "KILL", "USR1"]
+    target: Literal["leader", "tree"]
+    grace: float
+
+
+DEFAULT_STOP: tuple[StopStage, ...] = (
+    StopStage("TERM", "leader", 10.0),
+    StopStage("TERM", "tree", 5.0),
+    StopStage("KILL", "tree", 5.0),
+)
+
+
+class PortSpec(msgspec.Struct, frozen=True):
+    """``number`` 0 = any free port, chosen anew for each generation. ``held`` = the run holds the listening
+    socket and hands it to each generation as an inherited file descriptor (``LIVERL_LISTEN_FD``)."""
+
+    name: str
+    number: int = 0
+    host: str = "127.0.0.1"
+    held: bool = False
+
+
+class FileSpec(msgspec.Struct, frozen=True):
+    """A file written before each start; ``path`` is relative to the run directory."""
+
+    path: str
+    text: str
+    mode: int = 0o644
+
+
+class ServiceSpec(msgspec.Struct, frozen=True):
+    name: str
+    kind: ServiceKind
+    argv: tuple[str, ...]
+    env: dict[str, str] = {}
+    unset_env: tuple[str, ...] = ()
+    cwd: str = "{run_dir}"
+    environment: str | None = None  # name in Plan.environments; None = the backend's own interpreter
+    depends_on: tuple[Dependency, ...] = ()
+    ports: tuple[PortSpec, ...] = ()
+    probes: Probes = Probes()
+    restart: RestartPolicy = RestartPolicy()
+    stop: tuple[StopStage, ...] = DEFAULT_STOP
+    drain: tuple[StopStage, ...] = ()  # how a replaced generation ends; empty = no swap, stop then start
+    gpus: int = 0  # how many whole GPUs it needs
+    files: tuple[FileSpec, ...] = ()
+    ends_run: bool = False  # its exit is the run's end: 0 = done, else failed
+    fatal: bool = True  # giving up on it fails the run
+    restart_needs: str = (
+        ""  # a file (in the run directory) that must have changed since the last automatic start
+    )
+    stage_parser: Literal["", "vllm", "litellm", "trainer"] = ""
+    owner: Literal["ours", "adopted", "foreign"] = "ours"
+
+
+class EnvironmentSpec(msgspec.Struct, frozen=True):
+    """A named Python environment: either an existing ``venv_path`` or ``requirements`` built into a cache."""
+
+    name: str
+    requirements: tuple[str, ...] = ()
+    venv_path: str | None = None
+    python: str | None = None  # version or interpreter for uv; None = the one that runs us
+
+
+class Inert(msgspec.Struct, frozen=True):
+    """A configuration key that nothing consumes in this plan, and why."""
+
+    key: str
+    why: str
+    value: Any = None
+    where: str | None = None  # file:line, when somebody set it
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """How the backend itself behaves. Seconds, all of them."""
+
+    scan_interval: float = 2.0
+    host_interval: float = 2.0
+    gpus_interval: float = 2.0
+    replicas_interval: float = 1.0
+    trials_interval: float = 1.0
+    snapshot_interval: float = 0.5
+    cooldown: float = 30.0
+    stuck_after: float = 15.0  # of a tree that SIGKILL does not end, before the run ends without it
+
+
+class Plan(msgspec.Struct, frozen=True):
+    run: str  # project/name
+    run_dir: str
+    topology: Literal["managed", "verl", "in_process"]
+    environments: tuple[EnvironmentSpec, ...]
+    services: tuple[ServiceSpec, ...]
+    replica_template: ServiceSpec | None  # what `scale` clones; its name holds {index}
+    expected_replicas: int
+    replica_arguments: dict[str, tuple[str, ...]] = {}  # further argv of single replicas, by index (faults)
+    total_steps: int | None = None
+    served_model: str = ""
+    trial_timeout: float = 2400.0
+    settings: Settings = Settings()
+    inert: tuple[Inert, ...] = ()
+    warnings: tuple[str, ...] = ()

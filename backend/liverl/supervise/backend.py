@@ -1,0 +1,238 @@
+"""The backend daemon: ``python -m liverl.supervise.backend --run-dir DIR [--resume]``.
+
+It takes the run directory's lock, adopts what an earlier backend left or opens a new attempt, serves the control
+socket, and ends with the run. Its output goes to ``backend.log``; its exit code is the run's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+from liverl import runs
+from liverl.control.server import ControlServer
+from liverl.model import Level
+from liverl.plan.spec import Plan
+from liverl.proxy.keys import ensure_keys
+from liverl.rundir import HEARTBEAT_S, RunDir, own_record, touch_backend, write_backend
+from liverl.supervise import procfs
+from liverl.supervise.adoption import adopt_listeners, adopt_service, anything_alive
+from liverl.supervise.journal import read_lines, write_atomic
+from liverl.supervise.keeperlink import KeeperError, KeeperGone
+from liverl.supervise.replay import History, read_history
+from liverl.supervise.run import Run
+from liverl.supervise.supervisor import Supervisor
+from liverl.version import __version__
+
+
+class StartProblem(Exception):
+    """Why the backend cannot take the run; ``code`` is the process's exit code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def take_lock(path: Path) -> int:
+    """The run directory's lock, held until this process ends; it is not inherited.
+
+    Raises:
+        StartProblem: another backend has it, or the directory cannot be written.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StartProblem(f"{path}: {os.strerror(error.errno or 0)}", 3) from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StartProblem("another backend holds this run", 4) from None
+    return fd
+
+
+def read_plan(path: Path) -> Plan:
+    """The run's plan.
+
+    Raises:
+        StartProblem: there is none, or it is of an incompatible version.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Plan)
+    except FileNotFoundError:
+        raise StartProblem(f"{path.parent} is not a run directory: it has no plan.json", 4) from None
+    except msgspec.MsgspecError as error:
+        raise StartProblem(f"{path}: {error}", 2) from None
+
+
+async def serve(run_dir: Path, resume: bool) -> int:
+    """Run or adopt until the attempt is over; returns the run's exit code.
+
+    Raises:
+        StartProblem: it cannot begin.
+    """
+    plan = read_plan(run_dir / "plan.json")
+    history = read_history(read_lines(run_dir / "journal.jsonl"))
+    fresh = _opens_attempt(run_dir, plan, history, resume)
+    attempt = history.attempt + 1 if fresh else history.attempt
+    (run_dir / f"attempt_{attempt:03d}" / "logs").mkdir(parents=True, exist_ok=True)
+    supervisor = Supervisor(plan, run_dir, attempt, plan.settings.scan_interval)
+    started_at = supervisor.now() if fresh else history.attempt_started_at or supervisor.now()
+    run = Run(plan, supervisor, started_at)
+    server = ControlServer(run_dir, run)
+    try:
+        await _populate(run, history, fresh)
+        await server.start()
+        supervisor.events.publish = server.publish
+        write_backend(run_dir, own_record(server.socket_path or run_dir, __version__))
+        runs.register(run_dir)
+        _signals(run)
+        supervisor.spawn_task(_heartbeat(run_dir))
+        supervisor.spawn_task(_push_snapshots(server, plan.settings.snapshot_interval))
+        supervisor.start()
+        left = await run.until_over()
+        return await _finish(run, server, left)
+    finally:
+        runs.unregister(run_dir)
+        await supervisor.http.close()
+        run.observer.close()
+        await server.close()
+        supervisor.close()
+
+
+def _opens_attempt(run_dir: Path, plan: Plan, history: History, resume: bool) -> bool:
+    if history.attempt == 0:
+        return True
+    if history.ended:
+        if not resume:
+            raise StartProblem("this run has ended: resume it to open another attempt", 2)
+        return True
+    return resume and not anything_alive(run_dir, plan.run, history)
+
+
+async def _populate(run: Run, history: History, fresh: bool) -> None:
+    """Fill the slots: from the plan for a new attempt, from the journal for an adopted one."""
+    supervisor, plan, replicas = run.supervisor, run.plan, run.replicas
+    lived, children = await supervisor.connect_keeper()
+    await run.observer.first_look_at_gpus()
+    used = history.highest
+    supervisor.used_generations = dict(used)
+    if fresh:
+        supervisor.run_dir.joinpath("result.json").unlink(missing_ok=True)
+        for stale in ("trainer.json", "replicas.json"):
+            supervisor.run_dir.joinpath(stale).unlink(missing_ok=True)
+        shutil.rmtree(supervisor.run_dir / "exits", ignore_errors=True)
+        (supervisor.run_dir / "exits").mkdir()
+        for child in children:
+            await supervisor.keeper.request("forget", token=child["token"])
+        await supervisor.journal({"k": "attempt", "n": supervisor.attempt, "boot_id": procfs.boot_id()})
+        again = f" (attempt {supervisor.attempt})" if supervisor.attempt > 1 else ""
+        supervisor.say("run_started", f"{plan.run}{again}: {supervisor.run_dir}")
+        for index in replicas.indices:
+            replicas.ensure_slot(index)
+        for spec in plan.services:
+            supervisor.add_slot(spec, highest=used.get(spec.name, 0))
+        return
+    by_token = {child["token"]: child for child in children}
+    if history.replicas is not None:
+        replicas.restore(history.replicas, history.leaving)
+    supervisor.say("adopting", f"backend pid {os.getpid()} takes over attempt {supervisor.attempt}")
+    wanted = sorted({*replicas.indices, *history.leaving}) if plan.replica_template else []
+    specs = [*(replicas.spec(i) for i in wanted), *plan.services]
+    for spec in specs:
+        slot = adopt_service(supervisor, spec, history, by_token)
+        process = slot.current.process
+        if process is not None and process.gpus:
+            supervisor.ledger.restore({**_held(supervisor), spec.name: process.gpus})
+    await adopt_listeners(supervisor, plan.services, lived)
+    if history.stop is not None:
+        run.resume_stop(history.stop)
+
+
+def _held(supervisor: Supervisor) -> dict[str, tuple[str, ...]]:
+    names = set(supervisor.ledger.holders.values())
+    return {name: supervisor.ledger.held_by(name) for name in names}
+
+
+def _signals(run: Run) -> None:
+    loop = asyncio.get_running_loop()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def stop(name: str) -> None:
+        again = run.supervisor.stopping
+        run.request_stop(now=again, who=f"{name} to the backend")
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
+
+
+async def _heartbeat(run_dir: Path) -> None:
+    while True:
+        await asyncio.sleep(HEARTBEAT_S)
+        try:
+            touch_backend(run_dir)
+        except OSError as error:
+            print(f"heartbeat: {error}", file=sys.stderr, flush=True)
+
+
+async def _push_snapshots(server: ControlServer, interval: float) -> None:
+    while True:
+        await asyncio.sleep(interval)
+        server.publish_snapshot()
+
+
+async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
+    supervisor = run.supervisor
+    await run.observer.look_at_files()
+    result = run.conclude(left)
+    level: Level = "info" if result.exit_code in (0, 5) else "error"
+    try:
+        write_atomic(supervisor.run_dir / "result.json", msgspec.json.format(msgspec.json.encode(result)))
+        await supervisor.journal({"k": "end", "exit_code": result.exit_code})
+    except OSError as error:
+        supervisor.say("write", f"the result could not be written: {error}", "error")
+    supervisor.say(
+        "run_ended", result.summary, level, exit_code=result.exit_code, steps=result.steps, state=result.state
+    )
+    server.publish_snapshot()
+    try:
+        await supervisor.keeper.request("exit")
+    except KeeperGone:
+        pass
+    except KeeperError as error:
+        supervisor.say("keeper", f"the keeper stays: {error}", "warning")
+    return result.exit_code
+
+
+def main() -> None:
+    """Entry point of the daemon."""
+    parser = argparse.ArgumentParser(prog="liverl.supervise.backend")
+    parser.add_argument("--run-dir", type=Path, required=True)
+    parser.add_argument("--resume", action="store_true")
+    args = parser.parse_args()
+    run_dir = args.run_dir.resolve()
+    try:
+        take_lock(RunDir(run_dir).lock)
+        ensure_keys(run_dir)
+        code = asyncio.run(serve(run_dir, args.resume))
+    except StartProblem as problem:
+        print(f"cannot start: {problem}", file=sys.stderr, flush=True)
+        code = problem.code
+    except KeeperError as problem:
+        print(f"cannot start: {problem}", file=sys.stderr, flush=True)
+        code = 1
+    except (OSError, ValueError) as error:
+        print(f"cannot start: {error}", file=sys.stderr, flush=True)
+        code = 3
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

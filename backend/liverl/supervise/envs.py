@@ -1,0 +1,101 @@
+"""The boot's first stage: the plan's Python environments, built side by side, with their progress."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from liverl.environments import BuildError, default_cache_dir, ensure
+from liverl.model import Level, ServiceState, ServiceStatus
+from liverl.plan.spec import EnvironmentSpec
+
+
+@dataclass
+class _Entry:
+    spec: EnvironmentSpec
+    state: ServiceState = "waiting"
+    text: str = "not looked at yet"
+    progress: float | None = None
+    since: float = 0.0
+
+
+class Environments:
+    """``pythons`` holds the interpreters of those that are ready; ``failed`` says why others are not.
+
+    ``changed(name, text, level)`` is called for every line worth an event.
+    """
+
+    def __init__(
+        self, specs: tuple[EnvironmentSpec, ...], changed: Callable[[str, str, Level], None]
+    ) -> None:
+        self.pythons: dict[str, Path] = {"self": Path(sys.executable)}
+        self.failed: dict[str, str] = {}
+        self._entries = {spec.name: _Entry(spec) for spec in specs if spec.name != "self"}
+        self._changed = changed
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        for entry in self._entries.values():
+            self._tasks.append(asyncio.ensure_future(self._build(entry)))
+
+    async def _build(self, entry: _Entry) -> None:
+        name = entry.spec.name
+        self._set(entry, "preparing", "looking for it")
+
+        def progress(text: str, share: float | None) -> None:
+            entry.progress = share
+            if text != entry.text:
+                entry.text = text
+                self._changed(name, text, "info")
+
+        began = time.monotonic()
+        try:
+            python = await ensure(entry.spec, default_cache_dir(), progress)
+        except BuildError as error:
+            self.failed[name] = str(error)
+            self._set(entry, "failed", str(error))
+            self._changed(name, f"cannot be built: {error}", "error")
+            return
+        self.pythons[name] = python
+        took = time.monotonic() - began
+        self._set(entry, "ready", f"ready after {took:.1f} s")
+        self._changed(name, entry.text, "info")
+
+    @staticmethod
+    def _set(entry: _Entry, state: ServiceState, text: str) -> None:
+        entry.state, entry.text, entry.since = state, text, time.time()
+        entry.progress = None
+
+    def cancel(self) -> None:
+        """Stop what is being built; half-built environments are removed by their builder."""
+        for task in self._tasks:
+            task.cancel()
+        for entry in self._entries.values():
+            if entry.state == "preparing":
+                self._set(entry, "stopped", "cancelled")
+
+    async def closed(self) -> None:
+        """Wait until cancelled builders have cleaned up."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def statuses(self) -> list[ServiceStatus]:
+        return [
+            ServiceStatus(
+                name=f"env:{name}",
+                kind="environment",
+                owner="ours",
+                state=entry.state,
+                why=entry.text,
+                since=entry.since,
+                pid=None,
+                generation=0,
+                restarts=0,
+                log=None,
+                progress=entry.progress,
+            )
+            for name, entry in self._entries.items()
+        ]

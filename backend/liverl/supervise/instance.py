@@ -1,0 +1,409 @@
+"""One service instance: the pure state machine of :mod:`machine` joined to a real process.
+
+A service normally has one instance through all its generations. While a proxy is swapped there are more:
+the current one, an incoming one, and retiring ones that drain. The hub (the supervisor) lends what they share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from liverl.model import Exit
+from liverl.plan.spec import PortSpec, ServiceSpec, StopStage
+from liverl.supervise import machine, prepare, probes, procfs, tree
+from liverl.supervise.crashpoints import crashpoint
+from liverl.supervise.exits import kernel_exit
+from liverl.supervise.keeperlink import KeeperError, KeeperGone
+from liverl.supervise.machine import Unit
+
+Role = Literal["current", "incoming", "retiring"]
+
+# The keeper tells of an exit within milliseconds; the kernel may take some seconds for a process that
+# init has yet to reap (measured 1.75 s).
+EXIT_PATIENCE = 4.0
+
+
+@dataclass
+class Process:
+    """The newest process of an instance."""
+
+    generation: int
+    pid: int
+    tick: int
+    ports: dict[str, int]
+    log: Path
+    log_start: int
+    started_at: float
+    gpus: tuple[str, ...] = ()
+    pidfd: int = -1
+
+    @property
+    def member(self) -> tree.Member:
+        return (self.pid, self.tick)
+
+
+class Hub(Protocol):
+    """What an instance needs of its supervisor."""
+
+    run: str
+    run_dir: Path
+    attempt_dir: Path
+    http: probes.Http
+
+    def now(self) -> float: ...
+    def changed(self, instance: Instance, before: Unit) -> None: ...
+    def note(self, instance: Instance, kind: str, text: str, level: str = "info", **data: Any) -> None: ...
+    async def journal(self, record: dict[str, Any]) -> None: ...
+    def journal_soon(self, record: dict[str, Any]) -> None: ...
+    async def keeper_request(self, do: str, **args: Any) -> dict[str, Any]: ...
+    async def hold_port(self, port: PortSpec) -> int: ...
+    def reserve_gpus(self, name: str, count: int) -> tuple[str, ...]: ...
+    def pythons(self) -> Mapping[str, Path]: ...
+    def service_ports(self) -> dict[str, int]: ...
+    def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
+    async def live_members(self, instance: Instance) -> set[tree.Member]: ...
+
+
+class Instance:
+    def __init__(self, hub: Hub, spec: ServiceSpec, role: Role = "current", unit: Unit | None = None) -> None:
+        self.hub = hub
+        self.spec = spec
+        self.role: Role = role
+        self.unit = unit or Unit(since=hub.now())
+        self.process: Process | None = None
+        self.last_problem: str | None = None  # of a start-up check
+        self.progress = ""  # content of spec.restart_needs at the last start
+        self.work: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
+        self._emptying: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._told_exit: dict[int, Exit] = {}
+        self._exit_told = asyncio.Event()
+
+    # --- identity ---
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def key(self) -> str:
+        return f"{self.spec.name}.{self.unit.generation}"
+
+    def key_of(self, generation: int) -> str:
+        return f"{self.spec.name}.{generation}"
+
+    @property
+    def rules(self) -> machine.Rules:
+        draining = self.role == "retiring" and self.spec.drain
+        stop = self.spec.drain if draining else self.spec.stop
+        return machine.Rules(self.spec.restart, stop, self.spec.probes.startup_deadline)
+
+    @property
+    def busy(self) -> bool:
+        """Whether an earlier start is still being carried out."""
+        return self.work is not None and not self.work.done()
+
+    def port(self, name: str) -> int | None:
+        return self.process.ports.get(name) if self.process else None
+
+    # --- the machine ---
+
+    def feed(self, event: machine.Happening) -> None:
+        """Deliver an event and carry out what follows."""
+        before = self.unit
+        unit, actions = machine.step(before, event, self.hub.now(), self.rules, random.uniform(-1, 1))
+        self._apply(before, unit, actions)
+
+    def adopt(self) -> None:
+        """After a replayed journal has set ``unit`` and ``process``: make it live."""
+        before = self.unit
+        unit, actions = machine.adopted(before, self.hub.now(), self.rules)
+        self._apply(before, unit, actions)
+
+    def retire(self) -> None:
+        """Replaced: end it by its drain sequence."""
+        self.role = "retiring"
+        self.feed(machine.Stop())
+
+    def _apply(self, before: Unit, unit: Unit, actions: tuple[machine.Action, ...]) -> None:
+        self.unit = unit
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if unit.deadline is not None:
+            delay = max(0.0, unit.deadline - self.hub.now())
+            self._timer = asyncio.get_running_loop().call_later(delay + 0.001, self.feed, machine.Due())
+        if unit.state not in machine.LIVE and self._probing is not None:
+            self._probing.cancel()
+            self._probing = None
+        if unit != before:
+            self.hub.changed(self, before)
+        for action in actions:
+            self._do(action)
+
+    def _do(self, action: machine.Action) -> None:
+        match action:
+            case machine.Prepare(generation=generation):
+                self.last_problem = None
+                self.work = self.hub.spawn_task(self._start(generation))
+            case machine.Spawn() | machine.CancelPrepare():
+                # The start is one coroutine: it goes on by itself, and a stop that comes in between is
+                # seen by the machine when the process appears.
+                pass
+            case machine.Watch(generation=generation):
+                self._watch(generation)
+            case machine.Escalate(generation=generation, stage=stage):
+                self.hub.spawn_task(self._escalate(generation, stage))
+
+    # --- starting ---
+
+    async def _start(self, generation: int) -> None:
+        try:
+            values, ports = await self._prepare(generation)
+            crashpoint("before_spawn", self.name)
+            await self._spawn(generation, values, ports)
+        except prepare.PrepareProblem as problem:
+            self.feed(machine.PrepareFailed(generation, str(problem), problem.final))
+        except (KeeperError, KeeperGone, OSError) as error:
+            why = str(error) or "the keeper has gone"
+            self.feed(machine.PrepareFailed(generation, why))
+
+    async def _prepare(self, generation: int) -> tuple[prepare.Values, dict[str, int]]:
+        hub, spec = self.hub, self.spec
+        self._check_progress()
+        ports: dict[str, int] = {}
+        for port in spec.ports:
+            ports[port.name] = await hub.hold_port(port) if port.held else prepare.choose_port(port)
+        known = {**hub.service_ports(), **ports}
+        values = prepare.Values(hub.run_dir, hub.attempt_dir, generation, hub.pythons(), known)
+        prepare.write_files(spec, values)
+        return values, ports
+
+    def _check_progress(self) -> None:
+        """An automatic restart of something that got nowhere since its last start would go on for ever."""
+        if not self.spec.restart_needs:
+            return
+        path = self.hub.run_dir / self.spec.restart_needs
+        now = path.read_text() if path.exists() else ""
+        again = self.unit.streak > 0
+        if again and now == self.progress:
+            name = path.name
+            raise prepare.PrepareProblem(
+                f"{name} has not changed since the last start: no restart", final=True
+            )
+        self.progress = now
+
+    async def _spawn(self, generation: int, values: prepare.Values, ports: dict[str, int]) -> None:
+        hub, spec = self.hub, self.spec
+        gpus = hub.reserve_gpus(spec.name, spec.gpus) if spec.gpus else ()
+        log = hub.attempt_dir / "logs" / f"{spec.name}.{generation}.log"
+        token = self.key_of(generation)
+        held = [port.name for port in spec.ports if port.held]
+        log_start = log.stat().st_size if log.exists() else 0
+        intent = {
+            "k": "intent",
+            "svc": spec.name,
+            "gen": generation,
+            "role": self.role,
+            "ports": ports,
+            "gpus": list(gpus),
+            "log": str(log.relative_to(hub.run_dir)),
+            "log_start": log_start,
+            "progress": self.progress,
+            "at": hub.now(),
+        }
+        await hub.journal(intent)
+        if self.unit.generation == generation and self.unit.state != "preparing":
+            return  # stopped meanwhile, and nothing has been started
+        self.feed(machine.Prepared(generation))
+        child = await hub.keeper_request(
+            "spawn",
+            token=token,
+            argv=[prepare.fill(word, values) for word in spec.argv],
+            env=prepare.environment(spec, values, f"{hub.run}/{spec.name}/{generation}", gpus),
+            cwd=prepare.fill(spec.cwd, values),
+            log=str(log),
+            fds={"LIVERL_LISTEN_FD": held[0]} if held else {},
+        )
+        crashpoint("after_spawn", self.name)
+        self.take_process(
+            Process(
+                generation,
+                child["pid"],
+                child["tick"] or 0,
+                dict(values.ports),
+                log,
+                log_start,
+                hub.now(),
+                gpus,
+            )
+        )
+        record = {
+            "k": "spawned",
+            "svc": spec.name,
+            "gen": generation,
+            "pid": child["pid"],
+            "tick": child["tick"],
+        }
+        await hub.journal(record)
+        self.feed(machine.Spawned(generation))
+
+    def take_process(self, process: Process) -> None:
+        """Hold on to a process: its pidfd tells of its end even if nobody else does."""
+        self.drop_process()
+        self.process = process
+        try:
+            process.pidfd = os.pidfd_open(process.pid)
+        except (ProcessLookupError, OSError):
+            return
+        if procfs.start_tick(process.pid) not in (process.tick, None):
+            os.close(process.pidfd)
+            process.pidfd = -1
+            return
+        loop = asyncio.get_running_loop()
+        loop.add_reader(process.pidfd, self._leader_readable, process)
+
+    def drop_process(self) -> None:
+        if self.process is not None and self.process.pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(self.process.pidfd)
+            os.close(self.process.pidfd)
+            self.process.pidfd = -1
+
+    def _leader_readable(self, process: Process) -> None:
+        asyncio.get_running_loop().remove_reader(process.pidfd)
+        self.hub.spawn_task(self.resolve_exit(process))
+
+    # --- the leader's end ---
+
+    def exit_told(self, generation: int, exit_: Exit) -> None:
+        """The keeper's word on a generation of this instance."""
+        self._told_exit[generation] = exit_
+        self._exit_told.set()
+        if self.process is not None and self.process.generation == generation:
+            self._leader_ended(generation, exit_)
+
+    def _leader_ended(self, generation: int, exit_: Exit) -> None:
+        if self.unit.generation != generation or self.unit.leader_gone:
+            return
+        self.hub.journal_soon(
+            {"k": "exit", "svc": self.name, "gen": generation, "exit": msgspec.to_builtins(exit_)}
+        )
+        crashpoint("leader_exited", self.name)
+        self.feed(machine.LeaderExited(generation, exit_))
+
+    async def resolve_exit(self, process: Process) -> None:
+        """Find out how a dead leader ended: from the keeper, else the kernel, else it is unknown."""
+        give_up = self.hub.now() + EXIT_PATIENCE
+        while process.generation not in self._told_exit:
+            told = kernel_exit(process.pidfd) if process.pidfd >= 0 else None
+            if told is not None or self.hub.now() >= give_up:
+                self._leader_ended(process.generation, told or Exit())
+                return
+            self._exit_told.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._exit_told.wait(), 0.2)
+        self._leader_ended(process.generation, self._told_exit[process.generation])
+
+    # --- watching ---
+
+    def _watch(self, generation: int) -> None:
+        process = self.process
+        if process is None or process.generation != generation or self.unit.state not in machine.LIVE:
+            return
+        spec = self.spec.probes
+        host = self.spec.ports[0].host if self.spec.ports else "127.0.0.1"
+        if host in ("0.0.0.0", "::"):
+            host = "127.0.0.1"
+        target = probes.Target(
+            host, process.ports, process.log, process.log_start, self.hub.run_dir, generation, process.pid
+        )
+
+        def report(meaning: str, problem: str | None) -> None:
+            if meaning == "up":
+                self.feed(machine.Up(generation))
+            elif meaning == "down":
+                self.feed(machine.Down(generation, problem or ""))
+            elif meaning == "dead":
+                self.feed(machine.Dead(generation, problem or ""))
+            else:
+                self.last_problem = problem
+
+        if spec.startup.kind == "process" and spec.ready is None and spec.live is None:
+            asyncio.get_running_loop().call_soon(self.feed, machine.Up(generation))
+            return
+        already = self.unit.state in ("ready", "degraded")
+        self._probing = self.hub.spawn_task(
+            probes.watch(
+                spec.startup, spec.ready, spec.live, target, self.hub.http, report, already_up=already
+            )
+        )
+
+    # --- ending ---
+
+    async def _escalate(self, generation: int, stage: StopStage) -> None:
+        process = self.process
+        if process is None or process.generation != generation:
+            return
+        if self._emptying is None or self._emptying.done():
+            self._emptying = self.hub.spawn_task(self._until_empty(generation))
+        number = signal.Signals[f"SIG{stage.signal}"]
+        if stage.target == "leader":
+            targets = set() if self.unit.leader_gone else {process.member}
+        else:
+            targets = await self.hub.live_members(self)
+        if targets:
+            crashpoint("stopping", self.name)
+            problems = tree.send_all(sorted(targets), number)
+            whom = "its leader" if stage.target == "leader" else f"{len(targets)} processes of its tree"
+            self.hub.note(self, "signal", f"sent {number.name} to {whom}", "debug")
+            for problem in problems:
+                self.hub.note(self, "signal", problem, "error")
+
+    async def _until_empty(self, generation: int) -> None:
+        """Report when the leader has ended and two scans in a row find nothing of the tree."""
+        pause, empty = 0.005, 0
+        while self.unit.state == "stopping" and self.unit.generation == generation:
+            process = self.process
+            if self.unit.leader_gone:
+                empty = 0 if await self.hub.live_members(self) else empty + 1
+                if empty >= 2:
+                    self.feed(machine.TreeEmpty(generation))
+                    return
+                if empty:
+                    continue
+            elif process is not None and not procfs.alive(process.pid, process.tick):
+                await self.resolve_exit(process)
+                continue
+            await asyncio.sleep(pause)
+            pause = min(0.25, pause * 1.6)
+
+    def close(self) -> None:
+        """The backend ends: let go of everything without touching the process."""
+        for task in (self.work, self._probing, self._emptying):
+            if task is not None:
+                task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.drop_process()
+
+    def record(self) -> dict[str, Any]:
+        """The state as a journal record."""
+        unit = replace(self.unit, deadline=None)
+        return {
+            "k": "state",
+            "svc": self.name,
+            "gen": unit.generation,
+            "role": self.role,
+            "unit": msgspec.to_builtins(unit),
+        }

@@ -1,0 +1,148 @@
+"""The journal: what the backend did to processes, durable before it acts, so that a successor can adopt them.
+
+Append-only JSON lines with fsync, written by one thread (a disk flood must not stall the event loop), several
+records per fsync when they come together. A write that fails leaves no half line behind. The same writer, in
+its non-durable form, keeps ``events.jsonl``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+_encode = msgspec.json.Encoder().encode
+
+
+class LineFile:
+    """Appends whole lines to a file.
+
+    Raises:
+        OSError: at construction, if the file cannot be opened; from the futures, if a line could not be
+            written (the file is then cut back to its last whole line).
+    """
+
+    def __init__(self, path: Path, *, durable: bool) -> None:
+        self.path = path
+        self._durable = durable
+        cut_torn_line(path)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._size = os.fstat(self._fd).st_size
+        self._queue: queue.SimpleQueue[tuple[bytes, Future[None]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=f"write {path.name}", daemon=True)
+        self._thread.start()
+
+    def append(self, record: Any) -> Future[None]:
+        """Queue one record; the future is done when it is on disk."""
+        future: Future[None] = Future()
+        self._queue.put((_encode(record) + b"\n", future))
+        return future
+
+    async def write(self, record: Any) -> None:
+        """Append one record and wait until it is on disk."""
+        await asyncio.wrap_future(self.append(record))
+
+    def close(self) -> None:
+        """Write what is queued and close the file."""
+        self._queue.put(None)
+        self._thread.join()
+        os.close(self._fd)
+
+    def _work(self) -> None:
+        while True:
+            batch = [self._queue.get()]
+            while not self._queue.empty():
+                batch.append(self._queue.get())
+            items = [item for item in batch if item is not None]
+            if items:
+                self._write(items)
+            if None in batch:
+                return
+
+    def _write(self, items: list[tuple[bytes, Future[None]]]) -> None:
+        data = b"".join(line for line, _ in items)
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(self._fd, data[written:])
+            if self._durable:
+                os.fdatasync(self._fd)
+            self._size += len(data)
+        except OSError as error:
+            os.ftruncate(self._fd, self._size)
+            for _, future in items:
+                future.set_exception(OSError(error.errno, f"{self.path}: {os.strerror(error.errno or 0)}"))
+            return
+        for _, future in items:
+            future.set_result(None)
+
+
+def cut_torn_line(path: Path) -> None:
+    """Remove an unfinished last line, left by a writer that was killed in the middle of it."""
+    try:
+        with path.open("r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            keep = size
+            while keep > 0:
+                start = max(0, keep - 65536)
+                file.seek(start)
+                block = file.read(keep - start)
+                newline = block.rfind(b"\n")
+                if newline >= 0:
+                    keep = start + newline + 1
+                    break
+                keep = start
+            if keep < size:
+                file.truncate(keep)
+    except FileNotFoundError:
+        return
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a journal, oldest first; an unfinished last line is left out. Nothing if there is no file.
+
+    Raises:
+        ValueError: a whole line is not JSON; the message names file and line.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    for number, line in enumerate(data.split(b"\n")[:-1], 1):
+        if not line.strip():
+            continue
+        try:
+            record = msgspec.json.decode(line)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"{path}:{number}: not a journal record: {error}") from None
+        if isinstance(record, dict):
+            yield record
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Replace a file in one step: readers see the old or the new content, never a part.
+
+    Raises:
+        OSError: the directory cannot be written, or the disk is full; the old file stays.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        try:
+            os.write(fd, data) if data else None
+            if os.fstat(fd).st_size != len(data):
+                raise OSError(28, f"{path}: No space left on device")
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

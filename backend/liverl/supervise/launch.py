@@ -1,0 +1,171 @@
+"""From outside the backend: checking the ground, making a run directory, starting the daemon."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from liverl.model import Check
+from liverl.plan.spec import Plan
+from liverl.rundir import Alive, RunDir, backend_alive
+from liverl.supervise import procfs
+from liverl.supervise.journal import write_atomic
+
+if TYPE_CHECKING:
+    from liverl.config import LoadedConfig
+
+# A run's directory without checkpoints of large models: logs, trajectories, journal. Less than this and the
+# run would stop within minutes.
+FREE_BYTES = 64 << 20
+
+
+class LaunchError(Exception):
+    """A run cannot be made or its backend cannot be started; ``exit_code`` is the command's."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def preflight(plan: Plan) -> list[Check]:
+    """What must hold before anything is started. Nothing is changed."""
+    return [*_ports(plan), _disk(Path(plan.run_dir))]
+
+
+def _ports(plan: Plan) -> list[Check]:
+    checks = []
+    specs = (*plan.services, plan.replica_template) if plan.replica_template else plan.services
+    for spec in specs:
+        for port in spec.ports:
+            if port.number == 0:
+                continue
+            name = f"port {port.number} ({spec.name})"
+            holder = procfs.port_holder(port.number)
+            if holder is not None:
+                checks.append(Check(name, "fail", f"held by {holder.words()}"))
+            else:
+                checks.append(_bindable(name, port.host, port.number))
+    return checks
+
+
+def _bindable(name: str, host: str, number: int) -> Check:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, number))
+        except OSError as error:
+            return Check(name, "fail", f"{host}:{number} cannot be bound: {os.strerror(error.errno or 0)}")
+    return Check(name, "ok", "free")
+
+
+def _disk(run_dir: Path) -> Check:
+    folder = run_dir
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK | os.X_OK) or os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return Check("run directory", "fail", f"{folder} cannot be written")
+    free = shutil.disk_usage(folder).free
+    if free < FREE_BYTES:
+        return Check(
+            "run directory", "fail", f"{folder} has {free >> 20} MiB free, {FREE_BYTES >> 20} are needed"
+        )
+    return Check("run directory", "ok", f"{free >> 30} GiB free")
+
+
+def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
+    """Make the directory of a new run, with its configuration and plan.
+
+    Raises:
+        LaunchError: it exists already, or cannot be written; nothing is left behind.
+    """
+    from liverl.config import dump_yaml
+    from liverl.proxy.keys import ensure_keys
+
+    try:
+        run_dir.parent.mkdir(parents=True, exist_ok=True)
+        run_dir.mkdir()
+    except FileExistsError:
+        raise LaunchError(f"{run_dir} exists already", 2) from None
+    except OSError as error:
+        raise LaunchError(f"{run_dir} cannot be made: {os.strerror(error.errno or 0)}", 3) from None
+    try:
+        write_atomic(run_dir / "config.yaml", dump_yaml(loaded.config).encode())
+        write_atomic(run_dir / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
+        ensure_keys(run_dir, loaded.secrets.anthropic_api_key or _placeholder(loaded))
+    except OSError as error:
+        shutil.rmtree(run_dir, ignore_errors=True)
+        raise LaunchError(f"{run_dir} cannot be written: {os.strerror(error.errno or 0)}", 3) from None
+
+
+def _placeholder(loaded: LoadedConfig) -> str | None:
+    key = loaded.config.infrastructure.anthropic_api_key
+    return key if key and not key.startswith("file:") else None
+
+
+def start_backend(run_dir: Path, *, resume: bool = False, timeout: float = 20.0) -> int:
+    """Start the daemon in a session of its own and wait until it accepts commands. Returns its pid.
+
+    Raises:
+        LaunchError: it ended or did not answer in time; its last lines are quoted.
+    """
+    run_dir = run_dir.resolve()
+    argv = [sys.executable, "-m", "liverl.supervise.backend", "--run-dir", str(run_dir)]
+    env = {**os.environ, "LIVERL_RUN": f"{run_dir.parent.name}/{run_dir.name}/backend/0"}
+    env["LIVERL_RUN_DIR"] = str(run_dir)
+    log_path = RunDir(run_dir).backend_log
+    try:
+        log = open(log_path, "ab")  # noqa: SIM115 - closed below, after the child has it
+    except OSError as error:
+        raise LaunchError(f"{log_path} cannot be written: {os.strerror(error.errno or 0)}", 3) from None
+    start = log.tell()
+    with log:
+        process = subprocess.Popen(
+            [*argv, "--resume"] if resume else argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=env,
+            cwd="/",
+            start_new_session=True,
+        )
+    give_up = time.monotonic() + timeout
+    while time.monotonic() < give_up:
+        alive = backend_alive(run_dir)
+        if isinstance(alive, Alive) and alive.record.pid == process.pid and _answers(run_dir):
+            return process.pid
+        code = process.poll()
+        if code is not None:
+            if code == 0 or RunDir(run_dir).read_result() is not None:
+                return process.pid  # it found everything ended, and concluded
+            raise LaunchError(_last_words(log_path, start, code), code if code in (2, 3, 4) else 1)
+        time.sleep(0.02)
+    raise LaunchError(
+        f"the backend (pid {process.pid}) does not answer after {timeout:g} s; see {log_path}", 1
+    )
+
+
+def _answers(run_dir: Path) -> bool:
+    from liverl.control.messages import ControlError
+    from liverl.control.paths import connect_control
+
+    try:
+        connect_control(run_dir, 2.0).close()
+    except (OSError, ControlError):
+        return False
+    return True
+
+
+def _last_words(log: Path, start: int, code: int) -> str:
+    with log.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    return "\n".join(lines[-5:]) if lines else f"the backend ended with exit code {code} and no message"

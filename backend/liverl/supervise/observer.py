@@ -1,0 +1,121 @@
+"""What the backend keeps looking at while it supervises: processes, GPUs, steps, trials, boot stages.
+
+Each look is bounded and off the event loop where it may block (driver calls, file systems over a network).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from liverl.model import GpuStatus, HostStats, StepMetrics, TreeStats, TrialsStatus
+from liverl.observe.gpu_ledger import allowed_gpus
+from liverl.observe.gpus import GpuSampler
+from liverl.observe.logs import TailIndex
+from liverl.observe.procstats import ProcSampler
+from liverl.observe.stages import Kind, Stage, StageTracker
+from liverl.observe.steps import MetricsReader
+from liverl.observe.trials import TrialScanner
+from liverl.supervise.supervisor import Supervisor
+
+GPU_RETRY = 60.0  # seconds until a machine without NVML is asked again
+
+
+@dataclass
+class Facts:
+    """The newest of everything observed."""
+
+    trees: Mapping[str, TreeStats] = field(default_factory=dict)
+    host: HostStats = field(default_factory=HostStats)
+    gpus: tuple[GpuStatus, ...] = ()
+    gpu_note: str | None = None
+    metrics: StepMetrics | None = None
+    trials: TrialsStatus = field(default_factory=TrialsStatus)
+    stages: dict[str, Stage] = field(default_factory=dict)
+
+
+class Observer:
+    def __init__(
+        self, supervisor: Supervisor, *, host_interval: float, gpus_interval: float, trials_interval: float
+    ) -> None:
+        self.facts = Facts()
+        self._supervisor = supervisor
+        self._intervals = (host_interval, gpus_interval, trials_interval)
+        self._procs = ProcSampler()
+        self._gpus = GpuSampler()
+        self._steps = MetricsReader(supervisor.run_dir / "metrics.jsonl")
+        self._trials = TrialScanner(supervisor.run_dir)
+        self._trackers: dict[str, tuple[Path, StageTracker]] = {}
+        self._indices: dict[Path, TailIndex] = {}
+
+    def start(self) -> None:
+        host, gpus, trials = self._intervals
+        self._supervisor.spawn_task(self._every(host, self._look_at_host))
+        self._supervisor.spawn_task(self._every(gpus, self._look_at_gpus))
+        self._supervisor.spawn_task(self._every(trials, self.look_at_files))
+        self._supervisor.spawn_task(self._every(1.0, self._look_at_logs))
+
+    async def _every(self, seconds: float, look: object) -> None:
+        while True:
+            pause = await look()  # type: ignore[operator]
+            await asyncio.sleep(pause or seconds)
+
+    async def _look_at_host(self) -> None:
+        self.facts.trees = self._procs.sample(self._supervisor.members())
+        self.facts.host = self._procs.host()
+
+    async def first_look_at_gpus(self) -> None:
+        """Before anything is assigned."""
+        await self._look_at_gpus()
+        usable, notes = allowed_gpus(self.facts.gpus, os.environ)
+        self._supervisor.allowed_gpus = usable
+        for note in notes:
+            self._supervisor.say("gpus", note, "warning")
+
+    async def _look_at_gpus(self) -> float | None:
+        loop = asyncio.get_running_loop()
+        supervisor = self._supervisor
+        gpus, note = await loop.run_in_executor(
+            None, self._gpus.sample, dict(supervisor.ledger.holders), supervisor.members()
+        )
+        self.facts.gpus, self.facts.gpu_note = gpus, note
+        supervisor.gpus = gpus
+        return None if gpus else GPU_RETRY
+
+    async def look_at_files(self) -> None:
+        """Steps and trials."""
+        loop = asyncio.get_running_loop()
+        for metrics in await loop.run_in_executor(None, self._steps.poll):
+            self.facts.metrics = metrics
+        self.facts.trials = await loop.run_in_executor(None, self._trials.scan)
+
+    async def _look_at_logs(self) -> None:
+        for slot in self._supervisor.slots.values():
+            process = slot.current.process
+            if process is None:
+                continue
+            if slot.spec.stage_parser and slot.state in ("starting", "ready"):
+                self._track(slot.name, process.log, slot.spec.stage_parser)
+            index = self._indices.get(process.log)
+            if index is None:
+                index = self._indices[process.log] = TailIndex(process.log)
+            try:
+                index.tick(self._supervisor.now())
+            except OSError as error:
+                self._supervisor.say("write", f"{index.path.name}: {error}", "warning", slot.name)
+
+    def _track(self, name: str, log: Path, kind: Kind) -> None:
+        known = self._trackers.get(name)
+        if known is None or known[0] != log:
+            known = self._trackers[name] = (log, StageTracker(log, kind))
+            self.facts.stages.pop(name, None)
+        if not known[1].done:
+            stage = known[1].poll()
+            if stage is not None:
+                self.facts.stages[name] = stage
+
+    def close(self) -> None:
+        self._gpus.close()

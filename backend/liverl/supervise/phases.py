@@ -1,0 +1,44 @@
+"""What a run is doing, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from liverl.model import ReplicaSet, RunState, ServiceStatus
+
+_PHASES = {"rollout": "rollout", "update": "policy update", "sync": "sending weights", "init": "starting"}
+
+
+def phase_words(
+    state: RunState,
+    services: Sequence[ServiceStatus],
+    replicas: ReplicaSet,
+    trainer: Mapping[str, Any],
+    total_steps: int | None,
+) -> str:
+    """The phase of the boot, the loop or the end."""
+    if state == "stopping":
+        left = [s.name for s in services if s.pid is not None]
+        return f"stopping: {', '.join(left)}" if left else "stopping"
+    if state in ("done", "failed", "stopped", "dead"):
+        return state
+    for service in services:
+        if service.kind == "environment" and service.state in ("waiting", "preparing"):
+            return f"environment {service.name.removeprefix('env:')}: {service.why}"
+    if replicas.ready < replicas.expected:
+        return f"replicas: {replicas.ready} of {replicas.expected} ready"
+    proxy = next((s for s in services if s.kind == "proxy"), None)
+    if proxy is not None and proxy.state != "ready":
+        return f"proxy: {proxy.stage or proxy.state}"
+    training = next((s for s in services if s.kind == "trainer"), None)
+    if training is None:
+        return "serving"
+    if training.state in ("ready", "degraded") and trainer:
+        of = f"/{total_steps}" if total_steps else ""
+        step = int(trainer.get("step") or 0) + 1
+        phase = _PHASES.get(str(trainer.get("phase")), str(trainer.get("phase")))
+        if trainer.get("phase") == "rollout" and trainer.get("trials_total"):
+            phase += f" {trainer.get('trials_done', 0)}/{trainer['trials_total']} trials"
+        return "training done" if trainer.get("phase") == "done" else f"step {step}{of}: {phase}"
+    return f"trainer: {training.stage or training.state}"

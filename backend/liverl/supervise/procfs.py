@@ -1,0 +1,217 @@
+"""Facts about processes from /proc: identity (pid + start tick), relations, environment tags, sockets."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Proc:
+    """One line of /proc/PID/stat. ``tick`` is the start time in clock ticks since boot: with the pid it is an
+    identity that a reused pid does not share."""
+
+    pid: int
+    ppid: int
+    pgrp: int
+    session: int
+    tick: int
+    state: str
+    comm: str
+
+    @property
+    def zombie(self) -> bool:
+        return self.state in "ZX"
+
+
+def parse_stat(text: bytes) -> Proc:
+    """``comm`` may hold spaces and brackets: the fields start after the last one.
+
+    Raises:
+        ValueError: not the content of a stat file.
+    """
+    left, right = text.index(b"("), text.rindex(b")")
+    rest = text[right + 2 :].split()
+    return Proc(
+        pid=int(text[: left - 1]),
+        ppid=int(rest[1]),
+        pgrp=int(rest[2]),
+        session=int(rest[3]),
+        tick=int(rest[19]),
+        state=rest[0].decode("ascii", "replace"),
+        comm=text[left + 1 : right].decode("utf-8", "replace"),
+    )
+
+
+def _slurp(path: str) -> bytes | None:
+    """The content of a /proc file, or None when the process has gone or is not ours to read."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        chunks = []
+        while chunk := os.read(fd, 65536):
+            chunks.append(chunk)
+            if len(chunk) < 4096:
+                break
+        return b"".join(chunks)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def read_proc(pid: int) -> Proc | None:
+    """The process, or None when there is none (any more)."""
+    text = _slurp(f"/proc/{pid}/stat")
+    if not text:
+        return None
+    try:
+        return parse_stat(text)
+    except (ValueError, IndexError):
+        return None
+
+
+def start_tick(pid: int) -> int | None:
+    proc = read_proc(pid)
+    return proc.tick if proc else None
+
+
+def alive(pid: int, tick: int | None) -> bool:
+    """Whether this very process runs. A zombie does not: its exit status is all that is left."""
+    proc = read_proc(pid)
+    return proc is not None and not proc.zombie and (tick is None or proc.tick == tick)
+
+
+def scan() -> dict[int, Proc]:
+    """Every process that we can see, by pid."""
+    table: dict[int, Proc] = {}
+    for name in os.listdir("/proc"):
+        if name[0] in "123456789":
+            proc = read_proc(int(name))
+            if proc is not None:
+                table[proc.pid] = proc
+    return table
+
+
+def environment_tag(pid: int, name: bytes = b"LIVERL_RUN") -> str | None:
+    """The value of an environment variable of a process, as it was at its exec; None where it cannot be read,
+    is not set, or was wiped (``setproctitle`` writes over it)."""
+    text = _slurp(f"/proc/{pid}/environ")
+    if not text:
+        return None
+    prefix = name + b"="
+    for item in text.split(b"\0"):
+        if item.startswith(prefix):
+            return item[len(prefix) :].decode("utf-8", "replace")
+    return None
+
+
+def command_line(pid: int) -> str:
+    """The command as one line, or the name in brackets when there is none (kernel threads, zombies)."""
+    text = _slurp(f"/proc/{pid}/cmdline")
+    words = [w for w in (text or b"").split(b"\0") if w]
+    if words:
+        return b" ".join(words).decode("utf-8", "replace")
+    proc = read_proc(pid)
+    return f"[{proc.comm}]" if proc else "[gone]"
+
+
+def user_of(pid: int) -> str:
+    """Name (or number) of the user a process runs as."""
+    try:
+        uid = os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return "?"
+    try:
+        import pwd
+
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+# --- sockets ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who listens on a port. ``pid`` is None when the process is not ours to see."""
+
+    pid: int | None
+    user: str
+    command: str
+
+    def words(self) -> str:
+        who = f"pid {self.pid}" if self.pid is not None else "a process that cannot be seen from here"
+        return (
+            f"{who} (user {self.user}): {self.command}"
+            if self.pid is not None
+            else f"{who} (user {self.user})"
+        )
+
+
+def _hex_address(text: str) -> str:
+    raw = bytes.fromhex(text)
+    words = struct.unpack(f">{len(raw) // 4}I", raw)
+    packed = struct.pack(f"<{len(words)}I", *words)
+    return socket.inet_ntop(socket.AF_INET if len(packed) == 4 else socket.AF_INET6, packed)
+
+
+def listeners(port: int) -> Iterator[tuple[str, int, int]]:
+    """(local address, inode, uid) of every socket that listens on a TCP port in our network namespace."""
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(path).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            address, _, number = fields[1].rpartition(":")
+            if fields[3] == "0A" and int(number, 16) == port:
+                yield _hex_address(address), int(fields[9]), int(fields[7])
+
+
+def port_holder(port: int) -> Holder | None:
+    """Who listens on ``port`` (any local address), or None when nobody does."""
+    found = list(listeners(port))
+    if not found:
+        return None
+    inodes = {f"socket:[{inode}]" for _, inode, _ in found}
+    for name in os.listdir("/proc"):
+        if name[0] not in "123456789":
+            continue
+        try:
+            for fd in os.scandir(f"/proc/{name}/fd"):
+                if os.readlink(fd.path) in inodes:
+                    return Holder(int(name), user_of(int(name)), command_line(int(name))[:200])
+        except OSError:
+            continue
+    try:
+        import pwd
+
+        user = pwd.getpwuid(found[0][2]).pw_name
+    except KeyError:
+        user = str(found[0][2])
+    return Holder(None, user, "")
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port that is free now.
+
+    Raises:
+        OSError: none is left.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.bind((host, 0))
+        port: int = sock.getsockname()[1]
+        return port

@@ -1,0 +1,343 @@
+"""One attempt of a run: the supervisor joined to replicas and observer, its verdict, and what clients see and ask."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from liverl.control.history import read_events
+from liverl.control.messages import CommandError
+from liverl.model import (
+    BackendInfo,
+    Cause,
+    Event,
+    Result,
+    RunState,
+    ServiceStatus,
+    Snapshot,
+    TreeStats,
+)
+from liverl.observe.causes import find_cause
+from liverl.plan.spec import Plan
+from liverl.rundir import hostname
+from liverl.supervise import machine
+from liverl.supervise.instance import Instance
+from liverl.supervise.observer import Observer
+from liverl.supervise.phases import phase_words
+from liverl.supervise.replicas import Replicas
+from liverl.supervise.slot import Slot
+from liverl.supervise.supervisor import Supervisor
+from liverl.version import __version__
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Why the run ends. The first one counts."""
+
+    state: str  # done, failed, stopped
+    exit_code: int
+    cause: Cause | None = None
+
+
+class Run:
+    """The handler of the control socket, and the one who decides when the run is over."""
+
+    def __init__(self, plan: Plan, supervisor: Supervisor, started_at: float) -> None:
+        settings = plan.settings
+        self.plan = plan
+        self.supervisor = supervisor
+        self.started_at = started_at
+        self.backend_started_at = supervisor.now()
+        self.replicas = Replicas(supervisor, plan, settings.cooldown, settings.replicas_interval)
+        self.observer = Observer(
+            supervisor,
+            host_interval=settings.host_interval,
+            gpus_interval=settings.gpus_interval,
+            trials_interval=settings.trials_interval,
+        )
+        self.verdict: Verdict | None = None
+        self.result: Result | None = None
+        self.over = asyncio.Event()
+        self._stuck_since: float | None = None
+        self._was_ready = False
+        self._stop_noted = False
+        supervisor.on_change = self.on_change
+
+    # --- deciding ---
+
+    def on_change(self) -> None:
+        """Something changed in the services: lists, verdict, end."""
+        self.replicas.update()
+        if self.verdict is None:
+            self._judge()
+        if self.supervisor.stopping and self.supervisor.all_ended:
+            self.over.set()
+        if not self._was_ready and not self.supervisor.stopping and self.ready:
+            self._was_ready = True
+            self.supervisor.say("run_ready", "everything is up")
+
+    @property
+    def ready(self) -> bool:
+        slots = self.supervisor.slots.values()
+        return bool(slots) and all(
+            s.state == "ready" or (s.state == "stopped" and s.spec.ends_run) for s in slots
+        )
+
+    def _judge(self) -> None:
+        for name, why in self.supervisor.environments.failed.items():
+            self.end(Verdict("failed", 1, Cause(f"env:{name}", why, self.supervisor.now())))
+            return
+        for slot in self.supervisor.slots.values():
+            unit = slot.current.unit
+            if slot.spec.ends_run and unit.state == "stopped" and unit.wanted:
+                self.end(Verdict("done", 0))
+                return
+            fatal = slot.spec.ends_run or slot.spec.fatal
+            if fatal and unit.state in ("failed", "gave_up") and slot.incoming is None:
+                if slot.spec.kind == "replica" and slot.name not in self._wanted_replicas():
+                    continue  # a failed `scale +1` is that command's failure
+                number = unit.exit.signal if unit.exit is not None else None
+                self.end(Verdict("failed", 128 + number if number else 1, self._cause(slot.current)))
+                return
+
+    def _wanted_replicas(self) -> set[str]:
+        if self.plan.replica_template is None:
+            return {s.name for s in self.replicas.slots()}
+        return {self.replicas.spec(i).name for i in range(self.plan.expected_replicas)}
+
+    def _cause(self, instance: Instance) -> Cause:
+        """The line of its log that says why it ended, else its state's reason."""
+        process, unit = instance.process, instance.unit
+        how = unit.exit.words() if unit.exit is not None else ""
+        found = find_cause(process.log, process.log_start) if process is not None and unit.exit else None
+        if process is None or found is None or (unit.exit is not None and unit.exit.signal == 9):
+            return Cause(instance.name, unit.last_failure or unit.why or how, self.supervisor.now())
+        text, offset = found
+        log = str(process.log.relative_to(self.supervisor.run_dir))
+        return Cause(instance.name, text, self.supervisor.now(), log, offset)
+
+    def end(self, verdict: Verdict, *, now: bool = False) -> None:
+        """Give the verdict and stop everything in order."""
+        if self.verdict is None:
+            self.verdict = verdict
+            cause = verdict.cause
+            if verdict.state == "failed" and cause is not None:
+                self.supervisor.say("run_failed", f"the run fails: {cause.text}", "error", cause.service)
+            elif verdict.state == "done":
+                self.supervisor.say("run_done", "training has completed; stopping the rest")
+        record = {"k": "stop", "now": now, "verdict": msgspec.to_builtins(self.verdict)}
+        self.supervisor.journal_soon(record)
+        self.supervisor.begin_stop(now=now)
+
+    def resume_stop(self, record: Mapping[str, Any]) -> None:
+        """The stop that an earlier backend had begun."""
+        self.verdict = msgspec.convert(record["verdict"], Verdict)
+        self.supervisor.begin_stop(now=bool(record.get("now")))
+
+    def request_stop(self, *, now: bool, who: str) -> None:
+        """Somebody wants the run to end; a second request escalates."""
+        finite = any(s.spec.ends_run for s in self.supervisor.slots.values())
+        how = "at once" if now else "in order"
+        self.supervisor.say("stop", f"stop asked by {who}: ending everything {how}")
+        cause = Cause(None, f"stopped by {who}", self.supervisor.now())
+        self.end(Verdict("stopped", 5 if finite else 0, cause), now=now)
+
+    async def until_over(self) -> list[str]:
+        """Wait until every service has ended; returns what would not die."""
+        while True:
+            try:
+                await asyncio.wait_for(self.over.wait(), 1.0)
+                await self.supervisor.environments.closed()
+                left = await self.supervisor.sweep_strays()
+                return [f"pid {pid}" for pid in left]
+            except TimeoutError:
+                pass
+            stuck = self.supervisor.stuck()
+            now = self.supervisor.now()
+            if not self.supervisor.stopping or not stuck:
+                self._stuck_since = None
+            elif self._stuck_since is None:
+                self._stuck_since = now
+            elif now - self._stuck_since > self.plan.settings.stuck_after:
+                return stuck
+
+    def conclude(self, left: list[str]) -> Result:
+        """The attempt's result, once everything has ended (or would not)."""
+        verdict = self.verdict or Verdict("stopped", 5)
+        code, summary = verdict.exit_code, verdict.state
+        if left:
+            code, summary = 75, f"{verdict.state}, but something would not die: {', '.join(left)}"
+        elif verdict.cause is not None:
+            summary = f"{verdict.state}: {verdict.cause.text}"
+        state = verdict.state if verdict.state in ("done", "failed", "stopped") else "failed"
+        self.result = Result(
+            state=state,  # type: ignore[arg-type]
+            exit_code=code,
+            cause=verdict.cause if verdict.state != "done" else None,
+            steps=self._step() or 0,
+            started_at=self.started_at,
+            ended_at=self.supervisor.now(),
+            attempt=self.supervisor.attempt,
+            summary=summary,
+        )
+        return self.result
+
+    def _step(self) -> int | None:
+        metrics = self.observer.facts.metrics
+        step = self.replicas.trainer.get("step")
+        known = [s for s in (step, metrics.step if metrics else None) if isinstance(s, int)]
+        return max(known) if known else None
+
+    # --- what clients see ---
+
+    @property
+    def state(self) -> RunState:
+        if self.result is not None:
+            return self.result.state
+        if self.supervisor.stopping:
+            return "stopping"
+        return "running" if self._was_ready else "starting"
+
+    def snapshot(self) -> Snapshot:
+        supervisor, facts = self.supervisor, self.observer.facts
+        services = [*supervisor.environments.statuses()]
+        services += [self._service(slot, facts.trees.get(slot.name)) for slot in supervisor.slots.values()]
+        replicas = self.replicas.status(facts.stages)
+        total = self.replicas.trainer.get("total_steps") or self.plan.total_steps
+        return Snapshot(
+            seq=supervisor.events.seq,
+            at=supervisor.now(),
+            run=self.plan.run,
+            run_dir=str(supervisor.run_dir),
+            state=self.state,
+            phase=phase_words(self.state, services, replicas, self.replicas.trainer, total),
+            attempt=supervisor.attempt,
+            topology=self.plan.topology,
+            backend=BackendInfo(
+                pid=os.getpid(),
+                started_at=self.backend_started_at,
+                host=hostname(),
+                version=__version__,
+                keeper_pid=supervisor.keeper.pid,
+            ),
+            started_at=self.started_at,
+            services=tuple(services),
+            replicas=replicas,
+            proxy=self.replicas.proxy_status(),
+            step=self._step(),
+            total_steps=total,
+            metrics=facts.metrics,
+            policy_version=self.replicas.policy_version,
+            trials=facts.trials,
+            gpus=facts.gpus,
+            gpu_note=facts.gpu_note,
+            host=facts.host,
+            result=self.result,
+        )
+
+    def _service(self, slot: Slot, stats: TreeStats | None) -> ServiceStatus:
+        instance, unit, process = slot.current, slot.current.unit, slot.current.process
+        live = process is not None and unit.state in (*machine.LIVE, "stopping") and not unit.leader_gone
+        why = unit.why
+        if unit.state == "waiting" and unit.wanted:
+            blocked = self.supervisor.blocked_by(slot.spec)
+            why = f"waits for {blocked}" if blocked else "about to start"
+        elif unit.state == "starting" and instance.last_problem:
+            why = instance.last_problem
+        stage = self.observer.facts.stages.get(slot.name) if unit.state == "starting" else None
+        port = instance.port("http")
+        host = slot.spec.ports[0].host if slot.spec.ports else "127.0.0.1"
+        incoming = slot.incoming.process if slot.incoming is not None else None
+        trees = self.supervisor.trees.members
+        members = {p for i in slot.instances() for p, _ in trees.get(i.key, ())}
+        return ServiceStatus(
+            name=slot.name,
+            kind=slot.spec.kind,
+            owner=slot.spec.owner,
+            state=unit.state,
+            why=why,
+            since=unit.since,
+            pid=process.pid if live and process else None,
+            generation=unit.generation,
+            restarts=max(0, unit.generation - 1),
+            log=str(process.log.relative_to(self.supervisor.run_dir)) if process else None,
+            address=f"http://{host}:{port}" if port else None,
+            ports=dict(process.ports) if process else {},
+            gpus=process.gpus if process else (),
+            depends_on=tuple(d.on for d in slot.spec.depends_on),
+            started_at=process.started_at if process else None,
+            ready_at=unit.ready_at,
+            exit=unit.exit,
+            stage=stage[0] if stage else None,
+            progress=stage[1] if stage else None,
+            incoming_pid=incoming.pid if incoming else None,
+            retiring_pids=tuple(i.process.pid for i in slot.retiring if i.process is not None),
+            deadline=unit.deadline,
+            members=tuple(sorted(members)),
+            tree=stats or TreeStats(),
+        )
+
+    def events_since(self, seq: int) -> list[Event]:
+        newest = self.supervisor.events.since(seq)
+        if newest is not None:
+            return newest
+        return list(read_events(Path(self.supervisor.run_dir), seq))
+
+    # --- what clients ask ---
+
+    async def command(self, name: str, args: dict[str, Any], client: str) -> dict[str, Any]:
+        """Carry out one command.
+
+        Raises:
+            CommandError: unknown, or it cannot be done; the message says why.
+        """
+        supervisor = self.supervisor
+        if name == "stop":
+            self.request_stop(now=bool(args.get("now")), who=client or "a client")
+            return {"text": "stopping"}
+        if name == "scale":
+            self._log(client, f"scale {args.get('to') if args.get('to') is not None else args.get('delta')}")
+            return await self.replicas.scale(args.get("to"), args.get("delta"))
+        if name in ("restart", "stop_service", "start_service"):
+            service = str(args.get("service", ""))
+            slot = supervisor.slot(service)
+            self._log(client, f"{name.removesuffix('_service')} {service}")
+            if name == "restart":
+                return await supervisor.restart(service)
+            if name == "start_service":
+                return await self._start_service(slot)
+            return await self._stop_service(slot)
+        known = "restart, scale, start_service, stop, stop_service"
+        raise CommandError("unknown_command", f"no command {name!r}; there are: {known}")
+
+    def _log(self, client: str, text: str) -> None:
+        self.supervisor.say("command", f"{client or 'a client'}: {text}", data_client=client)
+
+    async def _stop_service(self, slot: Slot) -> dict[str, Any]:
+        if slot.incoming is not None:
+            slot.incoming.feed(machine.Stop())
+        slot.current.feed(machine.Stop())
+        await self.supervisor.until(lambda: slot.current.unit.state in machine.ENDED)
+        return {"service": slot.name, "state": slot.state}
+
+    async def _start_service(self, slot: Slot) -> dict[str, Any]:
+        if self.supervisor.stopping:
+            raise CommandError("stopping", "the run is stopping")
+        before = slot.current.unit.generation
+        if slot.state in ("ready", "starting", "preparing"):
+            return {"service": slot.name, "generation": before, "text": f"it is {slot.state} already"}
+        slot.current.feed(machine.Start())
+        self.supervisor.kick()
+        await self.supervisor.until(
+            lambda: (
+                slot.state == "ready"
+                or (slot.state in machine.ENDED and slot.current.unit.generation > before)
+            )
+        )
+        if slot.state in machine.ENDED:
+            raise CommandError("not_started", f"{slot.name} did not start: {slot.current.unit.why}")
+        return {"service": slot.name, "generation": slot.current.unit.generation}

@@ -1,0 +1,173 @@
+"""Runs of toy services under the real backend daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from kit.waiting import wait_until
+
+from liverl.control import blocking
+from liverl.model import Event, Result, ServiceStatus, Snapshot
+from liverl.plan.spec import EnvironmentSpec, Plan, Probes, RestartPolicy, ServiceSpec, Settings, StopStage
+from liverl.rundir import RunDir
+from liverl.supervise import procfs
+from liverl.supervise.launch import start_backend
+
+TOY = Path(__file__).with_name("toy.py")
+QUICK_STOP = (StopStage("TERM", "leader", 0.5), StopStage("TERM", "tree", 0.3), StopStage("KILL", "tree", 3.0))
+QUICK = RestartPolicy(base=0.05, cap=0.2, window=60, max_failures=3)
+
+
+def toy(name: str, *argv: str, **changes: Any) -> ServiceSpec:
+    """A service that runs the toy with these arguments."""
+    fields: dict[str, Any] = {
+        "name": name,
+        "kind": "task",
+        "argv": (sys.executable, str(TOY), *argv),
+        "probes": Probes(),
+        "restart": QUICK,
+        "stop": QUICK_STOP,
+        **changes,
+    }
+    return ServiceSpec(**fields)
+
+
+@dataclass
+class ToyRun:
+    """A run directory, and whatever was started for it; ``end`` leaves no process behind."""
+
+    run_dir: Path
+    backends: list[int] = field(default_factory=list)
+
+    def start(self, *, env: dict[str, str] | None = None, resume: bool = False) -> int:
+        before = dict(os.environ)
+        os.environ.update(env or {})
+        try:
+            pid = start_backend(self.run_dir, resume=resume)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        self.backends.append(pid)
+        return pid
+
+    def start_to_crash(self, crash_at: str) -> None:
+        """Start a backend that kills itself at a named point, and wait until it has."""
+        env = {**os.environ, "LIVERL_CRASH_AT": crash_at}
+        with open(self.run_dir / "backend.log", "ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "liverl.supervise.backend", "--run-dir", str(self.run_dir)],
+                env=env,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        assert process.wait(20) == -signal.SIGKILL
+
+    def kill_backend(self) -> None:
+        pid = self.backends[-1]
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not procfs.alive(pid, None), what="the backend's end")
+        try:
+            os.waitpid(pid, 0)
+        except ChildProcessError:
+            pass
+
+    def snapshot(self) -> Snapshot:
+        return blocking.snapshot(self.run_dir)
+
+    def service(self, name: str) -> ServiceStatus:
+        found = self.snapshot().service(name)
+        assert found is not None, f"no service {name}"
+        return found
+
+    def command(self, name: str, **args: Any) -> dict[str, Any]:
+        return blocking.command(self.run_dir, name, **args)
+
+    def until(
+        self, name: str, state: str | Callable[[ServiceStatus], bool], seconds: float = 20.0
+    ) -> ServiceStatus:
+        """Wait for a service's state."""
+
+        def look() -> ServiceStatus | None:
+            status = self.service(name)
+            good = status.state == state if isinstance(state, str) else state(status)
+            return status if good else None
+
+        found = wait_until(look, seconds, f"{name}: {state}")
+        assert found is not None
+        return found
+
+    def result(self, seconds: float = 30.0) -> Result:
+        """Wait for the run's end."""
+        found = wait_until(lambda: RunDir(self.run_dir).read_result(), seconds, "result.json")
+        assert found is not None
+        pid = self.backends[-1] if self.backends else None
+        if pid is not None:
+            wait_until(lambda: not procfs.alive(pid, None), what="the backend's end")
+        return found
+
+    def events(self) -> list[Event]:
+        lines = (self.run_dir / "events.jsonl").read_bytes().splitlines()
+        return [msgspec.json.decode(line, type=Event) for line in lines]
+
+    def tagged(self) -> dict[int, str]:
+        """Every process of the run that still shows its tag, by pid."""
+        run = f"{self.run_dir.parent.name}/{self.run_dir.name}/"
+        found = {}
+        for pid, proc in procfs.scan().items():
+            tag = procfs.environment_tag(pid)
+            ours = procfs.environment_tag(pid, b"LIVERL_RUN_DIR") == str(self.run_dir)
+            if tag and tag.startswith(run) and ours and not proc.zombie:
+                found[pid] = tag
+        return found
+
+    def end(self) -> None:
+        """End what this test started, by pid."""
+        members: set[int] = set()
+        try:
+            snapshot = self.snapshot()
+            members = {pid for s in snapshot.services for pid in s.members}
+            self.command("stop", now=True)
+            wait_until(lambda: RunDir(self.run_dir).read_result(), 10)
+        except Exception:
+            pass
+        for pid in {*self.tagged(), *members, *self.backends}:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+def make_run(
+    folder: Path,
+    services: Iterable[ServiceSpec],
+    *,
+    replica: ServiceSpec | None = None,
+    replicas: int = 0,
+    environments: tuple[EnvironmentSpec, ...] = (),
+    settings: Settings | None = None,
+    name: str = "toy",
+) -> ToyRun:
+    """A run directory with a plan of toy services."""
+    run_dir = folder / "tests" / name
+    run_dir.mkdir(parents=True)
+    plan = Plan(
+        run=f"tests/{name}",
+        run_dir=str(run_dir),
+        topology="managed",
+        environments=environments,
+        services=tuple(services),
+        replica_template=replica,
+        expected_replicas=replicas,
+        settings=settings or Settings(scan_interval=0.3, stuck_after=5.0),
+    )
+    (run_dir / "plan.json").write_bytes(msgspec.json.encode(plan))
+    return ToyRun(run_dir)

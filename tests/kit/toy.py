@@ -1,0 +1,75 @@
+"""A toy service: ``python toy.py MODE [ARGS]``. Prints what it does, one line each, unbuffered."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+MODE = sys.argv[1]
+ARGS = sys.argv[2:]
+
+
+def forever() -> None:
+    while True:
+        signal.pause()
+
+
+def deaf_grandchildren() -> None:
+    """Three workers that ignore TERM and INT: one in its own session, one retitled, one scrubbed."""
+    for kind in ("session", "title", "scrubbed"):
+        subprocess.Popen(
+            [sys.executable, __file__, "deaf", kind],
+            start_new_session=kind != "plain",
+            env={} if kind == "scrubbed" else None,
+        )
+    print("workers started", flush=True)
+
+
+def main() -> None:
+    if MODE == "sleep":
+        print("up", flush=True)
+        forever()
+    if MODE == "exit":
+        time.sleep(float(ARGS[1]) if len(ARGS) > 1 else 0)
+        print("leaving", flush=True)
+        sys.exit(int(ARGS[0]))
+    if MODE == "raise":
+        raise ValueError("the toy cannot go on")
+    if MODE == "deaf":
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        if ARGS and ARGS[0] == "title":
+            import setproctitle
+
+            setproctitle.setproctitle("toy-worker-with-a-new-title")
+        forever()
+    if MODE == "tree":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if "deaf-leader" in ARGS:
+                signal.signal(number, signal.SIG_IGN)
+        deaf_grandchildren()
+        forever()
+    if MODE == "http":
+        port = int(ARGS[0])
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                broken = os.path.exists(os.path.join(os.environ["LIVERL_RUN_DIR"], "broken"))
+                self.send_response(503 if broken else 200)
+                self.end_headers()
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        print("listening", flush=True)
+        forever()
+
+
+main()

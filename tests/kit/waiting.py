@@ -1,0 +1,24 @@
+"""Deadlines instead of sleeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], T], seconds: float = 20.0, what: str = "the condition") -> T:
+    """Poll until ``condition()`` is true and return its value.
+
+    Raises:
+        AssertionError: it did not become true in time.
+    """
+    give_up = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < give_up, f"{what} did not come within {seconds:g} s"
+        time.sleep(0.02)

@@ -1,0 +1,185 @@
+"""The backend over real toy processes: starting, restarting, stopping, adopting."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kit.runs import QUICK, ToyRun, make_run, toy
+from kit.waiting import wait_until
+
+from liverl.plan.spec import Dependency, PortSpec, Probe, Probes, RestartPolicy
+from liverl.supervise import procfs
+
+Make = Callable[..., ToyRun]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    runs: list[ToyRun] = []
+
+    def build(*services: object, **options: object) -> ToyRun:
+        run = make_run(tmp_path, services, **options)  # type: ignore[arg-type]
+        runs.append(run)
+        return run
+
+    yield build
+    for run in runs:
+        run.end()
+
+
+def test_services_start_in_order_and_the_run_ends_with_its_task(make: Make) -> None:
+    first = toy("first", "sleep")
+    work = toy("work", "exit", "0", ends_run=True, depends_on=(Dependency("ready", "first"),))
+    run = make(first, work)
+    run.start()
+    result = run.result()
+    assert (result.state, result.exit_code, result.cause) == ("done", 0, None)
+    said = [(e.service, e.data.get("state")) for e in run.events() if e.kind == "state"]
+    assert said.index(("first", "ready")) < said.index(("work", "preparing"))
+    assert not run.tagged()
+
+
+def test_a_failing_task_is_the_runs_cause_with_its_line(make: Make) -> None:
+    run = make(toy("work", "raise", ends_run=True, restart=RestartPolicy(mode="never")))
+    run.start()
+    result = run.result()
+    assert (result.state, result.exit_code) == ("failed", 1)
+    assert result.cause is not None and result.cause.service == "work"
+    assert result.cause.text == "ValueError: the toy cannot go on"
+    assert result.cause.log is not None and result.cause.offset is not None
+    line = (run.run_dir / result.cause.log).read_bytes()[result.cause.offset :].splitlines()[0]
+    assert line == b"ValueError: the toy cannot go on"
+
+
+def test_a_killed_service_is_restarted_and_a_storm_is_given_up(make: Make) -> None:
+    run = make(toy("a", "sleep"), toy("bad", "exit", "3", fatal=False))
+    run.start()
+    before = run.until("a", "ready")
+    assert before.pid is not None
+    os.kill(before.pid, signal.SIGKILL)
+    after = run.until("a", lambda s: s.state == "ready" and s.generation == 2)
+    assert after.pid != before.pid
+    bad = run.until("bad", "gave_up")
+    assert "exit 3" in bad.why and bad.generation == QUICK.max_failures + 1
+
+
+@pytest.mark.parametrize("leader", ["", "deaf-leader"])
+@pytest.mark.parametrize("killed", ["nobody", "backend", "keeper", "both"])
+def test_stop_leaves_no_deaf_grandchild(make: Make, killed: str, leader: str) -> None:
+    run = make(toy("tree", "tree", *([leader] if leader else [])))
+    run.start()
+    members = set(run.until("tree", lambda s: len(s.members) == 4).members)
+    titles = {procfs.command_line(pid) for pid in members}
+    wait_until(lambda: any("new-title" in procfs.command_line(pid) for pid in members), what=f"{titles}")
+    journal = run.run_dir / "journal.jsonl"
+    wait_until(lambda: all(str(pid).encode() in journal.read_bytes() for pid in members))
+    keeper = run.snapshot().backend.keeper_pid
+    assert keeper is not None
+    if killed in ("backend", "both"):
+        run.kill_backend()
+    if killed in ("keeper", "both"):
+        os.kill(keeper, signal.SIGKILL)
+        wait_until(lambda: not procfs.alive(keeper, None))
+    if killed in ("backend", "both"):
+        run.start()
+        assert set(run.service("tree").members) <= members
+    assert all(procfs.alive(pid, None) for pid in members)
+    run.command("stop")
+    result = run.result()
+    assert result.exit_code == 0, result
+    assert [pid for pid in members if procfs.alive(pid, None)] == []
+
+
+def test_a_dead_leader_is_not_restarted_beside_its_old_tree(make: Make) -> None:
+    run = make(toy("tree", "tree"))
+    run.start()
+    old = run.until("tree", lambda s: len(s.members) == 4)
+    assert old.pid is not None
+    os.kill(old.pid, signal.SIGKILL)
+    run.until("tree", lambda s: s.generation == 2)
+    assert [pid for pid in old.members if procfs.alive(pid, None)] == []
+
+
+POINTS = ["before_spawn", "after_spawn", "leader_exited"]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_backend_killed_at_a_point_is_succeeded_without_loss_or_double(make: Make, point: str) -> None:
+    run = make(toy("steady", "sleep"), toy("task", "exit", "0", "0.3", ends_run=True))
+    run.start_to_crash(f"{point}:{'task' if point == 'leader_exited' else 'steady'}")
+    left = run.tagged()
+    assert sum("/steady/" in tag for tag in left.values()) == (0 if point == "before_spawn" else 1)
+    run.start()
+    result = run.result()
+    assert (result.state, result.exit_code) == ("done", 0)
+    assert not run.tagged()
+
+
+def test_twenty_kills_of_the_backend_lose_and_double_nothing(make: Make) -> None:
+    run = make(*(toy(f"s{i}", "sleep") for i in range(4)))
+    run.start()
+    pids = {f"s{i}": run.until(f"s{i}", "ready").pid for i in range(4)}
+    for _ in range(20):
+        run.kill_backend()
+        run.start()
+        now = run.snapshot()
+        assert {s.name: s.pid for s in now.services} == pids
+    tags = list(run.tagged().values())
+    assert sorted(t for t in tags if "/s" in t) == [f"tests/toy/s{i}/1" for i in range(4)]
+
+
+def test_exits_while_no_backend_lives_are_real(make: Make) -> None:
+    run = make(toy("steady", "sleep"), toy("task", "exit", "7", "1.0", ends_run=True, restart=RestartPolicy("never")))
+    run.start()
+    pid = run.until("task", "ready").pid
+    assert pid is not None
+    run.kill_backend()
+    wait_until(lambda: not procfs.alive(pid, None))
+    run.start()
+    result = run.result()
+    assert (result.state, result.exit_code) == ("failed", 1)
+    exits = [e for e in run.events() if e.service == "task" and "exit 7" in e.text]
+    assert exits
+
+
+def test_an_exit_that_nobody_saw_is_unknown_or_real_never_invented(make: Make) -> None:
+    run = make(toy("steady", "sleep"), toy("task", "exit", "7", "1.0", ends_run=True, restart=RestartPolicy("never")))
+    run.start()
+    pid = run.until("task", "ready").pid
+    keeper = run.snapshot().backend.keeper_pid
+    assert pid is not None and keeper is not None
+    run.kill_backend()
+    os.kill(keeper, signal.SIGKILL)
+    wait_until(lambda: not procfs.alive(pid, None))
+    run.start()
+    result = run.result()
+    assert result.state == "failed"
+    assert result.cause is not None and ("unknown exit" in result.cause.text or "leaving" in result.cause.text)
+
+
+def test_a_held_port_stays_ours_through_kills(make: Make) -> None:
+    probes = Probes(startup=Probe("http", port="http", interval=0.1))
+    run = make(toy("web", "http", "{port:http}", ports=(PortSpec("http"),), probes=probes))
+    run.start()
+    first = run.until("web", "ready")
+    assert first.address
+    broken = run.run_dir / "broken"
+    assert not broken.exists()
+
+
+def test_stop_and_start_of_one_service(make: Make) -> None:
+    run = make(toy("a", "sleep"), toy("b", "sleep"))
+    run.start()
+    pid = run.until("b", "ready").pid
+    run.until("a", "ready")
+    run.command("stop_service", service="a")
+    assert run.service("a").state == "stopped"
+    run.command("start_service", service="a")
+    assert run.service("a").generation == 2
+    done = run.command("restart", service="a")
+    assert done["generation"] == 3
+    assert run.service("b").pid == pid
