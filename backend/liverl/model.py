@@ -178,7 +178,7 @@ class GpuStatus(msgspec.Struct, frozen=True):
 
 
 class TrialHead(msgspec.Struct, frozen=True):
-    """The head of one trajectory. ``state`` is *running* until an assistant turn has finished and a result exists."""
+    """The head of one trajectory. ``state`` is *running* until its result exists or a turn without tool calls ended it."""
 
     name: str
     step: int | None

@@ -1,0 +1,91 @@
+"""Bytes appended to a file since the last look; replacement and truncation are noticed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ANCHOR = 32  # bytes kept before the offset: an inode number is reused at once by ext4, the content is not
+MAX_LINE = 64 << 20  # a line longer than this is not a record; it is dropped and counted
+
+
+class Follower:
+    """Follows one path. ``offset`` is where the next read begins, ``resets`` counts fresh starts from 0."""
+
+    def __init__(self, path: str | os.PathLike[str], offset: int = 0) -> None:
+        self.path = Path(path)
+        self.offset = offset
+        self.resets = 0
+        self._seen: tuple[int, int, int] | None = None  # device, inode, size
+        self._anchor = b""
+
+    def poll(self, cap: int = 1 << 20, *, newest: bool = False) -> bytes:
+        """Up to ``cap`` appended bytes; ``b""`` when there are none or the file does not exist (yet).
+
+        With ``newest``, a backlog larger than ``cap`` is skipped down to its last ``cap`` bytes.
+        An unchanged file costs one ``stat``. Raises OSError other than "not there".
+        """
+        try:
+            stat = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return b""
+        if (stat.st_dev, stat.st_ino, stat.st_size) == self._seen and self.offset >= stat.st_size:
+            return b""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return b""
+        try:
+            stat = os.fstat(fd)
+            if self._replaced(fd, stat):
+                self.offset, self._anchor = 0, b""
+                self.resets += 1
+            self._seen = (stat.st_dev, stat.st_ino, stat.st_size)
+            if newest and stat.st_size - self.offset > cap:
+                self.offset, self._anchor = stat.st_size - cap, b""
+            data = os.pread(fd, cap, self.offset)
+        finally:
+            os.close(fd)
+        self.offset += len(data)
+        self._anchor = (self._anchor + data)[-ANCHOR:]
+        return data
+
+    def _replaced(self, fd: int, stat: os.stat_result) -> bool:
+        if stat.st_size < self.offset:
+            return True
+        if self._seen is not None and self._seen[:2] != (stat.st_dev, stat.st_ino):
+            return True
+        size = len(self._anchor)
+        return bool(size) and os.pread(fd, size, self.offset - size) != self._anchor
+
+
+class LineFollower:
+    """Complete lines (without their newline) of a growing file; a torn last line waits for its end."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.follower = Follower(path)
+        self.dropped = 0  # lines longer than MAX_LINE
+        self._rest = b""
+        self._skipping = False
+
+    @property
+    def resets(self) -> int:
+        return self.follower.resets
+
+    def poll(self, cap: int = 4 << 20) -> list[bytes]:
+        """Lines completed by the next ``cap`` bytes at most. Raises OSError other than "not there"."""
+        before = self.follower.resets
+        data = self.follower.poll(cap)
+        if self.follower.resets != before:
+            self._rest, self._skipping = b"", False
+        if not data:
+            return []
+        *lines, rest = (self._rest + data).split(b"\n")
+        if lines and self._skipping:
+            del lines[0]
+            self._skipping = False
+        if len(rest) > MAX_LINE:
+            self.dropped += 0 if self._skipping else 1
+            rest, self._skipping = b"", True
+        self._rest = b"" if self._skipping else rest
+        return lines

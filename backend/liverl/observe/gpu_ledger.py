@@ -1,0 +1,156 @@
+"""Which GPUs a run may use, and which of its services holds them. Pure: NVML is read in ``gpus``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from liverl.model import GpuStatus
+
+UNKNOWN_NAMESPACE = "unknown (pid namespace)"
+NO_LEDGER: Mapping[str, str] = MappingProxyType({})
+# What a batch system granted. Slurm's JOB and STEP lists count over the node, GPU_DEVICE_ORDINAL over what
+# the step sees; under ConstrainDevices NVML sees only the granted ones, renumbered from 0.
+_BATCH = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "GPU_DEVICE_ORDINAL")
+_RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """The answer to a reservation: ``uuids``, or ``reason`` in words when there are not enough."""
+
+    uuids: tuple[str, ...] = ()
+    reason: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.reason is None
+
+
+def allowed_gpus(
+    gpus: Sequence[GpuStatus], env: Mapping[str, str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(UUIDs that the inherited environment lets us use, notes on what could not be read), in NVML's order.
+
+    CUDA_VISIBLE_DEVICES: indices, (abbreviated) GPU UUIDs or MIG UUIDs; as in CUDA, nothing counts after the
+    first entry that names no device, and an empty value means none. Indices are NVML's (PCI order).
+    """
+    allowed = [gpu.uuid for gpu in gpus]
+    notes: list[str] = []
+    visible = env.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        chosen, note = _visible(gpus, visible)
+        allowed = [uuid for uuid in allowed if uuid in chosen]
+        notes.extend(note)
+    for name in _BATCH:
+        value = env.get(name, "").strip()
+        if not value:
+            continue
+        wanted = _indices(value)
+        boards = {gpu.index for gpu in gpus}
+        if wanted is None:
+            notes.append(f"{name}={value} is not a list of indices and was not used")
+        elif len(wanted) == len(boards):
+            continue  # all that NVML shows; its numbers may be the node's
+        elif not wanted <= boards:
+            notes.append(f"{name}={value} names GPUs that are not here ({len(boards)} seen) and was not used")
+        else:
+            granted = {gpu.uuid for gpu in gpus if gpu.index in wanted}
+            allowed = [uuid for uuid in allowed if uuid in granted]
+    return tuple(allowed), tuple(notes)
+
+
+def _visible(gpus: Sequence[GpuStatus], value: str) -> tuple[set[str], list[str]]:
+    chosen: set[str] = set()
+    for entry in (part.strip() for part in value.split(",")) if value.strip() else ():
+        if entry.isascii() and entry.isdigit():
+            matches = [gpu.uuid for gpu in gpus if gpu.index == int(entry)]
+        else:
+            matches = [gpu.uuid for gpu in gpus if len(entry) > 4 and gpu.uuid.startswith(entry)]
+            if len(matches) > 1:
+                matches = []
+        if not matches:
+            return chosen, [f"CUDA_VISIBLE_DEVICES={value}: {entry!r} names no GPU here"]
+        chosen.update(matches)
+    return chosen, []
+
+
+def _indices(value: str) -> set[int] | None:
+    found: set[int] = set()
+    for part in value.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            return None
+        first = int(match.group(1))
+        last = int(match.group(2) or first)
+        if last - first > 1024:
+            return None
+        found.update(range(first, last + 1))
+    return found
+
+
+class GpuLedger:
+    """Whole GPUs by UUID, each held by at most one service."""
+
+    def __init__(self) -> None:
+        self._holder: dict[str, str] = {}
+
+    @property
+    def holders(self) -> Mapping[str, str]:
+        """UUID -> service, as ``GpuSampler.sample`` takes it."""
+        return MappingProxyType(self._holder)
+
+    def held_by(self, service: str) -> tuple[str, ...]:
+        return tuple(uuid for uuid, holder in self._holder.items() if holder == service)
+
+    def reserve(
+        self, service: str, count: int, gpus: Sequence[GpuStatus], allowed: Collection[str] | None = None
+    ) -> Grant:
+        """Give ``service`` ``count`` free GPUs among ``allowed`` (UUIDs; None = all), all or none.
+
+        A service that already holds exactly ``count`` keeps them: a restart stays where it was. On refusal
+        nothing changes and ``reason`` names who holds what.
+        """
+        held = self.held_by(service)
+        if len(held) == count:
+            return Grant(uuids=held)
+        pool = [gpu for gpu in gpus if allowed is None or gpu.uuid in allowed]
+        free = [g.uuid for g in pool if g.uuid in held or (g.owner == "free" and g.uuid not in self._holder)]
+        if len(free) < count:
+            return Grant(reason=self._refusal(service, count, len(free), pool, len(gpus)))
+        self.release(service)
+        chosen = tuple(free[:count])
+        self._holder.update(dict.fromkeys(chosen, service))
+        return Grant(uuids=chosen)
+
+    def release(self, service: str) -> tuple[str, ...]:
+        """Take back what ``service`` holds; returns it."""
+        uuids = self.held_by(service)
+        for uuid in uuids:
+            del self._holder[uuid]
+        return uuids
+
+    def restore(self, mapping: Mapping[str, Sequence[str]]) -> None:
+        """Replace everything by ``mapping`` (service -> UUIDs), as a journal recorded it.
+
+        Raises ValueError if two services claim one GPU.
+        """
+        holder: dict[str, str] = {}
+        for service, uuids in mapping.items():
+            for uuid in uuids:
+                if holder.setdefault(uuid, service) != service:
+                    raise ValueError(f"{uuid} is claimed by {holder[uuid]} and by {service}")
+        self._holder = holder
+
+    def _refusal(self, service: str, count: int, free: int, pool: Sequence[GpuStatus], seen: int) -> str:
+        text = f"{service} needs {count} GPU{'' if count == 1 else 's'}, {free} of {len(pool)} free"
+        if len(pool) < seen:
+            text += f" ({seen - len(pool)} more are outside this job's allocation)"
+        taken = [
+            f"GPU {gpu.index}: {self._holder.get(gpu.uuid, gpu.owner)}"
+            for gpu in pool
+            if gpu.uuid in self._holder or gpu.owner != "free"
+        ]
+        return f"{text}; {', '.join(taken)}" if taken else text

@@ -1,0 +1,128 @@
+"""Scrapes of two real vLLM versions, older names, several engines, and text that is no scrape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from liverl.observe.engine_metrics import EngineFacts, EngineMeter, RateWindow, parse_engine_metrics
+
+RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
+
+
+def test_vllm_0_24_on_an_h200() -> None:
+    facts = parse_engine_metrics((RECORDINGS / "h200/vllm_metrics.txt").read_text())
+    assert facts == EngineFacts(
+        running=0.0,
+        waiting=0.0,
+        kv_cache_usage=0.0,
+        prompt_tokens_total=17.0,
+        generation_tokens_total=5.0,
+        prefix_cache_queries_total=17.0,
+        prefix_cache_hits_total=0.0,
+        request_success_total=1.0,
+        policy_version=None,
+        sleep_state="awake",
+    )
+
+
+def test_vllm_0_32_on_a_cpu() -> None:
+    facts = parse_engine_metrics((RECORDINGS / "vllm_metrics.txt").read_text())
+    assert facts.prompt_tokens_total == 378.0
+    assert (facts.prefix_cache_queries_total, facts.prefix_cache_hits_total) == (378.0, 128.0)
+    assert facts.sleep_state == "awake"
+
+
+def test_older_names_and_several_engines() -> None:
+    facts = parse_engine_metrics(
+        "\n".join(
+            [
+                'vllm:num_requests_running{engine="0",model_name="a} b"} 2.0 1795220165000',
+                'vllm:num_requests_running{engine="1",model_name="a} b"} 3 # {trace_id="x"} 1',
+                'vllm:gpu_cache_usage_perc{engine="0"} 0.25',
+                'vllm:gpu_cache_usage_perc{engine="1"} 0.75',
+                'vllm:generation_tokens{engine="0"} 10',
+                'vllm:generation_tokens{engine="1"} NaN',
+                'vllm:engine_sleep_state{engine="0",sleep_state="awake"} 0.0',
+                'vllm:engine_sleep_state{engine="0",sleep_state="weights_offloaded"} 1.0',
+                'vllm:engine_sleep_state{engine="1",sleep_state="awake"} 1.0',
+                "liverl:policy_version 7",
+                'liverl:policy_version{engine="1"} 6.0',
+            ]
+        )
+    )
+    assert facts.running == 5.0
+    assert facts.kv_cache_usage == 0.5
+    assert facts.generation_tokens_total == 10.0
+    assert facts.policy_version == 6, "an engine that lags makes the whole replica lag"
+    assert facts.sleep_state == "weights_offloaded"
+    assert facts.waiting is None
+
+
+def test_a_counter_under_both_names_counts_once() -> None:
+    facts = parse_engine_metrics("vllm:generation_tokens_total 5\nvllm:generation_tokens 5\n")
+    assert facts.generation_tokens_total == 5.0
+
+
+@given(st.text())
+def test_any_text_is_survived(text: str) -> None:
+    parse_engine_metrics(text)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                ["vllm:num_requests_running", "liverl:policy_version", "vllm:engine_sleep_state"]
+            ),
+            st.text(alphabet='{}="\\ #,ab1', max_size=20),
+            st.sampled_from(["1", "nan", "-inf", "1e999", "", "x", "1_0", "٣"]),
+        )
+    )
+)
+def test_broken_samples_are_survived(samples: list[tuple[str, str, str]]) -> None:
+    parse_engine_metrics("\n".join(f"{name}{labels} {value}" for name, labels, value in samples))
+
+
+def test_rate_over_the_window_forgets_what_is_older() -> None:
+    window = RateWindow(10.0)
+    assert window.rate is None
+    for second in range(20):
+        window.add(second, 100.0 * second)
+    for second in range(20, 31):
+        window.add(second, 1900.0)
+    assert window.rate == 0.0
+
+
+def test_a_restarted_counter_is_no_negative_rate() -> None:
+    window = RateWindow(60.0)
+    for at, value in ((0.0, 1000.0), (1.0, 1100.0), (2.0, 50.0), (3.0, 150.0)):
+        window.add(at, value)
+    assert window.growth == 100 + 50 + 100
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e9)), max_size=50), st.floats(0.1, 100))
+def test_rates_are_never_negative(points: list[tuple[float, float]], seconds: float) -> None:
+    window = RateWindow(seconds)
+    for at, value in points:
+        window.add(at, value)
+    assert window.rate is None or window.rate >= 0
+
+
+def test_the_meter_gives_rates_of_the_window() -> None:
+    meter = EngineMeter(10.0)
+
+    def facts(tokens: float, queries: float, hits: float) -> EngineFacts:
+        return EngineFacts(
+            generation_tokens_total=tokens, prefix_cache_queries_total=queries, prefix_cache_hits_total=hits
+        )
+
+    assert meter.update(0.0, facts(0, 100, 0)).tokens_per_s is None
+    rates = meter.update(2.0, facts(300, 200, 75))
+    assert rates.tokens_per_s == pytest.approx(150.0)
+    assert rates.prefix_cache_hit_rate == pytest.approx(0.75)
+    meter.clear()
+    assert meter.update(3.0, facts(1, 1, 1)).tokens_per_s is None

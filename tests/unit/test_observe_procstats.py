@@ -1,0 +1,69 @@
+"""CPU and memory from a written /proc: rates, reused pids, odd names. Real ones: ``tests/process``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from liverl.observe.procstats import ProcSampler
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def write(proc: Path, pid: int, *, cpu: float, start: int = 5, rss: int = 3, state: str = "S") -> None:
+    (proc / str(pid)).mkdir(exist_ok=True)
+    ticks = int(cpu * TICKS)
+    fields = [state, "1", *["0"] * 9, str(ticks), "0", *["0"] * 6, str(start), "0", str(rss), *["0"] * 28]
+    (proc / str(pid) / "stat").write_text(f"{pid} (a) b (c) {' '.join(fields)}\n")
+
+
+def test_percent_is_over_the_interval_and_counts_each_core(tmp_path: Path) -> None:
+    write(tmp_path, 7, cpu=1.0)
+    write(tmp_path, 8, cpu=5.0)
+    sampler = ProcSampler(str(tmp_path))
+    first = sampler.sample({"trainer": [7, 8], "proxy": [99]}, now=100.0)
+    assert first["trainer"].cpu_percent is None
+    assert (first["trainer"].processes, first["trainer"].rss_bytes) == (2, 6 * PAGE)
+    assert first["proxy"].processes == 0
+    write(tmp_path, 7, cpu=3.0)
+    write(tmp_path, 8, cpu=6.0)
+    second = sampler.sample({"trainer": [7, 8]}, now=102.0)
+    assert second["trainer"].cpu_percent == pytest.approx(150.0)
+
+
+def test_a_reused_pid_brings_no_leap(tmp_path: Path) -> None:
+    write(tmp_path, 7, cpu=1.0)
+    sampler = ProcSampler(str(tmp_path))
+    sampler.sample({"a": [7]}, now=0.0)
+    write(tmp_path, 7, cpu=900.0, start=6)
+    assert sampler.sample({"a": [7]}, now=1.0)["a"].cpu_percent == 0.0
+
+
+def test_a_process_that_joins_counts_from_then_on(tmp_path: Path) -> None:
+    write(tmp_path, 7, cpu=1.0)
+    write(tmp_path, 8, cpu=500.0)
+    sampler = ProcSampler(str(tmp_path))
+    sampler.sample({"a": [7]}, now=0.0)
+    assert sampler.sample({"a": [7, 8]}, now=1.0)["a"].cpu_percent == 0.0
+    write(tmp_path, 8, cpu=501.0)
+    assert sampler.sample({"a": [7, 8]}, now=2.0)["a"].cpu_percent == pytest.approx(100.0)
+
+
+def test_zombies_are_no_processes(tmp_path: Path) -> None:
+    write(tmp_path, 7, cpu=1.0, state="Z")
+    assert ProcSampler(str(tmp_path)).sample({"a": [7]})["a"].processes == 0
+
+
+def test_host(tmp_path: Path) -> None:
+    sampler = ProcSampler(str(tmp_path))
+    assert sampler.host().memory_total is None
+    (tmp_path / "stat").write_text("cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1\n")
+    (tmp_path / "meminfo").write_text("MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable:  400 kB\n")
+    first = sampler.host()
+    assert first.cpu_percent is None
+    assert (first.memory_used, first.memory_total) == (600 * 1024, 1000 * 1024)
+    (tmp_path / "stat").write_text("cpu  150 0 100 750 100 0 0 0 0 0\n")
+    assert sampler.host().cpu_percent == pytest.approx(50.0)
