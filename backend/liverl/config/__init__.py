@@ -1,0 +1,34 @@
+"""config.yaml -> RunConfig: layers, checks, secrets, and who uses which key. Reads the named files only."""
+
+from liverl.config.dump import dump_yaml, redacted
+from liverl.config.errors import ConfigError, Problem, Where
+from liverl.config.liverl_env import liverl_environment
+from liverl.config.load import LoadedConfig, load_config
+from liverl.config.own import EnvironmentEntry
+from liverl.config.packaged import list_profiles
+from liverl.config.resolve import resolved, run_directory, run_root
+from liverl.config.schema import RunConfig, leaves, value_of
+from liverl.config.secrets import Secrets
+from liverl.config.uses import consumers, inert_keys
+
+__all__ = [
+    "ConfigError",
+    "EnvironmentEntry",
+    "LoadedConfig",
+    "Problem",
+    "RunConfig",
+    "Secrets",
+    "Where",
+    "consumers",
+    "dump_yaml",
+    "inert_keys",
+    "leaves",
+    "list_profiles",
+    "liverl_environment",
+    "load_config",
+    "redacted",
+    "resolved",
+    "run_directory",
+    "run_root",
+    "value_of",
+]

@@ -1,0 +1,280 @@
+"""One layer (a file, the environment, ``--set``) -> settings: key path -> value and place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec import inspect as types
+
+from liverl.config.errors import Problem, Where, did_you_mean, nearest
+from liverl.config.liverl_env import SECRET_FILES, SECRET_KEYS, VARIABLES
+from liverl.config.nodes import Node, parse, scalar
+from liverl.config.schema import Path, fields, is_open, leaves, root_type
+from liverl.config.values import Bad, convert, is_text, plain_type, to_plain
+
+LayerName = Literal["default", "profile", "file", "liverl env", "env", "set"]
+PREFIX = "LIVERL_"
+KEPT = ("meta_info", "status", "evolving")  # LiveRL's sections that configure nothing
+WRAPPER = "runtime_info"
+
+
+class Setting(Struct, frozen=True):
+    value: Any
+    where: Where
+    layer: LayerName
+
+
+@dataclass(slots=True)
+class Layer:
+    """What one layer says. ``bad`` are the keys whose value was refused; ``kept`` is what LiveRL's file says
+    beside configuration; ``wrapped`` = it has LiveRL's ``runtime_info.input``."""
+
+    name: LayerName
+    settings: dict[Path, Setting] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    bad: set[Path] = field(default_factory=set)
+    kept: dict[str, Any] = field(default_factory=dict)
+    wrapped: bool = False
+
+    def put(self, path: Path, node: Node, kind: types.Type) -> None:
+        """One key's value, checked."""
+        if path in self.settings:
+            first = self.settings[path].where
+            self.refuse(Problem(node.where, ".".join(path), "given twice", hint=f"first at {first}"), path)
+            return
+        try:
+            value = convert(node, kind)
+        except Bad as bad:
+            secret = ".".join(path) in SECRET_KEYS
+            found = "a value that is not shown" if secret and bad.node.kind == "scalar" else bad.found
+            problem = Problem(bad.node.where, ".".join(path), "wrong value", found, bad.expected, bad.hint)
+            self.refuse(problem, path)
+        else:
+            self.settings[path] = Setting(value, node.where, self.name)
+
+    def refuse(self, problem: Problem, path: Path | None = None) -> None:
+        self.problems.append(problem)
+        if path is not None:
+            self.bad.add(path)
+
+
+def from_text(text: str, source: str, name: LayerName) -> Layer:
+    """A configuration file's layer."""
+    layer = Layer(name)
+    root, problems = parse(text, source)
+    layer.problems.extend(problems)
+    if root is None or root.is_null:
+        return layer
+    if root.kind != "map":
+        allowed = "a mapping of sections: " + ", ".join(fields(root_type()))
+        found = "a list" if root.kind == "list" else "a single value"
+        layer.refuse(Problem(root.where, "", "the file is not a configuration", found, allowed))
+        return layer
+    for key, value in root.pairs:
+        if key.text in KEPT:
+            layer.kept[key.text] = to_plain(value)
+        elif key.text == WRAPPER:
+            _unwrap(layer, value)
+        else:
+            _section(layer, key, value)
+    return layer
+
+
+def _unwrap(layer: Layer, node: Node) -> None:
+    if node.is_null:
+        return
+    if node.kind != "map":
+        layer.refuse(Problem(node.where, WRAPPER, "wrong value", allowed="a mapping with input and output"))
+        return
+    for key, value in node.pairs:
+        if key.text == "output":
+            layer.kept["output"] = to_plain(value)
+        elif key.text != "input":
+            hint = did_you_mean(key.text, ("input", "output"))
+            layer.refuse(
+                Problem(key.where, f"{WRAPPER}.{key.text}", "unknown key", allowed="input, output", hint=hint)
+            )
+        elif value.kind == "map":
+            layer.wrapped = True
+            for name, section in value.pairs:
+                _section(layer, name, section)
+        elif not value.is_null:
+            layer.refuse(
+                Problem(value.where, f"{WRAPPER}.input", "wrong value", allowed="a mapping of sections")
+            )
+
+
+def _section(layer: Layer, key: Node, value: Node) -> None:
+    sections = fields(root_type())
+    if key.text not in sections:
+        layer.refuse(unknown_key((), key.text, key.where, sections))
+        return
+    walk(layer, (key.text,), value, sections[key.text])
+
+
+def walk(layer: Layer, path: Path, node: Node, kind: types.Type) -> None:
+    """Record every key under ``path``."""
+    kind = plain_type(kind)
+    if isinstance(kind, types.StructType):
+        if node.is_null:
+            return
+        known = fields(kind)
+        if node.kind != "map":
+            layer.refuse(Problem(node.where, ".".join(path), "wrong value", allowed=_keys(known)))
+            return
+        for key, value in node.pairs:
+            if key.text in known:
+                walk(layer, (*path, key.text), value, known[key.text])
+            else:
+                layer.refuse(unknown_key(path, key.text, key.where, known))
+    elif isinstance(kind, types.DictType):
+        if node.is_null:
+            return
+        if node.kind != "map":
+            layer.refuse(
+                Problem(node.where, ".".join(path), "wrong value", allowed="a mapping of names to values")
+            )
+            return
+        for key, value in node.pairs:
+            if key.text:
+                walk(layer, (*path, key.text), value, kind.value_type)
+            else:
+                layer.refuse(Problem(key.where, ".".join(path), "an empty key"))
+    else:
+        layer.put(path, node, kind)
+
+
+def unknown_key(path: Path, name: str, where: Where, known: Mapping[str, Any]) -> Problem:
+    """An unknown key, with the key that was probably meant, in this section or in another."""
+    key = ".".join((*path, name))
+    homes = [leaf for leaf in leaves() if leaf.rsplit(".", 1)[-1] == name.lower().replace("-", "_")]
+    close = nearest(name, known)
+    if homes and close is None:
+        meant: str | None = homes[0]
+    elif close is not None:
+        meant = ".".join((*path, close))
+    else:
+        far = nearest(name, (leaf.rsplit(".", 1)[-1] for leaf in leaves()), cutoff=0.8)
+        meant = next((leaf for leaf in leaves() if far and leaf.endswith(f".{far}")), None)
+    hint = f"did you mean {meant}?" if meant else ""
+    return Problem(where, key, "unknown key", allowed=_keys(known), hint=hint)
+
+
+def _keys(known: Iterable[str]) -> str:
+    names = list(known)
+    return ", ".join(names) if len(names) <= 24 else f"{len(names)} keys, see default.yaml"
+
+
+def from_environment(env: Mapping[str, str]) -> tuple[Layer, Layer, list[str]]:
+    """LiveRL's variables, then ours (``LIVERL_SECTION__KEY``), and warnings. Empty counts as unset."""
+    theirs, ours = Layer("liverl env"), Layer("env")
+    for name, key in VARIABLES:
+        if env.get(name):
+            _replace(theirs, tuple(key.split(".")), env[name], f"env {name}")
+    for name, key in SECRET_FILES:
+        if env.get(name):
+            _replace(theirs, tuple(key.split(".")), f"file:{env[name]}", f"env {name}")
+    warnings: list[str] = []
+    spelled = {key.replace(".", "_"): key for key in leaves()}
+    for name in sorted(env):
+        if not name.upper().startswith(PREFIX) or not env[name]:
+            continue
+        rest = name[len(PREFIX) :].lower()
+        if "__" in rest:
+            _from_variable(ours, name, rest.split("__"), env[name])
+        elif rest in spelled:
+            proper = PREFIX + spelled[rest].replace(".", "__").upper()
+            warnings.append(
+                f"env {name} is not read: two underscores stand between section and key ({proper})"
+            )
+    return theirs, ours, warnings
+
+
+def _replace(layer: Layer, path: Path, text: str, source: str) -> None:
+    """Of two variables for one key the later one wins."""
+    layer.settings.pop(path, None)
+    _raw(layer, path, text, _type_at(path), source)
+
+
+def _from_variable(layer: Layer, name: str, parts: list[str], text: str) -> None:
+    source = f"env {name}"
+    found = _descend(parts, exact=False)
+    if isinstance(found, Problem):
+        layer.refuse(Problem(Where(source), found.key, found.message, found.found, found.allowed, found.hint))
+        return
+    path, kind = found
+    _raw(layer, path, text, kind, source)
+
+
+def from_sets(sets: Sequence[str]) -> Layer:
+    """``--set section.key=value``; YAML, but text needs no quotes. The last of two for one key wins."""
+    layer = Layer("set")
+    for item in sets:
+        name, equals, text = item.partition("=")
+        name = name.strip()
+        where = Where("--set")
+        if not equals or not name:
+            layer.refuse(Problem(where, name, "not of the form section.key=value"))
+            continue
+        found = _descend(name.split("."), exact=True)
+        if isinstance(found, Problem):
+            layer.refuse(found)
+            continue
+        path, kind = found
+        for old in [p for p in layer.settings if p[: len(path)] == path]:
+            del layer.settings[old]
+        _raw(layer, path, text.strip(), kind, "--set")
+    return layer
+
+
+def _descend(parts: list[str], exact: bool) -> tuple[Path, types.Type] | Problem:
+    """The path and type of a dotted name. Under an open mapping of plain values the rest is one key."""
+    kind: types.Type = root_type()
+    path: Path = ()
+    for position, part in enumerate(parts):
+        kind = plain_type(kind)
+        if isinstance(kind, types.StructType):
+            known = fields(kind)
+            if part not in known:
+                return unknown_key(path, ".".join(parts[position:]), Where("--set"), known)
+            path, kind = (*path, part), known[part]
+        elif is_open(kind) and part:
+            inner = plain_type(kind.value_type) if isinstance(kind, types.DictType) else kind
+            if not isinstance(inner, types.StructType):
+                if not exact:
+                    return Problem(
+                        Where("--set"), ".".join(parts), "unknown key", hint="give the whole mapping"
+                    )
+                return (*path, ".".join(parts[position:])), inner
+            path, kind = (*path, part), inner
+        else:
+            return Problem(
+                Where("--set"), ".".join(parts), "unknown key", hint=f"{'.'.join(path)} has no keys below"
+            )
+    return path, kind
+
+
+def _type_at(path: Path) -> types.Type:
+    found = _descend(list(path), exact=True)
+    assert not isinstance(found, Problem), path
+    return found[1]
+
+
+def _raw(layer: Layer, path: Path, text: str, kind: types.Type, source: str) -> None:
+    """A value from the command line or the environment. For text keys it is taken as it is, unless quoted."""
+    if is_text(kind) and text[:1] not in ("'", '"'):
+        layer.put(path, scalar(text, Where(source)), kind)
+        return
+    node, problems = parse(text, source, lines=False)
+    for problem in problems:
+        layer.refuse(
+            Problem(
+                problem.where, ".".join(path), problem.message, problem.found, problem.allowed, problem.hint
+            ),
+            path,
+        )
+    if not problems:
+        walk(layer, path, node or scalar("", Where(source)), kind)

@@ -1,0 +1,196 @@
+"""Layers -> one checked configuration, with the origin of what differs and what there is to warn about."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from liverl.config import packaged
+from liverl.config.errors import ConfigError, Problem, Where
+from liverl.config.layers import Layer, Setting, from_environment, from_sets, from_text
+from liverl.config.schema import Path as KeyPath
+from liverl.config.schema import RunConfig, schema_key
+from liverl.config.secrets import Secrets, take_secrets
+from liverl.config.uses import why_inert
+from liverl.config.validate import check, secret_overrides
+
+MAX_BYTES = 4 * 1024 * 1024
+_BY_HAND = ("file", "env", "set")  # layers whose inert keys are worth a warning
+
+
+class LoadedConfig(Struct, frozen=True):
+    """A configuration and how it came about.
+
+    ``origins``: dotted key -> ``file:line``, ``--set`` or ``env NAME``, for what differs from the default.
+    ``source``: the layers in words. ``kept``: LiveRL's ``meta_info``, ``output`` and the like, which
+    configure nothing (``dump_yaml`` writes them back). ``secrets`` are nowhere else.
+    """
+
+    config: RunConfig
+    origins: dict[str, str]
+    warnings: tuple[str, ...]
+    source: str
+    profile: str
+    kept: dict[str, Any]
+    secrets: Secrets
+
+
+def load_config(
+    path: Path | str | None = None,
+    *,
+    profile: str | None = None,
+    sets: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    read_secrets: bool = True,
+) -> LoadedConfig:
+    """Defaults < profile < ``path`` < LiveRL's variables < ``LIVERL_SECTION__KEY`` < ``sets``.
+
+    Reads these files and ``env`` only (None = the environment of this process). ``read_secrets`` False
+    leaves files named by ``file:`` alone (a saved run is opened on another machine). Raises ConfigError with
+    every problem that was found.
+    """
+    path = Path(path) if path is not None else None
+    env = os.environ if env is None else env
+    problems: list[Problem] = []
+    default = _default_layer()
+    file = from_text(_read(path, problems), str(path), "file") if path is not None else Layer("file")
+    name = profile or (packaged.LIVERL_PROFILE if file.wrapped else "embedded")
+    try:
+        middle = from_text(packaged.profile_text(name), f"profile {name}", "profile")
+    except ConfigError as error:
+        problems.extend(error.problems)
+        middle = Layer("profile")
+    theirs, ours, warnings = from_environment(env)
+    layers = [default, middle, file, theirs, ours, from_sets(sets)]
+
+    settings: dict[KeyPath, Setting] = {}
+    base: dict[KeyPath, Any] = {}  # default and profile: what somebody's own value is compared with
+    bad: set[KeyPath] = set()
+    for layer in layers:
+        problems.extend(sorted(layer.problems, key=lambda problem: problem.where.line or 0))
+        bad |= layer.bad
+        settings.update(layer.settings)
+        if layer is middle:
+            base = {key: setting.value for key, setting in settings.items()}
+    # Without a whole layer, what must hold between keys would be judged on values nobody chose.
+    unread = any(not problem.key or problem.where.source == "--profile" for problem in problems)
+    overridden = {key: setting for key, setting in file.settings.items() if key in theirs.settings}
+    secrets, wrong, plain = take_secrets(settings, env, read_secrets)
+    problems.extend(wrong)
+
+    config = _build(settings)
+    if not unread:
+        problems.extend(check(config, settings, {".".join(path) for path in bad} | {path[0] for path in bad}))
+    if problems:
+        raise ConfigError(problems)
+    if profile is None and file.wrapped:
+        warnings.append(
+            f"{path} is a LiveRL configuration: profile {name} is under it (--profile changes that)"
+        )
+    warnings.extend(_variables_over_file(overridden, theirs))
+    warnings.extend(plain)
+    warnings.extend(secret_overrides(settings))
+    warnings.extend(_inert(config, settings, base))
+    warnings.extend(_second_name(config, settings))
+    origins = {
+        ".".join(key): str(setting.where)
+        for key, setting in settings.items()
+        if setting.layer != "default" and (_differs(default, key, setting) or _is_secret(key, secrets))
+    }
+    layered = ("defaults", "" if name == "embedded" else f"profile {name}", str(path or ""))
+    source = " + ".join(word for word in layered if word)
+    return LoadedConfig(config, origins, tuple(warnings), source, name, file.kept, secrets)
+
+
+@functools.cache
+def _default_layer() -> Layer:
+    layer = from_text(packaged.default_text(), packaged.DEFAULT_FILE, "default")
+    if layer.problems:  # somebody edited the packaged file
+        raise ConfigError(layer.problems)
+    return layer
+
+
+def _read(path: Path, problems: list[Problem]) -> str:
+    """The file's text; what is wrong with the file goes to ``problems``."""
+    where = Where(str(path))
+    try:
+        if path.is_dir():
+            hint = f"did you mean {path / 'config.yaml'}?" if (path / "config.yaml").is_file() else ""
+            problems.append(Problem(where, "", "is a directory, not a configuration file", hint=hint))
+            return ""
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        problems.append(Problem(where, "", f"cannot read it: {reason}"))
+        return ""
+    if len(data) > MAX_BYTES:
+        problems.append(
+            Problem(where, "", f"larger than {MAX_BYTES // 1024 // 1024} MiB: not a configuration file")
+        )
+        return ""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1
+        found = f"byte 0x{data[error.start]:02x}"
+        problems.append(
+            Problem(Where(str(path), line, column), "", "not UTF-8", found, hint="save it as UTF-8")
+        )
+        return ""
+
+
+def _build(settings: Mapping[KeyPath, Setting]) -> RunConfig:
+    data: dict[str, Any] = {}
+    for path, setting in settings.items():
+        branch = data
+        for part in path[:-1]:
+            branch = branch.setdefault(part, {})
+        branch[path[-1]] = setting.value
+    data["trainer"].setdefault("overrides", {})
+    return msgspec.convert(data, RunConfig, strict=False)
+
+
+def _differs(default: Layer, key: KeyPath, setting: Setting) -> bool:
+    return key not in default.settings or default.settings[key].value != setting.value
+
+
+def _is_secret(key: KeyPath, secrets: Secrets) -> bool:
+    return bool(getattr(secrets, key[-1], ""))
+
+
+def _variables_over_file(overridden: Mapping[KeyPath, Setting], theirs: Layer) -> list[str]:
+    """LiveRL's variables have common names: say when one changes what the file says."""
+    return [
+        f"{theirs.settings[key].where} overrides {'.'.join(key)} of {setting.where}"
+        for key, setting in overridden.items()
+        if theirs.settings[key].value != setting.value
+    ]
+
+
+def _second_name(config: RunConfig, settings: Mapping[KeyPath, Setting]) -> list[str]:
+    """``run.name`` wins; a different ``experiment.exp_name`` of the same layer was likely meant too."""
+    name, other = settings["run", "name"], settings["experiment", "exp_name"]
+    if not name.value or not other.value or name.value == other.value or name.layer != other.layer:
+        return []
+    return [f"{other.where}: experiment.exp_name has no effect: run.name is '{config.run.name}'"]
+
+
+def _inert(config: RunConfig, settings: Mapping[KeyPath, Setting], base: Mapping[KeyPath, Any]) -> list[str]:
+    """Keys that somebody set and that nothing uses."""
+    out = []
+    for path, setting in settings.items():
+        if setting.layer not in _BY_HAND or (path in base and base[path] == setting.value):
+            continue
+        key = ".".join(path)
+        why = why_inert(config, schema_key(key))
+        if why is not None:
+            out.append(f"{setting.where}: {key} has no effect: {why}")
+    return out

@@ -1,0 +1,39 @@
+"""Packaged profiles: a layer between the defaults and the user's own file."""
+
+from __future__ import annotations
+
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+from liverl.config.errors import ConfigError, Problem, Where, did_you_mean
+
+DEFAULT_FILE = "default.yaml"
+LIVERL_PROFILE = "liverl-gen1"  # what a file with LiveRL's runtime_info.input is layered on
+
+
+def _package() -> Traversable:
+    return resources.files("liverl.config")
+
+
+def list_profiles() -> tuple[str, ...]:
+    """The names that ``--profile`` takes, sorted."""
+    entries = (_package() / "profiles").iterdir()
+    return tuple(
+        sorted(entry.name.removesuffix(".yaml") for entry in entries if entry.name.endswith(".yaml"))
+    )
+
+
+def profile_text(name: str) -> str:
+    """The YAML of a packaged profile. Raises ConfigError for an unknown name."""
+    names = list_profiles()
+    if name not in names:
+        hint = did_you_mean(name, names)
+        raise ConfigError(
+            [Problem(Where("--profile"), name, "unknown profile", allowed=", ".join(names), hint=hint)]
+        )
+    return (_package() / "profiles" / f"{name}.yaml").read_text("utf-8")
+
+
+def default_text() -> str:
+    """The annotated file of all defaults."""
+    return (_package() / DEFAULT_FILE).read_text("utf-8")

@@ -1,0 +1,84 @@
+"""What a run fixes at its start: its name and absolute paths. Nothing else is decided here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from liverl.config.schema import RunConfig
+from liverl.config.validate import BUILTIN
+
+NAME_FORMAT = "%Y%m%d-%H%M%S"  # UTC
+
+
+def resolved(
+    config: RunConfig, *, env: Mapping[str, str], cwd: Path, now: float, file: Path | None = None
+) -> RunConfig:
+    """``config`` with its run's name and absolute paths filled in; doing it twice changes nothing.
+
+    ``now``: Unix seconds. ``run.run_root`` counts from ``cwd``; LiveRL's paths count from the directory of
+    ``file``, as LiveRL does (from ``cwd`` without a file).
+    """
+    name = (
+        config.run.name
+        or config.experiment.exp_name
+        or datetime.fromtimestamp(now, UTC).strftime(NAME_FORMAT)
+    )
+    base = cwd / file.parent if file is not None else cwd
+
+    def absolute(text: str) -> str:
+        return _absolute(text, base, env) if text else ""
+
+    model = config.model.model_path
+    if not model.startswith(BUILTIN) and model.startswith(("~/", "./", "../")):
+        model = absolute(model)  # anything else may be a model id such as Qwen/Qwen3-0.6B
+    return replace(
+        config,
+        run=replace(config.run, name=name, run_root=str(run_root(config, env=env, cwd=cwd))),
+        model=replace(config.model, model_path=model),
+        data=replace(
+            config.data,
+            data_dir=absolute(config.data.data_dir),
+            train_index=absolute(config.data.train_index),
+            val_index=absolute(config.data.val_index),
+        ),
+        environment=replace(config.environment, venv_path=absolute(config.environment.venv_path)),
+        environments={
+            key: replace(entry, venv_path=absolute(entry.venv_path or "") or None)
+            for key, entry in config.environments.items()
+        },
+        k8s=replace(config.k8s, kubeconfig=absolute(config.k8s.kubeconfig)),
+        experiment=replace(
+            config.experiment,
+            exp_name=name,
+            trials_dir=absolute(config.experiment.trials_dir),
+            trajectory_logger_src=absolute(config.experiment.trajectory_logger_src),
+        ),
+    )
+
+
+def run_root(config: RunConfig, *, env: Mapping[str, str], cwd: Path) -> Path:
+    """Where runs live; ``~`` and the state directory come from ``env`` (HOME, XDG_STATE_HOME)."""
+    if config.run.run_root:
+        return Path(_absolute(config.run.run_root, cwd, env))
+    state = env.get("XDG_STATE_HOME", "")
+    if os.path.isabs(state):  # the XDG specification: a relative one is ignored
+        return Path(state, "liverl", "runs")
+    return Path(env.get("HOME") or cwd, ".local", "state", "liverl", "runs")
+
+
+def run_directory(config: RunConfig) -> Path:
+    """``<run_root>/<project>/<name>`` of a resolved configuration. ValueError for an unresolved one."""
+    if not config.run.name or not os.path.isabs(config.run.run_root):
+        raise ValueError("resolve the configuration first: it has no run name or no absolute run_root")
+    return Path(config.run.run_root, config.experiment.project_name, config.run.name)
+
+
+def _absolute(text: str, base: Path, env: Mapping[str, str]) -> str:
+    if text == "~" or text.startswith("~/"):
+        text = (env.get("HOME") or "~") + text[1:]
+    return os.path.normpath(base / text)

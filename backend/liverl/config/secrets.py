@@ -1,0 +1,114 @@
+"""Secrets stay out of RunConfig, out of every saved file and out of every printed form."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from liverl.config.errors import Problem, Where
+from liverl.config.layers import Setting
+from liverl.config.liverl_env import SECRET_KEYS
+from liverl.config.schema import Path as KeyPath
+
+PLACEHOLDER = "sk-dummy"  # LiveRL's: not a secret
+FILE_SCHEME = "file:"
+_MAX_BYTES = 64 * 1024
+# The run's key travels in headers, followed by ".<trial>".
+_FORMS = {
+    "credentials.wandb_api_key": (re.compile(r"[!-~]+"), "printable ASCII without spaces"),
+    "infrastructure.anthropic_api_key": (
+        re.compile(r"[A-Za-z0-9_.~+/=-]{8,256}"),
+        "8 to 256 characters out of A-Z a-z 0-9 _ . ~ + / = -",
+    ),
+}
+_ADVICE = {
+    "credentials.wandb_api_key": "set WANDB_API_KEY or WANDB_API_KEY_FILE",
+    "infrastructure.anthropic_api_key": "leave it empty (a run makes its own) or set ANTHROPIC_API_KEY_FILE",
+}
+
+
+class Secrets:
+    """The secrets of a run. No printed, pickled or serialised form shows them; read the attributes."""
+
+    __slots__ = ("anthropic_api_key", "wandb_api_key")
+
+    def __init__(self, *, wandb_api_key: str = "", anthropic_api_key: str = "") -> None:
+        self.wandb_api_key = wandb_api_key
+        self.anthropic_api_key = anthropic_api_key
+
+    def __repr__(self) -> str:
+        states = (f"{name}={'set' if getattr(self, name) else 'not set'}" for name in self.__slots__)
+        return f"Secrets({', '.join(states)})"
+
+    def __reduce__(self) -> str:
+        raise TypeError("secrets are not serialised")
+
+
+def is_reference(value: str) -> bool:
+    """Whether a value of a secret's key may be saved: empty, LiveRL's placeholder, or a file's name."""
+    return value in ("", PLACEHOLDER) or value.startswith(FILE_SCHEME)
+
+
+def take_secrets(
+    settings: dict[KeyPath, Setting], env: Mapping[str, str], read_files: bool
+) -> tuple[Secrets, list[Problem], list[str]]:
+    """Move literal secrets out of ``settings``; returns them, what is wrong, and warnings."""
+    found: dict[str, str] = {}
+    problems: list[Problem] = []
+    warnings: list[str] = []
+    for key in SECRET_KEYS:
+        path = tuple(key.split("."))
+        setting = settings[path]
+        value: str = setting.value
+        secret = ""
+        if value.startswith(FILE_SCHEME):
+            result = _read(value.removeprefix(FILE_SCHEME), env, key, setting.where) if read_files else ""
+            if isinstance(result, Problem):
+                problems.append(result)
+            else:
+                secret = result
+        elif not is_reference(value):
+            secret = value
+            settings[path] = Setting("", setting.where, setting.layer)
+            if setting.layer == "file":
+                warnings.append(
+                    f"{setting.where}: {key} holds a secret in plain text; it is not saved: {_ADVICE[key]}"
+                )
+            elif setting.layer == "set":
+                warnings.append(f"--set {key}: other users can read it in the process list: {_ADVICE[key]}")
+        form, words = _FORMS[key]
+        if secret and not form.fullmatch(secret):
+            unseen = "a value that is not shown"
+            problems.append(Problem(setting.where, key, "not usable as a key", unseen, words))
+        found[key.rsplit(".", 1)[-1]] = secret
+    return Secrets(**found), problems, warnings
+
+
+def _read(name: str, env: Mapping[str, str], key: str, where: Where) -> str | Problem:
+    if name.startswith("~/") and env.get("HOME"):
+        name = env["HOME"] + name[1:]
+    path = Path(name)
+    if not path.is_absolute():
+        return Problem(
+            where, key, "the secret's file needs an absolute path", f"'{name}'", "file:/path or file:~/path"
+        )
+    try:
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode):
+            return Problem(where, key, f"{name} is not a file")
+        if facts.st_mode & 0o077:
+            mode = f"mode {stat.S_IMODE(facts.st_mode):04o}"
+            return Problem(where, key, f"others can read {name}", mode, "mode 0600", f"run: chmod 600 {name}")
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        return Problem(where, key, f"cannot read {name}: {getattr(error, 'strerror', None) or error}")
+    try:
+        text = data.decode("ascii").strip()
+    except UnicodeDecodeError:
+        text = ""
+    if not text or len(data) > _MAX_BYTES:
+        return Problem(where, key, f"{name} does not hold a key", allowed="one line of printable ASCII")
+    return text

@@ -1,0 +1,25 @@
+"""The value types of configuration keys: ranges are part of the type, so one check serves every layer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=1)]
+CountOrZero = Annotated[int, Meta(ge=0)]
+Frequency = Annotated[int, Meta(ge=-1)]  # in steps; -1 and 0 = never
+TopK = Annotated[int, Meta(ge=-1)]  # -1 = no limit
+Port = Annotated[int, Meta(ge=1, le=65535)]
+PortOrAny = Annotated[int, Meta(ge=0, le=65535)]  # 0 = any free port
+Seconds = Annotated[float, Meta(gt=0, le=1e9)]
+SecondsOrZero = Annotated[float, Meta(ge=0, le=1e9)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+PositiveShare = Annotated[float, Meta(gt=0, le=1)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+Name = Annotated[str, Meta(min_length=1)]
+
+Topology = Literal["managed", "verl", "in_process"]
+Engine = Literal["embedded", "vllm"]
+TrainerKind = Literal["embedded", "verl", "command", "none"]

@@ -1,0 +1,105 @@
+"""Every key is used by somebody or said to be without effect."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from liverl.config import RunConfig, consumers, inert_keys, leaves, load_config, value_of
+from liverl.config.uses import rules, why_inert
+from liverl.config.validate import BUILTIN_POLICIES, KINDS
+from liverl.embedded.modeldir import builtin_names
+
+COMBINATIONS = [(t, e, k) for (t, e), kinds in KINDS.items() for k in kinds]
+
+
+def config_for(topology: str, engine: str, kind: str) -> RunConfig:
+    profile = "liverl-gen1" if topology != "managed" else "vllm-managed" if engine == "vllm" else "embedded"
+    sets = [f"run.topology={topology}", f"run.engine={engine}", f"trainer.kind={kind}"]
+    if kind == "command":
+        sets.append("trainer.command=[bash, x.sh]")
+    return load_config(profile=profile, sets=sets, env={}).config
+
+
+def test_the_table_names_every_key_exactly_once() -> None:
+    assert set(rules()) == set(leaves())
+
+
+@pytest.mark.parametrize(("topology", "engine", "kind"), COMBINATIONS)
+def test_no_key_is_neither_used_nor_explained(topology: str, engine: str, kind: str) -> None:
+    config = config_for(topology, engine, kind)
+    used = consumers(config)
+    inert = {item.key: item for item in inert_keys(config)}
+    assert used.keys() | inert.keys() == set(leaves())
+    assert not used.keys() & inert.keys()
+    assert all(item.why and item.where is None for item in inert.values())
+
+
+def test_every_key_is_used_in_some_combination() -> None:
+    used = {key for combination in COMBINATIONS for key in consumers(config_for(*combination))}
+    assert used == set(leaves())
+
+
+@pytest.mark.parametrize("profile", ["embedded", "vllm-managed"])
+def test_the_package_that_uses_a_key_does_name_it(profile: str) -> None:
+    """What can be started today reads what the table says (for the other topologies the table is the contract)."""
+    sources: dict[str, str] = {}
+    for key, packages in consumers(load_config(profile=profile, env={}).config).items():
+        for package in packages:
+            if package == "liverl_tui":
+                continue
+            if package not in sources:
+                spec = find_spec(package)
+                assert spec is not None
+                assert spec.submodule_search_locations
+                folder = Path(spec.submodule_search_locations[0])
+                sources[package] = "\n".join(p.read_text() for p in folder.rglob("*.py"))
+            name = key.rsplit(".", 1)[-1]
+            if name in ("max_timeout_sec", "override_timeout_sec"):
+                name = "trial_timeout"
+            assert re.search(rf"\.{name}\b", sources[package]), f"{package} does not read {key}"
+
+
+def test_inert_keys_say_where_they_were_set(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("k8s:\n  namespace: mine\ntrainer:\n  overrides: {a: 1}\nvllm: {gen_tp: 4}\n")
+    loaded = load_config(path, env={})
+    inert = {item.key: item for item in inert_keys(loaded.config, loaded)}
+    assert inert["k8s.namespace"].where == f"{path}:2"
+    assert inert["k8s.namespace"].value == "mine"
+    assert "not in pods" in inert["k8s.namespace"].why
+    assert inert["trainer.overrides"].where == f"{path}:4"
+    assert inert["vllm.gen_tp"].where is None
+    assert loaded.warnings == (
+        f"{path}:2: k8s.namespace has no effect: the embedded trials run in local directories, not in pods",
+        f"{path}:4: trainer.overrides.a has no effect: only trainer.kind verl takes overrides",
+    )
+
+
+def test_ambient_variables_do_not_warn_about_inert_keys() -> None:
+    assert load_config(env={"DOCKER_HOST": "tcp://h:2376", "NNODES": "2"}).warnings == ()
+    (warning,) = load_config(env={"LIVERL_K8S__NAMESPACE": "x"}).warnings
+    assert warning.startswith("env LIVERL_K8S__NAMESPACE: k8s.namespace has no effect")
+
+
+def test_what_is_inert_depends_on_the_run() -> None:
+    embedded = config_for("managed", "embedded", "embedded")
+    assert why_inert(embedded, "vllm.gen_tp") == "the embedded engine is not vLLM"
+    assert why_inert(config_for("managed", "vllm", "none"), "vllm.gen_tp") is None
+    serving = config_for("managed", "vllm", "none")
+    assert why_inert(serving, "training.train_batch_size") == "trainer.kind is none: nothing trains"
+    assert why_inert(config_for("verl", "vllm", "verl"), "run.replicas") is not None
+    assert why_inert(config_for("in_process", "vllm", "verl"), "infrastructure.litellm_port") is not None
+
+
+def test_the_policies_that_the_configuration_knows_are_those_that_exist() -> None:
+    assert sorted(BUILTIN_POLICIES) == builtin_names()
+
+
+def test_values_are_plain_data() -> None:
+    config = load_config(env={}).config
+    for key in leaves():
+        assert isinstance(value_of(config, key), str | int | float | bool | list | dict | None)
