@@ -26,7 +26,7 @@ from liverl.rundir import HEARTBEAT_S, RunDir, own_record, touch_backend, write_
 from liverl.supervise import procfs
 from liverl.supervise.adoption import adopt_listeners, adopt_service, anything_alive
 from liverl.supervise.journal import read_lines, write_atomic
-from liverl.supervise.keeperlink import KeeperError, KeeperGone
+from liverl.supervise.keeperlink import KeeperError
 from liverl.supervise.replay import History, read_history
 from liverl.supervise.run import Run
 from liverl.supervise.supervisor import Supervisor
@@ -202,12 +202,7 @@ async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
         "run_ended", result.summary, level, exit_code=result.exit_code, steps=result.steps, state=result.state
     )
     server.publish_snapshot()
-    try:
-        await supervisor.keeper.request("exit")
-    except KeeperGone:
-        pass
-    except KeeperError as error:
-        supervisor.say("keeper", f"the keeper stays: {error}", "warning")
+    await supervisor.dismiss_keeper()
     return result.exit_code
 
 

@@ -21,6 +21,12 @@ from liverl.observe.steps import MetricsReader
 from liverl.observe.trials import TrialScanner
 from liverl.supervise.supervisor import Supervisor
 
+_TOLD = (
+    ("critic/score/mean", "reward", ".3f"),
+    ("actor/entropy", "entropy", ".3f"),
+    ("num_turns/mean", "turns", ".1f"),
+    ("timing_s/step", "seconds", ".1f"),
+)
 GPU_RETRY = 60.0  # seconds until a machine without NVML is asked again
 
 
@@ -50,6 +56,7 @@ class Observer:
         self._trials = TrialScanner(supervisor.run_dir)
         self._trackers: dict[str, tuple[Path, StageTracker]] = {}
         self._indices: dict[Path, TailIndex] = {}
+        self._primed = False
 
     def start(self) -> None:
         host, gpus, trials = self._intervals
@@ -88,9 +95,30 @@ class Observer:
     async def look_at_files(self) -> None:
         """Steps and trials."""
         loop = asyncio.get_running_loop()
-        for metrics in await loop.run_in_executor(None, self._steps.poll):
-            self.facts.metrics = metrics
+        resets = self._steps.resets
+        news = await loop.run_in_executor(None, self._steps.poll)
         self.facts.trials = await loop.run_in_executor(None, self._trials.scan)
+        if news:
+            self.facts.metrics = news[-1]
+        # What was there when this backend began, or was written anew by a resumed trainer, is no news.
+        if self._primed and self._steps.resets == resets:
+            for metrics in news:
+                self._tell_step(metrics)
+        self._primed = True
+
+    def _tell_step(self, metrics: StepMetrics) -> None:
+        supervisor, values = self._supervisor, metrics.values
+        total = supervisor.plan.total_steps
+        parts = [f"step {metrics.step}/{total}" if total else f"step {metrics.step}"]
+        for key, name, form in _TOLD:
+            if key in values:
+                parts.append(f"{name} {values[key]:{form}}")
+        text = f"{parts[0]}: {', '.join(parts[1:])}" if parts[1:] else parts[0]
+        supervisor.say("step", text, service="trainer", step=metrics.step)
+        trials = next((s for s in self.facts.trials.steps if s.step == metrics.step), None)
+        if trials is not None and trials.zero_tool_calls:
+            without = f"{trials.zero_tool_calls} of {trials.total} trials of step {metrics.step} call no tool"
+            supervisor.say("zero_tool_calls", without, "warning", "trainer", step=metrics.step)
 
     async def _look_at_logs(self) -> None:
         for slot in self._supervisor.slots.values():

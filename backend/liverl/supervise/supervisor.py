@@ -57,6 +57,7 @@ class Supervisor:
         self._listeners: dict[str, tuple[PortSpec, int]] = {}  # name -> (spec, our duplicate)
         self._scheduled = False
         self._closing = False
+        self._dismissed = False
         self._write_error = ""
         self._scan_interval = scan_interval
         self._told_members: dict[str, set[tree.Member]] = {}
@@ -340,8 +341,19 @@ class Supervisor:
         if instance is not None:
             instance.exit_told(int(generation), exit_)
 
+    async def dismiss_keeper(self) -> None:
+        """End the keeper, as nothing is left for it to keep."""
+        self._dismissed = True
+        try:
+            await self.keeper.request("exit")
+        except KeeperGone:
+            pass
+        except KeeperError as error:
+            self._dismissed = False
+            self.say("keeper", f"the keeper stays: {error}", "warning")
+
     def _keeper_gone(self) -> None:
-        if not self._closing:
+        if not self._closing and not self._dismissed:
             self.say("keeper", "the keeper has died; starting another, services go on", "warning")
             self.spawn_task(self._new_keeper())
 
