@@ -1,0 +1,91 @@
+"""Requests and errors of the OpenAI chat API, as vLLM checks and words them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    include_usage: bool = False
+
+
+class ChatRequest(msgspec.Struct, frozen=True):
+    """The fields that the engine reads; every other field is accepted and has no effect (``stop`` too)."""
+
+    messages: list[dict[str, Any]]
+    model: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float | None = None
+    n: int | None = None
+    seed: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    return_token_ids: bool | None = None
+
+
+class WeightsUpdate(msgspec.Struct, frozen=True):
+    version: int
+    logits: dict[str, dict[str, float]]
+
+
+class ApiError(Exception):
+    """An answer in OpenAI's error format."""
+
+    def __init__(self, status: int, kind: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.kind, self.message, self.param = status, kind, message, param
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.status}
+        }
+
+
+def bad_request(message: str, param: str | None = None) -> ApiError:
+    return ApiError(400, "BadRequestError", message, param)
+
+
+def read_chat(body: bytes, served: list[str], *, auto_tools: bool) -> ChatRequest:
+    """A checked request. Raises ApiError: 404 for a model that is not served, 400 for anything else."""
+    try:
+        request = msgspec.json.decode(body, type=ChatRequest)
+    except msgspec.DecodeError as error:
+        raise bad_request(str(error)) from error
+    if request.model is not None and request.model not in served:
+        raise ApiError(404, "NotFoundError", f"The model `{request.model}` does not exist.", "model")
+    if not request.messages:
+        raise bad_request("messages must not be empty", "messages")
+    if request.n not in (None, 1):
+        raise bad_request(f"n must be 1, not {request.n}: this engine samples one reply a request", "n")
+    if request.temperature is not None and request.temperature < 0:
+        raise bad_request(f"temperature must be non-negative, got {request.temperature}.", "temperature")
+    limit = max_tokens(request)
+    if limit is not None and limit < 1:
+        raise bad_request(f"max_tokens must be at least 1, got {limit}.", "max_tokens")
+    if request.top_logprobs and not request.logprobs:
+        raise bad_request("when using `top_logprobs`, `logprobs` must be set to true.", "top_logprobs")
+    if request.tools:
+        if request.tool_choice not in (None, "auto", "none"):
+            raise bad_request("this engine knows the tool choices auto and none only", "tool_choice")
+        if request.tool_choice != "none" and not auto_tools:
+            raise bad_request(
+                '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+            )
+        if not all(tool_names(request)):
+            raise bad_request("every tool needs a function with a name", "tools")
+    return request
+
+
+def max_tokens(request: ChatRequest) -> int | None:
+    return request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+
+
+def tool_names(request: ChatRequest) -> list[str]:
+    return [str((tool.get("function") or {}).get("name") or "") for tool in request.tools or ()]

@@ -1,0 +1,62 @@
+"""A fault to test supervisors with: a SIGTERM-deaf worker with a session and a title of its own.
+
+``python -m liverl.embedded.leak`` starts it and ends at once, so that the worker outlives its parent, as a
+vLLM or Ray worker does whose server was killed. It ends by itself after ``LIFETIME`` seconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+
+LIFETIME = 900  # seconds
+TITLE = "liverl-leaked-worker"
+_PR_SET_NAME = 15
+
+
+def leak_worker() -> int:
+    """Start the worker as a grandchild; returns its pid. Raises OSError or SubprocessError if it fails."""
+    command = [sys.executable, "-m", __name__]
+    reply = subprocess.run(
+        command, stdout=subprocess.PIPE, check=True, start_new_session=True, timeout=30
+    ).stdout
+    return int(reply)
+
+
+def _retitle() -> None:
+    try:
+        import setproctitle
+    except ImportError:
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, TITLE.encode(), 0, 0, 0)
+    else:
+        # It writes over the environment block too, so no tag in it can be read any more.
+        setproctitle.setproctitle(TITLE)
+
+
+def _main() -> None:
+    ready, done = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(done)
+        os.read(ready, 1)
+        print(pid, flush=True)
+        return
+    os.setsid()
+    for deaf in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(deaf, signal.SIG_IGN)
+    signal.alarm(LIFETIME)
+    _retitle()
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 1)
+    os.close(ready)
+    os.write(done, b"1")
+    os.close(done)
+    while True:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    _main()

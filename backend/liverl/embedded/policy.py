@@ -1,0 +1,137 @@
+"""The policy: a table of logits over tool calls, given what the conversation shows.
+
+Engine and trainer share it. A state is ``<family of the instruction>|<last tool>|<how it went>``, read from
+the messages alone; the arguments of a call are read from the instruction and the observations. Absent
+logits are 0.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from liverl.embedded.tasks import Goal, read_goal
+from liverl.embedded.tokenizer import decision
+from liverl.embedded.tools import TOOL_NAMES
+
+Logits = dict[str, dict[str, float]]
+Message = Mapping[str, Any]
+
+
+class Policy:
+    """``version`` counts the optimiser's steps: the trainer's global step."""
+
+    def __init__(self, logits: Logits | None = None, version: int = 0) -> None:
+        self.logits: Logits = logits or {}
+        self.version = version
+
+    def probabilities(self, state: str, actions: Sequence[str], temperature: float) -> list[float]:
+        """Softmax of the logits of ``actions`` at ``temperature``; 0 = greedy."""
+        row = self.logits.get(state, {})
+        values = [row.get(action, 0.0) for action in actions]
+        top = max(values)
+        if temperature <= 0:
+            best = values.index(top)
+            return [float(i == best) for i in range(len(values))]
+        weights = [math.exp((value - top) / temperature) for value in values]
+        total = math.fsum(weights)
+        return [weight / total for weight in weights]
+
+    def token_logprobs(self, state: str, tokens: Sequence[int], temperature: float) -> list[float]:
+        """Log-probability of each token of a turn: the tool's name carries the choice, the rest is 0."""
+        logprobs = [0.0] * len(tokens)
+        choice = decision(tokens)
+        if choice is not None:
+            position, name = choice
+            probability = self.probabilities(state, TOOL_NAMES, temperature)[TOOL_NAMES.index(name)]
+            logprobs[position] = math.log(max(probability, 1e-300))
+        return logprobs
+
+    def parameters(self) -> int:
+        return sum(len(row) for row in self.logits.values())
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content: a string, a list of parts, or nothing."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    return ""
+
+
+def goal_of(messages: Sequence[Message]) -> Goal:
+    """What the first user message asks for."""
+    for message in messages:
+        if message.get("role") == "user":
+            return read_goal(text_of(message.get("content")))
+    return Goal(kind="other")
+
+
+def calls_with_results(messages: Sequence[Message]) -> Iterator[tuple[str, str]]:
+    """(tool name, observation) of each answered call, in order."""
+    names: dict[str, str] = {}
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            names[call.get("id", "")] = (call.get("function") or {}).get("name", "")
+        if message.get("role") == "tool":
+            yield names.get(message.get("tool_call_id", ""), ""), text_of(message.get("content"))
+
+
+def state_of(messages: Sequence[Message]) -> str:
+    """The key of the logits' row that decides the next call."""
+    last, outcome = "start", "ok"
+    for name, result in calls_with_results(messages):
+        last, outcome = name, "error" if result.startswith("error") else "ok"
+    return f"{goal_of(messages).kind}|{last}|{outcome}"
+
+
+def arguments_for(
+    name: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The arguments that the policy writes for a call of ``name``: as far as the messages tell."""
+    goal = goal_of(messages)
+    listed, content = "", ""
+    for tool, result in calls_with_results(messages):
+        if tool == "list_files" and goal.suffix:
+            listed = next((f for f in result.splitlines() if f.endswith(goal.suffix)), "")
+        elif tool == "read_file":
+            content = result
+    source = goal.path or listed or f"file{goal.suffix or '.txt'}"
+    if name == "list_files":
+        return {"path": "."}
+    if name == "read_file":
+        return {"path": source}
+    if name == "write_file":
+        if goal.kind == "total":
+            total = sum(int(number) for number in re.findall(r"^\d+$", content, re.MULTILINE))
+            return {"path": goal.target, "content": f"{total}\n"}
+        return {"path": goal.target or source, "content": f"{goal.new}\n"}
+    if name == "replace_text":
+        return {"path": source, "old": goal.old, "new": goal.new}
+    if name == "move_file":
+        return {"source": source, "destination": f"{goal.target or 'archive'}/{source}"}
+    return _blank_arguments(name, tools)
+
+
+def _blank_arguments(name: str, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The required arguments of a tool that the policy does not know, each of its type, empty."""
+    empty: dict[str, Any] = {"integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
+    for tool in tools:
+        function = tool.get("function") or {}
+        if function.get("name") == name:
+            schema = function.get("parameters") or {}
+            properties = schema.get("properties") or {}
+            return {
+                key: empty.get((properties.get(key) or {}).get("type", "string"), "")
+                for key in schema.get("required") or ()
+            }
+    return {}
+
+
+def dump_logits(logits: Logits) -> str:
+    """JSON text with every float in full, so that a replica holds exactly the trainer's weights."""
+    return json.dumps(logits)

@@ -1,0 +1,76 @@
+"""The trainer's settings: a flat JSON file that the run's plan writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+
+class TrainerFaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Switches by which the trainer misbehaves, to be seen by a supervisor. A step of 0 = never."""
+
+    start_delay: float = 0.0  # seconds before anything happens
+    crash_at_step: int = 0  # after the rollout of this step, before its update
+    crash_how: Literal["raise", "exit", "kill"] = "raise"  # traceback + 1, os._exit(3), SIGKILL to itself
+    hang_at_step: int = 0  # stops for ever after the rollout of this step
+    ignore_sigterm: bool = False
+    leak_worker: bool = False  # leaves a SIGTERM-deaf process in a session of its own
+
+
+class TrainerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Batch sizes count prompts; each prompt gets ``n_resp_per_prompt`` trials. Times are seconds."""
+
+    run_dir: str
+    attempt_dir: str
+    proxy_url: str  # http://host:port, with or without /v1
+    served_model: str
+    run_key_file: str | None = None  # its text is the bearer token; None = no Authorization header
+    checkpoint_dir: str | None = None  # None = <run_dir>/checkpoints
+    resume: bool = False  # from the newest complete checkpoint, if there is one
+    total_steps: int = 20
+    save_freq: int = 5  # steps between checkpoints; 0 = only at the end
+    train_batch_size: int = 4
+    n_resp_per_prompt: int = 8
+    mini_batch_size: int = 2
+    learning_rate: float = 0.3  # Adam on logits, not on a transformer's weights: 0.3 learns in 20 steps
+    clip_ratio_low: float = 0.2
+    clip_ratio_high: float = 0.28
+    temperature: float = 1.0
+    seed: int = 0
+    max_iterations: int = 8  # turns of a trial
+    max_tokens: int = 256  # of one turn
+    trial_timeout: float = 2400.0
+    num_workers: int = 16  # trials that run at a time
+    tool_executor: Literal["full", "empty"] = "full"
+    sync_timeout: float = 15.0  # how long an update waits for a listed replica that does not answer
+    faults: TrainerFaults = TrainerFaults()
+
+    def __post_init__(self) -> None:
+        for name in ("total_steps", "train_batch_size", "n_resp_per_prompt", "mini_batch_size",
+                     "max_iterations", "max_tokens", "num_workers"):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("trial_timeout", "temperature", "sync_timeout"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be greater than 0, not {getattr(self, name)}")
+        for name in ("save_freq", "learning_rate", "clip_ratio_low", "clip_ratio_high"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative: {getattr(self, name)}")
+
+    @property
+    def checkpoints(self) -> Path:
+        return Path(self.checkpoint_dir) if self.checkpoint_dir else Path(self.run_dir) / "checkpoints"
+
+    @property
+    def chat_url(self) -> str:
+        return self.proxy_url.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
+
+
+def read_settings(path: Path) -> TrainerConfig:
+    """Raises OSError if the file cannot be read, ValueError (with the path) if it is not valid."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=TrainerConfig)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path}: {error}") from error

@@ -1,0 +1,134 @@
+"""The tasks: four families of small file jobs, each with its own tool sequence, and their verifier.
+
+A family is an instruction template, the files it starts from and the files it must end with. The policy reads
+the instruction back (``read_goal``); the verifier reads only the sandbox's files.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["create", "replace", "move", "total"]
+KINDS: tuple[Kind, ...] = ("create", "replace", "move", "total")
+SUBMITTED = ".submitted"  # the file that the submit tool leaves
+TASKS_PER_KIND = 16
+_WORDS = [
+    "amber",
+    "birch",
+    "cedar",
+    "delta",
+    "ember",
+    "fjord",
+    "grove",
+    "haven",
+    "inlet",
+    "jetty",
+    "karst",
+    "larch",
+    "maple",
+    "north",
+    "ocean",
+    "pearl",
+    "quartz",
+    "ridge",
+    "slate",
+    "thorn",
+    "umber",
+    "vault",
+    "willow",
+    "xenon",
+    "yarrow",
+    "zephyr",
+]
+
+_PATTERNS: dict[Kind, re.Pattern[str]] = {
+    "create": re.compile(r'Create the file `(?P<path>[^`]+)` with exactly this line: "(?P<new>[^"]*)"'),
+    "replace": re.compile(r'In the file `(?P<path>[^`]+)` replace "(?P<old>[^"]*)" with "(?P<new>[^"]*)"'),
+    "move": re.compile(
+        r"Move the only file that ends in `(?P<suffix>[^`]+)` into the directory `(?P<target>[^`]+)`"
+    ),
+    "total": re.compile(
+        r"Write the sum of the numbers in `(?P<path>[^`]+)` into the new file `(?P<target>[^`]+)`"
+    ),
+}
+
+
+class Task(msgspec.Struct, frozen=True):
+    """``files`` are there at the start; ``expect`` maps a path to its final text, None = must be gone."""
+
+    id: str
+    kind: Kind
+    instruction: str
+    files: dict[str, str]
+    expect: dict[str, str | None]
+
+
+class Goal(msgspec.Struct, frozen=True):
+    """What an instruction asks for, as far as its text says it."""
+
+    kind: str  # a Kind, or "other" for a text that matches no family
+    path: str = ""
+    target: str = ""
+    old: str = ""
+    new: str = ""
+    suffix: str = ""
+
+
+def read_goal(text: str) -> Goal:
+    """The goal that ``text`` states; kind "other" when it states none of ours."""
+    for kind, pattern in _PATTERNS.items():
+        match = pattern.search(text)
+        if match:
+            return Goal(kind=kind, **match.groupdict())
+    return Goal(kind="other")
+
+
+def _make(kind: Kind, index: int) -> Task:
+    rng = random.Random(f"{kind}:{index}")
+    a, b, c, d = rng.sample(_WORDS, 4)
+    files = {"README.md": f"Files of the {a} project.\n", f"{b}.log": f"{c} started\n{d} done\n"}
+    if kind == "create":
+        path, line = f"{a}.txt", f"{b} {c} {rng.randrange(100, 1000)}"
+        instruction = f'Create the file `{path}` with exactly this line: "{line}".'
+        expect: dict[str, str | None] = {path: line + "\n"}
+    elif kind == "replace":
+        path, old, new = f"{a}.cfg", f"port={rng.randrange(1000, 5000)}", f"port={rng.randrange(5000, 9999)}"
+        text = "name={}\n{}\nlevel=info\n"
+        files[path] = text.format(b, old)
+        instruction = f'In the file `{path}` replace "{old}" with "{new}".'
+        expect = {path: text.format(b, new)}
+    elif kind == "move":
+        source, target = f"{a}-{rng.randrange(100, 1000)}.dat", f"{b}-archive"
+        files[source] = f"{c} {d}\n"
+        files[f"{target}/index.txt"] = "index\n"
+        instruction = f"Move the only file that ends in `.dat` into the directory `{target}`."
+        expect = {source: None, f"{target}/{source}": files[source]}
+    else:
+        numbers = [rng.randrange(1, 100) for _ in range(4)]
+        path, target = f"{a}.csv", f"{b}-sum.txt"
+        files[path] = "".join(f"{n}\n" for n in numbers)
+        instruction = f"Write the sum of the numbers in `{path}` into the new file `{target}`."
+        expect = {target: f"{sum(numbers)}\n"}
+    return Task(id=f"{kind}-{index:03d}", kind=kind, instruction=instruction, files=files, expect=expect)
+
+
+def dataset() -> tuple[Task, ...]:
+    """All tasks, the same in every run; the run's seed only decides their order."""
+    return tuple(_make(kind, index) for index in range(TASKS_PER_KIND) for kind in KINDS)
+
+
+def verify(task: Task, sandbox: Path) -> float:
+    """1.0 if the work was handed in and every expected file is as it must be, else 0.0."""
+    for path, wanted in {SUBMITTED: "", **task.expect}.items():
+        file = sandbox / path
+        if wanted is None:
+            if file.exists():
+                return 0.0
+        elif not file.is_file() or file.read_text(errors="replace") != wanted:
+            return 0.0
+    return 1.0

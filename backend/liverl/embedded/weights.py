@@ -1,0 +1,136 @@
+"""Keeping every replica on the trainer's policy version.
+
+After each update the weights go to every joining and listed replica of ``replicas.json``; meanwhile a
+watcher reads that file every 0.3 s and gives the current weights to any replica that reports another
+version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Literal
+
+import aiohttp
+import msgspec
+
+from liverl.embedded.policy import Policy, dump_logits
+
+_POLL = 0.3  # seconds between two looks at replicas.json
+_TIMEOUT = aiohttp.ClientTimeout(total=5.0)  # of one call; a push takes milliseconds
+_RETRY = 0.1  # seconds
+
+
+class Replica(msgspec.Struct, frozen=True):
+    name: str
+    url: str
+    state: Literal["joining", "listed", "leaving"]
+    generation: int = 0
+
+
+class _ReplicasFile(msgspec.Struct, frozen=True):
+    version: int
+    replicas: list[Replica]
+
+
+class _Version(msgspec.Struct, frozen=True):
+    version: int
+
+
+def read_replicas(path: Path) -> list[Replica]:
+    """Replicas that must hold the current weights; none without the file. Raises ValueError."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    try:
+        replicas = msgspec.json.decode(data, type=_ReplicasFile).replicas
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return [replica for replica in replicas if replica.state != "leaving"]
+
+
+class WeightSync:
+    """Pushes ``policy`` as it stands. ``publish`` after each change, before the next rollout."""
+
+    def __init__(self, session: aiohttp.ClientSession, replicas_path: Path, sync_timeout: float) -> None:
+        self._session, self._path, self._sync_timeout = session, replicas_path, sync_timeout
+        self._version = 0
+        self._payload = b""
+        self._complained: set[tuple[str, int, str]] = set()
+
+    async def publish(self, policy: Policy) -> None:
+        """Give the weights to every replica; returns when each listed one holds them.
+
+        A listed replica that does not answer is retried for ``sync_timeout`` seconds while replicas.json
+        still lists it; a joining one may still be loading: the watcher reaches it later. Raises ValueError
+        if replicas.json is not valid.
+        """
+        payload = f'{{"version":{policy.version},"logits":{dump_logits(policy.logits)}}}'
+        self._version, self._payload = policy.version, payload.encode()
+        deadline = time.monotonic() + self._sync_timeout
+        current: set[tuple[str, int]] = set()
+        while True:
+            replicas = [r for r in read_replicas(self._path) if (r.url, r.generation) not in current]
+            failures = await asyncio.gather(*(self._push(r) for r in replicas))
+            current.update(
+                (r.url, r.generation) for r, why in zip(replicas, failures, strict=True) if why is None
+            )
+            behind = [
+                (r, w)
+                for r, w in zip(replicas, failures, strict=True)
+                if w is not None and r.state == "listed"
+            ]
+            if not behind:
+                return
+            if time.monotonic() > deadline:
+                for replica, why in behind:
+                    print(f"WARNING: {replica.name} did not take version {self._version}: {why}", flush=True)
+                return
+            await asyncio.sleep(_RETRY)
+
+    async def watch(self) -> None:
+        """Forever: bring every replica that reports another version to the current one."""
+        while True:
+            await asyncio.sleep(_POLL)
+            if self._payload:
+                await asyncio.gather(*(self._heal(replica) for replica in read_replicas(self._path)))
+
+    async def _heal(self, replica: Replica) -> None:
+        version = self._version
+        try:
+            async with self._session.get(f"{replica.url}/policy_version", timeout=_TIMEOUT) as response:
+                response.raise_for_status()
+                held = msgspec.json.decode(await response.read(), type=_Version).version
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
+            return  # not up yet, or gone: the backend judges that
+        if held in (version, self._version):
+            return
+        why = await self._push(replica)
+        if why is None:
+            print(f"{replica.name} was at policy version {held}, brought to {self._version}", flush=True)
+        elif (replica.name, replica.generation, why) not in self._complained:
+            self._complained.add((replica.name, replica.generation, why))
+            print(
+                f"WARNING: {replica.name} is at policy version {held} and refuses {self._version}: {why}",
+                flush=True,
+            )
+
+    async def _push(self, replica: Replica) -> str | None:
+        """None, or in words why the replica does not hold the current weights."""
+        version = self._version
+        try:
+            async with self._session.post(
+                f"{replica.url}/update_weights",
+                data=self._payload,
+                headers={"Content-Type": "application/json"},
+                timeout=_TIMEOUT,
+            ) as response:
+                body = await response.read()
+                if response.status != 200:
+                    return f"HTTP {response.status}"
+                held = msgspec.json.decode(body, type=_Version).version
+                return None if held == version else f"it answered version {held}"
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
+            return f"{type(error).__name__}: {error}"
