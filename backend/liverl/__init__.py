@@ -1,0 +1,91 @@
+"""The headless engine of liverl-tui: configuration, plan, supervision and facts, without a terminal.
+
+Everything below is loaded on first use, so ``import liverl`` costs next to nothing::
+
+    import liverl
+
+    loaded = liverl.load_config("config.yaml")
+    snapshot = liverl.snapshot("runs/project/name")
+    liverl.command("runs/project/name", "restart", service="proxy")
+    async with liverl.connect("runs/project/name") as client:
+        async for event in client.events(from_seq=0):
+            ...
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from liverl.version import __version__
+
+if TYPE_CHECKING:
+    from liverl.config import ConfigError, LoadedConfig, load_config
+    from liverl.control.blocking import command, snapshot
+    from liverl.control.client import Client, connect
+    from liverl.control.messages import BackendDead, BackendElsewhere, CommandError, ControlError
+    from liverl.model import Event, Result, ServiceStatus, Snapshot
+    from liverl.plan import make_plan
+    from liverl.plan.spec import Plan
+    from liverl.runs import RunDir, find_run, live_runs
+
+_HOMES = {
+    "ConfigError": "liverl.config",
+    "LoadedConfig": "liverl.config",
+    "load_config": "liverl.config",
+    "command": "liverl.control.blocking",
+    "snapshot": "liverl.control.blocking",
+    "Client": "liverl.control.client",
+    "connect": "liverl.control.client",
+    "BackendDead": "liverl.control.messages",
+    "BackendElsewhere": "liverl.control.messages",
+    "CommandError": "liverl.control.messages",
+    "ControlError": "liverl.control.messages",
+    "Event": "liverl.model",
+    "Result": "liverl.model",
+    "ServiceStatus": "liverl.model",
+    "Snapshot": "liverl.model",
+    "make_plan": "liverl.plan",
+    "Plan": "liverl.plan.spec",
+    "RunDir": "liverl.runs",
+    "find_run": "liverl.runs",
+    "live_runs": "liverl.runs",
+}
+
+__all__ = [
+    "BackendDead",
+    "BackendElsewhere",
+    "Client",
+    "CommandError",
+    "ConfigError",
+    "ControlError",
+    "Event",
+    "LoadedConfig",
+    "Plan",
+    "Result",
+    "RunDir",
+    "ServiceStatus",
+    "Snapshot",
+    "__version__",
+    "command",
+    "connect",
+    "find_run",
+    "live_runs",
+    "load_config",
+    "make_plan",
+    "snapshot",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'liverl' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

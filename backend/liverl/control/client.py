@@ -1,0 +1,258 @@
+"""The control client for long-lived programs and views: asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import msgspec
+
+from liverl.control.blocking import HELLO_S, after_end
+from liverl.control.messages import (
+    LINE_LIMIT,
+    NO_EVENTS,
+    BackendDead,
+    BackendSilent,
+    CommandError,
+    ControlError,
+    Cursor,
+    EventsChunk,
+    Hello,
+    Incoming,
+    ProtocolMismatch,
+    Request,
+    check_hello,
+    decode_incoming,
+    encode_line,
+)
+from liverl.control.paths import connect_control, unreachable
+from liverl.model import Event, RunState, Snapshot
+from liverl.rundir import RunDir
+
+ENDED: frozenset[RunState] = frozenset(("done", "failed", "stopped", "dead"))
+
+
+class _Link:
+    """One connection: lines in and out."""
+
+    def __init__(self, run_dir: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.run_dir = run_dir
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def open(cls, run_dir: Path) -> tuple[_Link, Hello]:
+        sock = await asyncio.to_thread(connect_control, run_dir, HELLO_S)
+        sock.setblocking(False)
+        reader, writer = await asyncio.open_unix_connection(sock=sock, limit=LINE_LIMIT)
+        link = cls(run_dir, reader, writer)
+        try:
+            return link, check_hello(await asyncio.wait_for(link.read(), HELLO_S))
+        except TimeoutError as error:
+            writer.close()
+            raise BackendSilent(f"{unreachable(run_dir)}: no greeting within {HELLO_S:g} s") from error
+        except BaseException:
+            writer.close()
+            raise
+
+    async def read(self) -> Incoming:
+        try:
+            line = await self.reader.readline()
+        except ValueError as error:
+            raise ProtocolMismatch(f"the backend sent a line of over {LINE_LIMIT} bytes") from error
+        except ConnectionResetError:
+            line = b""
+        if not line.endswith(b"\n"):
+            raise await asyncio.to_thread(after_end, self.run_dir)
+        return decode_incoming(line)
+
+    async def send(self, request: Request) -> None:
+        try:
+            self.writer.write(encode_line(request))
+            await self.writer.drain()
+        except OSError:
+            return  # the reading side says why
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class Client:
+    """A client of one run. Use it as an async context manager::
+
+        async with liverl.connect(run_dir) as client:
+            print((await client.snapshot()).phase)
+            await client.command("restart", service="proxy")
+
+    Requests share one connection; each ``events`` or ``stream`` has its own, so that a slow reader of events
+    delays nothing else.
+    """
+
+    hello: Hello
+
+    def __init__(self, run_dir: str | Path, *, name: str = "") -> None:
+        self.run_dir = Path(run_dir)
+        self.name = name or f"pid {os.getpid()}"  # by what name the backend records our commands
+        self._link: _Link | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._answers: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._next_id = 0
+        self._ended: ControlError | None = None
+
+    async def __aenter__(self) -> Client:
+        self._link, self.hello = await _Link.open(self.run_dir)
+        self._reading = asyncio.create_task(self._read(self._link))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+        if self._link is not None:
+            self._link.close()
+        self._fail(ControlError("the client was closed"))
+
+    def _fail(self, error: ControlError) -> None:
+        self._ended = error
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(error)
+        self._answers.clear()
+
+    async def _read(self, link: _Link) -> None:
+        try:
+            while True:
+                message = await link.read()
+                if message.bye is not None:
+                    self._fail(BackendDead("the backend has ended"))
+                    return
+                answer = self._answers.pop(message.id, None) if message.id is not None else None
+                if message.error is not None:
+                    body = message.error
+                    error = CommandError(body.code, body.message, body.did_you_mean)
+                    if answer is None:
+                        self._fail(error)
+                    elif not answer.done():
+                        answer.set_exception(error)
+                elif answer is not None and bytes(message.ok) and not answer.done():
+                    answer.set_result(message.ok)
+        except ControlError as error:
+            self._fail(error)
+
+    async def _request(self, request: Request) -> msgspec.Raw:
+        if self._ended is not None:
+            raise self._ended
+        if self._link is None:
+            raise ControlError("not connected: use `async with`")
+        self._next_id += 1
+        number = self._next_id
+        answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        try:
+            await self._link.send(msgspec.structs.replace(request, id=number))
+            return await answer
+        finally:
+            self._answers.pop(number, None)
+
+    async def snapshot(self) -> Snapshot:
+        """The present state.
+
+        Raises:
+            ControlError: the backend has ended.
+        """
+        return msgspec.json.decode(await self._request(Request(0, "snapshot")), type=Snapshot)
+
+    async def command(self, name: str, /, *, wait: bool = True, **args: Any) -> dict[str, Any]:
+        """Have the backend do something; without ``wait`` only until it is accepted.
+
+        Raises:
+            CommandError: it was refused or failed.
+            ControlError: the backend has ended.
+        """
+        request = Request(0, "command", name=name, args=args, client=self.name, wait=wait)
+        return msgspec.json.decode(await self._request(request), type=dict[str, Any])
+
+    async def _events_after(self, cursor: Cursor) -> AsyncIterator[Event]:
+        more = True
+        while more:
+            chunk = msgspec.json.decode(
+                await self._request(Request(0, "events", cursor.seq)), type=EventsChunk
+            )
+            for event in cursor.new(chunk.events):
+                yield event
+            more = chunk.more
+
+    async def events(self, from_seq: int = 0, follow: bool = True) -> AsyncIterator[Event]:
+        """Events after ``from_seq``, each once and in order; with ``follow`` until the backend's orderly end.
+
+        Raises:
+            BackendDead: it died.
+        """
+        if follow:
+            async for item in self.stream(from_seq):
+                if isinstance(item, Event):
+                    yield item
+        else:
+            async for event in self._events_after(Cursor(from_seq)):
+                yield event
+
+    async def stream(
+        self, from_seq: int = 0, *, snapshots: bool = False, interval: float = 0.5
+    ) -> AsyncIterator[Event | Snapshot]:
+        """Events as in ``events`` and, with ``snapshots``, the state whenever it changed, at most every
+        ``interval`` seconds. A reader that is too slow misses no event, and sees the newest state only.
+
+        Raises:
+            BackendDead: it died.
+        """
+        cursor = Cursor(from_seq)
+        link, _ = await _Link.open(self.run_dir)
+        try:
+            await link.send(Request(1, "subscribe", from_seq, snapshots, interval))
+            while True:
+                message = await link.read()
+                if message.event is not None:
+                    for event in cursor.new((message.event,)):
+                        yield event
+                elif message.snapshot is not None:
+                    yield message.snapshot
+                elif message.resync is not None:
+                    async for event in self._events_after(cursor):
+                        yield event
+                elif message.error is not None:
+                    raise CommandError(message.error.code, message.error.message)
+                elif message.bye is not None:
+                    return
+        finally:
+            link.close()
+
+    async def wait_for(self, what: Literal["ready", "done"], *, interval: float = 0.5) -> RunState:
+        """Wait until the run is up (``ready``) or over (``done``), and say its state; a run that ends
+        while it is waited to be ready counts too.
+
+        Raises:
+            BackendDead: the backend died without a result.
+        """
+        async for item in self.stream(NO_EVENTS, snapshots=True, interval=interval):
+            if isinstance(item, Snapshot) and (
+                item.state in ENDED or (what == "ready" and item.state == "running")
+            ):
+                return item.state
+        result = RunDir(self.run_dir).read_result()
+        if result is None:
+            raise BackendDead("the backend ended without a result")
+        return result.state
+
+
+def connect(run_dir: str | Path, *, name: str = "") -> Client:
+    """A client of the run in ``run_dir``; nothing is opened before ``async with``.
+
+    On entry:
+        BackendDead, BackendElsewhere, BackendSilent: there is nobody to talk to here.
+    """
+    return Client(run_dir, name=name)

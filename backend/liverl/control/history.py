@@ -1,0 +1,34 @@
+"""What a run's files tell when no backend lives: its events, from ``events.jsonl``."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from liverl.model import Event
+from liverl.rundir import RunDir
+
+
+def read_events(run_dir: Path, from_seq: int = 0) -> Iterator[Event]:
+    """The events after ``from_seq``, oldest first. A line cut short (crash, full disk) is passed over."""
+    decoder = msgspec.json.Decoder(Event)
+    try:
+        file = RunDir(run_dir).events.open("rb")
+    except OSError:
+        return
+    with file:
+        for line in file:
+            try:
+                event = decoder.decode(line)
+            except msgspec.DecodeError:
+                continue
+            if event.seq > from_seq:
+                yield event
+
+
+def last_events(run_dir: Path, count: int) -> list[Event]:
+    """The newest ``count`` events, oldest first."""
+    return list(deque(read_events(run_dir), maxlen=count))

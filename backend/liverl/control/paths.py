@@ -1,0 +1,206 @@
+"""Where the control socket lies, and how to bind and reach it whatever the length of its path.
+
+A socket address holds 107 bytes of path. A longer one goes through ``/proc/self/fd/<directory>/<name>``.
+Where the run directory's file system refuses sockets, a short private directory takes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from liverl.control.messages import BackendDead, BackendElsewhere, BackendSilent, ControlError
+from liverl.rundir import Alive, OtherHost, RunDir, backend_alive
+from liverl.runs import run_hash
+
+SUN_PATH_BYTES = 107  # sockaddr_un.sun_path is 108 with its final NUL (unix(7))
+_REFUSALS = frozenset(
+    (
+        errno.EPERM,
+        errno.EACCES,
+        errno.EOPNOTSUPP,
+        errno.ENOTSUP,
+        errno.ENOSYS,
+        errno.EINVAL,
+        errno.EROFS,
+        errno.EIO,
+    )
+)
+
+
+class SocketInUse(ControlError):
+    """Another process listens on this run's control socket."""
+
+
+@contextmanager
+def usable_address(path: Path) -> Iterator[str]:
+    """An address for ``path`` that fits a socket address; valid inside the ``with`` block.
+
+    Raises:
+        OSError: the directory does not exist or is not ours to enter.
+    """
+    text = os.fspath(path)
+    if len(os.fsencode(text)) <= SUN_PATH_BYTES:
+        yield text
+        return
+    fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{path.name}"
+    finally:
+        os.close(fd)
+
+
+def connect_path(path: Path, timeout: float) -> socket.socket:
+    """A blocking socket connected to ``path``.
+
+    Raises:
+        OSError: nobody listens there (FileNotFoundError, ConnectionRefusedError), the backlog stayed full
+            (TimeoutError, BlockingIOError), or it is not ours to open.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout)
+        with usable_address(path) as address:
+            sock.connect(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def peer_credentials(sock: socket.socket) -> tuple[int, int, int]:
+    """(pid, uid, gid) of the other end, as the kernel knew them when it connected."""
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, gid = struct.unpack("3i", raw)
+    return pid, uid, gid
+
+
+def fallback_directory() -> Path:
+    """A private directory on a local file system: ``$XDG_RUNTIME_DIR/liverl``, else ``/tmp/liverl-<uid>``.
+
+    Raises:
+        ControlError: somebody else made it, or made it readable for others.
+    """
+    uid = os.geteuid()
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    base = Path(f"/tmp/liverl-{uid}")
+    if runtime.startswith("/"):
+        try:
+            if os.stat(runtime).st_uid == uid:
+                base = Path(runtime) / "liverl"
+        except OSError:
+            pass  # named but not there, as after su or in a batch job
+    try:
+        os.mkdir(base, 0o700)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise ControlError(f"cannot make {base} for the control socket: {error.strerror}") from error
+    info = os.lstat(base)
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != uid or stat.S_IMODE(info.st_mode) & 0o077:
+        raise ControlError(
+            f"{base} is not a directory that belongs to you alone: remove it or set XDG_RUNTIME_DIR"
+        )
+    return base
+
+
+def _bind(path: Path) -> socket.socket:
+    """Bind, listen, and prove that a connection works; a socket on which nobody listens is replaced."""
+    _clear_stale(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        os.fchmod(
+            sock.fileno(), 0o600
+        )  # the socket file gets this mode at bind: never open, not for a moment
+        with usable_address(path) as address:
+            sock.bind(address)
+        sock.listen(64)
+        connect_path(path, 2.0).close()
+    except BaseException:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+def _clear_stale(path: Path) -> None:
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ControlError(f"{path} is in the way of the control socket and is not one")
+    try:
+        connect_path(path, 2.0).close()
+    except (ConnectionRefusedError, FileNotFoundError):
+        path.unlink(missing_ok=True)
+    except (TimeoutError, BlockingIOError) as error:
+        raise SocketInUse(f"a process listens on {path} and does not answer") from error
+    else:
+        raise SocketInUse(f"another backend listens on {path}")
+
+
+def bind_control(run_dir: Path) -> tuple[socket.socket, Path]:
+    """The listening socket of a run (mode 0600, non-blocking) and where it truly lies.
+
+    Raises:
+        SocketInUse: another process listens on it.
+        ControlError: no place takes a socket.
+    """
+    wanted = RunDir(run_dir).socket
+    try:
+        return _bind(wanted), wanted
+    except OSError as error:
+        if error.errno not in _REFUSALS:
+            raise ControlError(f"cannot bind the control socket {wanted}: {error.strerror}") from error
+    spare = fallback_directory() / f"{run_hash(run_dir)}.sock"
+    try:
+        return _bind(spare), spare
+    except OSError as error:
+        raise ControlError(f"cannot bind the control socket {spare}: {error.strerror}") from error
+
+
+def connect_control(run_dir: Path, timeout: float) -> socket.socket:
+    """A blocking socket connected to the run's backend; a dead one is recognised at once.
+
+    Raises:
+        BackendDead: no backend lives.
+        BackendElsewhere: it lives on another host.
+        BackendSilent: it lives here but does not accept connections.
+        ControlError: the socket is not ours to open.
+    """
+    alive = backend_alive(run_dir)
+    path = RunDir(run_dir).socket  # first, as the run directory may be mounted elsewhere here
+    if not path.exists() and alive.record is not None:
+        path = Path(alive.record.socket)
+    try:
+        sock = connect_path(path, timeout)
+    except OSError as error:
+        if isinstance(error, PermissionError) and not isinstance(alive, OtherHost):
+            raise ControlError(f"the control socket {path} belongs to another user") from error
+        raise unreachable(run_dir, alive) from error
+    _, uid, _ = peer_credentials(sock)
+    if uid not in (os.geteuid(), 0) and os.geteuid() != 0:
+        sock.close()
+        raise ControlError(f"the control socket {path} is served by another user (uid {uid})")
+    return sock
+
+
+def unreachable(run_dir: Path, alive: object | None = None) -> ControlError:
+    """Why nobody answers, from ``backend.json`` and the process table."""
+    state = backend_alive(run_dir) if alive is None else alive
+    name = RunDir(run_dir).name
+    if isinstance(state, OtherHost):
+        return BackendElsewhere(
+            f"run {name} lives on {state.host}: ssh {state.host} liverl-tui attach --run {run_dir}",
+            state.host,
+        )
+    if isinstance(state, Alive):
+        return BackendSilent(f"the backend of {name} (pid {state.record.pid}) lives but does not answer")
+    return BackendDead(f"the backend of {name} is dead")

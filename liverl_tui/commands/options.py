@@ -1,0 +1,115 @@
+"""Options that several commands share. Imports click only."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NEWEST = ""  # the value of --resume without a run
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """What ``up`` and the bare program take."""
+
+    config: Path | None = None
+    sets: tuple[str, ...] = ()
+    profile: str | None = None
+    name: str | None = None
+    detach: bool = False
+    resume: str | None = None
+    no_ui: bool = False
+    yes: bool = False
+    wait: str | None = None
+    run: Path | None = None
+    run_root: Path | None = None
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> UpOptions:
+        return cls(**values)
+
+    def given_beyond_run(self) -> list[str]:
+        """The options that were given, other than --run and --run-root, as they are written."""
+        names = {"sets": "--set", "no_ui": "--no-ui"}
+        plain = UpOptions()
+        return [
+            names.get(f.name, f"--{f.name}")
+            for f in fields(self)
+            if f.name not in ("run", "run_root") and getattr(self, f.name) != getattr(plain, f.name)
+        ]
+
+    @property
+    def names_a_run(self) -> bool:
+        """Whether something says which run or configuration is meant."""
+        chosen = (self.config, self.profile, self.name, self.resume, self.run)
+        return bool(self.sets) or any(c is not None for c in chosen)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
+def _as_path(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> Path | None:
+    return _path(value)
+
+
+def _run_options(function: F) -> F:
+    for option in (
+        click.option("--run-root", metavar="DIR", callback=_as_path, help="Where the runs are."),
+        click.option(
+            "--run", metavar="RUN", callback=_as_path, help="A run's directory, project/name, or name."
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def run_options(function: F) -> F:
+    """``--run`` and ``--run-root``; those given before the command hold where these are not."""
+
+    @functools.wraps(function)
+    def merged(*args: Any, run: Path | None, run_root: Path | None, **values: Any) -> Any:
+        above = click.get_current_context().find_object(UpOptions) or UpOptions()
+        return function(*args, run=run or above.run, run_root=run_root or above.run_root, **values)
+
+    return _run_options(merged)  # type: ignore[return-value]
+
+
+def config_options(function: F) -> F:
+    """What a configuration is made from."""
+    for option in (
+        click.option("--profile", metavar="NAME", help="A named set of defaults."),
+        click.option(
+            "--set", "sets", metavar="KEY=VALUE", multiple=True, help="Override one key; repeatable."
+        ),
+        click.option("--config", metavar="FILE", callback=_as_path, help="Your config.yaml."),
+    ):
+        function = option(function)
+    return function
+
+
+def up_options(function: F) -> F:
+    """Everything that ``up`` takes."""
+    for option in (
+        click.option("--wait", type=click.Choice(["ready", "done"]), help="With --detach: return only then."),
+        click.option("--yes", is_flag=True, help="Start on GPUs without asking."),
+        click.option("--no-ui", is_flag=True, help="One line per event instead of the interface."),
+        click.option(
+            "--resume",
+            metavar="[RUN]",
+            is_flag=False,
+            flag_value=NEWEST,
+            help="Go on with a run: its next attempt.",
+        ),
+        click.option("--detach", is_flag=True, help="Leave the run in the background."),
+        click.option("--name", metavar="NAME", help="The run's name; by default the time."),
+    ):
+        function = option(function)
+    return _run_options(config_options(function))

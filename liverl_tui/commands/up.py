@@ -1,0 +1,225 @@
+"""``up`` and the program without a command: start a run, go on with one, or show the one that lives."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from liverl.runs import (
+    Alive,
+    OtherHost,
+    RunDir,
+    RunInfo,
+    RunLookupError,
+    backend_alive,
+    candidates,
+    describe,
+    elsewhere_message,
+    find_run,
+)
+from liverl_tui.commands.errors import CliError
+from liverl_tui.commands.options import NEWEST, UpOptions, up_options
+
+if TYPE_CHECKING:
+    from liverl.plan.spec import Plan
+    from liverl_tui.plain import Asked
+
+EXIT_USAGE = 2
+EXIT_PREFLIGHT = 3
+
+
+@click.command("up")
+@up_options
+@click.pass_context
+def up_command(ctx: click.Context, /, **values: Any) -> int:
+    """Start a run, or go on with one, and show it.
+
+    A run that lives is shown; one whose backend died gets a new backend, which adopts what still runs; one
+    that has ended needs --resume. Without --detach the run belongs to this command: SIGTERM or Ctrl-C stop it
+    in order, a second one at once. Closing the terminal does not.
+    """
+    above = ctx.find_object(UpOptions) or UpOptions()
+    values["run"] = values["run"] or above.run
+    values["run_root"] = values["run_root"] or above.run_root
+    return up(UpOptions.of(values))
+
+
+def bare(options: UpOptions) -> int:
+    """The program without a command.
+
+    Raises:
+        CliError: several runs live and none is named.
+    """
+    if not options.names_a_run:
+        here = candidates(options.run_root)
+        live = [i for i in here if i.state == "live"]
+        if len(live) > 1:
+            raise CliError(_several("live here", live, "attach"), EXIT_USAGE)
+        if live:
+            return _show(RunDir(live[0].run_dir), options, f"run {live[0].run} is live")
+        orphaned = [i for i in here if i.state == "orphaned"]
+        if len(orphaned) > 1:
+            raise CliError(_several("without a backend", orphaned, "up"), EXIT_USAGE)
+        if orphaned:
+            return _continue(RunDir(orphaned[0].run_dir), options)
+    return up(options)
+
+
+def _several(what: str, infos: list[RunInfo], command: str) -> str:
+    lines = [f"{len(infos)} runs are {what}; choose one:"]
+    return "\n".join(lines + [f"  liverl-tui {command} --run {i.run_dir}" for i in infos])
+
+
+def up(options: UpOptions) -> int:
+    """Start, continue or show; the exit code."""
+    if options.detach and os.environ.get("SLURM_JOB_ID"):
+        raise CliError(
+            "--detach is refused in a Slurm job: Slurm kills what is left of a job when its script returns. "
+            "Without it the job lasts as long as the run (srun --overlap or ssh, then attach, to look at it)",
+            EXIT_USAGE,
+        )
+    if options.wait and not options.detach:
+        raise CliError("--wait goes with --detach", EXIT_USAGE)
+    if options.run is not None:
+        return _continue(find_run(options.run, options.run_root), options)
+    if options.resume:
+        return _continue(find_run(Path(options.resume), options.run_root), options)
+    described = options.config or options.sets or options.profile or options.name
+    if options.resume == NEWEST and not described:
+        return _continue(_newest(options.run_root), options)
+    return _from_config(options)
+
+
+def _newest(run_root: Path | None) -> RunDir:
+    known = candidates(run_root)
+    if not known:
+        raise RunLookupError("no run to resume; start one with: liverl-tui up")
+    return RunDir(known[0].run_dir)
+
+
+def _from_config(options: UpOptions) -> int:
+    from liverl_tui.commands.launching import load_target
+
+    target = load_target(options)
+    run = RunDir(target.run_dir)
+    if run.is_run():
+        return _continue(run, options)
+    for warning in target.loaded.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    plan = target.plan()
+    _confirm(plan, options)
+    _preflight(plan)
+    from liverl.supervise.launch import create_run
+
+    create_run(target.loaded, plan, target.run_dir)
+    return _start(run, options, f"run {run.name} starts in {run.path}")
+
+
+def _confirm(plan: Plan, options: UpOptions) -> None:
+    """A run that takes GPUs is shown first, and started by Enter."""
+    from liverl_tui.commands.launching import needs_gpus
+
+    if options.yes or not needs_gpus(plan):
+        return
+    from liverl.plan.render import plan_text
+
+    click.echo(plan_text(plan).rstrip("\n"), err=True)
+    if not sys.stdin.isatty():
+        raise CliError(
+            "this run takes GPUs and there is no terminal to ask on: add --yes to start it", EXIT_USAGE
+        )
+    click.echo("Enter starts it, Ctrl-C leaves: ", err=True, nl=False)
+    if not sys.stdin.readline():
+        raise click.Abort
+
+
+def _preflight(plan: Plan) -> None:
+    from liverl.supervise.launch import preflight
+
+    failed = 0
+    for check in preflight(plan):
+        if check.status != "ok":
+            click.echo(f"preflight {check.status}: {check.name}: {check.text}", err=True)
+        failed += check.status == "fail"
+    if failed:
+        raise CliError(
+            f"{failed} preflight check{'s' if failed > 1 else ''} failed: nothing was started", EXIT_PREFLIGHT
+        )
+
+
+def _continue(run: RunDir, options: UpOptions) -> int:
+    """Go on with a run that exists."""
+    if options.config or options.sets or options.profile:
+        click.echo(f"run {run.name} keeps the configuration it was made with: {run.config}", err=True)
+    alive = backend_alive(run.path)
+    if isinstance(alive, OtherHost):
+        raise RunLookupError(elsewhere_message(describe(run.path)))
+    if isinstance(alive, Alive):
+        return _show(
+            run, options, f"run {run.name} is live already (backend pid {alive.record.pid}): attached"
+        )
+    result = run.read_result()
+    resume = options.resume is not None
+    if result is None:
+        # Where nothing can be left of it (another boot or host), going on means the next attempt.
+        lost = describe(run.path).state == "lost" and alive.record is not None
+        text = f"the backend of {run.name} is dead: starting it again; it adopts what still runs"
+        return _start(run, options, text, resume=resume and lost)
+    if not resume:
+        raise CliError(
+            f"run {run.name} has ended ({result.state}, exit code {result.exit_code}). "
+            f"Its next attempt: liverl-tui up --resume {run.path}; another run: --name NAME",
+            EXIT_USAGE,
+        )
+    return _start(run, options, f"run {run.name} goes on with attempt {result.attempt + 1}", resume=True)
+
+
+def _start(run: RunDir, options: UpOptions, text: str, *, resume: bool = False) -> int:
+    from liverl.supervise.launch import start_backend
+    from liverl_tui.plain import Asked
+
+    if options.detach:
+        click.echo(text, err=True)
+        start_backend(run.path, resume=resume)
+        return _detached(run, options)
+    from_seq = _last_seq(run)
+    with Asked() as asked:  # before the backend exists: a signal from here on stops the run, not just us
+        start_backend(run.path, resume=resume)
+        return _follow(run, text, from_seq, asked)
+
+
+def _last_seq(run: RunDir) -> int:
+    from liverl.control.history import last_events
+
+    return next((e.seq for e in last_events(run.path, 1)), 0)
+
+
+def _follow(run: RunDir, text: str, from_seq: int, asked: Asked) -> int:
+    from liverl_tui.plain import EventLines, Follower
+
+    lines = EventLines(sys.stdout, keep_going=True)
+    lines.note(text)
+    return Follower(run, lines, from_seq=from_seq, asked=asked).follow()
+
+
+def _detached(run: RunDir, options: UpOptions) -> int:
+    click.echo(run.path)
+    if options.wait is None:
+        return 0
+    sys.stdout.flush()
+    from liverl_tui.commands.wait import wait_for
+
+    return wait_for(run, options.wait, None)
+
+
+def _show(run: RunDir, options: UpOptions, text: str) -> int:
+    if options.detach:
+        click.echo(text, err=True)
+        return _detached(run, options)
+    from liverl_tui.commands.attach import attach
+
+    return attach(run, text)

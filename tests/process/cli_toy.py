@@ -1,0 +1,43 @@
+"""The real command line with a toy backend behind ``up``: ``python cli_toy.py ARGUMENTS...``."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def install():
+    from liverl.model import Check
+    from liverl.rundir import RunDir
+    from liverl.supervise import launch
+
+    toy = load("control_toy")
+
+    def start_backend(run_dir, *, resume=False, timeout=20.0):
+        if os.environ.get("TOY_REFUSES"):
+            raise launch.LaunchError("the toy refuses to start", 1)
+        result = RunDir(run_dir).read_result()
+        attempt = result.attempt + 1 if resume and result else 1
+        return toy.spawn(run_dir, TOY_ATTEMPT=str(attempt)).pid
+
+    def preflight(plan):
+        text = os.environ.get("TOY_PREFLIGHT", "")
+        return [Check("toy check", "fail", text)] if text else [Check("toy check", "ok", "fine")]
+
+    launch.start_backend = start_backend
+    launch.preflight = preflight
+
+
+if __name__ == "__main__":
+    install()
+    from liverl_tui.cli import main
+
+    main()

@@ -1,0 +1,511 @@
+"""The command line against a live (toy) backend: every command, signals, pipes, dead backends."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import liverl
+from liverl.rundir import RunDir, read_backend, write_atomic
+from liverl.supervise import procfs
+
+HERE = Path(__file__).parent
+_spec = importlib.util.spec_from_file_location("control_toy", HERE / "control_toy.py")
+toy = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(toy)
+
+
+@pytest.fixture
+def env(tmp_path):
+    clean = {
+        k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "LIVERL_")) and k != "NO_COLOR"
+    }
+    return {**clean, "XDG_STATE_HOME": str(tmp_path / "state"), "TZ": "UTC"}
+
+
+@pytest.fixture(autouse=True)
+def _same_index(env, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", env["XDG_STATE_HOME"])
+    yield
+    for file in tmp_path.rglob("backend.json"):  # the toys that `up` started are nobody's children here
+        record = read_backend(file.parent)
+        if record is not None and procfs.alive(record.pid, record.tick):
+            os.kill(record.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def cli(env, tmp_path):
+    """Run a command line to its end; ``.returncode``, ``.stdout``, ``.stderr``."""
+
+    def go(*args, timeout=60, **more):
+        return subprocess.run(
+            check=False,
+            args=[sys.executable, HERE / "cli_toy.py", *map(str, args)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            env={**env, **more},
+            cwd=tmp_path,
+        )
+
+    return go
+
+
+@pytest.fixture
+def background(env, tmp_path):
+    """Start a command line whose stdout goes to a file; ``(Popen, reader of the file)``."""
+    started = []
+
+    def go(*args, stdout=None, **more):
+        path = tmp_path / f"out-{len(started)}"
+        with path.open("w") as file:
+            process = subprocess.Popen(
+                [sys.executable, HERE / "cli_toy.py", *map(str, args)],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout or file,
+                stderr=subprocess.STDOUT if stdout is None else subprocess.DEVNULL,
+                env={**env, **more},
+                cwd=tmp_path,
+                start_new_session=True,
+            )
+        started.append(process)
+        return process, path.read_text
+
+    yield go
+    for process in started:
+        toy.end(process)
+
+
+@pytest.fixture
+def live(tmp_path):
+    """A live run with two services, from the toy."""
+    started = []
+
+    def go(name="r", **more):
+        run_dir = tmp_path / "runs" / "p" / name
+        started.append(toy.spawn(run_dir, **more))
+        return run_dir
+
+    yield go
+    for process in started:
+        toy.end(process)
+
+
+def up_args(name="u"):
+    return ("up", "--name", name, "--no-ui")
+
+
+def run_of(tmp_path, name="u"):
+    return tmp_path / "state" / "liverl" / "runs" / "liverl" / name
+
+
+def backend_of(run_dir):
+    return toy.wait_until(lambda: _answering(run_dir), "a backend answers")
+
+
+def _answering(run_dir):
+    try:
+        return liverl.snapshot(run_dir).backend.pid
+    except liverl.ControlError:
+        return None
+
+
+def test_up_prints_events_and_ends_with_the_runs_exit_code(background, tmp_path):
+    process, out = background(*up_args())
+    run_dir = run_of(tmp_path)
+    backend_of(run_dir)
+    liverl.command(run_dir, "emit", count=3)
+    toy.wait_until(lambda: "  2\n" in out(), "the events are printed")
+    liverl.command(run_dir, "finish", state="failed", exit_code=1)
+    assert process.wait(20) == 1
+    lines = out().splitlines()
+    assert lines[-1].endswith("  run         run failed")
+    assert all(line[:4].isdigit() and "\x1b" not in line for line in lines)  # a file: date, no colour
+    assert len(lines) == len(set(lines))
+
+
+def test_sigterm_stops_in_order_and_a_second_one_now(background, tmp_path):
+    process, out = background(*up_args(), TOY_STUBBORN="1")
+    run_dir = run_of(tmp_path)
+    backend_of(run_dir)
+    toy.wait_until(lambda: "serves" in out(), "it follows")
+    process.send_signal(signal.SIGTERM)
+    toy.wait_until(lambda: "stop now=False by cli pid" in out(), "an orderly stop")
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 5
+    assert "stop now=True by cli pid" in out()
+    assert "Traceback" not in out()
+
+
+def test_sighup_and_a_vanished_output_do_not_end_the_run(background, tmp_path):
+    read, write = os.pipe()
+    process, _ = background(*up_args(), stdout=write)
+    os.close(write)
+    run_dir = run_of(tmp_path)
+    backend = backend_of(run_dir)
+    os.read(read, 1)  # it writes
+    os.close(read)
+    process.send_signal(signal.SIGHUP)
+    for _ in range(3):
+        liverl.command(run_dir, "emit", count=100)
+        assert process.poll() is None
+    assert liverl.snapshot(run_dir).backend.pid == backend
+    liverl.command(run_dir, "finish", state="done", exit_code=0)
+    assert process.wait(20) == 0
+
+
+def test_a_killed_backend_is_started_again_under_up(background, tmp_path):
+    process, out = background(*up_args())
+    run_dir = run_of(tmp_path)
+    first = backend_of(run_dir)
+    toy.wait_until(lambda: f"backend {first} serves" in out(), "the first serves")
+    os.kill(first, signal.SIGKILL)
+    toy.wait_until(lambda: "starting it again (1 of 5)" in out(), "it says so")
+    second = toy.wait_until(lambda: (pid := _answering(run_dir)) != first and pid, "a second backend")
+    toy.wait_until(lambda: f"backend {second} serves" in out(), "its events are shown")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 5
+    assert out().count(f"backend {first} serves") == 1  # nothing is shown twice
+
+
+def test_a_backend_that_keeps_dying_is_given_up(background, tmp_path):
+    process, out = background(*up_args())
+    run_dir = run_of(tmp_path)
+    seen = set()
+    for _ in range(6):
+        pid = toy.wait_until(lambda: (p := _answering(run_dir)) and p not in seen and p, "another backend")
+        seen.add(pid)
+        toy.wait_until(lambda p=pid: f"backend {p} serves" in out(), "it is followed")
+        os.kill(pid, signal.SIGKILL)
+    assert process.wait(30) == 1
+    assert "died 6 times in 10 minutes" in out()
+    assert "liverl-tui up --run" in out()
+    assert "Traceback" not in out()
+
+
+def test_attach_shows_and_never_ends_the_run(background, live):
+    run_dir = live()
+    liverl.command(run_dir, "emit", count=50)
+    process, out = background("attach", "--run", run_dir)
+    toy.wait_until(lambda: "  49\n" in out(), "the newest events")
+    assert "  20\n" not in out()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    assert "goes on" in out()
+    assert liverl.snapshot(run_dir).state == "running"
+    second, out = background("attach", "--run", run_dir)
+    toy.wait_until(lambda: "  49\n" in out(), "attached again")
+    os.kill(liverl.snapshot(run_dir).backend.pid, signal.SIGKILL)
+    assert second.wait(20) == 4
+    assert f"liverl-tui up --run {run_dir}" in out()
+    assert "Traceback" not in out()
+
+
+def test_detach_returns_through_a_pipe_and_waits_if_asked(env, tmp_path, cli):
+    command = f"{sys.executable} {HERE / 'cli_toy.py'} up --name u --detach | cat"
+    out = subprocess.run(
+        ["bash", "-c", command],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=env,
+        cwd=tmp_path,
+    )
+    run_dir = run_of(tmp_path)
+    assert out.stdout == f"{run_dir}\n"
+    backend = liverl.snapshot(run_dir).backend.pid
+    again = cli("up", "--name", "u", "--detach", "--wait", "ready")
+    assert (again.returncode, again.stdout) == (0, f"{run_dir}\n")
+    assert "is live already" in again.stderr
+    assert liverl.snapshot(run_dir).backend.pid == backend
+
+
+def test_up_on_a_run_that_is_dead_or_over(cli, tmp_path):
+    run_dir = run_of(tmp_path)
+    assert cli("up", "--name", "u", "--detach").returncode == 0
+    os.kill(backend_of(run_dir), signal.SIGKILL)
+    toy.wait_until(lambda: _answering(run_dir) is None)
+    again = cli("up", "--name", "u", "--detach")
+    assert again.returncode == 0
+    assert "adopts what still runs" in again.stderr
+    liverl.command(run_dir, "finish", state="stopped", exit_code=5)
+    toy.wait_until(lambda: _answering(run_dir) is None)
+    refused = cli("up", "--name", "u", "--detach")
+    assert refused.returncode == 2
+    assert "--resume" in refused.stderr
+    resumed = cli("up", "--resume", "liverl/u", "--detach")
+    assert resumed.returncode == 0
+    assert "attempt 2" in resumed.stderr
+    assert liverl.snapshot(run_dir).attempt == 2
+    liverl.command(run_dir, "finish", state="done", exit_code=0)
+    toy.wait_until(lambda: _answering(run_dir) is None)
+    assert cli("up", "--resume", "--detach").returncode == 0  # the newest one
+    assert liverl.snapshot(run_dir).attempt == 3
+
+
+def test_the_bare_program(background, cli, live, tmp_path):
+    first = live("one")
+    process, out = background()
+    toy.wait_until(lambda: "is live" in out() and "serves" in out(), "it attached to the only live run")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    live("two")
+    several = cli()
+    assert several.returncode == 2
+    assert f"liverl-tui attach --run {first}" in several.stderr
+
+
+def test_the_bare_program_takes_over_an_orphaned_run(background, live):
+    run_dir = live()
+    os.kill(backend_of(run_dir), signal.SIGKILL)
+    toy.wait_until(lambda: _answering(run_dir) is None)
+    process, out = background()
+    backend_of(run_dir)
+    toy.wait_until(lambda: "adopts what still runs" in out(), "it says so")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 5
+
+
+def test_up_refuses(cli):
+    assert cli("up", "--detach", SLURM_JOB_ID="7").returncode == 2
+    failed = cli("up", "--name", "u", "--no-ui", TOY_PREFLIGHT="no room")
+    assert failed.returncode == 3
+    assert "toy check: no room" in failed.stderr
+    for arguments in (
+        ("up", "--set", "run.nam=3"),
+        ("up", "--name", "a/b"),
+        ("--config", "x", "status"),
+        ("statsu",),
+    ):
+        wrong = cli(*arguments)
+        assert wrong.returncode == 2, arguments
+        assert "Traceback" not in wrong.stderr
+    refused = cli("up", "--name", "r", "--detach", TOY_REFUSES="1")
+    assert refused.returncode == 1
+    assert refused.stderr.endswith("liverl-tui: the toy refuses to start\n")
+
+
+GPUS = ("up", "--name", "g", "--profile", "vllm-managed", "--set", "model.model_path=/models/some")
+
+
+def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
+    refused = cli(*GPUS)
+    assert refused.returncode == 2
+    assert "liverl-tui: this run takes GPUs and there is no terminal to ask on: add --yes" in refused.stderr
+    assert not run_of(tmp_path, "g").exists()
+    master, slave = pty.openpty()
+    command = [sys.executable, HERE / "cli_toy.py", *GPUS, "--detach"]
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=tmp_path) as process:
+        os.close(slave)
+        text = b""
+        while b"Enter starts it" not in text:
+            text += os.read(master, 65536)
+        assert b"replica" in text
+        assert not run_of(tmp_path, "g").exists()
+        os.write(master, b"\n")
+        backend_of(run_of(tmp_path, "g"))
+        assert process.wait(20) == 0
+    os.close(master)
+    accepted = cli(*GPUS, "--yes", "--detach")
+    assert accepted.returncode == 0
+
+
+def test_status_live_and_dead(cli, live):
+    run_dir = live()
+    human = cli("status").stdout
+    assert max(map(len, human.splitlines()[2:])) <= 80
+    assert "p/r  running: rollout  step 7/20" in human
+    assert "● proxy" in human
+    assert "✖ replica-0" in human
+    assert "3 finished trials (5%) made no tool call" in human
+    data = json.loads(cli("status", "--json").stdout)
+    assert (data["live"], data["services"][0]["name"], data["step"]) == (True, "proxy", 7)
+    os.kill(data["backend"]["pid"], signal.SIGKILL)
+    toy.wait_until(lambda: _answering(run_dir) is None)
+    dead = cli("status")
+    assert dead.returncode == 0
+    assert dead.stdout.startswith("NOT LIVE")
+    assert "toy backend" in dead.stdout
+    assert json.loads(cli("status", "--json").stdout)["live"] is False
+
+
+def test_no_run_here(cli, live):
+    nothing = cli("status")
+    assert nothing.returncode == 4
+    assert nothing.stderr.startswith("liverl-tui: no live run here")
+    run_dir = live()
+    liverl.command(run_dir, "finish", state="done", exit_code=0)
+    toy.wait_until(lambda: _answering(run_dir) is None)
+    assert "has ended: done" in cli("status", "--run", run_dir).stdout
+    hint = cli("--run-root", run_dir.parent.parent, "events")
+    assert hint.returncode == 4
+    assert "p/r  done" in hint.stderr
+    wrong = cli("status", "--run", "p/s", "--run-root", run_dir.parent.parent)
+    assert wrong.returncode == 4
+    assert "did you mean p/r?" in wrong.stderr
+
+
+def test_a_run_on_another_host(cli, live):
+    run_dir = live()
+    record = read_backend(run_dir)
+    os.kill(record.pid, signal.SIGKILL)
+    toy.wait_until(lambda: not procfs.alive(record.pid, record.tick))
+    write_atomic(run_dir / "backend.json", {**record.__dict__, "host": "n17"})
+    for command in ("attach", "status", "up"):
+        away = cli(command, "--run", run_dir)
+        assert away.returncode == 4
+        assert "lives on n17: ssh n17 liverl-tui attach" in away.stderr
+
+
+def test_events_and_pipes(cli, live, background, env):
+    run_dir = live()
+    liverl.command(run_dir, "emit", count=20_000)
+    rows = cli("events", "--json", "--since", 19_999).stdout.splitlines()
+    assert [json.loads(row)["seq"] for row in rows] == [20_000, 20_001]
+    script = f"set -o pipefail; {sys.executable} {HERE / 'cli_toy.py'} events --run {run_dir} | head -2"
+    head = subprocess.run(
+        ["bash", "-c", script], check=False, capture_output=True, text=True, env=env, timeout=60
+    )
+    assert len(head.stdout.splitlines()) == 2
+    assert head.stderr == ""
+    process, out = background("events", "-f", "--run", run_dir, "--since", 20_001)
+    toy.wait_until(
+        lambda: process.poll() is None and liverl.command(run_dir, "rss")["clients"] > 1, "it follows"
+    )
+    liverl.command(run_dir, "emit", count=2)
+    liverl.command(run_dir, "finish", state="done", exit_code=0)
+    assert process.wait(20) == 0
+    assert [line.split()[-1] for line in out().splitlines()] == ["0", "1", "done"]
+
+
+def test_steering(cli, live):
+    run_dir = live()
+    assert cli("restart", "proxy").stdout.startswith("proxy restarted for cli pid")
+    wrong = cli("restart", "proxi")
+    assert wrong.returncode == 2
+    assert "did you mean proxy? (proxy, replica-0)" in wrong.stderr
+    assert cli("scale", "many").returncode == 2
+    assert "no command scale" in cli("scale", "-1").stderr  # the toy cannot: a minus sign is no option
+    waiting = cli("wait", "--for", "done", "--timeout", "0.3")
+    assert waiting.returncode == 124
+    assert cli("wait", "--for", "ready").returncode == 0
+    stopped = cli("stop")
+    assert (stopped.returncode, stopped.stdout) == (0, "run p/r: toy stopped\n")
+    assert cli("wait", "--for", "done", "--run", run_dir).returncode == 5
+    assert cli("stop", "--run", run_dir).returncode == 4
+
+
+def test_ls(cli, live):
+    live("one")
+    rows = json.loads(cli("ls", "--json").stdout)
+    assert [(row["run"], row["state"]) for row in rows] == [("p/one", "live")]
+    assert cli("ls").stdout.split()[:2] == ["p/one", "live"]
+
+
+def write_log(run_dir, name, text, index=""):
+    folder = run_dir / "attempt_001" / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / name).open("ab") as file:
+        file.write(text if isinstance(text, bytes) else text.encode())
+    if index:
+        (folder / f"{name}.idx").write_text(index)
+
+
+def test_logs(cli, live):
+    run_dir = live()
+    now = time.time()
+    write_log(run_dir, "proxy.1.log", "old\n", f"4 {now - 600}\n")
+    write_log(run_dir, "proxy.2.log", "p1\np2\n", f"3 {now - 60}\n6 {now - 20}\n")
+    write_log(
+        run_dir,
+        "trainer.1.log",
+        "t1\n10%\r50%\r100%\n\x1b[31mred\x1b[0m\x1b[2J\n",
+        f"3 {now - 40}\n30 {now - 10}\n",
+    )
+    write_log(run_dir, "replica-0.1.log", b"x" * 100_000 + b"\n", f"100001 {now - 5}\n")
+    out = cli("logs").stdout.splitlines()
+    assert out[0] == "proxy     | old"
+    assert out[1] == "proxy     | p1"
+    assert "trainer   | 100%" in out
+    assert "trainer   | red" in out
+    assert out[-1].endswith("x … [91808 bytes cut]")
+    assert cli("logs", "proxy", "-n", 2).stdout == "p1\np2\n"
+    assert cli("logs", "proxy").stdout == "old\np1\np2\n"
+    assert cli("logs", "proxy", "--since", "30s").stdout == "p2\n"
+    assert cli("logs", "--grep", "^p[12]", "proxy", "trainer").stdout == "proxy     | p1\nproxy     | p2\n"
+    bad = cli("logs", "--grep", "x(")
+    assert bad.returncode == 2
+    assert "is not a regular expression: missing )" in bad.stderr
+    assert cli("logs", "--since", "soon").returncode == 2
+    wrong = cli("logs", "trainr")
+    assert wrong.returncode == 2
+    assert "did you mean trainer?" in wrong.stderr
+
+
+def test_logs_follow_new_generations_to_the_end_of_the_run(background, live):
+    run_dir = live()
+    write_log(run_dir, "proxy.1.log", "one\n")
+    process, out = background("logs", "-f", "--run", run_dir)
+    toy.wait_until(lambda: "proxy     | one\n" in out(), "what is there already")
+    write_log(run_dir, "proxy.1.log", "two\nthr")
+    toy.wait_until(lambda: "| two\n" in out(), "what comes")
+    write_log(run_dir, "proxy.1.log", "ee\n")
+    write_log(run_dir, "proxy.2.log", "next generation\n")
+    toy.wait_until(lambda: "next generation\n" in out(), "a new file")
+    write_log(run_dir, "proxy.2.log", "no newline")
+    liverl.command(run_dir, "finish", state="done", exit_code=0)
+    assert process.wait(20) == 0
+    texts = [line.partition("| ")[2] for line in out().splitlines()]
+    assert texts == ["one", "two", "three", "next generation", "no newline"]
+
+
+def test_on_a_terminal_lines_have_glyphs_and_colour_unless_asked_not_to(env, live, tmp_path):
+    run_dir = live()
+    liverl.command(run_dir, "finish", state="failed", exit_code=1)
+    toy.wait_until(lambda: _answering(run_dir) is None)
+    with (run_dir / "events.jsonl").open("a") as file:
+        file.write(
+            json.dumps({"seq": 99, "at": 0, "kind": "k", "text": "ba\x1b[2Jd\nx", "level": "error"}) + "\n"
+        )
+
+    def on_terminal(**more):
+        master, slave = pty.openpty()
+        command = [sys.executable, HERE / "cli_toy.py", "events", "--run", str(run_dir)]
+        process = subprocess.Popen(command, stdout=slave, env={**env, "TERM": "xterm", **more})
+        os.close(slave)
+        text = b""
+        while True:
+            try:
+                data = os.read(master, 65536)
+            except OSError:
+                break
+            text += data
+        os.close(master)
+        assert process.wait(20) == 0
+        return text.decode()
+
+    assert "\x1b[31m00:00:00 ✖ run         bad | x\x1b[0m" in on_terminal()
+    assert "\x1b" not in on_terminal(NO_COLOR="1")
+
+
+def test_nobody_waits_for_a_dead_backend(cli, live):
+    run_dir = live()
+    os.kill(backend_of(run_dir), signal.SIGKILL)
+    toy.wait_until(lambda: _answering(run_dir) is None)
+    for command in (("restart", "proxy"), ("attach",), ("wait", "--for", "ready"), ("stop",)):
+        out = cli(*command, "--run", run_dir, timeout=15)
+        assert out.returncode == 4, command
+        assert "is dead" in out.stderr
+    assert RunDir(run_dir).read_result() is None
