@@ -96,7 +96,7 @@ async def serve(run_dir: Path, resume: bool) -> int:
         _signals(run)
         supervisor.spawn_task(_heartbeat(run_dir))
         supervisor.spawn_task(_push_snapshots(server, plan.settings.snapshot_interval))
-        supervisor.start()
+        run.start()
         left = await run.until_over()
         return await _finish(run, server, left)
     finally:

@@ -67,6 +67,12 @@ class Run:
         self._stop_noted = False
         supervisor.on_change = self.on_change
 
+    def start(self) -> None:
+        """Begin to start services, and to look."""
+        self.supervisor.start()
+        self.observer.start()
+        self.supervisor.spawn_task(self.replicas.run())
+
     # --- deciding ---
 
     def on_change(self) -> None:

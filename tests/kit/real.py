@@ -1,0 +1,56 @@
+"""Runs of the embedded default: real replicas, real LiteLLM, the real trainer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from kit.runs import ToyRun
+
+from liverl.config import load_config
+from liverl.plan import make_plan
+from liverl.supervise.launch import create_run
+
+
+def real_run(folder: Path, *sets: str, name: str = "real", small: bool = True) -> ToyRun:
+    """The directory of a run with ``section.key=value`` settings; ``small`` makes it a short one."""
+    quick = (
+        "infrastructure.litellm_port=0",
+        "training.train_batch_size=2",
+        "training.n_resp_per_prompt=4",
+        "training.train_prompt_mini_batch_size=2",
+        "training.total_steps=4",
+        "embedded.turn_latency=0.02",
+        "observe.replicas_interval=0.3",
+        "supervise.restart_base=0.2",
+    )
+    loaded = load_config(None, sets=[*(quick if small else quick[:1]), *sets], env={})
+    run_dir = folder / "tests" / name
+    create_run(loaded, make_plan(loaded, run_dir), run_dir)
+    return ToyRun(run_dir)
+
+
+def metrics(run_dir: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl."""
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def rewards(run_dir: Path) -> list[float]:
+    return [line["data"]["critic/score/mean"] for line in metrics(run_dir)]
+
+
+def mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)
+
+
+def trial_dirs(run_dir: Path) -> list[Path]:
+    return sorted(p for p in (run_dir / "trials").glob("step_*/*") if p.is_dir())
+
+
+def records(trial: Path) -> list[dict[str, Any]]:
+    """What the proxy recorded of a trial."""
+    path = trial / "litellm-trajectory.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
