@@ -71,7 +71,8 @@ class EventLines:
         return f"\x1b[{_COLOUR[level]}m{line}\x1b[0m" if self.colour and _COLOUR[level] else line
 
     def event(self, event: Event) -> None:
-        self.write(self.format(event.at, event.service, event.text, event.level))
+        if event.level != "debug":  # `liverl-tui events` shows everything
+            self.write(self.format(event.at, event.service, event.text, event.level))
 
     def note(self, text: str, level: Level = "info") -> None:
         """Something that this program has to say, not the run."""

@@ -178,7 +178,8 @@ class GpuStatus(msgspec.Struct, frozen=True):
 
 
 class TrialHead(msgspec.Struct, frozen=True):
-    """The head of one trajectory. ``state`` is *running* until its result exists or a turn without tool calls ended it."""
+    """The head of one trajectory. ``state`` is *running* until its result exists, or a turn without tool calls
+    has ended it."""
 
     name: str
     step: int | None

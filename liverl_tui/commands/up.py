@@ -138,10 +138,10 @@ def _confirm(plan: Plan, options: UpOptions) -> None:
 
 
 def _preflight(plan: Plan) -> None:
-    from liverl.supervise.launch import preflight
+    from liverl.preflight import run_checks
 
     failed = 0
-    for check in preflight(plan):
+    for check in run_checks(plan):
         if check.status != "ok":
             click.echo(f"preflight {check.status}: {check.name}: {check.text}", err=True)
         failed += check.status == "fail"

@@ -15,6 +15,7 @@ def load(name):
 
 
 def install():
+    from liverl import preflight
     from liverl.model import Check
     from liverl.rundir import RunDir
     from liverl.supervise import launch
@@ -28,12 +29,12 @@ def install():
         attempt = result.attempt + 1 if resume and result else 1
         return toy.spawn(run_dir, TOY_ATTEMPT=str(attempt)).pid
 
-    def preflight(plan):
+    def run_checks(plan):
         text = os.environ.get("TOY_PREFLIGHT", "")
         return [Check("toy check", "fail", text)] if text else [Check("toy check", "ok", "fine")]
 
     launch.start_backend = start_backend
-    launch.preflight = preflight
+    preflight.run_checks = run_checks
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ class Training(Struct, frozen=True, kw_only=True):
 class Algorithm(Struct, frozen=True, kw_only=True):
     adv_estimator: Name
     policy_loss_mode: Name
-    learning_rate: Positive
+    learning_rate: NotNegative
     use_kl_loss: bool
     kl_loss_coef: NotNegative
     kl_loss_type: Name

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from liverl.config import LoadedConfig, inert_keys
 from liverl.config.schema import RunConfig
 from liverl.plan import proxy, replica, trainer
-from liverl.plan.common import fit_stop
-from liverl.plan.spec import EnvironmentSpec, Plan, ServiceSpec, Settings
-
-# Slurm's KillWait is 30 s by default: after it, everything is shot. Leave some for writing the result.
-SLURM_BUDGET = 24.0
+from liverl.plan.spec import EnvironmentSpec, Plan, Settings
 
 
 class PlanError(Exception):
     """This configuration cannot be planned; the message says which key and why."""
 
 
-def make_plan(loaded: LoadedConfig, run_dir: Path, env: Mapping[str, str] | None = None) -> Plan:
-    """The plan of a run in ``run_dir`` (absolute). ``env`` decides whether a batch system's limits apply.
+def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
+    """The plan of a run in ``run_dir`` (absolute).
 
     Raises:
         PlanError: the topology is one that this version cannot start.
@@ -31,7 +26,6 @@ def make_plan(loaded: LoadedConfig, run_dir: Path, env: Mapping[str, str] | None
             f"run.topology: {config.run.topology!r} cannot be started by this version; found in "
             f"{loaded.origins.get('run.topology', loaded.source)}, possible: 'managed'"
         )
-    budget = SLURM_BUDGET if env and env.get("SLURM_JOB_ID") else None
     services = [proxy.service(config)]
     if config.trainer.kind == "embedded":
         services.append(trainer.service(config))
@@ -46,8 +40,8 @@ def make_plan(loaded: LoadedConfig, run_dir: Path, env: Mapping[str, str] | None
         run_dir=str(run_dir),
         topology="managed",
         environments=tuple(_environment(config, name) for name in sorted(names)),
-        services=tuple(_within(s, budget, len(services) + 1) for s in services),
-        replica_template=_within(template, budget, len(services) + 1),
+        services=tuple(services),
+        replica_template=template,
         expected_replicas=config.run.replicas,
         replica_arguments=replica.arguments(config),
         total_steps=config.training.total_steps if config.trainer.kind == "embedded" else None,
@@ -64,16 +58,6 @@ def _environment(config: RunConfig, name: str) -> EnvironmentSpec:
     return EnvironmentSpec(
         name=name, requirements=entry.requirements, venv_path=entry.venv_path, python=entry.python
     )
-
-
-def _within(spec: ServiceSpec, budget: float | None, levels: int) -> ServiceSpec:
-    """Shorten the stop sequence so that ``levels`` services, one after another, fit the budget."""
-    if budget is None:
-        return spec
-    from msgspec.structs import replace
-
-    share = budget / levels
-    return replace(spec, stop=fit_stop(spec.stop, share))
 
 
 def _settings(config: RunConfig) -> Settings:

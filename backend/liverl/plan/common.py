@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from liverl.config.schema import RunConfig
 from liverl.plan.spec import RestartPolicy, StopStage
 
@@ -30,11 +28,3 @@ def restart_policy(config: RunConfig) -> RestartPolicy:
         max_failures=supervise.storm_failures,
         stable=supervise.stable_after,
     )
-
-
-def fit_stop(stages: tuple[StopStage, ...], budget: float) -> tuple[StopStage, ...]:
-    """The same stages with their graces scaled down so that they sum to at most ``budget`` seconds."""
-    total = sum(stage.grace for stage in stages)
-    if total <= budget:
-        return stages
-    return tuple(replace(stage, grace=stage.grace * budget / total) for stage in stages)

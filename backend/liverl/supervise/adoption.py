@@ -31,7 +31,7 @@ def adopt_service(
     highest = history.highest.get(spec.name, 0)
     past = history.current(spec.name)
     slot = supervisor.add_slot(spec, highest=highest)
-    slot.highest = highest
+    slot.base = history.base.get(spec.name, 0)
     if past is not None:
         _restore(supervisor, slot.current, past, history, children)
     incoming = history.incoming(spec.name)

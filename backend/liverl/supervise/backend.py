@@ -20,6 +20,7 @@ import msgspec
 from liverl import runs
 from liverl.control.server import ControlServer
 from liverl.model import Level
+from liverl.plan.batch import within_batch_limits
 from liverl.plan.spec import Plan
 from liverl.proxy.keys import ensure_keys
 from liverl.rundir import HEARTBEAT_S, RunDir, own_record, touch_backend, write_backend
@@ -78,7 +79,7 @@ async def serve(run_dir: Path, resume: bool) -> int:
     Raises:
         StartProblem: it cannot begin.
     """
-    plan = read_plan(run_dir / "plan.json")
+    plan = within_batch_limits(read_plan(run_dir / "plan.json"), os.environ)
     history = read_history(read_lines(run_dir / "journal.jsonl"))
     fresh = _opens_attempt(run_dir, plan, history, resume)
     attempt = history.attempt + 1 if fresh else history.attempt
@@ -92,7 +93,7 @@ async def serve(run_dir: Path, resume: bool) -> int:
         await server.start()
         supervisor.events.publish = server.publish
         write_backend(run_dir, own_record(server.socket_path or run_dir, __version__))
-        runs.register(run_dir)
+        _register(supervisor)
         _signals(run)
         supervisor.spawn_task(_heartbeat(run_dir))
         supervisor.spawn_task(_push_snapshots(server, plan.settings.snapshot_interval))
@@ -100,7 +101,7 @@ async def serve(run_dir: Path, resume: bool) -> int:
         left = await run.until_over()
         return await _finish(run, server, left)
     finally:
-        runs.unregister(run_dir)
+        _unregister(run_dir)
         await supervisor.http.close()
         run.observer.close()
         await server.close()
@@ -154,6 +155,21 @@ async def _populate(run: Run, history: History, fresh: bool) -> None:
     await adopt_listeners(supervisor, plan.services, lived)
     if history.stop is not None:
         run.resume_stop(history.stop)
+
+
+def _register(supervisor: Supervisor) -> None:
+    try:
+        runs.register(supervisor.run_dir)
+    except OSError as error:
+        text = f"the index of live runs cannot be written ({error}): name the run with --run"
+        supervisor.say("index", text, "warning")
+
+
+def _unregister(run_dir: Path) -> None:
+    try:
+        runs.unregister(run_dir)
+    except OSError as error:
+        print(f"index: {error}", file=sys.stderr, flush=True)
 
 
 def _held(supervisor: Supervisor) -> dict[str, tuple[str, ...]]:

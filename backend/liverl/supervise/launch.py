@@ -1,10 +1,9 @@
-"""From outside the backend: checking the ground, making a run directory, starting the daemon."""
+"""From outside the backend: making a run directory, starting the daemon."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -13,18 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.rundir import Alive, RunDir, backend_alive
-from liverl.supervise import procfs
 from liverl.supervise.journal import write_atomic
 
 if TYPE_CHECKING:
     from liverl.config import LoadedConfig
-
-# A run's directory without checkpoints of large models: logs, trajectories, journal. Less than this and the
-# run would stop within minutes.
-FREE_BYTES = 64 << 20
 
 
 class LaunchError(Exception):
@@ -33,52 +26,6 @@ class LaunchError(Exception):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
-
-
-def preflight(plan: Plan) -> list[Check]:
-    """What must hold before anything is started. Nothing is changed."""
-    return [*_ports(plan), _disk(Path(plan.run_dir))]
-
-
-def _ports(plan: Plan) -> list[Check]:
-    checks = []
-    specs = (*plan.services, plan.replica_template) if plan.replica_template else plan.services
-    for spec in specs:
-        for port in spec.ports:
-            if port.number == 0:
-                continue
-            name = f"port {port.number} ({spec.name})"
-            holder = procfs.port_holder(port.number)
-            if holder is not None:
-                checks.append(Check(name, "fail", f"held by {holder.words()}"))
-            else:
-                checks.append(_bindable(name, port.host, port.number))
-    return checks
-
-
-def _bindable(name: str, host: str, number: int) -> Check:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((host, number))
-        except OSError as error:
-            return Check(name, "fail", f"{host}:{number} cannot be bound: {os.strerror(error.errno or 0)}")
-    return Check(name, "ok", "free")
-
-
-def _disk(run_dir: Path) -> Check:
-    folder = run_dir
-    while not folder.exists():
-        folder = folder.parent
-    if not os.access(folder, os.W_OK | os.X_OK) or os.statvfs(folder).f_flag & os.ST_RDONLY:
-        return Check("run directory", "fail", f"{folder} cannot be written")
-    free = shutil.disk_usage(folder).free
-    if free < FREE_BYTES:
-        return Check(
-            "run directory", "fail", f"{folder} has {free >> 20} MiB free, {FREE_BYTES >> 20} are needed"
-        )
-    return Check("run directory", "ok", f"{free >> 30} GiB free")
 
 
 def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:

@@ -145,5 +145,17 @@ class Observer:
             if stage is not None:
                 self.facts.stages[name] = stage
 
+    def learning_words(self) -> str | None:
+        """How the reward went, over the whole run: its first and last three steps."""
+        rewards = [
+            metrics.values["critic/score/mean"]
+            for metrics in MetricsReader(self._supervisor.run_dir / "metrics.jsonl").poll()
+            if "critic/score/mean" in metrics.values
+        ]
+        if not rewards:
+            return None
+        first, last = (sum(part) / len(part) for part in (rewards[:3], rewards[-3:]))
+        return f"{len(rewards)} steps, mean reward {first:.3f} -> {last:.3f} (first and last three steps)"
+
     def close(self) -> None:
         self._gpus.close()

@@ -43,6 +43,7 @@ class History:
     replicas: tuple[int, ...] | None = None  # indices that are wanted, if it was ever changed
     leaving: tuple[int, ...] = ()
     generations: dict[str, dict[int, Past]] = field(default_factory=dict)
+    base: dict[str, int] = field(default_factory=dict)  # highest generation numbers before this attempt
     highest: dict[str, int] = field(default_factory=dict)  # generation numbers used, all attempts
     members: dict[str, set[Member]] = field(default_factory=dict)
 
@@ -74,6 +75,7 @@ def _apply(history: History, record: Mapping[str, Any]) -> None:
     if kind == "attempt":
         history.attempt = record["n"]
         history.boot_id = record["boot_id"]
+        history.base = dict(history.highest)
         history.attempt_started_at = record["at"]
         history.run_started_at = history.run_started_at or record["at"]
         history.ended = False

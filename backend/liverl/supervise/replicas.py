@@ -390,7 +390,7 @@ class Replicas:
                     address=self.address(slot),
                     listed=slot.name in self.listed,
                     generation=instance.unit.generation,
-                    restarts=max(0, instance.unit.generation - 1),
+                    restarts=slot.restarts,
                     gpus=instance.process.gpus if instance.process else (),
                     policy_version=facts.policy_version,
                     running=facts.running,

@@ -179,6 +179,8 @@ class Run:
             code, summary = 75, f"{verdict.state}, but something would not die: {', '.join(left)}"
         elif verdict.cause is not None:
             summary = f"{verdict.state}: {verdict.cause.text}"
+        elif verdict.state == "done":
+            summary = f"done: {self.observer.learning_words() or 'completed'}"
         state = verdict.state if verdict.state in ("done", "failed", "stopped") else "failed"
         self.result = Result(
             state=state,  # type: ignore[arg-type]
@@ -269,7 +271,7 @@ class Run:
             since=unit.since,
             pid=process.pid if live and process else None,
             generation=unit.generation,
-            restarts=max(0, unit.generation - 1),
+            restarts=slot.restarts,
             log=str(process.log.relative_to(self.supervisor.run_dir)) if process else None,
             address=f"http://{host}:{port}" if port else None,
             ports=dict(process.ports) if process else {},

@@ -19,6 +19,7 @@ class Slot:
     incoming: Instance | None = None
     retiring: list[Instance] = field(default_factory=list)
     highest: int = 0  # highest generation number used
+    base: int = 0  # the highest one of earlier attempts: restarts count from it
 
     @property
     def name(self) -> str:
@@ -37,6 +38,11 @@ class Slot:
             and self.incoming is None
             and not self.retiring
         )
+
+    @property
+    def restarts(self) -> int:
+        """Starts in this attempt beyond the first."""
+        return max(0, self.current.unit.generation - self.base - 1)
 
     def instances(self) -> Iterator[Instance]:
         yield self.current

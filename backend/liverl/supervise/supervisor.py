@@ -160,7 +160,8 @@ class Supervisor:
 
     def add_slot(self, spec: ServiceSpec, unit: Unit | None = None, highest: int = 0) -> Slot:
         instance = Instance(self, spec, "current", unit or Unit(generation=highest, since=self.now()))
-        slot = Slot(spec, instance, highest=max(highest, instance.unit.generation))
+        highest = max(highest, instance.unit.generation)
+        slot = Slot(spec, instance, highest=highest, base=highest)
         self.slots[spec.name] = slot
         return slot
 
