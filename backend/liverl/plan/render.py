@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
 
 import msgspec
@@ -52,15 +53,27 @@ def _lines(plan: Plan) -> Iterator[str]:
         count = f" x {plan.expected_replicas}" if spec is plan.replica_template else ""
         yield f"{spec.name}{count}  ({spec.kind})"
         yield from (f"  {line}" for line in _service(spec))
-    if plan.inert:
-        changed = [i for i in plan.inert if i.where]
-        yield ""
-        yield f"inert here ({len(plan.inert)} keys; {len(changed)} of them set by you)"
-        for inert in sorted(plan.inert, key=lambda i: (i.where is None, i.key)):
-            where = f"  [{inert.where}]" if inert.where else ""
-            yield f"  {inert.key}: {inert.why}{where}"
+    yield from _inert(plan)
     for warning in plan.warnings:
         yield f"warning: {warning}"
+
+
+def _inert(plan: Plan) -> Iterator[str]:
+    """Keys that nothing reads here: one line each for those that somebody set, the others by their reason."""
+    if not plan.inert:
+        return
+    changed = [inert for inert in plan.inert if inert.where]
+    yield ""
+    yield f"inert here ({len(plan.inert)} keys; {len(changed)} of them set by you)"
+    for inert in changed:
+        yield f"  {inert.key}: inert here: {inert.why}  [{inert.where}]"
+    reasons: dict[str, list[str]] = {}
+    for inert in plan.inert:
+        if not inert.where:
+            reasons.setdefault(inert.why, []).append(inert.key)
+    for why, keys in reasons.items():
+        yield f"  {why}:"
+        yield textwrap.fill(", ".join(keys), 110, initial_indent="    ", subsequent_indent="    ")
 
 
 def _service(spec: ServiceSpec) -> Iterator[str]:

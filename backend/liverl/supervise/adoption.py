@@ -98,7 +98,7 @@ def _process(
     if pid is None and child is not None:
         pid, tick = child["pid"], child["tick"]
     if pid is None:
-        pid, tick = _by_tag(f"{supervisor.run}/{past.service}/{past.generation}")
+        pid, tick = _by_tag(f"{supervisor.run}/{past.service}/{past.generation}", supervisor.run_dir)
     if pid is None:
         return None
     if history.boot_id != procfs.boot_id():
@@ -115,9 +115,14 @@ def _process(
     )
 
 
-def _by_tag(tag: str) -> tuple[int | None, int | None]:
+def _by_tag(tag: str, run_dir: Path) -> tuple[int | None, int | None]:
     """The oldest process with exactly this environment tag: the leader, if neither journal nor keeper knows."""
-    found = [p for p in procfs.scan().values() if procfs.environment_tag(p.pid) == tag]
+    found = [
+        proc
+        for proc in procfs.scan().values()
+        if procfs.environment_tag(proc.pid) == tag
+        and procfs.environment_tag(proc.pid, b"LIVERL_RUN_DIR") == str(run_dir)
+    ]
     leader = min(found, key=lambda p: p.tick, default=None)
     return (leader.pid, leader.tick) if leader else (None, None)
 
@@ -143,19 +148,20 @@ async def adopt_listeners(supervisor: Supervisor, specs: tuple[ServiceSpec, ...]
     """
     for spec in specs:
         for port in (p for p in spec.ports if p.held):
+            name = f"{spec.name}.{port.name}"
             slot = supervisor.slots.get(spec.name)
             if lived:
                 listeners = (await supervisor.keeper.request("hello"))["listeners"]
-                if port.name in listeners:
-                    supervisor.adopt_listener(port, await supervisor.keeper.get_listener(port.name))
+                if name in listeners:
+                    supervisor.adopt_listener(name, port, await supervisor.keeper.get_listener(name))
                     continue
             process = slot.current.process if slot else None
             if process is None or not procfs.alive(process.pid, process.tick):
                 continue
             fd = _steal_listener(process.pid, process.ports.get(port.name, 0))
             if fd is not None:
-                await supervisor.keeper.request("adopt_fd", fd=fd, name=port.name)
-                supervisor.adopt_listener(port, fd)
+                await supervisor.keeper.request("adopt_fd", fd=fd, name=name)
+                supervisor.adopt_listener(name, port, fd)
                 supervisor.say(
                     "keeper", f"the socket of port {process.ports[port.name]} was taken back", "debug"
                 )

@@ -66,7 +66,7 @@ class Hub(Protocol):
     async def journal(self, record: dict[str, Any]) -> None: ...
     def journal_soon(self, record: dict[str, Any]) -> None: ...
     async def keeper_request(self, do: str, **args: Any) -> dict[str, Any]: ...
-    async def hold_port(self, port: PortSpec) -> int: ...
+    async def hold_port(self, service: str, port: PortSpec) -> int: ...
     def reserve_gpus(self, name: str, count: int) -> tuple[str, ...]: ...
     def pythons(self) -> Mapping[str, Path]: ...
     def service_ports(self) -> dict[str, int]: ...
@@ -184,7 +184,7 @@ class Instance:
         self._check_progress()
         ports: dict[str, int] = {}
         for port in spec.ports:
-            ports[port.name] = await hub.hold_port(port) if port.held else prepare.choose_port(port)
+            ports[port.name] = await hub.hold_port(spec.name, port) if port.held else prepare.choose_port(port)
         known = {**hub.service_ports(), **ports}
         values = prepare.Values(hub.run_dir, hub.attempt_dir, generation, hub.pythons(), known)
         prepare.write_files(spec, values)
@@ -209,7 +209,7 @@ class Instance:
         gpus = hub.reserve_gpus(spec.name, spec.gpus) if spec.gpus else ()
         log = hub.attempt_dir / "logs" / f"{spec.name}.{generation}.log"
         token = self.key_of(generation)
-        held = [port.name for port in spec.ports if port.held]
+        held = [f"{spec.name}.{port.name}" for port in spec.ports if port.held]
         log_start = log.stat().st_size if log.exists() else 0
         intent = {
             "k": "intent",

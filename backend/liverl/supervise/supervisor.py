@@ -44,7 +44,7 @@ class Supervisor:
         self.events = EventLog(run_dir / "events.jsonl", self.now, self._write_failed)
         self.slots: dict[str, Slot] = {}
         self.environments = Environments(plan.environments, self._environment_changed)
-        self.trees = tree.Trees(plan.run)
+        self.trees = tree.Trees(plan.run, str(run_dir))
         self.ledger = GpuLedger()
         self.gpus: tuple[GpuStatus, ...] = ()  # from the last sample
         self.allowed_gpus: tuple[str, ...] = ()  # UUIDs that the inherited environment lets us use
@@ -113,18 +113,19 @@ class Supervisor:
     async def keeper_request(self, do: str, **args: Any) -> dict[str, Any]:
         return await self.keeper.request(do, **args)
 
-    async def hold_port(self, port: PortSpec) -> int:
+    async def hold_port(self, service: str, port: PortSpec) -> int:
         """The number of a port whose socket the keeper holds for the run."""
+        name = f"{service}.{port.name}"
         try:
             number: int = (
-                await self.keeper.request("listen", name=port.name, host=port.host, port=port.number)
+                await self.keeper.request("listen", name=name, host=port.host, port=port.number)
             )["port"]
         except KeeperError as error:
             holder = procfs.port_holder(port.number)
             who = f" is held by {holder.words()}" if holder else f": {error}"
             raise PrepareProblem(f"port {port.number}{who}") from None
-        if port.name not in self._listeners:
-            self._listeners[port.name] = (port, await self.keeper.get_listener(port.name))
+        if name not in self._listeners:
+            self._listeners[name] = (port, await self.keeper.get_listener(name))
         return number
 
     def reserve_gpus(self, name: str, count: int) -> tuple[str, ...]:
@@ -366,8 +367,9 @@ class Supervisor:
             self.say("keeper", f"the listening socket on port {port.number} is handed over", "debug")
         self.say("keeper", f"a new keeper runs (pid {self.keeper.pid})")
 
-    def adopt_listener(self, port: PortSpec, fd: int) -> None:
-        self._listeners[port.name] = (port, fd)
+    def adopt_listener(self, name: str, port: PortSpec, fd: int) -> None:
+        """Hold on to a socket that an earlier backend had opened."""
+        self._listeners[name] = (port, fd)
 
     # --- scans ---
 

@@ -25,6 +25,7 @@ class Trees:
     """The memory of who belongs to whom. Keys are ``service.generation``."""
 
     run: str  # value prefix of LIVERL_RUN: project/name
+    run_dir: str = ""  # value of LIVERL_RUN_DIR: two runs in different roots may bear one name
     keeper_pid: int | None = None
     not_ours: frozenset[int] = frozenset()  # backend, keeper
     members: dict[str, set[Member]] = field(default_factory=dict)
@@ -121,9 +122,13 @@ class Trees:
         """The key told by LIVERL_RUN=<run>/<service>/<generation>, if it is of our run."""
         member = (proc.pid, proc.tick)
         if member not in self._tags:
-            self._tags[member] = read_tag(proc.pid)
+            tag = read_tag(proc.pid)
+            ours = tag is not None and tag.startswith(self.run + "/")
+            if ours and self.run_dir:
+                ours = procfs.environment_tag(proc.pid, b"LIVERL_RUN_DIR") == self.run_dir
+            self._tags[member] = tag if ours else None
         tag = self._tags[member]
-        if tag is None or not tag.startswith(self.run + "/"):
+        if tag is None:
             return None
         service, _, generation = tag[len(self.run) + 1 :].rpartition("/")
         if not service or service in ("backend", "keeper", "client"):
