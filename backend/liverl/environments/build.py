@@ -1,0 +1,166 @@
+"""Building an environment once: under a lock, beside its final place, published by one rename."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from liverl.environments.errors import BuildError
+from liverl.environments.index import uv_environment
+from liverl.environments.resolve import MARKER, EnvPlan, resolve
+from liverl.environments.uv import Progress, find_uv, run_uv
+from liverl.plan.spec import EnvironmentSpec
+
+PYTHON_STARTS_WITHIN = 60.0  # seconds; a cold network disk is slow
+_LOCK_POLL = 0.2  # seconds
+
+
+async def ensure(spec: EnvironmentSpec, cache_dir: Path, progress: Progress) -> Path:
+    """The interpreter of ``spec``, built below ``cache_dir`` when it is not there yet.
+
+    A built one is used at once, without network and without writing. ``progress(text, share)`` is called in
+    the event loop while something is built; ``share`` is 0..1 or None. Raises BuildError.
+    """
+    plan = resolve(spec, cache_dir)
+    if plan.kind == "own":
+        return plan.python
+    if plan.kind == "existing":
+        await _check_python(plan.python, f"environment {plan.name!r} (venv_path)")
+        return plan.python
+    if not plan.published:
+        try:
+            async with _lock(plan, progress):
+                if not plan.published:  # whoever held the lock may have built it
+                    await _build(spec, plan, progress)
+        except OSError as error:
+            where = error.filename or plan.folder
+            raise BuildError(
+                f"environment {plan.name!r} cannot be built: {where}: {error.strerror}; "
+                "set LIVERL_CACHE_DIR to a folder that can be written"
+            ) from None
+    return plan.python
+
+
+async def _check_python(python: Path, what: str) -> None:
+    if not python.exists():
+        raise BuildError(f"{what}: there is no {python}")
+    try:
+        process = await asyncio.create_subprocess_exec(
+            str(python),
+            "-c",
+            "import sys; sys.exit(sys.version_info < (3, 10))",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise BuildError(f"{what}: {python} cannot be started: {error.strerror}") from None
+    try:
+        _, output = await asyncio.wait_for(process.communicate(), PYTHON_STARTS_WITHIN)
+    except TimeoutError:
+        raise BuildError(f"{what}: {python} did not start within {PYTHON_STARTS_WITHIN:g} s") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await asyncio.shield(process.wait())
+    if process.returncode:
+        last = output.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it is older than Python 3.10"]
+        raise BuildError(f"{what}: {python} does not work: {last[0]}")
+
+
+@contextlib.asynccontextmanager
+async def _lock(plan: EnvPlan, progress: Progress) -> AsyncIterator[None]:
+    """One builder per environment, over all runs of this cache; the others wait and say for whom."""
+    assert plan.folder is not None
+    plan.folder.parent.mkdir(parents=True, exist_ok=True)
+    path = plan.folder.with_name(f".{plan.folder.name}.lock")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        told = ""
+        while not _try_lock(fd):
+            holder = _holder(fd)
+            if holder != told:
+                told = holder
+                progress(f"waiting for {holder}, who builds the same environment", None)
+            await asyncio.sleep(_LOCK_POLL)
+        note = {"pid": os.getpid(), "host": socket.gethostname(), "since": round(time.time(), 1)}
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, json.dumps(note).encode(), 0)
+        yield
+    finally:
+        os.close(fd)  # which unlocks; the file stays, since removing it would let two builders in
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(fd: int) -> str:
+    try:
+        note = json.loads(os.pread(fd, 4096, 0))
+        return f"process {int(note['pid'])} on {note['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
+
+
+async def _build(spec: EnvironmentSpec, plan: EnvPlan, progress: Progress) -> None:
+    """Build beside the final place and publish by rename. A failure or a cancellation leaves nothing."""
+    assert plan.folder is not None
+    parent, prefix = plan.folder.parent, f".build-{plan.folder.name}-"
+    for stale in parent.glob(f"{prefix}*"):  # of builders that were killed: we hold their lock
+        await asyncio.to_thread(shutil.rmtree, stale, ignore_errors=True)
+    draft = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    try:
+        await _fill(spec, plan, draft, progress)
+        if plan.folder.exists():  # its interpreter is gone, or it was never completed
+            broken = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)) / "broken"
+            plan.folder.rename(broken)
+            await asyncio.to_thread(shutil.rmtree, broken.parent, ignore_errors=True)
+        draft.rename(plan.folder)
+    except BaseException:
+        await asyncio.shield(asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True))
+        raise
+
+
+async def _fill(spec: EnvironmentSpec, plan: EnvPlan, draft: Path, progress: Progress) -> None:
+    uv = find_uv()
+    env = uv_environment(os.environ)
+    began = time.monotonic()
+    python = spec.python or sys.executable
+    try:
+        progress(f"creating an environment for {plan.name}", 0.0)
+        venv = ["venv", "--relocatable", "--allow-existing", "--no-project", "--python", python, str(draft)]
+        await run_uv([*uv, *venv], env, draft, progress)
+        interpreter = draft / "bin" / "python"
+        if plan.requirements:
+            progress(f"resolving {', '.join(plan.requirements)}", 0.02)
+            install = ["pip", "install", "--python", str(interpreter), "--", *plan.requirements]
+            if env.get("UV_NO_INDEX") == "1":
+                install.insert(2, "--no-index")
+            await run_uv([*uv, *install], env, draft, progress)
+    except BuildError as error:
+        raise BuildError(f"environment {plan.name!r}: {error.text}", error.output) from None
+    await _check_python(interpreter, f"environment {plan.name!r} (just built)")
+    marker = {
+        "name": plan.name,
+        "key": plan.key,
+        "requirements": plan.requirements,
+        "built_at": round(time.time(), 1),
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    (draft / MARKER).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,110 @@
+"""From a description to a place: where the environment of an EnvironmentSpec is, or will be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from liverl.environments.errors import BuildError
+from liverl.plan.spec import EnvironmentSpec
+
+MARKER = "liverl-environment.json"  # written last: a folder that has it is complete
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(.*)", re.DOTALL)
+
+
+class EnvPlan(msgspec.Struct, frozen=True):
+    """``own``: the interpreter that runs us. ``existing``: a path of the user's. ``built``: in the cache, in
+    ``folder``; ``key`` names its contents. ``python`` is the interpreter to start, there or not yet there."""
+
+    name: str
+    kind: Literal["own", "existing", "built"]
+    python: Path
+    folder: Path | None = None
+    key: str = ""
+    requirements: tuple[str, ...] = ()
+
+    @property
+    def published(self) -> bool:
+        """Whether it can be used as it is, without a network. Costs two stat calls."""
+        if self.kind == "own":
+            return True
+        if self.folder is not None and not (self.folder / MARKER).is_file():
+            return False
+        return os.access(self.python, os.X_OK)
+
+
+def default_cache_dir(env: Mapping[str, str] | None = None) -> Path:
+    """``$LIVERL_CACHE_DIR``, else ``$XDG_CACHE_HOME/liverl``, else ``~/.cache/liverl``."""
+    env = os.environ if env is None else env
+    if env.get("LIVERL_CACHE_DIR"):
+        return Path(env["LIVERL_CACHE_DIR"]).expanduser()
+    if os.path.isabs(env.get("XDG_CACHE_HOME", "")):  # the XDG standard: a relative one is ignored
+        return Path(env["XDG_CACHE_HOME"]) / "liverl"
+    return Path("~/.cache/liverl").expanduser()
+
+
+def normalise_requirement(text: str) -> str:
+    """One spelling per requirement: the name as in PEP 503, no white space that means nothing.
+
+    Raises BuildError for what is no requirement, such as an option.
+    """
+    match = _REQUIREMENT.fullmatch(text.strip())
+    if match is None:
+        raise BuildError(f"not a requirement: {text!r}")
+    name = re.sub(r"[-_.]+", "-", match[1]).lower()
+    rest, separator, marker = match[2].partition(";")
+    if "@" in rest:  # a direct reference: its address is kept as it is
+        return f"{name}{rest.rstrip()}{separator}{marker}"
+    return name + "".join(rest.split()) + (f"; {' '.join(marker.split())}" if separator else "")
+
+
+def resolve(spec: EnvironmentSpec, cache_dir: Path) -> EnvPlan:
+    """Where ``spec`` lives. Touches no file. Raises BuildError for a description that makes no sense."""
+    if not _NAME.fullmatch(spec.name):
+        raise BuildError(f"not a name for an environment: {spec.name!r}")
+    if spec.venv_path is not None:
+        if not spec.venv_path.strip():
+            raise BuildError(f"environment {spec.name!r}: venv_path is empty")
+        path = Path(spec.venv_path).expanduser().absolute()
+        python = path if path.name.startswith("python") and not path.is_dir() else path / "bin" / "python"
+        return EnvPlan(name=spec.name, kind="existing", python=python)
+    if not spec.requirements and spec.python is None:
+        return EnvPlan(name=spec.name, kind="own", python=Path(sys.executable))
+    requirements = tuple(sorted({normalise_requirement(text) for text in spec.requirements}))
+    key = hashlib.sha256(
+        json.dumps([requirements, _interpreter(spec.python), sysconfig.get_platform(), _libc()]).encode()
+    ).hexdigest()
+    folder = cache_dir.expanduser().absolute() / "envs" / f"{spec.name}-{key[:16]}"
+    return EnvPlan(
+        name=spec.name,
+        kind="built",
+        python=folder / "bin" / "python",
+        folder=folder,
+        key=key,
+        requirements=requirements,
+    )
+
+
+def _interpreter(python: str | None) -> str:
+    if python is None:
+        # Patch versions share wheels, but an environment points at one interpreter's files.
+        return f"{sys.implementation.cache_tag} {os.path.realpath(sys.executable)}"
+    if os.sep in python:
+        return os.path.realpath(os.path.expanduser(python))
+    return python
+
+
+def _libc() -> str:
+    """A home folder may be shared by hosts whose wheels differ."""
+    return "-".join(platform.libc_ver())

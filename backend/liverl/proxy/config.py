@@ -1,0 +1,123 @@
+"""LiteLLM's configuration for a run's proxy, as text. Pure: no file is read or written here."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+
+def normalise_backend(url: str) -> str:
+    """The root address of a replica: ``http://127.0.0.1:4001``, without ``/v1`` and trailing slashes.
+
+    Raises ValueError for anything that is not an http(s) address with a host, or that holds credentials.
+    """
+    text = url.strip().rstrip("/").removesuffix("/v1").rstrip("/")
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"not an http address: {url!r} ({error})") from None
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or " " in text:
+        raise ValueError(f"not an http address: {url!r}")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("an address with credentials would be written to the run directory")
+    if port == 0:
+        raise ValueError(f"port 0 cannot be reached: {url!r}")
+    return text
+
+
+def aliases(served_model: str) -> tuple[str, ...]:
+    """The names under which agents ask for the policy: Claude Code's own, LiteLLM's form, the plain name."""
+    names = ("claude-*", f"hosted_vllm/{served_model}", served_model)
+    return tuple(dict.fromkeys(names))
+
+
+def render_litellm_config(
+    backends: Sequence[str],
+    served_model: str,
+    request_timeout: float,
+    cooldown: float,
+    draining: Sequence[str] = (),
+) -> str:
+    """YAML for LiteLLM 1.106 that lists every alias once per backend.
+
+    ``backends`` are addresses of replicas (see normalise_backend), in the order in which ties of the load are
+    broken; duplicates count once, none is fine: the proxy then answers 503 until a reload lists one.
+    ``draining`` replicas finish the trials that live there and get no new ones.
+    ``request_timeout`` seconds should be at least a trial's time limit. ``cooldown`` seconds is how long an
+    unreachable replica is left alone. Raises ValueError for a bad address, name or number.
+    """
+    if not served_model.strip() or any(character in served_model for character in "*\n"):
+        raise ValueError(f"not a model name: {served_model!r}")
+    if not request_timeout > 0:
+        raise ValueError(f"request_timeout must be more than 0 s, not {request_timeout!r}")
+    if not cooldown >= 0:
+        raise ValueError(f"cooldown must not be negative, not {cooldown!r}")
+    roots = dict.fromkeys((normalise_backend(backend) for backend in backends), False)
+    for backend in draining:
+        roots.setdefault(normalise_backend(backend), True)
+    document: dict[str, Any] = {
+        "model_list": [
+            _deployment(alias, root, served_model, leaves)
+            for root, leaves in roots.items()
+            for alias in aliases(served_model)
+        ],
+        "litellm_settings": {
+            "callbacks": ["liverl_runtime.sticky_router.handler", "liverl_runtime.trajectory_logger.handler"],
+            "request_timeout": request_timeout,
+            "num_retries": 0,  # a failed turn is the trial's to see, not to be sampled again in silence
+            "drop_params": True,  # agents send parameters that vLLM does not know
+            "telemetry": False,
+            "cache": False,
+        },
+        "router_settings": {
+            "routing_strategy": "simple-shuffle",
+            "num_retries": 0,
+            "max_fallbacks": 0,
+            "timeout": request_timeout,
+            "stream_timeout": request_timeout,
+            "disable_cooldowns": True,  # ours counts per replica; LiteLLM's per alias
+            "cooldown_time": cooldown,
+        },
+        "general_settings": {
+            "master_key": "os.environ/LITELLM_MASTER_KEY",
+            "custom_auth": "liverl_runtime.auth.user_api_key_auth",
+            "cancel_on_disconnect": True,  # a client that gave up must not keep a replica generating
+            "background_health_checks": False,  # a sleeping replica must not be woken by them
+            "disable_spend_logs": True,
+        },
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def _deployment(alias: str, root: str, served_model: str, leaves: bool) -> dict[str, Any]:
+    params = {"model": f"hosted_vllm/{served_model}", "api_base": f"{root}/v1"}
+    identity = hashlib.sha256("\0".join((alias, root, served_model)).encode()).hexdigest()[:16]
+    info: dict[str, Any] = {"id": identity, "liverl_backend": root}
+    if leaves:
+        info["liverl_draining"] = True
+    return {"model_name": alias, "litellm_params": params, "model_info": info}
+
+
+def parse_backends(text: str) -> tuple[str, ...]:
+    """Root addresses that a rendered configuration lists, in order, draining ones included.
+
+    Raises ValueError for other text.
+    """
+    try:
+        document = yaml.safe_load(text)
+        roots = [model["model_info"]["liverl_backend"] for model in document["model_list"]]
+    except (yaml.YAMLError, TypeError, KeyError) as error:
+        raise ValueError(f"not a configuration of ours: {type(error).__name__}") from None
+    if not all(isinstance(root, str) for root in roots):
+        raise ValueError("not a configuration of ours: an address is not text")
+    return tuple(dict.fromkeys(roots))
+
+
+def config_sha(text: str) -> str:
+    """What the runner reports as ``config_sha`` once it serves exactly this text."""
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,69 @@
+"""The two keys of a run's proxy: the master key for us, the run key for sandboxes."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = "secrets"
+_FORM = re.compile(r"[A-Za-z0-9_.~+/=-]{8,256}")
+
+
+class InvalidKey(Exception):
+    """A key cannot be used; the text says why, without the key."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """``repr`` does not show them: it ends up in logs."""
+
+    master: str
+    run: str
+
+    def __repr__(self) -> str:
+        return "Keys(...)"
+
+
+def ensure_keys(run_dir: Path | str, configured_run_key: str | None = None) -> Keys:
+    """Make (or find) ``<run_dir>/secrets/{master_key,run_key}`` and return what they hold.
+
+    The folder is 0700, the files 0600. Both keys stay the same over all attempts of a run; a
+    ``configured_run_key`` replaces the run key. Raises InvalidKey for a configured key that cannot travel
+    in a header or is too short to be told from other text, and OSError when the folder cannot be written.
+    """
+    folder = Path(run_dir) / FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    if configured_run_key is not None and not _FORM.fullmatch(configured_run_key):
+        raise InvalidKey("the configured key must have 8 to 256 characters out of A-Z a-z 0-9 _ . ~ + / = -")
+    master = _ensure(folder / "master_key", None)
+    run = _ensure(folder / "run_key", configured_run_key)
+    if master == run:
+        raise InvalidKey("the configured key is the run's master key: sandboxes would be given everything")
+    return Keys(master, run)
+
+
+def _ensure(path: Path, wanted: str | None) -> str:
+    try:
+        present = path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        present = ""
+    if present and wanted in (None, present):
+        path.chmod(0o600)
+        return present
+    value = wanted or f"sk-liverl-{secrets.token_urlsafe(24)}"
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(fd, "w", encoding="ascii") as file:
+            file.write(value + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return value

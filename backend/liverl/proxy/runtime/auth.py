@@ -1,0 +1,106 @@
+"""Who may ask what: the master key opens everything, the run key the inference routes, nothing else anything.
+
+Decided before LiteLLM sees a request: some of its routes (documentation, sign-in) ask for no key at all.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from .settings import Keys
+
+TRIAL_HEADER = b"x-litellm-routing-key"
+_TRIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_STEP_FOLDER = re.compile(r"step_\d+")
+
+# Calls of a policy: counted, attributed to a trial and recorded.
+CALL_ROUTES = frozenset(
+    {
+        "/v1/chat/completions",
+        "/chat/completions",
+        "/v1/completions",
+        "/completions",
+        "/v1/messages",
+    }
+)
+# What else a coding agent asks for with its run key.
+_RUN_KEY_ROUTES = CALL_ROUTES | {"/v1/messages/count_tokens", "/v1/models", "/models"}
+_PUBLIC_ROUTES = frozenset({"/health/liveliness", "/health/liveness", "/health/readiness"})
+
+
+@dataclass(frozen=True)
+class Caller:
+    """``role``: ``public`` (no key needed), ``run`` or ``master``. ``trial`` is None when it named none."""
+
+    role: str
+    trial: str | None = None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    status: int
+    message: str
+
+
+def valid_trial(name: str | None) -> bool:
+    """Whether ``name`` can be a trial: a plain folder name that is not one of the step folders beside it."""
+    return name is not None and bool(_TRIAL.fullmatch(name)) and not _STEP_FOLDER.fullmatch(name)
+
+
+def _same(left: str, right: str) -> bool:
+    return hmac.compare_digest(
+        left.encode("utf-8", "surrogateescape"), right.encode("utf-8", "surrogateescape")
+    )
+
+
+def check_key(key: str, keys: Keys) -> Caller | None:
+    """The caller that ``key`` proves, or None. Its trial is the key's suffix, unchecked."""
+    if _same(key, keys.master):
+        return Caller("master")
+    if _same(key, keys.run):
+        return Caller("run")
+    prefix = keys.run + "."
+    if len(key) > len(prefix) and _same(key[: len(prefix)], prefix):
+        return Caller("run", key[len(prefix) :])
+    return None
+
+
+def authorize(method: str, path: str, headers: Iterable[tuple[bytes, bytes]], keys: Keys) -> Caller | Refusal:
+    """Decide on one request from its ASGI ``headers``. The header names the trial before the key does."""
+    if path in _PUBLIC_ROUTES and method in ("GET", "HEAD"):
+        return Caller("public")
+    given: list[str] = []
+    named: str | None = None
+    for name, value in headers:
+        text = value.decode("latin-1").strip()
+        if name == b"authorization":
+            scheme, _, rest = text.partition(" ")
+            given.append(rest.strip() if scheme.lower() == "bearer" else text)
+        elif name == b"x-api-key":
+            given.append(text)
+        elif name == TRIAL_HEADER:
+            named = text
+    caller = next((found for found in (check_key(key, keys) for key in given if key) if found), None)
+    if caller is None:
+        return Refusal(401, "no valid key: send the run's key as a Bearer token or as x-api-key")
+    if caller.role == "run" and path not in _RUN_KEY_ROUTES:
+        return Refusal(403, f"the run key is valid on the inference routes only, not on {path}")
+    trial = named if named is not None else caller.trial
+    return Caller(caller.role, trial if valid_trial(trial) else None)
+
+
+async def user_api_key_auth(request: Any, api_key: str) -> Any:
+    """LiteLLM's custom-auth hook. The gate has decided already; LiteLLM gets a name, never the key."""
+    from litellm.proxy._types import LitellmUserRoles, UserAPIKeyAuth
+
+    from .calls import current
+
+    call = current.get()
+    if call is None or call.caller.role == "public":
+        raise PermissionError("this request did not pass the gate")
+    role = LitellmUserRoles.PROXY_ADMIN if call.caller.role == "master" else LitellmUserRoles.INTERNAL_USER
+    return UserAPIKeyAuth(api_key=f"liverl-{call.caller.role}", user_role=role)

@@ -1,0 +1,147 @@
+"""The trajectory files: one JSON object per API call, appended in one write, by a thread of its own.
+
+A thread, because a full disk or a slow network file system must not hold up the requests of other trials.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+FILE = "litellm-trajectory.jsonl"
+UNATTRIBUTED = "_unattributed"
+REDACTED = "[redacted]"
+_REMEMBERED = 4096  # trial folders
+# Conversations and schemas are kept word for word: a tool may well have a parameter called "password".
+_VERBATIM = frozenset({"messages", "tools", "choices", "content", "system", "prompt", "functions"})
+_SECRET = re.compile(
+    r"(api[-_]?key|authorization|auth[-_]?token|access[-_]?token|secret|password|credential|cookie|bearer)$",
+    re.IGNORECASE,
+)
+_BULKY = frozenset({"token_ids", "prompt_token_ids", "logprobs", "prompt_logprobs", "prompt_text"})
+
+
+def redact(value: Any) -> Any:
+    """A copy of ``value`` in which what secret-looking keys hold is replaced, conversations excepted."""
+    if isinstance(value, Mapping):
+        return {
+            key: REDACTED
+            if isinstance(key, str) and _SECRET.search(key) and item is not None
+            else (item if key in _VERBATIM else redact(item))
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [redact(item) for item in value]
+    return value
+
+
+def without_tokens(response: Any) -> Any:
+    """A copy of a response body without token ids and log-probabilities, which the trainer keeps."""
+    if isinstance(response, Mapping):
+        return {key: without_tokens(item) for key, item in response.items() if key not in _BULKY}
+    if isinstance(response, list | tuple):
+        return [without_tokens(item) for item in response]
+    return response
+
+
+def iso(at: float) -> str:
+    """Unix seconds as ISO 8601 in UTC, milliseconds."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+
+
+def encode(record: Mapping[str, Any], secrets: Sequence[str]) -> bytes:
+    """One line. ``secrets`` are replaced wherever they stand, also where a sandbox echoed its own key."""
+    text = json.dumps(record, ensure_ascii=False, default=str, separators=(",", ":"))
+    for secret in secrets:
+        text = text.replace(json.dumps(secret, ensure_ascii=False)[1:-1], REDACTED)
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+class Recorder:
+    """Appends records below ``<run_dir>/trials``. ``error`` is why the last one could not be written."""
+
+    def __init__(self, run_dir: Path, secrets: Sequence[str], on_error: Callable[[], None]) -> None:
+        self.error: str | None = None
+        self._trials = run_dir / "trials"
+        self._secrets = tuple(secrets)
+        self._on_error = on_error
+        self._folders: OrderedDict[str, Path] = OrderedDict()
+        self._torn: set[Path] = set()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="recorder")
+
+    def submit(self, trial: str | None, make: Callable[[], dict[str, Any]]) -> Future[None]:
+        """Write ``make()`` to the file of ``trial``; both happen in the recorder's thread."""
+        return self._thread.submit(self._write, trial, make)
+
+    def close(self) -> None:
+        """Return when everything submitted is on its way to disk."""
+        self._thread.shutdown(wait=True)
+
+    def folder(self, trial: str | None) -> Path:
+        """The newest step's folder of that name if one exists, else one directly below ``trials``."""
+        if trial is None:
+            return self._trials / UNATTRIBUTED
+        known = self._folders.get(trial)
+        if known is not None:
+            self._folders.move_to_end(trial)
+            return known
+        found = self._trials / trial
+        for step in sorted(self._steps(), reverse=True):
+            candidate = self._trials / step / trial
+            if candidate.is_dir():
+                found = candidate
+                break
+        self._folders[trial] = found
+        if len(self._folders) > _REMEMBERED:
+            self._folders.popitem(last=False)
+        return found
+
+    def _steps(self) -> list[str]:
+        try:
+            names = os.listdir(self._trials)
+        except FileNotFoundError:
+            return []
+        return [name for name in names if name.startswith("step_") and name[5:].isdigit()]
+
+    def _write(self, trial: str | None, make: Callable[[], dict[str, Any]]) -> None:
+        try:
+            line = encode(make(), self._secrets)
+            try:
+                self._append(self.folder(trial) / FILE, line)
+            except FileNotFoundError:
+                # The remembered folder was moved away or never made: look again, and make what is missing.
+                if trial is not None:
+                    self._folders.pop(trial, None)
+                folder = self.folder(trial)
+                folder.mkdir(parents=True, exist_ok=True)
+                self._append(folder / FILE, line)
+        except Exception as error:  # noqa: BLE001 - a lost record is shown in the status file, requests go on
+            reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            self.error = f"cannot write a trajectory record: {reason}"
+            self._on_error()
+        else:
+            if self.error is not None:
+                self.error = None
+                self._on_error()
+
+    def _append(self, path: Path, line: bytes) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(path, flags, 0o644)
+        try:
+            if path in self._torn:
+                line = b"\n" + line
+            written = os.write(fd, line)
+            if written != len(line):
+                self._torn.add(path)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._torn.discard(path)
+        finally:
+            os.close(fd)

@@ -1,0 +1,107 @@
+"""What a trajectory record holds. Built in the recorder's thread from what the request left behind."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .calls import Call
+from .recorder import iso, redact, without_tokens
+
+CLIENT_GONE = "client_disconnected"
+_ERROR_TEXT = 4000  # characters of an error's text that are kept
+
+
+def plain(value: Any) -> Any:
+    """LiteLLM's response objects as plain data."""
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump(exclude_none=True)
+    return value
+
+
+def unfinished(response: Any) -> Any:
+    """The part of an answer that was generated before its client left, without an invented end or usage."""
+    if not isinstance(response, dict):
+        return response
+    choices = [{**choice, "finish_reason": None} for choice in response.get("choices") or ()]
+    return {**response, "choices": choices, "usage": None}
+
+
+def make_record(
+    call: Call,
+    call_id: str | None,
+    response: Any,
+    failure: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """The record of ``call``. ``response`` is plain data in OpenAI's shape, or None."""
+    request = _request_body(call)
+    body = without_tokens(response) if isinstance(response, dict) else None
+    usage = body.get("usage") if body else None
+    return {
+        "session_id": call.trial,
+        "success": failure is None,
+        "request_time": round(call.started * 1000),
+        "timestamp": iso(call.started),
+        "duration_ms": call.duration_ms(),
+        "api": "anthropic" if call.path == "/v1/messages" else "openai",
+        "stream": isinstance(request, dict) and request.get("stream") is True,
+        "replica": call.replica,
+        "moved_from": call.moved_from,
+        "litellm_call_id": call_id,
+        "request_body": redact(request),
+        "response_body": redact(body),
+        "usage": usage if isinstance(usage, dict) else None,
+        "failure": failure,
+    }
+
+
+def _request_body(call: Call) -> Any:
+    data = b"".join(call.body)
+    try:
+        return json.loads(data)
+    except ValueError:
+        return {"unparsed": data[:_ERROR_TEXT].decode("utf-8", "replace")}
+
+
+def failure_of(call: Call, error: BaseException, call_id: str | None, model: str | None) -> dict[str, Any]:
+    """The ``failure`` part for an exception that LiteLLM reports."""
+    status = getattr(error, "status_code", None)
+    text = str(getattr(error, "message", None) or error)
+    return {
+        "error_type": CLIENT_GONE if call.disconnected or status == 499 else type(error).__name__,
+        "status_code": status if isinstance(status, int) else call.status,
+        "message": text[:_ERROR_TEXT],
+        "litellm_call_id": call_id,
+        "deployment": {"model": model, "api_base": call.replica} if call.replica else None,
+        "raw_error": repr(error.__cause__)[:_ERROR_TEXT] if error.__cause__ else None,
+    }
+
+
+def failure_seen(call: Call) -> dict[str, Any] | None:
+    """The ``failure`` part from what the client was answered, when no hook reported the call."""
+    if call.disconnected:
+        kind, message = CLIENT_GONE, "the client closed the connection before the answer was complete"
+    elif call.status is None:
+        kind, message = "no_answer", "the request ended without an answer"
+    elif call.status >= 400:
+        kind, message = _answered_error(call)
+    else:
+        return None
+    return {
+        "error_type": kind,
+        "status_code": call.status,
+        "message": message[:_ERROR_TEXT],
+        "litellm_call_id": None,
+        "deployment": {"model": None, "api_base": call.replica} if call.replica else None,
+        "raw_error": None,
+    }
+
+
+def _answered_error(call: Call) -> tuple[str, str]:
+    text = call.error_body.decode("utf-8", "replace")
+    try:
+        error = json.loads(text)["error"]
+        return str(error.get("type") or "error"), str(error.get("message") or text)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "error", text

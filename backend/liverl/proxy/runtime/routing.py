@@ -1,0 +1,144 @@
+"""Where a request goes: a trial stays on its replica, a new one goes to the least loaded one that lives.
+
+The choice is ours and not LiteLLM's, whose cool-down counts each alias of a replica apart and forgives by
+percentages. LiteLLM asks through ``async_filter_deployments`` and gets exactly one deployment back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from .assignments import Assignments, least_loaded
+
+FAILURES_IN_A_ROW = 3  # server errors other than an unreachable replica, before it is cooled down
+
+# Text and type names that say "nothing answers there", in LiteLLM's wrapping of aiohttp's and httpx' errors.
+_UNREACHABLE_TEXT = (
+    "cannot connect to host",
+    "connection refused",
+    "connect call failed",
+    "all connection attempts failed",
+    "server disconnected",
+    "connection reset",
+    "name or service not known",
+    "no route to host",
+    "payload is not completed",  # it died within an answer
+    "peer closed connection",
+)
+_UNREACHABLE_TYPES = frozenset(
+    {
+        "ConnectError",
+        "ConnectTimeout",
+        "ClientConnectorError",
+        "ServerDisconnectedError",
+        "RemoteProtocolError",
+    }
+)
+_GATEWAY_STATUS = (502, 503)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    step: BaseException | None = error
+    while step is not None and id(step) not in seen:
+        seen.add(id(step))
+        yield step
+        step = step.__cause__ or step.__context__
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether ``error`` says that the replica cannot be reached, as opposed to one request that failed."""
+    if getattr(error, "status_code", None) in _GATEWAY_STATUS:
+        return True
+    for step in _chain(error):
+        if isinstance(step, ConnectionError) or type(step).__name__ in _UNREACHABLE_TYPES:
+            return True
+        text = str(step).lower()
+        if any(sign in text for sign in _UNREACHABLE_TEXT):
+            return True
+    return False
+
+
+class Routing:
+    """Choice of a replica per request. Replicas are named by their root address."""
+
+    def __init__(
+        self,
+        assignments: Assignments,
+        cooldown: float,
+        on_change: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.cooldown = cooldown  # seconds
+        self._draining: frozenset[str] = frozenset()
+        self.error: str | None = None  # why the last assignment could not be written
+        self.in_flight: Counter[str] = Counter()
+        self._assignments = assignments
+        self._on_change = on_change
+        self._clock = clock
+        self._cold: dict[str, float] = {}  # replica -> clock at which it is tried again
+        self._failures: Counter[str] = Counter()
+
+    def configure(self, listed: Collection[str], draining: Collection[str], cooldown: float) -> None:
+        """A new list. ``draining`` replicas keep their trials and get no new ones; what was held against a
+        replica that is in neither list is forgotten."""
+        self.cooldown = cooldown
+        self._draining = frozenset(draining)
+        known = {*listed, *draining}
+        self._cold = {name: until for name, until in self._cold.items() if name in known}
+        self._failures = Counter({name: count for name, count in self._failures.items() if name in known})
+
+    def choose(self, trial: str | None, candidates: Sequence[str]) -> tuple[str, str | None]:
+        """Replica for the next request of ``trial`` among ``candidates``, and the one it moved from or None.
+
+        ``candidates`` is not empty. When every one is cooled down they are all tried again: a refused
+        connection costs a millisecond and says more than an answer made up here.
+        """
+        cold = self.cooled_down()
+        usable = [name for name in candidates if name not in cold] or list(candidates)
+        open_ = [name for name in usable if name not in self._draining] or usable
+        if trial is None:
+            return least_loaded(open_, self.in_flight), None
+        present = self._assignments.get(trial)
+        if present in usable:
+            self._assignments.touch(trial)
+            return present, None
+
+        def decide(latest: str | None) -> str:
+            if latest in usable:
+                return latest
+            return least_loaded(open_, self._assignments.live(), self.in_flight)
+
+        try:
+            chosen = self._assignments.settle(trial, decide)
+        except OSError as error:
+            self.error = f"cannot write the assignments: {error.strerror or error}"
+            self._on_change()
+            return self._assignments.get(trial) or decide(present), present
+        self.error = None
+        return chosen
+
+    def cooled_down(self) -> tuple[str, ...]:
+        now = self._clock()
+        self._cold = {name: until for name, until in self._cold.items() if until > now}
+        return tuple(self._cold)
+
+    def succeeded(self, replica: str) -> None:
+        self._failures.pop(replica, None)
+        if self._cold.pop(replica, None) is not None:
+            self._on_change()
+
+    def failed(self, replica: str, error: BaseException) -> None:
+        """Count a failure of ``replica``; unreachable, or three server errors in a row, cools it down."""
+        status = getattr(error, "status_code", None)
+        if not is_unreachable(error):
+            if not isinstance(status, int) or status < 500 or status == 504:
+                return  # the request's own fault, or its own time limit
+            self._failures[replica] += 1
+            if self._failures[replica] < FAILURES_IN_A_ROW:
+                return
+        self._failures.pop(replica, None)
+        self._cold[replica] = self._clock() + self.cooldown
+        self._on_change()

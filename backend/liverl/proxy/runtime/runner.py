@@ -1,0 +1,54 @@
+"""Start LiteLLM on an inherited listening socket: ``python runner.py`` inside LiteLLM's environment.
+
+The folder is loaded under the name ``liverl_runtime`` and is taken off ``sys.path``, so that no module here
+can shadow one of LiteLLM's, and none of the packages beside ours becomes visible to LiteLLM.
+
+Environment: ``LIVERL_RUN_DIR``, ``LIVERL_PROXY_CONFIG``, ``LIVERL_LISTEN_FD``, ``LIVERL_GENERATION``,
+``LIVERL_DRAIN_TIMEOUT`` (seconds). Signals: HUP = read the model list again, USR1 = drain, TERM = end.
+Exit codes: 0 ended as asked, 2 wrong settings, 3 LiteLLM did not start, 4 the drain limit cut requests.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+PACKAGE = "liverl_runtime"
+
+
+def load_package(folder: Path) -> ModuleType:
+    """Make ``folder`` importable as ``liverl_runtime`` without putting it on ``sys.path``."""
+    spec = importlib.util.spec_from_file_location(
+        PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"cannot load {folder} as {PACKAGE}")
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[PACKAGE] = package
+    spec.loader.exec_module(package)
+    return package
+
+
+def main() -> int:
+    if sys.version_info < (3, 11):  # noqa: UP036 - LiteLLM's environment may be the user's own
+        print(
+            f"liverl-proxy: Python 3.11 or newer is needed, this is {sys.version.split()[0]}", file=sys.stderr
+        )
+        return 2
+    folder = Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != folder]
+    load_package(folder)
+    server = importlib.import_module(f"{PACKAGE}.server")
+    return int(server.main())
+
+
+if __name__ == "__main__":
+    code = main()
+    # All records are on disk by now. Taking LiteLLM's thousands of modules apart would take 2 s more.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,246 @@
+"""The life of one generation: start LiteLLM, serve on the inherited socket, reload, drain, end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import io
+import os
+import signal
+import socket
+import struct
+import sys
+import termios
+from collections.abc import Iterator
+from typing import Any
+
+from .desk import Desk
+from .gate import Gate
+from .reload import apply_models
+from .settings import (
+    ModelConfig,
+    Settings,
+    SettingsError,
+    prepare_environment,
+    read_model_config,
+    read_settings,
+)
+
+# Longer than the idle time of any client library, so that in normal operation the client closes first and
+# never posts into a connection that we are closing.
+KEEP_ALIVE = 900  # seconds
+TERM_GRACE = 3  # seconds that requests in flight get after SIGTERM
+SETTLE = 5.0  # seconds for LiteLLM to report calls that have ended
+EXIT_SETTINGS, EXIT_NOT_STARTED, EXIT_CUT = 2, 3, 4
+
+
+def say(text: str) -> None:
+    print(f"liverl-proxy: {text}", file=sys.stderr, flush=True)
+
+
+class EarlySignals:
+    """Notes signals that arrive while LiteLLM is imported; left alone, HUP and USR1 would end the process."""
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+        for number in (signal.SIGHUP, signal.SIGUSR1):
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.seen.add(number)
+
+
+def main() -> int:
+    early = EarlySignals()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # LiteLLM prints; the log file must keep the order
+    try:
+        settings = read_settings(os.environ)
+        import yaml
+
+        models = read_model_config(settings.config, yaml.safe_load)
+        listener = socket.socket(fileno=settings.listen_fd)
+        listener.setblocking(False)
+    except SettingsError as error:
+        say(str(error))
+        return EXIT_SETTINGS
+    except OSError as error:
+        say(f"the listening socket on descriptor {settings.listen_fd} is not usable: {error.strerror}")
+        return EXIT_SETTINGS
+    try:
+        desk = Desk(settings, models)
+    except OSError as error:
+        say(f"cannot use {settings.run_dir}/proxy: {error.strerror}")
+        return EXIT_SETTINGS
+    desk.publish()
+    prepare_environment(os.environ, settings)
+    try:
+        from litellm.proxy import proxy_server
+    except Exception as error:  # noqa: BLE001 - a broken environment raises anything; the status says what
+        reason = f"LiteLLM cannot be imported from {sys.prefix}: {type(error).__name__}: {error}"
+        desk.set_state("starting", reason)
+        say(reason)
+        return EXIT_NOT_STARTED
+    return Generation(settings, desk, proxy_server, listener, early).run()
+
+
+class Generation:
+    def __init__(
+        self, settings: Settings, desk: Desk, proxy_server: Any, listener: socket.socket, early: EarlySignals
+    ) -> None:
+        import uvicorn
+
+        self._settings = settings
+        self._desk = desk
+        self._proxy_server = proxy_server
+        self._listener = listener
+        self._early = early
+        self._drain_task: asyncio.Task[None] | None = None
+        self._exit_code = 0
+        config = uvicorn.Config(
+            Gate(proxy_server.app, desk),
+            lifespan="on",
+            access_log=False,
+            use_colors=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=TERM_GRACE,
+        )
+        generation = self
+
+        class Server(uvicorn.Server):  # type: ignore[misc]
+            @contextlib.contextmanager
+            def capture_signals(self) -> Iterator[None]:
+                yield  # ours are set in _started
+
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets=sockets)
+                generation._started()
+
+        self._server = Server(config)
+        desk.count_connections = lambda: len(self._server.server_state.connections)
+
+    def run(self) -> int:
+        import uvicorn
+
+        config = self._server.config
+        factory = config.get_loop_factory() if hasattr(config, "get_loop_factory") else None
+        if factory is None and not hasattr(uvicorn.Config, "get_loop_factory"):
+            config.setup_event_loop()
+        with asyncio.Runner(loop_factory=factory) as runner:
+            try:
+                runner.run(self._serve())
+            except SystemExit:  # uvicorn's way to say that the application's startup failed
+                self._desk.set_state("starting", "LiteLLM did not start: its log says why")
+                return EXIT_NOT_STARTED
+        return self._exit_code
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._desk.bind(loop)
+        loop.add_signal_handler(signal.SIGTERM, self._end)
+        loop.add_signal_handler(signal.SIGINT, self._end)
+        ticker = asyncio.create_task(self._tick())
+        try:
+            await self._server.serve(sockets=[self._listener])
+        finally:
+            ticker.cancel()
+            await self._desk.settle(SETTLE)
+            self._desk.state = "draining"
+            self._desk.publish(at_once=True)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self._desk.publish()
+
+    def _started(self) -> None:
+        """LiteLLM is up and the socket is accepting."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGUSR1, self._drain)
+        self._desk.set_state("serving")
+        host, port = self._listener.getsockname()[:2]
+        backends = len(self._desk.models.backends)
+        say(f"generation {self._settings.generation} serves {host}:{port}, replicas listed: {backends}")
+        self._reload()  # the file may have changed while LiteLLM was starting
+        if signal.SIGUSR1 in self._early.seen:
+            self._drain()
+
+    def _reload(self) -> None:
+        import yaml
+
+        desk = self._desk
+        try:
+            models = read_model_config(self._settings.config, yaml.safe_load)
+            if models.sha == desk.models.sha and desk.error is None:
+                return
+            apply_models(self._proxy_server.llm_router, models)
+        except SettingsError as error:
+            desk.error = f"reload: {error}; the previous list stays"
+            say(desk.error)
+        else:
+            self._take(models)
+        desk.publish()
+
+    def _take(self, models: ModelConfig) -> None:
+        self._desk.take_models(models)
+        say(f"replicas listed: {', '.join(models.backends) or 'none'}")
+
+    def _end(self) -> None:
+        if self._server.should_exit:
+            self._server.force_exit = True
+        self._server.should_exit = True
+
+    def _drain(self) -> None:
+        if self._drain_task is None:
+            self._drain_task = asyncio.create_task(self._drain_connections())
+
+    async def _drain_connections(self) -> None:
+        """Accept nothing new, let every answer say ``connection: close``, end when no connection is left.
+
+        Only our handles of the listening socket are closed: the next generation accepts on it.
+        """
+        loop = asyncio.get_running_loop()
+        self._desk.set_state("draining")
+        for server in self._server.servers:
+            server.close()
+        connections = self._server.server_state.connections
+        idle_since: dict[Any, float] = {}
+        limit = loop.time() + self._settings.drain_timeout
+        while connections and not self._server.should_exit:
+            now = loop.time()
+            if now >= limit:
+                self._exit_code = EXIT_CUT
+                left = len(self._desk.open)
+                self._desk.error = (
+                    f"the drain's limit of {self._settings.drain_timeout:g} s cut {left} requests"
+                )
+                say(self._desk.error)
+                self._server.should_exit = True
+                return
+            # Each gets the grace from its own last answer on: one that began before the drain did not say
+            # ``connection: close``, and its client may post the next request at once.
+            idle_since = {c: idle_since.get(c, now) for c in connections if is_idle(c)}
+            for connection, since in idle_since.items():
+                if now - since >= self._settings.idle_grace:
+                    close_if_idle(connection)
+            await asyncio.sleep(0.05)
+        if not self._server.should_exit:
+            await self._desk.settle(SETTLE)
+            self._server.should_exit = True
+
+
+def is_idle(connection: Any) -> bool:
+    """Whether a connection (of uvicorn's) has no request that is yet to be answered."""
+    return connection.cycle is None or connection.cycle.response_complete
+
+
+def close_if_idle(connection: Any) -> None:
+    """Close a connection without a request in flight, unless the client's next one has arrived meanwhile."""
+    handle = connection.transport.get_extra_info("socket")
+    if handle is None or handle.fileno() < 0:
+        return
+    waiting = struct.unpack("i", fcntl.ioctl(handle.fileno(), termios.FIONREAD, b"\0" * 4))[0]
+    if not waiting:
+        connection.shutdown()  # uvicorn's: closes when idle, else ends after the answer

@@ -1,0 +1,175 @@
+"""What the runner is told: its environment, the run's keys and the generated LiteLLM configuration."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+# Left in the caller's environment for other tools, these would make LiteLLM open a database, a cache or a
+# second configuration, none of which belongs to this run.
+FOREIGN_ENV = (
+    "DATABASE_URL",
+    "DATABASE_HOST",
+    "DIRECT_URL",
+    "REDIS_URL",
+    "REDIS_HOST",
+    "WORKER_CONFIG",
+    "STORE_MODEL_IN_DB",
+    "LITELLM_CONFIG_BUCKET_NAME",
+    "LITELLM_WORKER_STARTUP_HOOKS",
+    "LITELLM_SALT_KEY",
+    "PROMETHEUS_MULTIPROC_DIR",
+)
+# uvicorn closes idle connections after 5 s by default, and vLLM is served by uvicorn. A pool that keeps them
+# longer posts into a connection that is being closed, and that turn is lost.
+BACKEND_KEEPALIVE = "3"
+
+
+class SettingsError(Exception):
+    """The runner was started with something missing or wrong; the text says what."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    master: str
+    run: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    run_dir: Path
+    config: Path
+    listen_fd: int
+    generation: int
+    drain_timeout: float  # seconds until a drain cuts what is left
+    idle_grace: float  # seconds an idle kept-alive connection is left open while draining
+    keys: Keys
+
+
+def _number(env: Mapping[str, str], name: str, default: str | None) -> float:
+    text = env.get(name) or default
+    if text is None:
+        raise SettingsError(f"{name} is not set")
+    try:
+        value = float(text)
+    except ValueError:
+        raise SettingsError(f"{name} is not a number: {text!r}") from None
+    if not 0 <= value < 1e9:
+        raise SettingsError(f"{name} is out of range: {text}")
+    return value
+
+
+def _secret(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"cannot read the key file {path}: {error}") from None
+    if not text:
+        raise SettingsError(f"the key file {path} is empty")
+    return text
+
+
+def read_settings(env: Mapping[str, str]) -> Settings:
+    """Settings from ``env`` and the key files below its run directory. Raises SettingsError."""
+    for name in ("LIVERL_RUN_DIR", "LIVERL_PROXY_CONFIG", "LIVERL_LISTEN_FD"):
+        if not env.get(name):
+            raise SettingsError(f"{name} is not set")
+    run_dir = Path(env["LIVERL_RUN_DIR"])
+    return Settings(
+        run_dir=run_dir,
+        config=Path(env["LIVERL_PROXY_CONFIG"]),
+        listen_fd=int(_number(env, "LIVERL_LISTEN_FD", None)),
+        generation=int(_number(env, "LIVERL_GENERATION", "1")),
+        drain_timeout=_number(env, "LIVERL_DRAIN_TIMEOUT", "600"),
+        idle_grace=_number(env, "LIVERL_DRAIN_IDLE_GRACE", "5"),
+        keys=Keys(
+            master=_secret(run_dir / "secrets" / "master_key"), run=_secret(run_dir / "secrets" / "run_key")
+        ),
+    )
+
+
+def prepare_environment(env: MutableMapping[str, str], settings: Settings) -> None:
+    """Change ``env`` (``os.environ``) to what LiteLLM has to find when it is imported."""
+    for name in FOREIGN_ENV:
+        env.pop(name, None)
+    env["LITELLM_MASTER_KEY"] = settings.keys.master
+    env["CONFIG_FILE_PATH"] = str(settings.config)
+    env["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else the import waits for a price list from the network
+    env["LITELLM_MODE"] = "PRODUCTION"  # DEV reads a .env file from the working directory
+    env["DISABLE_AIOHTTP_TRUST_ENV"] = "True"  # replicas are reached directly, whatever HTTP_PROXY says
+    env.setdefault("DISABLE_ADMIN_UI", "True")
+    env.setdefault("AIOHTTP_KEEPALIVE_TIMEOUT", BACKEND_KEEPALIVE)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The part of the configuration that a reload may change."""
+
+    sha: str  # sha256 of the file's bytes
+    models: tuple[dict[str, Any], ...]
+    backends: tuple[str, ...]  # root addresses that get new trials, in order, each once
+    draining: tuple[str, ...]  # root addresses that finish the trials that live there
+    cooldown: float  # seconds
+
+
+def read_model_config(path: Path, parse: Any) -> ModelConfig:
+    """Read and check the generated YAML; ``parse`` is ``yaml.safe_load``.
+
+    Raises SettingsError with the reason: the caller keeps what it has.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        document = parse(data)
+    except Exception as error:  # noqa: BLE001 - the parser's own exception type is not importable here
+        raise SettingsError(f"{path.name} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(document, dict):
+        raise SettingsError(f"{path.name} holds no mapping")
+    models = document.get("model_list")
+    if not isinstance(models, list):
+        raise SettingsError(f"{path.name} has no model_list")
+    backends: dict[str, bool] = {}
+    ids: set[str] = set()
+    for index, model in enumerate(models):
+        backend, identity = _check_model(f"{path.name}: model_list[{index}]", model)
+        if identity in ids:
+            raise SettingsError(f"{path.name}: model_list[{index}] repeats the id {identity}")
+        ids.add(identity)
+        backends[backend] = model["model_info"].get("liverl_draining") is True
+    router = document.get("router_settings")
+    cooldown = router.get("cooldown_time", 30.0) if isinstance(router, dict) else 30.0
+    if not isinstance(cooldown, int | float) or cooldown < 0:
+        raise SettingsError(f"{path.name}: router_settings.cooldown_time is not a number of seconds")
+    return ModelConfig(
+        sha=hashlib.sha256(data).hexdigest(),
+        models=tuple(models),
+        backends=tuple(root for root, leaves in backends.items() if not leaves),
+        draining=tuple(root for root, leaves in backends.items() if leaves),
+        cooldown=float(cooldown),
+    )
+
+
+def _check_model(where: str, model: Any) -> tuple[str, str]:
+    if not isinstance(model, dict):
+        raise SettingsError(f"{where} is not a mapping")
+    params, info = model.get("litellm_params"), model.get("model_info")
+    if (
+        not isinstance(model.get("model_name"), str)
+        or not isinstance(params, dict)
+        or not isinstance(info, dict)
+    ):
+        raise SettingsError(f"{where} lacks model_name, litellm_params or model_info")
+    if not isinstance(params.get("model"), str):
+        raise SettingsError(f"{where} has no litellm_params.model")
+    backend, identity = info.get("liverl_backend"), info.get("id")
+    if not isinstance(backend, str) or not isinstance(identity, str):
+        raise SettingsError(f"{where} lacks model_info.liverl_backend or model_info.id")
+    if urlsplit(backend).scheme not in ("http", "https"):
+        raise SettingsError(f"{where}: {backend!r} is not an http address")
+    return backend, identity

@@ -1,0 +1,124 @@
+"""Replacing the proxy under load: no request is refused, none is cut, none is lost from the records."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from proxykit import MODEL, Proxy, replicas, say, wait_for
+from swapload import MESSAGES, Load
+
+from liverl.environments import default_cache_dir, ensure
+from liverl.plan.spec import EnvironmentSpec
+
+pytestmark = pytest.mark.stack
+
+LITELLM = EnvironmentSpec(name="proxy", requirements=("litellm[proxy]==1.106.2",))
+
+
+@pytest.fixture
+async def proxy(tmp_path: Path) -> AsyncIterator[Proxy]:
+    python = await ensure(LITELLM, default_cache_dir(), lambda text, share: say(text))
+    proxy = Proxy(python, tmp_path / "run")
+    try:
+        yield proxy
+    finally:
+        await asyncio.to_thread(proxy.close)
+
+
+async def test_two_swaps_under_load(proxy: Proxy) -> None:
+    """16 clients: kept-alive, streaming, a new connection per request, and idle between requests."""
+    async with replicas("a", "b") as pair:
+        for replica in pair:
+            replica.chunk_gap = 0.3
+        proxy.write_config(*(replica.url for replica in pair))
+        proxy.start(1)
+        await proxy.serving(1)
+        load = Load(proxy.url, proxy.keys.run, MODEL)
+        load.start(plain=6, streaming=4, fresh=3, idle=3)
+        await wait_for(lambda: load.answered > 50, 30, "the load runs")
+        for generation in (2, 3):
+            proxy.start(generation)
+            await proxy.serving(generation)
+            proxy.signal(generation - 1, signal.SIGUSR1)
+            assert await proxy.ended(generation - 1, 60) == 0
+            assert proxy.status(generation - 1)["connections"] == 0
+            reached = load.answered
+            await wait_for(lambda: load.answered > reached + 30, 30, "the new one answers")  # noqa: B023
+        await load.stop()
+        proxy.signal(3, signal.SIGTERM)
+        assert await proxy.ended(3) == 0
+        assert load.errors == {}
+        assert load.streamed > 10
+        trials = [path.name for path in (proxy.run_dir / "trials").iterdir()]
+        records = [record for trial in trials for record in proxy.trajectory(trial)]
+        assert len(records) == load.answered + load.streamed
+        assert {record["moved_from"] for record in records} == {None}
+        assert len({(record["session_id"], record["replica"]) for record in records}) == 16
+        say(f"answered {load.answered}, streams {load.streamed}, slowest {load.longest:.2f} s, errors 0")
+
+
+async def test_a_drain_waits_for_a_long_stream_and_its_limit_cuts(proxy: Proxy) -> None:
+    async with replicas("a") as (replica,):
+        replica.chunk_gap = 1.0
+        proxy.write_config(replica.url)
+        proxy.extra_env = {"LIVERL_DRAIN_IDLE_GRACE": "0.2"}
+        proxy.start(1)
+        await proxy.serving(1)
+        headers = {"authorization": f"Bearer {proxy.keys.run}.long"}
+        body = {"model": MODEL, "messages": MESSAGES, "stream": True}
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"{proxy.url}/health/liveliness") as idle:
+                assert idle.status == 200
+            async with aiohttp.ClientSession() as other:
+                response = await other.post(f"{proxy.url}/v1/chat/completions", json=body, headers=headers)
+                proxy.signal(1, signal.SIGUSR1)
+                await wait_for(
+                    lambda: proxy.status(1)["connections"] == 1, 10, "the idle connection is closed"
+                )
+                assert proxy.status(1)["state"] == "draining"
+                assert (await response.text()).rstrip().endswith("data: [DONE]")
+        assert await proxy.ended(1) == 0
+        assert [record["success"] for record in proxy.trajectory("long")] == [True]
+
+        replica.hold = asyncio.Event()
+        proxy.extra_env = {"LIVERL_DRAIN_TIMEOUT": "0.5"}
+        proxy.start(2)
+        await proxy.serving(2)
+        async with aiohttp.ClientSession() as session:
+            stuck = asyncio.create_task(
+                session.post(f"{proxy.url}/v1/chat/completions", json=body, headers=headers)
+            )
+            await wait_for(lambda: replica.in_flight == 1, 20, "it is in flight")
+            proxy.signal(2, signal.SIGUSR1)
+            assert await proxy.ended(2) == 4
+            assert "cut 1 requests" in proxy.status(2)["error"]
+            with contextlib.suppress(aiohttp.ClientError):
+                answer = await stuck
+                assert answer.status >= 500
+        records = proxy.trajectory("long")
+        assert len(records) == 2 and records[1]["success"] is False
+
+
+async def test_signals_while_it_starts_are_kept(proxy: Proxy) -> None:
+    async with replicas("a") as (replica,):
+        proxy.write_config()
+        proxy.start(1)
+        await wait_for(lambda: proxy.status(1).get("state") == "starting", 20, "it has begun")
+        sha = proxy.write_config(replica.url)
+        proxy.signal(1, signal.SIGHUP)
+        await proxy.serving(1)
+        await wait_for(lambda: proxy.status(1)["config_sha"] == sha, 10, "the newer list is taken")
+        proxy.start(2)
+        await wait_for(lambda: proxy.status(2).get("state") == "starting", 20, "it has begun")
+        proxy.signal(2, signal.SIGUSR1)
+        assert await proxy.ended(2, 60) == 0
+        assert proxy.status(1)["state"] == "serving"
