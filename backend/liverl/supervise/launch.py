@@ -35,7 +35,7 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
         LaunchError: it exists already, or cannot be written; nothing is left behind.
     """
     from liverl.config import dump_yaml
-    from liverl.proxy.keys import ensure_keys
+    from liverl.proxy.keys import InvalidKey, ensure_keys
 
     try:
         run_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -45,9 +45,12 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
     except OSError as error:
         raise LaunchError(f"{run_dir} cannot be made: {os.strerror(error.errno or 0)}", 3) from None
     try:
-        write_atomic(run_dir / "config.yaml", dump_yaml(loaded.config).encode())
+        write_atomic(run_dir / "config.yaml", dump_yaml(loaded.config, loaded.kept).encode())
         write_atomic(run_dir / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
         ensure_keys(run_dir, loaded.secrets.anthropic_api_key or _placeholder(loaded))
+    except InvalidKey as error:
+        shutil.rmtree(run_dir, ignore_errors=True)
+        raise LaunchError(f"infrastructure.anthropic_api_key: {error}", 2) from None
     except OSError as error:
         shutil.rmtree(run_dir, ignore_errors=True)
         raise LaunchError(f"{run_dir} cannot be written: {os.strerror(error.errno or 0)}", 3) from None
