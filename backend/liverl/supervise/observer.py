@@ -20,12 +20,13 @@ from liverl.observe.stages import Kind, Stage, StageTracker
 from liverl.observe.steps import MetricsReader
 from liverl.observe.trials import TrialScanner
 from liverl.supervise.supervisor import Supervisor
+from liverl.supervise.ticks import until_tick
 
 _TOLD = (
-    ("critic/score/mean", "reward", ".3f"),
-    ("actor/entropy", "entropy", ".3f"),
-    ("num_turns/mean", "turns", ".1f"),
-    ("timing_s/step", "seconds", ".1f"),
+    ("critic/score/mean", "reward {:.3f}"),
+    ("actor/entropy", "entropy {:.3f}"),
+    ("num_turns/mean", "turns {:.1f}"),
+    ("timing_s/step", "{:.1f} s"),
 )
 GPU_RETRY = 60.0  # seconds until a machine without NVML is asked again
 
@@ -68,7 +69,7 @@ class Observer:
     async def _every(self, seconds: float, look: object) -> None:
         while True:
             pause = await look()  # type: ignore[operator]
-            await asyncio.sleep(pause or seconds)
+            await asyncio.sleep(until_tick(pause or seconds))
 
     async def _look_at_host(self) -> None:
         self.facts.trees = self._procs.sample(self._supervisor.members())
@@ -94,10 +95,12 @@ class Observer:
 
     async def look_at_files(self) -> None:
         """Steps and trials."""
-        loop = asyncio.get_running_loop()
         resets = self._steps.resets
-        news = await loop.run_in_executor(None, self._steps.poll)
-        self.facts.trials = await loop.run_in_executor(None, self._trials.scan)
+
+        def look() -> tuple[list[StepMetrics], TrialsStatus]:
+            return self._steps.poll(), self._trials.scan()
+
+        news, self.facts.trials = await asyncio.get_running_loop().run_in_executor(None, look)
         if news:
             self.facts.metrics = news[-1]
         # What was there when this backend began, or was written anew by a resumed trainer, is no news.
@@ -110,9 +113,7 @@ class Observer:
         supervisor, values = self._supervisor, metrics.values
         total = supervisor.plan.total_steps
         parts = [f"step {metrics.step}/{total}" if total else f"step {metrics.step}"]
-        for key, name, form in _TOLD:
-            if key in values:
-                parts.append(f"{name} {values[key]:{form}}")
+        parts += [form.format(values[key]) for key, form in _TOLD if key in values]
         text = f"{parts[0]}: {', '.join(parts[1:])}" if parts[1:] else parts[0]
         supervisor.say("step", text, service="trainer", step=metrics.step)
         trials = next((s for s in self.facts.trials.steps if s.step == metrics.step), None)
