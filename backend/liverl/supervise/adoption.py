@@ -44,6 +44,8 @@ def adopt_service(
         instance = Instance(supervisor, spec, "retiring", old.unit)
         slot.retiring.append(instance)
         _restore(supervisor, instance, old, history, children)
+        if instance.unit.state not in (*machine.ENDED, "stopping"):
+            instance.retire()  # it was replaced, and the backend was killed before it could tell it to drain
     return slot
 
 
@@ -58,7 +60,8 @@ def _restore(
     instance.progress = (past.intent or {}).get("progress", "")
     unit = past.unit or Unit(generation=past.generation)
     process = _process(supervisor, past, history, children.get(key))
-    supervisor.trees.seed(key, history.members.get(key, set()))
+    if history.era == procfs.pid_era():
+        supervisor.trees.seed(key, history.members.get(key, set()))
     if process is None:
         known = unit.state in machine.ENDED or unit.state in ("waiting", "backing_off", "preparing")
         instance.unit = replace(unit, floor=history.highest.get(past.service, 0))
@@ -66,12 +69,16 @@ def _restore(
             instance.unit = replace(instance.unit, state="waiting")
         instance.adopt()
         return
+    if unit.state in ("waiting", "backing_off") and not procfs.alive(process.pid, process.tick):
+        instance.unit = replace(unit, floor=history.highest.get(past.service, 0))
+        instance.adopt()  # that generation is over, and another was to come
+        return
     if unit.state in ("preparing", "waiting", "backing_off") and unit.generation == past.generation:
         # It was started, and the backend was killed before it could note that.
         unit = replace(
             unit, state="starting", why="waiting until it is ready", leader_gone=False, ready_at=None
         )
-        unit = replace(unit, since=process.started_at)
+        unit = replace(unit, since=process.started_at, exit=None)
     instance.unit = unit
     told = _exit(supervisor.run_dir, key, past, children.get(key))
     instance.take_process(process)
@@ -98,10 +105,11 @@ def _process(
     if pid is None and child is not None:
         pid, tick = child["pid"], child["tick"]
     if pid is None:
-        pid, tick = _by_tag(f"{supervisor.run}/{past.service}/{past.generation}", supervisor.run_dir)
+        tag = f"{supervisor.run}/{past.service}/{past.generation}"
+        pid, tick = procfs.leader_by_tag(tag, supervisor.run_dir) or (None, None)
     if pid is None:
         return None
-    if history.boot_id != procfs.boot_id():
+    if history.era != procfs.pid_era():
         tick = -1  # numbers of another boot: this pid is somebody else now
     return Process(
         generation=past.generation,
@@ -113,18 +121,6 @@ def _process(
         started_at=intent["at"],
         gpus=tuple(intent["gpus"]),
     )
-
-
-def _by_tag(tag: str, run_dir: Path) -> tuple[int | None, int | None]:
-    """The oldest process with exactly this environment tag: the leader, if neither journal nor keeper knows."""
-    found = [
-        proc
-        for proc in procfs.scan().values()
-        if procfs.environment_tag(proc.pid) == tag
-        and procfs.environment_tag(proc.pid, b"LIVERL_RUN_DIR") == str(run_dir)
-    ]
-    leader = min(found, key=lambda p: p.tick, default=None)
-    return (leader.pid, leader.tick) if leader else (None, None)
 
 
 def _exit(run_dir: Path, key: str, past: Past, child: dict[str, Any] | None) -> Exit | None:
@@ -194,7 +190,7 @@ def _steal_listener(pid: int, port: int) -> int | None:
 
 def anything_alive(run_dir: Path, run: str, history: History) -> bool:
     """Whether any process of an earlier attempt still runs here."""
-    same_boot = history.boot_id == procfs.boot_id()
+    same_boot = history.era == procfs.pid_era()
     known = [
         (p.pid, p.tick)
         for generations in history.generations.values()

@@ -26,12 +26,16 @@ from liverl.proxy.keys import ensure_keys
 from liverl.rundir import HEARTBEAT_S, RunDir, own_record, touch_backend, write_backend
 from liverl.supervise import procfs
 from liverl.supervise.adoption import adopt_listeners, adopt_service, anything_alive
-from liverl.supervise.journal import read_lines, write_atomic
-from liverl.supervise.keeperlink import KeeperError
+from liverl.supervise.journal import complain, read_lines, read_object, write_atomic
+from liverl.supervise.keeperlink import KeeperError, KeeperGone
+from liverl.supervise.machine import LIVE
 from liverl.supervise.replay import History, read_history
 from liverl.supervise.run import Run
 from liverl.supervise.supervisor import Supervisor
+from liverl.supervise.ticks import until_tick
 from liverl.version import __version__
+
+RESULT_PATIENCE = 60.0  # seconds in which a full disk may be given room, once everything has ended
 
 
 class StartProblem(Exception):
@@ -80,7 +84,7 @@ async def serve(run_dir: Path, resume: bool) -> int:
         StartProblem: it cannot begin.
     """
     plan = within_batch_limits(read_plan(run_dir / "plan.json"), os.environ)
-    history = read_history(read_lines(run_dir / "journal.jsonl"))
+    history = read_history(read_lines(run_dir / "journal.jsonl"), read_object(run_dir / "members.json"))
     fresh = _opens_attempt(run_dir, plan, history, resume)
     attempt = history.attempt + 1 if fresh else history.attempt
     (run_dir / f"attempt_{attempt:03d}" / "logs").mkdir(parents=True, exist_ok=True)
@@ -100,6 +104,10 @@ async def serve(run_dir: Path, resume: bool) -> int:
         run.start()
         left = await run.until_over()
         return await _finish(run, server, left)
+    except (OSError, KeeperError, KeeperGone, StartProblem):
+        if fresh and supervisor.keeper.pid:
+            await supervisor.dismiss_keeper()  # nothing has been started that it would have to keep
+        raise
     finally:
         _unregister(run_dir)
         await supervisor.http.close()
@@ -114,6 +122,8 @@ def _opens_attempt(run_dir: Path, plan: Plan, history: History, resume: bool) ->
     if history.ended:
         if not resume:
             raise StartProblem("this run has ended: resume it to open another attempt", 2)
+        if anything_alive(run_dir, plan.run, history):
+            raise StartProblem("processes of the ended attempt still run; another one beside them is refused", 75)
         return True
     return resume and not anything_alive(run_dir, plan.run, history)
 
@@ -133,7 +143,7 @@ async def _populate(run: Run, history: History, fresh: bool) -> None:
         (supervisor.run_dir / "exits").mkdir()
         for child in children:
             await supervisor.keeper.request("forget", token=child["token"])
-        await supervisor.journal({"k": "attempt", "n": supervisor.attempt, "boot_id": procfs.boot_id()})
+        await supervisor.journal({"k": "attempt", "n": supervisor.attempt, "era": procfs.pid_era()})
         again = f" (attempt {supervisor.attempt})" if supervisor.attempt > 1 else ""
         supervisor.say("run_started", f"{plan.run}{again}: {supervisor.run_dir}")
         for index in replicas.indices:
@@ -141,6 +151,8 @@ async def _populate(run: Run, history: History, fresh: bool) -> None:
         for spec in plan.services:
             supervisor.add_slot(spec, highest=used.get(spec.name, 0))
         return
+    if not lived:
+        await supervisor.forks_settled()
     by_token = {child["token"]: child for child in children}
     if history.replicas is not None:
         replicas.restore(history.replicas, history.leaving)
@@ -150,11 +162,12 @@ async def _populate(run: Run, history: History, fresh: bool) -> None:
     for spec in specs:
         slot = adopt_service(supervisor, spec, history, by_token)
         process = slot.current.process
-        if process is not None and process.gpus:
+        if process is not None and process.gpus and slot.state in (*LIVE, "stopping"):
             supervisor.ledger.restore({**_held(supervisor), spec.name: process.gpus})
-    await adopt_listeners(supervisor, plan.services, lived)
+    replicas.restore_listing()
     if history.stop is not None:
         run.resume_stop(history.stop)
+    await adopt_listeners(supervisor, plan.services, lived)
 
 
 def _register(supervisor: Supervisor) -> None:
@@ -169,7 +182,7 @@ def _unregister(run_dir: Path) -> None:
     try:
         runs.unregister(run_dir)
     except OSError as error:
-        print(f"index: {error}", file=sys.stderr, flush=True)
+        complain(f"index: {error}")
 
 
 def _held(supervisor: Supervisor) -> dict[str, tuple[str, ...]]:
@@ -195,12 +208,12 @@ async def _heartbeat(run_dir: Path) -> None:
         try:
             touch_backend(run_dir)
         except OSError as error:
-            print(f"heartbeat: {error}", file=sys.stderr, flush=True)
+            complain(f"heartbeat: {error}")
 
 
 async def _push_snapshots(server: ControlServer, interval: float) -> None:
     while True:
-        await asyncio.sleep(interval)
+        await asyncio.sleep(until_tick(interval if server.clients else max(interval, 2.0)))
         server.publish_snapshot()
 
 
@@ -209,17 +222,28 @@ async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
     await run.observer.look_at_files()
     result = run.conclude(left)
     level: Level = "info" if result.exit_code in (0, 5) else "error"
-    try:
-        write_atomic(supervisor.run_dir / "result.json", msgspec.json.format(msgspec.json.encode(result)))
-        await supervisor.journal({"k": "end", "exit_code": result.exit_code})
-    except OSError as error:
-        supervisor.say("write", f"the result could not be written: {error}", "error")
+    await _write_result(supervisor, msgspec.json.format(msgspec.json.encode(result)), result.exit_code)
     supervisor.say(
         "run_ended", result.summary, level, exit_code=result.exit_code, steps=result.steps, state=result.state
     )
     server.publish_snapshot()
     await supervisor.dismiss_keeper()
     return result.exit_code
+
+
+async def _write_result(supervisor: Supervisor, data: bytes, exit_code: int) -> None:
+    """A disk that is full may have room soon; without its result the run would look as if it had crashed."""
+    give_up = supervisor.now() + RESULT_PATIENCE
+    while True:
+        try:
+            write_atomic(supervisor.run_dir / "result.json", data)
+            await supervisor.journal({"k": "end", "exit_code": exit_code})
+            return
+        except OSError as error:
+            supervisor.write_failed(f"the run's result: {error.strerror}; trying for {RESULT_PATIENCE:g} s")
+            if supervisor.now() >= give_up:
+                return
+        await asyncio.sleep(0.5)
 
 
 def main() -> None:
@@ -234,13 +258,13 @@ def main() -> None:
         ensure_keys(run_dir)
         code = asyncio.run(serve(run_dir, args.resume))
     except StartProblem as problem:
-        print(f"cannot start: {problem}", file=sys.stderr, flush=True)
+        complain(f"cannot start: {problem}")
         code = problem.code
-    except KeeperError as problem:
-        print(f"cannot start: {problem}", file=sys.stderr, flush=True)
+    except (KeeperError, KeeperGone) as problem:
+        complain(f"cannot start: {str(problem) or 'the keeper died at once'}")
         code = 1
     except (OSError, ValueError) as error:
-        print(f"cannot start: {error}", file=sys.stderr, flush=True)
+        complain(f"cannot start: {error}")
         code = 3
     sys.exit(code)
 

@@ -1,6 +1,8 @@
 """Named points at which a drill may kill the backend with SIGKILL: ``LIVERL_CRASH_AT=point[:service]``.
 
-Only the environment variable arms them; without it each call is one comparison.
+Only the environment variable arms them; without it each call is one comparison. ``mid_swap`` has the stages
+``spawned`` (the new process exists), ``ready`` (it serves) and ``promoted`` (the old one is yet to drain) in the
+place of a service; ``mid_scale`` is when a new number is wanted and nothing has been done about it.
 """
 
 from __future__ import annotations

@@ -58,6 +58,7 @@ class Hub(Protocol):
     run: str
     run_dir: Path
     attempt_dir: Path
+    tables: int
     http: probes.Http
 
     def now(self) -> float: ...
@@ -70,6 +71,9 @@ class Hub(Protocol):
     def reserve_gpus(self, name: str, count: int) -> tuple[str, ...]: ...
     def pythons(self) -> Mapping[str, Path]: ...
     def service_ports(self) -> dict[str, int]: ...
+    async def journalled(self) -> None: ...
+    async def orphan(self, tag: str) -> tree.Member | None: ...
+    def kick(self) -> None: ...
     def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
     async def live_members(self, instance: Instance) -> set[tree.Member]: ...
 
@@ -136,6 +140,12 @@ class Instance:
         self.role = "retiring"
         self.feed(machine.Stop())
 
+    def hurry(self) -> None:
+        """The run ends: what drains goes on to the next stop stage at once."""
+        if self.role == "retiring" and self.unit.state == "stopping" and self.unit.stage == 0:
+            self.unit = replace(self.unit, deadline=self.hub.now())
+            self.feed(machine.Due())
+
     def _apply(self, before: Unit, unit: Unit, actions: tuple[machine.Action, ...]) -> None:
         self.unit = unit
         if self._timer is not None:
@@ -157,6 +167,8 @@ class Instance:
             case machine.Prepare(generation=generation):
                 self.last_problem = None
                 self.work = self.hub.spawn_task(self._start(generation))
+                # A stop may have come meanwhile: until this is over, the service is not.
+                self.work.add_done_callback(lambda _: self.hub.kick())
             case machine.Spawn() | machine.CancelPrepare():
                 # The start is one coroutine: it goes on by itself, and a stop that comes in between is
                 # seen by the machine when the process appears.
@@ -184,7 +196,9 @@ class Instance:
         self._check_progress()
         ports: dict[str, int] = {}
         for port in spec.ports:
-            ports[port.name] = await hub.hold_port(spec.name, port) if port.held else prepare.choose_port(port)
+            ports[port.name] = (
+                await hub.hold_port(spec.name, port) if port.held else prepare.choose_port(port)
+            )
         known = {**hub.service_ports(), **ports}
         values = prepare.Values(hub.run_dir, hub.attempt_dir, generation, hub.pythons(), known)
         prepare.write_files(spec, values)
@@ -227,22 +241,34 @@ class Instance:
         if self.unit.generation == generation and self.unit.state != "preparing":
             return  # stopped meanwhile, and nothing has been started
         self.feed(machine.Prepared(generation))
-        child = await hub.keeper_request(
-            "spawn",
-            token=token,
-            argv=[prepare.fill(word, values) for word in spec.argv],
-            env=prepare.environment(spec, values, f"{hub.run}/{spec.name}/{generation}", gpus),
-            cwd=prepare.fill(spec.cwd, values),
-            log=str(log),
-            fds={"LIVERL_LISTEN_FD": held[0]} if held else {},
-        )
+        tag = f"{hub.run}/{spec.name}/{generation}"
+        try:
+            child = await hub.keeper_request(
+                "spawn",
+                token=token,
+                argv=[prepare.fill(word, values) for word in spec.argv],
+                env=prepare.environment(spec, values, tag, gpus),
+                cwd=prepare.fill(spec.cwd, values),
+                log=str(log),
+                fds={"LIVERL_LISTEN_FD": held[0]} if held else {},
+            )
+        except KeeperGone:
+            # It may have forked before it died: another process beside that one would be a double.
+            found = await hub.orphan(tag)
+            if found is None:
+                raise
+            child = {"pid": found[0], "tick": found[1]}
+        if child.get("exit") is not None:
+            raise prepare.PrepareProblem(f"generation number {generation} was used before")
         crashpoint("after_spawn", self.name)
+        if self.role == "incoming":
+            crashpoint("mid_swap", "spawned")
         self.take_process(
             Process(
                 generation,
                 child["pid"],
                 child["tick"] or 0,
-                dict(values.ports),
+                ports,
                 log,
                 log_start,
                 hub.now(),
@@ -256,8 +282,13 @@ class Instance:
             "pid": child["pid"],
             "tick": child["tick"],
         }
-        await hub.journal(record)
+        # A full disk must not make a failure of it: it runs, and the keeper knows it.
+        hub.journal_soon(record)
+        await hub.journalled()
         self.feed(machine.Spawned(generation))
+        process = self.process
+        if process is not None and not procfs.alive(process.pid, process.tick):
+            hub.spawn_task(self.resolve_exit(process))  # it died before anybody listened
 
     def take_process(self, process: Process) -> None:
         """Hold on to a process: its pidfd tells of its end even if nobody else does."""
@@ -345,7 +376,14 @@ class Instance:
         already = self.unit.state in ("ready", "degraded")
         self._probing = self.hub.spawn_task(
             probes.watch(
-                spec.startup, spec.ready, spec.live, target, self.hub.http, report, already_up=already
+                spec.startup,
+                spec.ready,
+                spec.live,
+                target,
+                self.hub.http,
+                report,
+                already_up=already,
+                degraded=self.unit.state == "degraded",
             )
         )
 
@@ -357,6 +395,8 @@ class Instance:
             return
         if self._emptying is None or self._emptying.done():
             self._emptying = self.hub.spawn_task(self._until_empty(generation))
+        # What was asked comes before what is done: a successor must not take the end for a failure.
+        await self.hub.journalled()
         number = signal.Signals[f"SIG{stage.signal}"]
         if stage.target == "leader":
             targets = set() if self.unit.leader_gone else {process.member}
@@ -376,11 +416,16 @@ class Instance:
         while self.unit.state == "stopping" and self.unit.generation == generation:
             process = self.process
             if self.unit.leader_gone:
-                empty = 0 if await self.hub.live_members(self) else empty + 1
+                seen = self.hub.tables
+                if await self.hub.live_members(self):
+                    empty = 0
+                elif self.hub.tables != seen or not empty:
+                    empty += 1
                 if empty >= 2:
                     self.feed(machine.TreeEmpty(generation))
                     return
                 if empty:
+                    await asyncio.sleep(0.001)
                     continue
             elif process is not None and not procfs.alive(process.pid, process.tick):
                 await self.resolve_exit(process)

@@ -1,13 +1,16 @@
 """The journal: what the backend did to processes, durable before it acts, so that a successor can adopt them.
 
 Append-only JSON lines with fsync, written by one thread (a disk flood must not stall the event loop), several
-records per fsync when they come together. A write that fails leaves no half line behind. The same writer, in
-its non-durable form, keeps ``events.jsonl``.
+records per fsync when they come together. A write that fails leaves no half line behind, and what it held is
+written with the next one that succeeds: a disk that was full for a while leaves no hole. The same writer, in its
+non-durable form, keeps ``events.jsonl``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
 import queue
 import threading
@@ -19,6 +22,8 @@ from typing import Any
 import msgspec
 
 _encode = msgspec.json.Encoder().encode
+
+OWED_BYTES = 1 << 20  # of refused lines are kept for later, the newest ones: about 3,000 records
 
 
 class LineFile:
@@ -35,6 +40,7 @@ class LineFile:
         cut_torn_line(path)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._size = os.fstat(self._fd).st_size
+        self._owed = b""
         self._queue: queue.SimpleQueue[tuple[bytes, Future[None]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=f"write {path.name}", daemon=True)
         self._thread.start()
@@ -42,6 +48,7 @@ class LineFile:
     def append(self, record: Any) -> Future[None]:
         """Queue one record; the future is done when it is on disk."""
         future: Future[None] = Future()
+        future.set_running_or_notify_cancel()  # who stops waiting must not cancel what is being written
         self._queue.put((_encode(record) + b"\n", future))
         return future
 
@@ -61,22 +68,29 @@ class LineFile:
             while not self._queue.empty():
                 batch.append(self._queue.get())
             items = [item for item in batch if item is not None]
-            if items:
+            if items or self._owed:
                 self._write(items)
             if None in batch:
                 return
 
     def _write(self, items: list[tuple[bytes, Future[None]]]) -> None:
-        data = b"".join(line for line, _ in items)
+        data = self._owed + b"".join(line for line, _ in items)
         try:
+            if self._owed:
+                os.ftruncate(self._fd, self._size)
             written = 0
             while written < len(data):
                 written += os.write(self._fd, data[written:])
             if self._durable:
                 os.fdatasync(self._fd)
             self._size += len(data)
+            self._owed = b""
         except OSError as error:
-            os.ftruncate(self._fd, self._size)
+            # Cut back again before the next write, should that be refused as well now.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._size)
+            begin = len(data) - OWED_BYTES
+            self._owed = data if begin <= 0 else data[data.find(b"\n", begin) + 1 :]
             for _, future in items:
                 future.set_exception(OSError(error.errno, f"{self.path}: {os.strerror(error.errno or 0)}"))
             return
@@ -126,6 +140,13 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             yield record
 
 
+def complain(text: str) -> None:
+    """A line for the backend's own log. That lies on the run's disk: when it is full there is no room to say so,
+    and clients are told by an event."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{text.rstrip()}\n".encode())
+
+
 def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Replace a file in one step: readers see the old or the new content, never a part.
 
@@ -146,3 +167,17 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """A small JSON object that its writer replaces atomically; None when it is not there (yet)."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:
+        try:
+            found = json.loads(file.read())
+        except ValueError:
+            return None
+    return found if isinstance(found, dict) else None

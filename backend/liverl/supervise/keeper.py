@@ -77,7 +77,7 @@ class Keeper:
             except FileNotFoundError:
                 pass
         else:
-            print("another keeper serves this run", file=sys.stderr)
+            complain("another keeper serves this run")
             raise SystemExit(3)
         finally:
             probe.close()
@@ -132,7 +132,7 @@ class Keeper:
             self._write_exit(token, child)
         except OSError as error:
             # Kept in memory, and told to whoever asks: a full disk must not lose a status.
-            print(f"exit status of {token} not written: {error}", file=sys.stderr)
+            complain(f"exit status of {token} not written: {error}")
         for client in list(self.clients.values()):
             self._send(client, {"exit": child})
 
@@ -236,7 +236,7 @@ class Keeper:
 
     def _read(self, client: Client) -> None:
         try:
-            data, fds, _, _ = socket.recv_fds(client.sock, 1 << 16, 4)
+            data, fds, _, _ = socket.recv_fds(client.sock, 1 << 16, 4, socket.MSG_CMSG_CLOEXEC)
         except OSError:
             data, fds = b"", []
         client.fds += fds
@@ -317,6 +317,14 @@ class Keeper:
             self.listeners[name] = sock
         number: int = self.listeners[name].getsockname()[1]
         return number
+
+
+def complain(text: str) -> None:
+    """A line for keeper.log; on a full disk there is no room for it, and that must not end the keeper."""
+    try:
+        os.write(2, f"{text}\n".encode())
+    except OSError:
+        pass
 
 
 def start_tick(pid: int) -> int | None:

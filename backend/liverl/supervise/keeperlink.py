@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from liverl.model import Exit
-from liverl.supervise import procfs
-from liverl.supervise.journal import write_atomic
 
 _SCRIPT = Path(__file__).with_name("keeper.py")
 
@@ -56,6 +54,7 @@ class Keeper:
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._last = 0
         self._process: subprocess.Popen[bytes] | None = None
+        self._sending = asyncio.Lock()  # a request longer than the socket's buffer is sent in parts
 
     async def connect(self, environment: dict[str, str]) -> tuple[bool, list[dict[str, Any]], dict[str, int]]:
         """Reach the run's keeper, starting one if none lives.
@@ -64,7 +63,10 @@ class Keeper:
 
         Raises:
             KeeperError: it could not be started.
+            KeeperGone: it ended at once.
+            OSError: there is no room to start it.
         """
+        self.close()
         lived = self._open()
         if not lived:
             await asyncio.get_running_loop().run_in_executor(None, self._launch, environment)
@@ -79,8 +81,6 @@ class Keeper:
         asyncio.get_running_loop().add_reader(self._sock, self._readable)
         hello = await self.request("hello")
         self.pid = hello["pid"]
-        record = {"pid": self.pid, "tick": procfs.start_tick(self.pid)}
-        write_atomic(self.run_dir / "keeper.json", json.dumps(record).encode())
         return lived, hello["children"], hello["listeners"]
 
     def _open(self) -> bool:
@@ -129,10 +129,11 @@ class Keeper:
         self._waiting[number] = future
         data = json.dumps({"id": number, "do": do, **args}).encode() + b"\n"
         try:
-            if fd is None:
-                await asyncio.get_running_loop().sock_sendall(self._sock, data)
-            else:
-                socket.send_fds(self._sock, [data], [fd])
+            async with self._sending:
+                if fd is not None:
+                    socket.send_fds(self._sock, [data], [fd])
+                else:
+                    await asyncio.get_running_loop().sock_sendall(self._sock, data)
         except OSError:
             self._waiting.pop(number, None)
             raise KeeperGone from None
@@ -149,7 +150,7 @@ class Keeper:
     def _readable(self) -> None:
         assert self._sock is not None
         try:
-            data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 4)
+            data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 4, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return
         except OSError:
@@ -177,6 +178,10 @@ class Keeper:
             asyncio.get_running_loop().remove_reader(self._sock)
             self._sock.close()
             self._sock = None
+        self._buffer = b""
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(KeeperGone())

@@ -19,6 +19,8 @@ from liverl.supervise.journal import write_atomic
 if TYPE_CHECKING:
     from liverl.config import LoadedConfig
 
+ROOM_BYTES = 64 << 10  # the first records of a backend that takes over
+
 
 class LaunchError(Exception):
     """A run cannot be made or its backend cannot be started; ``exit_code`` is the command's."""
@@ -68,6 +70,7 @@ def start_backend(run_dir: Path, *, resume: bool = False, timeout: float = 20.0)
         LaunchError: it ended or did not answer in time; its last lines are quoted.
     """
     run_dir = run_dir.resolve()
+    _require_room(run_dir)
     argv = [sys.executable, "-m", "liverl.supervise.backend", "--run-dir", str(run_dir)]
     env = {**os.environ, "LIVERL_RUN": f"{run_dir.parent.name}/{run_dir.name}/backend/0"}
     env["LIVERL_RUN_DIR"] = str(run_dir)
@@ -101,6 +104,23 @@ def start_backend(run_dir: Path, *, resume: bool = False, timeout: float = 20.0)
     raise LaunchError(
         f"the backend (pid {process.pid}) does not answer after {timeout:g} s; see {log_path}", 1
     )
+
+
+def _require_room(run_dir: Path) -> None:
+    """On a full disk a backend dies without a word, as its log lies there too.
+
+    Raises:
+        LaunchError: not even its records would fit.
+    """
+    probe = run_dir / f".room.{os.getpid()}"
+    try:
+        try:
+            probe.write_bytes(bytes(ROOM_BYTES))
+        finally:
+            if probe.exists():
+                probe.unlink()
+    except OSError as error:
+        raise LaunchError(f"{run_dir} cannot be written: {os.strerror(error.errno or 0)}", 3) from None
 
 
 def _answers(run_dir: Path) -> bool:

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from liverl.model import Exit, ServiceState
 from liverl.plan.spec import RestartPolicy, StopStage
 
-After = Literal["decide", "down", "restart"]
+After = Literal["decide", "down", "restart", "hold"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,11 @@ class Stop:
 @dataclass(frozen=True)
 class Restart:
     why: str = "restart asked"
+
+
+@dataclass(frozen=True)
+class Yield:
+    """It is dying while a successor starts: come to rest instead of starting a third. ``Start`` undoes it."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,7 @@ Happening: TypeAlias = (
     Start
     | Stop
     | Restart
+    | Yield
     | DependenciesMet
     | Prepared
     | PrepareFailed
@@ -204,6 +210,8 @@ def step(
             return _start(unit, now)
         case Restart(why=why):
             return _restart(unit, now, rules, why)
+        case Yield() if unit.state == "stopping" and unit.after == "decide":
+            return replace(unit, after="hold"), ()
         case DependenciesMet() if unit.state == "waiting" and unit.wanted:
             return _prepare(unit, now, "its dependencies are met")
         case Prepared() if unit.state == "preparing":
@@ -339,6 +347,8 @@ def _tree_empty(unit: Unit, now: float, rules: Rules, jitter: float) -> tuple[Un
     unit = replace(unit, stuck=False)
     if unit.after == "down" or not unit.wanted:
         return _to(unit, "stopped", now, "stopped as asked"), ()
+    if unit.after == "hold":
+        return _to(unit, "stopped", now, f"waits for its successor, after: {unit.last_failure}"), ()
     if unit.after == "restart":
         return _prepare(replace(unit, failures=(), streak=0), now, unit.why)
     exit_ = unit.exit or Exit()

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from liverl.model import GpuStatus, HostStats, StepMetrics, TreeStats, TrialsStatus
 from liverl.observe.gpu_ledger import allowed_gpus
@@ -61,19 +62,21 @@ class Observer:
 
     def start(self) -> None:
         host, gpus, trials = self._intervals
-        self._supervisor.spawn_task(self._every(host, self._look_at_host))
-        self._supervisor.spawn_task(self._every(gpus, self._look_at_gpus))
-        self._supervisor.spawn_task(self._every(trials, self.look_at_files))
-        self._supervisor.spawn_task(self._every(1.0, self._look_at_logs))
+        self._every(host, self._look_at_host)
+        self._every(gpus, self._look_at_gpus)
+        self._every(trials, self.look_at_files)
+        self._every(1.0, self._look_at_logs)
 
-    async def _every(self, seconds: float, look: object) -> None:
-        while True:
-            pause = await look()  # type: ignore[operator]
-            await asyncio.sleep(until_tick(pause or seconds))
+    def _every(self, seconds: float, look: Callable[[], Coroutine[Any, Any, float | None]]) -> None:
+        async def look_and_pause() -> float:
+            return until_tick(await look() or seconds)
 
-    async def _look_at_host(self) -> None:
+        self._supervisor.spawn_task(self._supervisor.forever(look_and_pause))
+
+    async def _look_at_host(self) -> float | None:
         self.facts.trees = self._procs.sample(self._supervisor.members())
         self.facts.host = self._procs.host()
+        return None
 
     async def first_look_at_gpus(self) -> None:
         """Before anything is assigned."""
@@ -93,7 +96,7 @@ class Observer:
         supervisor.gpus = gpus
         return None if gpus else GPU_RETRY
 
-    async def look_at_files(self) -> None:
+    async def look_at_files(self) -> float | None:
         """Steps and trials."""
         resets = self._steps.resets
 
@@ -108,6 +111,7 @@ class Observer:
             for metrics in news:
                 self._tell_step(metrics)
         self._primed = True
+        return None
 
     def _tell_step(self, metrics: StepMetrics) -> None:
         supervisor, values = self._supervisor, metrics.values
@@ -121,7 +125,7 @@ class Observer:
             without = f"{trials.zero_tool_calls} of {trials.total} trials of step {metrics.step} call no tool"
             supervisor.say("zero_tool_calls", without, "warning", "trainer", step=metrics.step)
 
-    async def _look_at_logs(self) -> None:
+    async def _look_at_logs(self) -> float | None:
         for slot in self._supervisor.slots.values():
             process = slot.current.process
             if process is None:
@@ -134,7 +138,8 @@ class Observer:
             try:
                 index.tick(self._supervisor.now())
             except OSError as error:
-                self._supervisor.say("write", f"{index.path.name}: {error}", "warning", slot.name)
+                self._supervisor.write_failed(f"{index.path.name}: {error.strerror}")
+        return None
 
     def _track(self, name: str, log: Path, kind: Kind) -> None:
         known = self._trackers.get(name)

@@ -71,6 +71,13 @@ class Http:
 
 async def check(probe: Probe, target: Target, http: Http) -> str | None:
     """One check: None = it holds, else the problem in words."""
+    try:
+        return await _check(probe, target, http)
+    except Exception as error:  # noqa: BLE001 - a probe that fails in an unknown way is a problem to be told
+        return f"it cannot be probed: {type(error).__name__}: {error}"
+
+
+async def _check(probe: Probe, target: Target, http: Http) -> str | None:
     if probe.kind == "process":
         return None
     if probe.kind == "log_line":
@@ -148,11 +155,13 @@ async def watch(
     report: Report,
     *,
     already_up: bool = False,
+    degraded: bool = False,
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
     """Probe until cancelled: ``report("up", None)`` when it is (again) ready, ``report("down", problem)`` when
     its ready probe failed often enough, ``report("dead", problem)`` when its live probe did, and
-    ``report("startup", problem)`` after each start-up check that failed."""
+    ``report("startup", problem)`` after each start-up check that failed. ``degraded``: its ready probe had failed
+    when an earlier backend last looked."""
     if not already_up:
         delay = min(0.05, startup.interval)
         while True:
@@ -164,7 +173,7 @@ async def watch(
             delay = min(startup.interval, delay * 1.5)
         report("up", None)
     loops = [
-        _keep(probe, name, target, http, report, pause)
+        _keep(probe, name, target, http, report, pause, probe.failures if degraded and name == "down" else 0)
         for name, probe in (("down", ready), ("dead", live))
         if probe is not None
     ]
@@ -178,8 +187,8 @@ async def _keep(
     http: Http,
     report: Report,
     pause: Callable[[float], Awaitable[None]],
+    failed: int,
 ) -> None:
-    failed = 0
     while True:
         await pause(probe.interval)
         problem = await check(probe, target, http)

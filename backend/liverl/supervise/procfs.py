@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,12 +48,21 @@ def parse_stat(text: bytes) -> Proc:
     )
 
 
+_GONE = (errno.ENOENT, errno.ESRCH, errno.EACCES, errno.EPERM)
+
+
 def _slurp(path: str) -> bytes | None:
-    """The content of a /proc file, or None when the process has gone or is not ours to read."""
+    """The content of a /proc file, or None when the process has gone or is not ours to read.
+
+    Raises:
+        OSError: we have no descriptor or memory left; that must not look as if the process had gone.
+    """
     try:
         fd = os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise
     try:
         chunks = []
         while chunk := os.read(fd, 65536):
@@ -60,8 +70,10 @@ def _slurp(path: str) -> bytes | None:
             if len(chunk) < 4096:
                 break
         return b"".join(chunks)
-    except OSError:
-        return None
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise
     finally:
         os.close(fd)
 
@@ -99,6 +111,29 @@ def scan() -> dict[int, Proc]:
     return table
 
 
+def scan_again(known: Mapping[int, tuple[int, Proc]]) -> dict[int, tuple[int, Proc]]:
+    """As ``scan``, each process with the inode of its directory in /proc. Those of ``known`` whose inode is still
+    the same are the same processes and are not read again: what is told of them may be old, but for pid and tick.
+
+    Measured with 73 processes and cold caches: listing 0.5 ms of CPU, reading all of them 1.5 ms.
+    """
+    table: dict[int, tuple[int, Proc]] = {}
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name[0] not in "123456789":
+                continue
+            pid, inode = int(entry.name), entry.inode()
+            before = known.get(pid)
+            # The kernel gives 1 where it could not look up the entry: that identifies nobody.
+            if before is not None and before[0] == inode > 1:
+                table[pid] = before
+                continue
+            proc = read_proc(pid)
+            if proc is not None:
+                table[pid] = (inode, proc)
+    return table
+
+
 def environment_tag(pid: int, name: bytes = b"LIVERL_RUN") -> str | None:
     """The value of an environment variable of a process, as it was at its exec; None where it cannot be read,
     is not set, or was wiped (``setproctitle`` writes over it)."""
@@ -110,6 +145,22 @@ def environment_tag(pid: int, name: bytes = b"LIVERL_RUN") -> str | None:
         if item.startswith(prefix):
             return item[len(prefix) :].decode("utf-8", "replace")
     return None
+
+
+def tagged(tag: str, run_dir: Path) -> list[Proc]:
+    """The processes with exactly this LIVERL_RUN in this run directory, oldest first."""
+    found = [
+        proc
+        for proc in scan().values()
+        if environment_tag(proc.pid) == tag and environment_tag(proc.pid, b"LIVERL_RUN_DIR") == str(run_dir)
+    ]
+    return sorted(found, key=lambda p: p.tick)
+
+
+def leader_by_tag(tag: str, run_dir: Path) -> tuple[int, int] | None:
+    """(pid, start tick) of a service's leader, where neither journal nor keeper knows it."""
+    found = tagged(tag, run_dir)
+    return (found[0].pid, found[0].tick) if found else None
 
 
 def command_line(pid: int) -> str:
@@ -138,6 +189,12 @@ def user_of(pid: int) -> str:
 
 def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def pid_era() -> str:
+    """Within what a pid keeps its meaning: this boot and this pid namespace (a container that is started again
+    has the same boot, and the same small numbers for other processes)."""
+    return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"
 
 
 # --- sockets ------------------------------------------------------------------------------------------

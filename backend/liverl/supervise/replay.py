@@ -35,7 +35,7 @@ class Past:
 @dataclass
 class History:
     attempt: int = 0
-    boot_id: str = ""
+    era: str = ""  # see procfs.pid_era
     run_started_at: float | None = None
     attempt_started_at: float | None = None
     ended: bool = False
@@ -62,11 +62,14 @@ class History:
         return [p for p in found if p.role == "retiring" and not p.over]
 
 
-def read_history(records: Iterable[Mapping[str, Any]]) -> History:
-    """Fold the records; unknown kinds (of a newer version) are passed over."""
+def read_history(records: Iterable[Mapping[str, Any]], members: Mapping[str, Any] | None = None) -> History:
+    """Fold the records; unknown kinds (of a newer version) are passed over. ``members``: the content of
+    ``members.json``, which holds the trees as they were last seen."""
     history = History()
     for record in records:
         _apply(history, record)
+    if members is not None and members.get("attempt") == history.attempt:
+        history.members = {key: {(p, t) for p, t in found} for key, found in members["trees"].items()}
     return history
 
 
@@ -74,7 +77,7 @@ def _apply(history: History, record: Mapping[str, Any]) -> None:
     kind = record.get("k")
     if kind == "attempt":
         history.attempt = record["n"]
-        history.boot_id = record["boot_id"]
+        history.era = record["era"]
         history.base = dict(history.highest)
         history.attempt_started_at = record["at"]
         history.run_started_at = history.run_started_at or record["at"]
@@ -93,9 +96,9 @@ def _apply(history: History, record: Mapping[str, Any]) -> None:
         history.ended = True
     elif kind in ("intent", "spawned", "state", "exit"):
         _apply_service(history, kind, record)
-    elif kind == "members":
-        for key, members in record["trees"].items():
-            history.members[key] = {(pid, tick) for pid, tick in members}
+    elif kind == "promoted":
+        for part in record["records"]:
+            _apply_service(history, "state", part)
 
 
 def _apply_service(history: History, kind: str, record: Mapping[str, Any]) -> None:

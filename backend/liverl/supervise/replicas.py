@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,10 +21,13 @@ from liverl.observe.stages import Stage
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.proxy.config import config_sha, render_litellm_config
 from liverl.supervise import machine
+from liverl.supervise.crashpoints import crashpoint
 from liverl.supervise.instance import Instance
-from liverl.supervise.journal import write_atomic
+from liverl.supervise.journal import read_object, write_atomic
+from liverl.supervise.leaving import trials_of, unfinished
 from liverl.supervise.slot import Slot
 from liverl.supervise.supervisor import Supervisor
+from liverl.supervise.ticks import until_tick
 
 FAST = 0.25  # seconds between looks while a replica joins or leaves
 QUIET = 2.0  # seconds without a request after which a leaving replica counts as drained
@@ -60,6 +62,8 @@ class Replicas:
         self.trainer: dict[str, Any] = {}
         self.proxy_reports: dict[int, dict[str, Any]] = {}
         self._generations: dict[str, int] = {}  # of listed replicas
+        self._unlisted: set[str] = set()  # leaving ones that had become quiet: the proxy forgets them
+        self._unfinished: dict[str, set[str]] = {}  # trials that live on a leaving replica
         self._meters: dict[str, EngineMeter] = {}
         self._cooldown = cooldown
         self._interval = interval
@@ -101,9 +105,10 @@ class Replicas:
         for slot in self.slots():
             name, generation = slot.name, slot.current.unit.generation
             serving = slot.state in ("ready", "degraded")
+            if not serving:
+                self.facts.pop(name, None)  # the next generation has weights of its own
             if name in self.listed and (not serving or self._generations.get(name) != generation):
                 self.listed.discard(name)
-                self.facts.pop(name, None)
                 if not self.supervisor.stopping:
                     self.supervisor.say("delisted", "the proxy no longer routes to it", service=name)
             may = serving and name not in self.listed and name not in self.leaving
@@ -147,8 +152,8 @@ class Replicas:
         if told != self._told:
             self._version += 1
             body = {"version": self._version, "replicas": items}
-            self._write(self.supervisor.run_dir / "replicas.json", json.dumps(body).encode())
-            self._told = told
+            if self._write(self.supervisor.run_dir / "replicas.json", json.dumps(body).encode()):
+                self._told = told
         self._publish_proxy(items)
 
     def _publish_proxy(self, items: list[dict[str, Any]]) -> None:
@@ -159,22 +164,25 @@ class Replicas:
             self.plan.served_model,
             request_timeout=self.plan.trial_timeout,
             cooldown=self._cooldown,
-            draining=[i["url"] for i in items if i["state"] == "leaving"],
+            draining=[i["url"] for i in items if i["state"] == "leaving" and i["name"] not in self._unlisted],
         )
         sha = config_sha(text)
         if sha != self._sha:
             folder = self.supervisor.run_dir / "proxy"
-            folder.mkdir(exist_ok=True)
-            self._write(folder / "litellm.yaml", text.encode())
-            self._sha = sha
-            self._hup.clear()
+            if self._write(folder / "litellm.yaml", text.encode()):
+                self._sha = sha
+                self._hup.clear()
         self._reload_proxies()
 
-    def _write(self, path: Path, data: bytes) -> None:
+    def _write(self, path: Path, data: bytes) -> bool:
+        """Whether it could be written; if not, the next look tries again."""
         try:
+            path.parent.mkdir(exist_ok=True)
             write_atomic(path, data)
         except OSError as error:
-            self.supervisor.say("write", f"{path.name}: {error}", "error")
+            self.supervisor.write_failed(f"{path.name}: {error.strerror}")
+            return False
+        return True
 
     def _reload_proxies(self) -> None:
         """Tell each serving proxy process whose list is an old one; again after a second if need be."""
@@ -194,21 +202,20 @@ class Replicas:
 
     # --- looking ---
 
-    async def run(self) -> None:
-        """Poll engines, the trainer's report and the proxies' reports until cancelled."""
-        while True:
-            self.trainer = _read_json(self.supervisor.run_dir / "trainer.json") or self.trainer
-            self._read_proxy_reports()
-            await asyncio.gather(*(self._look(slot) for slot in self.slots()))
-            self._drain()
-            self.update()
-            waiting = any(
-                slot.state in ("ready", "degraded") and slot.name not in self.listed for slot in self.slots()
-            )
-            behind = any(
-                r.get("config_sha") != self._sha for g, r in self.proxy_reports.items() if self._serves(g)
-            )
-            await asyncio.sleep(FAST if waiting or behind or self.leaving else self._interval)
+    async def look(self) -> float:
+        """Poll engines, the trainer's report and the proxies' reports once; returns seconds until the next."""
+        self.trainer = read_object(self.supervisor.run_dir / "trainer.json") or self.trainer
+        self._read_proxy_reports()
+        await asyncio.gather(*(self._look(slot) for slot in self.slots()))
+        await self._drain()
+        self.update()
+        waiting = any(
+            slot.state in ("ready", "degraded") and slot.name not in self.listed for slot in self.slots()
+        )
+        behind = any(
+            r.get("config_sha") != self._sha for g, r in self.proxy_reports.items() if self._serves(g)
+        )
+        return until_tick(FAST if waiting or behind or self.leaving else self._interval)
 
     def _serves(self, generation: int) -> bool:
         slot = self.supervisor.slots.get("proxy")
@@ -221,7 +228,7 @@ class Replicas:
         wanted = {i.process.generation for i in slot.instances() if i.process is not None}
         folder = self.supervisor.run_dir / "proxy"
         for generation in wanted:
-            report = _read_json(folder / f"status.{generation}.json")
+            report = read_object(folder / f"status.{generation}.json")
             if report is not None:
                 self.proxy_reports[generation] = report
         self.proxy_reports = {g: r for g, r in self.proxy_reports.items() if g in wanted}
@@ -237,7 +244,8 @@ class Replicas:
             status, text = await self.supervisor.http.get(address + "/metrics", 3.0)
         except (OSError, TimeoutError, aiohttp.ClientError):
             return  # its ready probe reports that
-        if status == 200 and slot.current.unit.generation == generation:
+        same = slot.current.unit.generation == generation and slot.state in ("ready", "degraded")
+        if status == 200 and same:
             facts = parse_engine_metrics(text)
             self.facts[slot.name] = facts
             meter = self._meters.setdefault(slot.name, EngineMeter())
@@ -251,6 +259,21 @@ class Replicas:
         self.leaving = {self.spec(i).name: 0.0 for i in leaving}
         now = self.supervisor.now()
         self._deadlines = dict.fromkeys(self.leaving, now + self.plan.trial_timeout)
+
+    def restore_listing(self) -> None:
+        """What an earlier backend had listed stays listed while the same process serves: nothing about it has
+        changed, and a proxy that was told otherwise for a moment would refuse requests."""
+        told = read_object(self.supervisor.run_dir / "replicas.json")
+        if told is None:
+            return
+        self._version = told["version"]
+        for item in told["replicas"]:
+            slot = self.supervisor.slots.get(item["name"])
+            if slot is None or item["state"] != "listed" or slot.name in self.leaving:
+                continue
+            if slot.current.unit.generation == item["generation"]:
+                self.listed.add(slot.name)  # the next update takes it back if it does not serve
+                self._generations[slot.name] = item["generation"]
 
     async def scale(self, to: int | None, delta: int | None) -> dict[str, Any]:
         """Change the number of replicas. Returns when new ones are listed, or the drain of old ones has begun.
@@ -281,8 +304,6 @@ class Replicas:
         chosen = free[:count]
         self.indices = sorted([*self.indices, *chosen])
         await self._journal()
-        from liverl.supervise.crashpoints import crashpoint
-
         crashpoint("mid_scale")
         names = [self.spec(index).name for index in chosen]
         for index in chosen:
@@ -302,7 +323,7 @@ class Replicas:
             await self._journal()
             why = "; ".join(f"{s.name}: {s.current.unit.why}" for s in failed)
             for slot in failed:
-                self.supervisor.slots.pop(slot.name)
+                self._drop(slot.name)
             raise CommandError("not_started", f"not added: {why}")
         return names
 
@@ -323,6 +344,7 @@ class Replicas:
             self.listed.discard(name)
             self._deadlines[name] = now + self.plan.trial_timeout
         await self._journal()
+        crashpoint("mid_scale")
         self.supervisor.say("scale", f"{len(self.indices)} replicas wanted; draining {', '.join(names)}")
         self.update()
         await self.supervisor.until(
@@ -334,8 +356,12 @@ class Replicas:
         leaving = [i for i in range(256) if self.template and self.spec(i).name in self.leaving]
         await self.supervisor.journal({"k": "replicas", "indices": self.indices, "leaving": leaving})
 
-    def _drain(self) -> None:
-        """Stop leaving replicas that have had nothing to do for a while, and drop those that have ended."""
+    async def _drain(self) -> None:
+        """Stop leaving replicas when their trials have ended, and drop those that have stopped.
+
+        First the proxy gives it no new trials; when no trial lives there and it has been quiet for a while the
+        proxy forgets it; when that is done and nothing runs there, it is stopped: so no request meets its end.
+        """
         now = self.supervisor.now()
         for name in list(self.leaving):
             slot = self.supervisor.slots.get(name)
@@ -346,16 +372,33 @@ class Replicas:
                 slot.current.feed(machine.Stop())
                 continue
             facts = self.facts.get(name)
+            late = now >= self._deadlines.get(name, now)
             busy = facts is None or (facts.running or 0) + (facts.waiting or 0) > 0
-            informed = self._proxy_knows()
-            if busy or not informed:
+            if not late and (busy or not self._proxy_knows()):
                 self.leaving[name] = 0.0
-            elif self.leaving[name] == 0.0:
+            elif self.leaving[name] == 0.0 and not late:
                 self.leaving[name] = now
-            quiet = self.leaving[name] != 0.0 and now - self.leaving[name] >= QUIET
-            if quiet or now >= self._deadlines.get(name, now):
-                self.supervisor.say("drained", "no request is left; it is stopped", service=name)
+            elif late or (name in self._unlisted and now - self.leaving[name] >= FAST):
+                said = "its time is up" if late else "no request is left"
+                self.supervisor.say("drained", f"{said}; it is stopped", service=name)
                 slot.current.feed(machine.Stop())
+            elif now - self.leaving[name] >= QUIET and not await self._trials_left(slot):
+                self._unlisted.add(name)
+                self.leaving[name] = 0.0
+
+    async def _trials_left(self, slot: Slot) -> bool:
+        """Whether a trial of the newest step that lives on this replica has no result yet."""
+        address, run_dir = self.address(slot), self.supervisor.run_dir
+        known = self._unfinished.get(slot.name)
+        try:
+            if known is None and address is not None:
+                known = await asyncio.to_thread(trials_of, run_dir, address)
+            known = await asyncio.to_thread(unfinished, run_dir, known or set())
+        except OSError as error:
+            self.supervisor.say("drain", f"its trials cannot be read: {error}", "warning", slot.name)
+            return False
+        self._unfinished[slot.name] = known
+        return bool(known)
 
     def _proxy_knows(self) -> bool:
         slot = self.supervisor.slots.get("proxy")
@@ -366,6 +409,8 @@ class Replicas:
 
     def _drop(self, name: str) -> None:
         self.leaving.pop(name, None)
+        self._unlisted.discard(name)
+        self._unfinished.pop(name, None)
         slot = self.supervisor.slots.pop(name, None)
         if slot is not None:
             self.supervisor.used_generations[name] = slot.current.unit.generation
@@ -431,17 +476,3 @@ class Replicas:
             unattributed=sums["unattributed"],
             cooled_down=tuple(current.get("cooled_down", ())),
         )
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    """A small JSON object that its writer replaces atomically; None when it is not there (yet)."""
-    try:
-        fd = os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
-    with open(fd, "rb") as file:
-        try:
-            found = json.loads(file.read())
-        except ValueError:
-            return None
-    return found if isinstance(found, dict) else None

@@ -71,7 +71,7 @@ class Run:
         """Begin to start services, and to look."""
         self.supervisor.start()
         self.observer.start()
-        self.supervisor.spawn_task(self.replicas.run())
+        self.supervisor.spawn_task(self.supervisor.forever(self.replicas.look))
 
     # --- deciding ---
 
@@ -94,11 +94,14 @@ class Run:
         )
 
     def _judge(self) -> None:
-        for name, why in self.supervisor.environments.failed.items():
-            self.end(Verdict("failed", 1, Cause(f"env:{name}", why, self.supervisor.now())))
-            return
+        failed = self.supervisor.environments.failed
         for slot in self.supervisor.slots.values():
             unit = slot.current.unit
+            name = slot.spec.environment
+            if name in failed and unit.state == "waiting" and unit.wanted:
+                # What runs already needs no environment any more: only who waits for it is lost.
+                self.end(Verdict("failed", 1, Cause(f"env:{name}", failed[name], self.supervisor.now())))
+                return
             if slot.spec.ends_run and unit.state == "stopped" and unit.wanted:
                 self.end(Verdict("done", 0))
                 return
@@ -156,7 +159,8 @@ class Run:
         """Wait until every service has ended; returns what would not die."""
         while True:
             try:
-                await asyncio.wait_for(self.over.wait(), 1.0)
+                # Nothing can be stuck before a stop has gone through its stages.
+                await asyncio.wait_for(self.over.wait(), 1.0 if self.supervisor.stopping else 5.0)
                 await self.supervisor.environments.closed()
                 left = await self.supervisor.sweep_strays()
                 return [f"pid {pid}" for pid in left]
@@ -306,6 +310,7 @@ class Run:
         supervisor = self.supervisor
         if name == "stop":
             self.request_stop(now=bool(args.get("now")), who=client or "a client")
+            await supervisor.journalled()  # what was answered holds, whatever happens to this backend
             return {"text": "stopping"}
         if name == "scale":
             self._log(client, f"scale {args.get('to') if args.get('to') is not None else args.get('delta')}")
@@ -341,10 +346,7 @@ class Run:
         slot.current.feed(machine.Start())
         self.supervisor.kick()
         await self.supervisor.until(
-            lambda: (
-                slot.state == "ready"
-                or (slot.state in machine.ENDED and slot.current.unit.generation > before)
-            )
+            lambda: slot.state == "ready" or slot.state in machine.ENDED
         )
         if slot.state in machine.ENDED:
             raise CommandError("not_started", f"{slot.name} did not start: {slot.current.unit.why}")

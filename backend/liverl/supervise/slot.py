@@ -91,7 +91,7 @@ class Slot:
 
     def settle(self) -> list[Instance]:
         """Drop retiring instances that have ended; returns them."""
-        over = [i for i in self.retiring if i.unit.state in machine.ENDED]
+        over = [i for i in self.retiring if i.unit.state in machine.ENDED and not i.busy]
         self.retiring = [i for i in self.retiring if i not in over]
         for instance in over:
             instance.close()

@@ -8,27 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
+import traceback
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from liverl.control.messages import CommandError
 from liverl.model import Event, Exit, GpuStatus, Level
+from liverl.observe.causes import find_cause
 from liverl.observe.gpu_ledger import GpuLedger
 from liverl.plan.spec import Dependency, Plan, PortSpec, ServiceSpec
 from liverl.supervise import machine, probes, procfs, tree
+from liverl.supervise.crashpoints import crashpoint
 from liverl.supervise.envs import Environments
 from liverl.supervise.eventlog import EventLog, words
 from liverl.supervise.instance import Instance
-from liverl.supervise.journal import LineFile
+from liverl.supervise.journal import LineFile, complain, write_atomic
 from liverl.supervise.keeperlink import Keeper, KeeperError, KeeperGone
 from liverl.supervise.machine import Unit
 from liverl.supervise.prepare import PrepareProblem
 from liverl.supervise.slot import Slot
+from liverl.supervise.ticks import until_tick
 
 _WALL = time.time() - time.monotonic()
+
+KEEPER_PATIENCE = 10.0  # seconds that a start waits for a new keeper; one comes up within 0.1
+SCAN_AT_LEAST = 15.0  # seconds between two scans on the largest hosts
+DISK_PATIENCE = 2.0  # seconds that a signal waits for the journal; a flooded disk takes some 0.01
 
 
 class Supervisor:
@@ -41,7 +51,7 @@ class Supervisor:
         self.attempt = attempt
         self.attempt_dir = run_dir / f"attempt_{attempt:03d}"
         self.http = probes.Http()
-        self.events = EventLog(run_dir / "events.jsonl", self.now, self._write_failed)
+        self.events = EventLog(run_dir / "events.jsonl", self.now, self.write_failed)
         self.slots: dict[str, Slot] = {}
         self.environments = Environments(plan.environments, self._environment_changed)
         self.trees = tree.Trees(plan.run, str(run_dir))
@@ -56,12 +66,22 @@ class Supervisor:
         self.keeper = Keeper(run_dir, self._exit_told, self._keeper_gone)
         self._listeners: dict[str, tuple[PortSpec, int]] = {}  # name -> (spec, our duplicate)
         self._scheduled = False
+        self._populated = False  # nothing is decided before every service is known
         self._closing = False
         self._dismissed = False
-        self._write_error = ""
+        self._write_errors: set[str] = set()
+        self._internal_errors: set[str] = set()
+        self._newest_write: Future[None] | None = None
+        self._keeper_up = asyncio.Event()
+        self._renewing: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
         self._scan_interval = scan_interval
-        self._told_members: dict[str, set[tree.Member]] = {}
+        self._told_members: dict[str, list[tree.Member]] = {}
+        self._members_written: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._table: dict[int, procfs.Proc] = {}
+        self._table_at = self._table_cost = 0.0  # monotonic seconds
+        self.tables = 0  # how many were read: two looks at one table are one look
 
     # --- what instances need (Hub) ---
 
@@ -96,30 +116,74 @@ class Supervisor:
 
     def journal_soon(self, record: dict[str, Any]) -> None:
         future = self._journal.append({"at": self.now(), **record})
-        loop = asyncio.get_running_loop()
+        self._newest_write = future
 
-        def done(f: Any) -> None:
+        def done(f: Future[None]) -> None:
             error = f.exception()
-            if error is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(self._write_failed, str(error))
+            if error is not None:
+                self.write_failed(str(error))
 
         future.add_done_callback(done)
 
-    def _write_failed(self, text: str) -> None:
-        if text != self._write_error:
-            self._write_error = text
-            print(f"cannot write: {text}", file=sys.stderr, flush=True)
+    async def journalled(self) -> None:
+        """Wait until everything given to ``journal_soon`` is on disk, or could not be written, or the disk
+        takes longer than is worth waiting for."""
+        if self._newest_write is not None:
+            written = asyncio.wrap_future(self._newest_write)
+            written.add_done_callback(lambda f: f.cancelled() or f.exception())  # told by write_failed
+            await asyncio.wait([written], timeout=DISK_PATIENCE)
+
+    def write_failed(self, text: str) -> None:
+        """Something could not be written; told once for each text. May be called from any thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._tell_write_error, text)
+
+    def _tell_write_error(self, text: str) -> None:
+        if text in self._write_errors or self._closing:
+            return
+        self._write_errors.add(text)
+        self.say("write", f"cannot be written: {text}", "error")
+        complain(f"cannot write: {text}")
 
     async def keeper_request(self, do: str, **args: Any) -> dict[str, Any]:
+        await self._until_kept()
         return await self.keeper.request(do, **args)
+
+    async def _until_kept(self) -> None:
+        """Wait for a keeper that has all our sockets: another one would bind the port anew.
+
+        Raises:
+            KeeperGone: there is none, and it takes long to get one.
+        """
+        try:
+            await asyncio.wait_for(self._keeper_up.wait(), KEEPER_PATIENCE)
+        except TimeoutError:
+            raise KeeperGone from None
+
+    async def orphan(self, tag: str) -> tree.Member | None:
+        """The leader that a keeper forked before it died without a word, if it did."""
+        await self.forks_settled()
+        return procfs.leader_by_tag(tag, self.run_dir)
+
+    async def forks_settled(self) -> None:
+        """Wait until no fork of a dead keeper is left that has yet to become its service: until then it shows
+        the keeper's tag."""
+        give_up = self.now() + KEEPER_PATIENCE
+        while self.now() < give_up:
+            if self._keeper_up.is_set():
+                forks = procfs.tagged(f"{self.run}/keeper/0", self.run_dir)
+                if all(p.pid == self.keeper.pid or p.zombie for p in forks):
+                    return
+            await asyncio.sleep(0.02)
 
     async def hold_port(self, service: str, port: PortSpec) -> int:
         """The number of a port whose socket the keeper holds for the run."""
         name = f"{service}.{port.name}"
+        await self._until_kept()
         try:
-            number: int = (
-                await self.keeper.request("listen", name=name, host=port.host, port=port.number)
-            )["port"]
+            number: int = (await self.keeper.request("listen", name=name, host=port.host, port=port.number))[
+                "port"
+            ]
         except KeeperError as error:
             holder = procfs.port_holder(port.number)
             who = f" is held by {holder.words()}" if holder else f": {error}"
@@ -143,9 +207,22 @@ class Supervisor:
         return {name: port for name, port in found.items() if port is not None}
 
     async def live_members(self, instance: Instance) -> set[tree.Member]:
-        ending = instance.key if instance.unit.leader_gone else None
-        live = self.trees.update(self._leaders(), ending=ending)
+        leaders = self._leaders()
+        alone = all(key == instance.key for key in leaders)
+        # Strays without any sign are counted to the one that ends only if they cannot be another's.
+        ending = instance.key if instance.unit.leader_gone and alone else None
+        live = self.trees.update(leaders, ending=ending, table=self._processes())
         return live.get(instance.key, set())
+
+    def _processes(self) -> dict[int, procfs.Proc]:
+        """The process table, one for all services that end together: on a large host a scan is dear."""
+        now, cost = time.monotonic(), self._table_cost
+        if now - self._table_at > 3 * cost:
+            self._table = procfs.scan()
+            self._table_at = time.monotonic()
+            self._table_cost = self._table_at - now
+            self.tables += 1
+        return self._table
 
     # --- life ---
 
@@ -157,6 +234,13 @@ class Supervisor:
         lived, children, _ = await self.keeper.connect(env)
         self.trees.keeper_pid = self.keeper.pid
         self.trees.not_ours = frozenset({os.getpid(), self.keeper.pid})
+        try:
+            record = {"pid": self.keeper.pid, "tick": procfs.start_tick(self.keeper.pid)}
+            write_atomic(self.run_dir / "keeper.json", msgspec.json.encode(record))
+        except OSError as error:
+            self.write_failed(str(error))  # it is for people: we find the keeper by its socket
+        if not self._listeners:
+            self._keeper_up.set()
         return lived, children
 
     def add_slot(self, spec: ServiceSpec, unit: Unit | None = None, highest: int = 0) -> Slot:
@@ -168,8 +252,10 @@ class Supervisor:
 
     def start(self) -> None:
         """Begin: build environments, start what may start, scan from now on."""
-        self.environments.start()
-        self.spawn_task(self._scan_forever())
+        self._populated = True
+        if not self.stopping:
+            self.environments.start()
+        self.spawn_task(self.forever(self._scan_and_pause))
         self.kick()
 
     def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -180,16 +266,32 @@ class Supervisor:
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            error = task.exception()
-            self.say("internal", f"{type(error).__name__}: {error}", "error")
-            import traceback
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.internal(error)
 
-            traceback.print_exception(error)
+    def internal(self, error: BaseException) -> None:
+        """A fault of ours: told once by an event, and with its traceback in our log."""
+        text = f"{type(error).__name__}: {error}"
+        if text not in self._internal_errors:
+            self._internal_errors.add(text)
+            self.say("internal", text, "error")
+            complain("".join(traceback.format_exception(error)))
+
+    async def forever(self, look: Callable[[], Coroutine[Any, Any, float]]) -> None:
+        """Call ``look`` again and again, each time after the seconds that it returned. A fault in one look must
+        not end all later ones."""
+        while True:
+            try:
+                pause = await look()
+            except Exception as error:  # noqa: BLE001 - told
+                self.internal(error)
+                pause = 1.0
+            await asyncio.sleep(pause)
 
     def kick(self) -> None:
         """Something changed: look once at everything, soon."""
-        if not self._scheduled and not self._closing:
+        if self._populated and not self._scheduled and not self._closing:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._reconcile)
 
@@ -197,16 +299,20 @@ class Supervisor:
         self._scheduled = False
         for slot in list(self.slots.values()):
             self._settle(slot)
-        self.on_change()
+        try:
+            self.on_change()
+        except Exception as error:  # noqa: BLE001 - told; services must be kept whatever is wrong with the lists
+            self.internal(error)
         if self.stopping:
             self._stop_in_order()
             return
         for slot in self.slots.values():
-            for instance in (slot.current, slot.incoming):
-                if instance is None or instance.unit.state != "waiting" or instance.busy:
-                    continue
-                if instance.unit.wanted and not self.blocked_by(slot.spec):
-                    instance.feed(machine.DependenciesMet())
+            current, incoming = slot.current, slot.incoming
+            if _may_start(current) and not self.blocked_by(slot.spec):
+                current.feed(machine.DependenciesMet())
+            # A successor takes over what runs: it waits for nobody.
+            if incoming is not None and _may_start(incoming):
+                incoming.feed(machine.DependenciesMet())
 
     def _settle(self, slot: Slot) -> None:
         for over in slot.settle():
@@ -217,28 +323,45 @@ class Supervisor:
         current = slot.current.unit
         if current.state == "stopping" and current.after == "decide" and current.wanted:
             # It died while its successor starts: it must not start a third.
-            slot.current.feed(machine.Stop())
+            slot.current.feed(machine.Yield())
         if incoming.unit.state == "ready":
             self._promote(slot)
-        elif incoming.unit.state in machine.ENDED:
-            why = incoming.unit.last_failure or incoming.unit.why
+        elif incoming.unit.state in machine.ENDED and not incoming.busy:
+            why = _why_ended(incoming)
             slot.drop_incoming()
-            text = (
-                f"the new generation did not start ({why}); generation {slot.current.unit.generation} goes on"
-            )
+            current = slot.current.unit
+            goes = "is started again" if current.after == "hold" else "goes on"
+            text = f"the new generation did not start ({why}); generation {current.generation} {goes}"
             self.say("swap_failed", text, "error", slot.name)
+            if current.after == "hold" and current.wanted and not self.stopping:
+                slot.current.feed(machine.Start())
         elif slot.current.unit.state in machine.ENDED and not self.stopping:
             self._promote(slot)
 
     def _promote(self, slot: Slot) -> None:
+        crashpoint("mid_swap", "ready")
         old = slot.promote()
         old.role = "retiring"
-        self.journal_soon(slot.current.record())
-        self.journal_soon(old.record())
-        text = f"generation {slot.current.unit.generation} serves; generation {old.unit.generation} drains"
-        self.say("swap", text, service=slot.name)
+        new = slot.current
+        # One record: with half of it a successor would find two current generations, or none.
+        record = {"k": "promoted", "svc": slot.name, "records": [new.record(), old.record()]}
         if old in slot.retiring:
-            old.retire()
+            text = f"generation {new.unit.generation} serves; generation {old.unit.generation} drains"
+            self.spawn_task(self._retire(old, record))
+        else:
+            text = (
+                f"generation {old.unit.generation} has died; generation {new.unit.generation} takes its place"
+            )
+            self.journal_soon(record)
+        self.say("swap", text, service=slot.name)
+
+    async def _retire(self, old: Instance, record: dict[str, Any]) -> None:
+        try:
+            await self.journal(record)
+        except OSError as error:
+            self.write_failed(str(error))
+        crashpoint("mid_swap", "promoted")
+        old.retire()
 
     # --- dependencies ---
 
@@ -255,8 +378,9 @@ class Supervisor:
         if dependency.condition == "environment_ready":
             return None if on in self.environments.pythons else f"environment {on}"
         if dependency.condition == "all_ready":
-            group = [s for s in self.slots.values() if s.spec.kind == on]
-            wanted = dependency.count if dependency.count is not None else len(group)
+            # As many as are wanted now: the number may have been scaled since the plan was made.
+            group = [s for s in self.slots.values() if s.spec.kind == on and s.current.unit.wanted]
+            wanted = len(group) or dependency.count or 0
             ready = sum(s.state in ("ready", "degraded") for s in group)
             return None if ready >= wanted else f"{on}s: {ready} of {wanted} ready"
         if dependency.condition == "listening":
@@ -294,8 +418,10 @@ class Supervisor:
 
     def _stop_in_order(self) -> None:
         for slot in self.slots.values():
-            if self.stop_now or all(other.ended for other in self.dependents(slot)):
+            # What nothing can kill must not keep the rest alive.
+            if self.stop_now or all(o.ended or o.current.unit.stuck for o in self.dependents(slot)):
                 for instance in list(slot.instances()):
+                    instance.hurry()
                     unit = instance.unit
                     skip = self.stop_now and unit.stage < len(instance.rules.stop) - 1
                     if unit.state not in machine.ENDED and (unit.wanted or unit.after != "down" or skip):
@@ -356,15 +482,28 @@ class Supervisor:
 
     def _keeper_gone(self) -> None:
         if not self._closing and not self._dismissed:
+            self._keeper_up.clear()
             self.say("keeper", "the keeper has died; starting another, services go on", "warning")
-            self.spawn_task(self._new_keeper())
+            if self._renewing is None or self._renewing.done():
+                self._renewing = self.spawn_task(self._new_keeper())
 
     async def _new_keeper(self) -> None:
-        self.keeper.reap()
-        await self.connect_keeper()
-        for name, (port, fd) in self._listeners.items():
-            await self.keeper.request("adopt_fd", name=name, fd=fd)
-            self.say("keeper", f"the listening socket on port {port.number} is handed over", "debug")
+        """Start keepers until one lives that has all our sockets."""
+        pause, told = 0.05, ""
+        while not self._keeper_up.is_set():
+            self.keeper.reap()
+            try:
+                await self.connect_keeper()
+                for name, (port, fd) in self._listeners.items():
+                    await self.keeper.request("adopt_fd", name=name, fd=fd)
+                    self.say("keeper", f"the listening socket on port {port.number} is handed over", "debug")
+                self._keeper_up.set()
+            except (KeeperError, KeeperGone, OSError) as error:
+                if (why := str(error) or "it has died at once") != told:
+                    told = why
+                    self.say("keeper", f"there is no new keeper yet: {why}; trying again", "error")
+                await asyncio.sleep(pause)
+                pause = min(5.0, pause * 2)
         self.say("keeper", f"a new keeper runs (pid {self.keeper.pid})")
 
     def adopt_listener(self, name: str, port: PortSpec, fd: int) -> None:
@@ -374,31 +513,45 @@ class Supervisor:
     # --- scans ---
 
     def _leaders(self) -> dict[str, tree.Member]:
+        """Of trees that may live. One that was found empty is over: its session's number can come again."""
         return {
             instance.key_of(instance.process.generation): instance.process.member
             for slot in self.slots.values()
             for instance in slot.instances()
-            if instance.process is not None and instance.process.tick
+            if instance.process is not None
+            and instance.process.tick
+            and instance.unit.state in (*machine.LIVE, "stopping", "preparing")
+            and instance.unit.generation == instance.process.generation
         }
 
-    async def _scan_forever(self) -> None:
-        while True:
-            began = time.thread_time()
-            self.scan()
-            cost = time.thread_time() - began
-            # On a host with thousands of processes a scan is dear: at most 0.1 % of a core.
-            await asyncio.sleep(max(self._scan_interval, cost * 1000))
+    async def _scan_and_pause(self) -> float:
+        began = time.thread_time()
+        self.scan()
+        cost = time.thread_time() - began
+        # On a host with thousands of processes a scan is dear: at most 0.05 % of a core, a quarter of what the
+        # backend may cost when idle (tests/bench/supervise.py), but never so seldom that workers go unseen.
+        return until_tick(min(max(self._scan_interval, cost * 2000), SCAN_AT_LEAST))
 
     def scan(self) -> dict[str, set[tree.Member]]:
-        """Look at every tree, and journal members that are new: they are the only proof of a worker that
+        """Look at every tree, and note members that are new: they are the only proof of a worker that
         has left its session and wiped its environment."""
-        live = self.trees.update(self._leaders())
-        news = {k: v for k, v in live.items() if v and self._told_members.get(k) != v}
-        if news:
-            self._told_members.update(news)
-            self.journal_soon({"k": "members", "trees": {k: sorted(v) for k, v in news.items()}})
-        self._told_members = {k: v for k, v in self._told_members.items() if k in live}
+        live = self.trees.look(self._leaders())
+        known = {key: sorted(members) for key, members in live.items() if members}
+        if known != self._told_members and not self._members_written:
+            self._told_members = known
+            self._members_written = self._loop.run_in_executor(None, self._write_members, known)
+            self._members_written.add_done_callback(self._members_done)
         return live
+
+    def _write_members(self, known: dict[str, list[tree.Member]]) -> None:
+        data = msgspec.json.encode({"attempt": self.attempt, "trees": known})
+        try:
+            write_atomic(self.run_dir / "members.json", data)
+        except OSError as error:
+            self.write_failed(f"members.json: {error.strerror}")
+
+    def _members_done(self, _: asyncio.Future[None]) -> None:
+        self._members_written = None
 
     def members(self) -> dict[str, list[int]]:
         """Live pids per service, from the last scan, for sampling CPU and memory."""
@@ -440,7 +593,8 @@ class Supervisor:
             raise CommandError("foreign", f"{name} was not started by this run and is not touched")
         if slot.spec.drain and slot.current.unit.state in ("ready", "degraded"):
             return await self._swap(slot)
-        before = slot.current.unit.generation
+        unit = slot.current.unit
+        before = unit.generation - (unit.state == "preparing")  # what is being made is new already
         slot.current.feed(machine.Restart())
         await self.until(
             lambda: (
@@ -458,17 +612,19 @@ class Supervisor:
         self.say("swap", f"starting a new generation beside generation {before}", service=slot.name)
         self.kick()
         await self.until(lambda: slot.incoming is not incoming)
-        if slot.current.unit.generation == before:
-            why = incoming.unit.last_failure or incoming.unit.why
+        if slot.current is not incoming:
             raise CommandError(
-                "not_started", f"the new {slot.name} did not start: {why}; the old one goes on"
+                "not_started",
+                f"the new {slot.name} did not start: {_why_ended(incoming)}; the old one goes on",
             )
+        # If the old one died meanwhile, the new one was promoted before it was ready.
+        await self.until(lambda: slot.state in ("ready", "degraded", *machine.ENDED))
         return self._restarted(slot)
 
     def _restarted(self, slot: Slot) -> dict[str, Any]:
         unit = slot.current.unit
         if unit.state in machine.ENDED:
-            raise CommandError("not_started", f"{slot.name} did not come back: {unit.why}")
+            raise CommandError("not_started", f"{slot.name} did not come back: {_why_ended(slot.current)}")
         pid = slot.current.process.pid if slot.current.process else None
         return {"service": slot.name, "generation": unit.generation, "pid": pid}
 
@@ -500,4 +656,16 @@ class Supervisor:
         self.kick()
 
 
+def _may_start(instance: Instance) -> bool:
+    return instance.unit.state == "waiting" and instance.unit.wanted and not instance.busy
+
+
 _GONE = procfs.Proc(0, 0, 0, 0, 0, "gone", "")
+
+
+def _why_ended(instance: Instance) -> str:
+    """Why an instance is not up: its state's reason and what its log says."""
+    unit, process = instance.unit, instance.process
+    why = unit.last_failure or unit.why
+    found = find_cause(process.log, process.log_start) if process is not None and unit.exit else None
+    return f"{why}: {found[0]}" if found else why

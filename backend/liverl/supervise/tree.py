@@ -30,6 +30,23 @@ class Trees:
     not_ours: frozenset[int] = frozenset()  # backend, keeper
     members: dict[str, set[Member]] = field(default_factory=dict)
     _tags: dict[Member, str | None] = field(default_factory=dict)
+    _foreign: dict[int, tuple[int, Proc]] = field(default_factory=dict)  # with the inodes of scan_again
+
+    def look(self, leaders: Mapping[str, Member]) -> dict[str, set[Member]]:
+        """``update`` for regular looks: processes that were nobody's of ours stay so, and are not read again."""
+        found = procfs.scan_again(self._foreign)
+        live = self.update(leaders, table={pid: proc for pid, (_, proc) in found.items()})
+        ours = {pid for members in live.values() for pid, _ in members} | self.not_ours
+        self._foreign = {
+            pid: entry
+            for pid, entry in found.items()
+            if pid not in ours
+            and entry[1].ppid != self.keeper_pid
+            and not entry[1].zombie
+            # One whose parent has just ended may come to hang under the keeper: it is looked at again.
+            and (entry[1].ppid in found or entry[1].ppid <= 1)
+        }
+        return live
 
     def seed(self, key: str, members: Iterable[Member]) -> None:
         """Make members known that a journal or a spawn tells of."""

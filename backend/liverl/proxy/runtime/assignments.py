@@ -34,6 +34,7 @@ class Assignments:
         self._generation = generation
         self._now = now
         self._known: dict[str, Assignment] = {}
+        self._level_at = 0.0
         self._offset = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -71,9 +72,16 @@ class Assignments:
             self._append(trial, replica, previous)
             return replica, previous
 
+    def level(self) -> None:
+        """Count load from now on, as a replica has come that has no past.
+
+        Nothing tells when a trial has ended: what the others did before would send it every new trial.
+        """
+        self._level_at = self._now()
+
     def live(self) -> Counter[str]:
-        """Trials per replica with a request in the last LIVE_FOR seconds."""
-        since = self._now() - LIVE_FOR
+        """Trials per replica with a request in the last LIVE_FOR seconds, and since the last ``level``."""
+        since = max(self._now() - LIVE_FOR, self._level_at)
         return Counter(known.replica for known in self._known.values() if known.last_used >= since)
 
     def _append(self, trial: str, replica: str, moved_from: str | None) -> None:

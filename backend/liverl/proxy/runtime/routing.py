@@ -76,6 +76,7 @@ class Routing:
         self.error: str | None = None  # why the last assignment could not be written
         self.in_flight: Counter[str] = Counter()
         self._assignments = assignments
+        self._members: frozenset[str] = frozenset()  # among which the last new trial was placed
         self._on_change = on_change
         self._clock = clock
         self._cold: dict[str, float] = {}  # replica -> clock at which it is tried again
@@ -109,6 +110,9 @@ class Routing:
         def decide(latest: str | None) -> str:
             if latest in usable:
                 return latest
+            if not self._members.issuperset(open_):
+                self._assignments.level()
+            self._members = frozenset(open_)
             return least_loaded(open_, self._assignments.live(), self.in_flight)
 
         try:

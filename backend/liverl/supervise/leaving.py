@@ -1,0 +1,43 @@
+"""Which trials still live on a replica that is to leave, from the files that proxy and trainer write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+
+class _Assignment(msgspec.Struct, frozen=True):
+    trial: str
+    replica: str
+
+
+_decode = msgspec.json.Decoder(_Assignment).decode
+
+
+def trials_of(run_dir: Path, address: str) -> set[str]:
+    """The trials that the proxy has placed on the replica at ``address`` and not moved since.
+
+    Raises:
+        OSError: the proxy's file is there and cannot be read.
+    """
+    try:
+        lines = (run_dir / "proxy" / "assignments.jsonl").read_bytes().splitlines()
+    except FileNotFoundError:
+        return set()
+    where: dict[str, str] = {}
+    for line in lines:
+        try:
+            found = _decode(line)
+        except msgspec.MsgspecError:
+            continue  # torn when a proxy was killed: that trial was placed again
+        where[found.trial] = found.replica
+    return {trial for trial, replica in where.items() if replica == address}
+
+
+def unfinished(run_dir: Path, trials: set[str]) -> set[str]:
+    """Those that have a folder in the newest step and no result: a step ends when all its trials have."""
+    newest = max((run_dir / "trials").glob("step_*"), default=None)
+    if newest is None:
+        return set()
+    return {t for t in trials if (newest / t).is_dir() and not (newest / t / "result.json").exists()}
