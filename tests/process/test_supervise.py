@@ -67,6 +67,15 @@ def test_a_killed_service_is_restarted_and_a_storm_is_given_up(make: Make) -> No
     assert "exit 3" in bad.why and bad.generation == QUICK.max_failures + 1
 
 
+def test_a_service_that_dies_at_once_is_noticed_each_time(make: Make) -> None:
+    names = [f"s{i}" for i in range(6)]
+    run = make(*(toy(name, fatal=False, argv=("/bin/false",)) for name in names))
+    run.start()
+    for name in names:
+        ended = run.until(name, "gave_up")
+        assert ended.exit is not None and ended.exit.code == 1
+
+
 @pytest.mark.parametrize("leader", ["", "deaf-leader"])
 @pytest.mark.parametrize("killed", ["nobody", "backend", "keeper", "both"])
 def test_stop_leaves_no_deaf_grandchild(make: Make, killed: str, leader: str) -> None:
@@ -75,8 +84,8 @@ def test_stop_leaves_no_deaf_grandchild(make: Make, killed: str, leader: str) ->
     members = set(run.until("tree", lambda s: len(s.members) == 4).members)
     titles = {procfs.command_line(pid) for pid in members}
     wait_until(lambda: any("new-title" in procfs.command_line(pid) for pid in members), what=f"{titles}")
-    journal = run.run_dir / "journal.jsonl"
-    wait_until(lambda: all(str(pid).encode() in journal.read_bytes() for pid in members))
+    noted = run.run_dir / "members.json"
+    wait_until(lambda: noted.exists() and all(str(pid).encode() in noted.read_bytes() for pid in members))
     keeper = run.snapshot().backend.keeper_pid
     assert keeper is not None
     if killed in ("backend", "both"):

@@ -81,6 +81,8 @@ class World:
         elif choice == "restart":
             self.asked_down = False
             self.feed(m.Restart())
+        elif choice == "yield":
+            self.feed(m.Yield())
         elif choice == "time" and unit.deadline is not None:
             self.now = unit.deadline
             self.feed(m.Due())
@@ -91,7 +93,8 @@ class World:
 
 
 CHOICES = (
-    "dependencies prepared prepare_failed spawned up down dead exit0 exit1 empty stop stop_now start restart time old_news"
+    "dependencies prepared prepare_failed spawned up down dead exit0 exit1 empty stop stop_now start restart time yield "
+    "old_news"
 ).split()
 MODES = st.sampled_from(["never", "on_failure", "always"])
 
@@ -220,6 +223,16 @@ def test_not_ready_in_time_counts_as_a_failure() -> None:
 def test_backoff_doubles_up_to_the_cap(streak: int, seconds: float) -> None:
     assert backoff(RULES.restart, streak, 0.0) == seconds
     assert backoff(RULES.restart, streak, 1.0) == pytest.approx(seconds * 1.2)
+
+
+def test_a_dying_service_yields_to_its_successor_and_comes_back_if_that_fails() -> None:
+    world = run_to_ready()
+    for choice in ("exit1", "yield", "empty"):
+        world.happen(choice)
+    assert world.unit.state == "stopped" and world.unit.wanted
+    for choice in ("start", "dependencies", "prepared", "spawned"):
+        world.happen(choice)
+    assert world.unit.state == "starting"
 
 
 def test_numbers_used_elsewhere_are_skipped() -> None:

@@ -90,7 +90,7 @@ def test_history_of_a_swap_cut_in_the_middle() -> None:
     intent = {"k": "intent", "svc": "proxy", "gen": 2, "role": "incoming", "ports": {}, "gpus": []}
     history = read_history(
         [
-            {"k": "attempt", "n": 1, "boot_id": "b", "at": 1.0},
+            {"k": "attempt", "n": 1, "era": "b", "at": 1.0},
             state(1, "current", "ready"),
             {**intent, "log": "l", "log_start": 0, "at": 1.0},
             {"k": "spawned", "svc": "proxy", "gen": 2, "pid": 77, "tick": 5},
