@@ -61,7 +61,7 @@ def _restore(
     unit = past.unit or Unit(generation=past.generation)
     process = _process(supervisor, past, history, children.get(key))
     if history.era == procfs.pid_era():
-        supervisor.trees.seed(key, history.members.get(key, set()))
+        supervisor.census.trees.seed(key, history.members.get(key, set()))
     if process is None:
         known = unit.state in machine.ENDED or unit.state in ("waiting", "backing_off", "preparing")
         instance.unit = replace(unit, floor=history.highest.get(past.service, 0))
@@ -146,18 +146,14 @@ async def adopt_listeners(supervisor: Supervisor, specs: tuple[ServiceSpec, ...]
         for port in (p for p in spec.ports if p.held):
             name = f"{spec.name}.{port.name}"
             slot = supervisor.slots.get(spec.name)
-            if lived:
-                listeners = (await supervisor.keeper.request("hello"))["listeners"]
-                if name in listeners:
-                    supervisor.adopt_listener(name, port, await supervisor.keeper.get_listener(name))
-                    continue
+            if lived and await supervisor.keeping.recover_listener(name, port):
+                continue
             process = slot.current.process if slot else None
             if process is None or not procfs.alive(process.pid, process.tick):
                 continue
             fd = _steal_listener(process.pid, process.ports.get(port.name, 0))
             if fd is not None:
-                await supervisor.keeper.request("adopt_fd", fd=fd, name=name)
-                supervisor.adopt_listener(name, port, fd)
+                await supervisor.keeping.hand_over(name, port, fd)
                 supervisor.say(
                     "keeper", f"the socket of port {process.ports[port.name]} was taken back", "debug"
                 )

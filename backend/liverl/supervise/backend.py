@@ -95,7 +95,7 @@ async def serve(run_dir: Path, resume: bool) -> int:
     try:
         await _populate(run, history, fresh)
         await server.start()
-        supervisor.events.publish = server.publish
+        supervisor.records.events.publish = server.publish
         write_backend(run_dir, own_record(server.socket_path or run_dir, __version__))
         _register(supervisor)
         _signals(run)
@@ -105,8 +105,8 @@ async def serve(run_dir: Path, resume: bool) -> int:
         left = await run.until_over()
         return await _finish(run, server, left)
     except (OSError, KeeperError, KeeperGone, StartProblem):
-        if fresh and supervisor.keeper.pid:
-            await supervisor.dismiss_keeper()  # nothing has been started that it would have to keep
+        if fresh and supervisor.keeping.pid:
+            await supervisor.keeping.dismiss()  # nothing has been started that it would have to keep
         raise
     finally:
         _unregister(run_dir)
@@ -123,7 +123,9 @@ def _opens_attempt(run_dir: Path, plan: Plan, history: History, resume: bool) ->
         if not resume:
             raise StartProblem("this run has ended: resume it to open another attempt", 2)
         if anything_alive(run_dir, plan.run, history):
-            raise StartProblem("processes of the ended attempt still run; another one beside them is refused", 75)
+            raise StartProblem(
+                "processes of the ended attempt still run; another one beside them is refused", 75
+            )
         return True
     return resume and not anything_alive(run_dir, plan.run, history)
 
@@ -131,7 +133,7 @@ def _opens_attempt(run_dir: Path, plan: Plan, history: History, resume: bool) ->
 async def _populate(run: Run, history: History, fresh: bool) -> None:
     """Fill the slots: from the plan for a new attempt, from the journal for an adopted one."""
     supervisor, plan, replicas = run.supervisor, run.plan, run.replicas
-    lived, children = await supervisor.connect_keeper()
+    lived, children = await supervisor.keeping.connect()
     await run.observer.first_look_at_gpus()
     used = history.highest
     supervisor.used_generations = dict(used)
@@ -142,8 +144,8 @@ async def _populate(run: Run, history: History, fresh: bool) -> None:
         shutil.rmtree(supervisor.run_dir / "exits", ignore_errors=True)
         (supervisor.run_dir / "exits").mkdir()
         for child in children:
-            await supervisor.keeper.request("forget", token=child["token"])
-        await supervisor.journal({"k": "attempt", "n": supervisor.attempt, "era": procfs.pid_era()})
+            await supervisor.keeping.request("forget", token=child["token"])
+        await supervisor.records.journal({"k": "attempt", "n": supervisor.attempt, "era": procfs.pid_era()})
         again = f" (attempt {supervisor.attempt})" if supervisor.attempt > 1 else ""
         supervisor.say("run_started", f"{plan.run}{again}: {supervisor.run_dir}")
         for index in replicas.indices:
@@ -152,7 +154,7 @@ async def _populate(run: Run, history: History, fresh: bool) -> None:
             supervisor.add_slot(spec, highest=used.get(spec.name, 0))
         return
     if not lived:
-        await supervisor.forks_settled()
+        await supervisor.keeping.forks_settled()
     by_token = {child["token"]: child for child in children}
     if history.replicas is not None:
         replicas.restore(history.replicas, history.leaving)
@@ -227,7 +229,7 @@ async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
         "run_ended", result.summary, level, exit_code=result.exit_code, steps=result.steps, state=result.state
     )
     server.publish_snapshot()
-    await supervisor.dismiss_keeper()
+    await supervisor.keeping.dismiss()
     return result.exit_code
 
 
@@ -237,10 +239,12 @@ async def _write_result(supervisor: Supervisor, data: bytes, exit_code: int) -> 
     while True:
         try:
             write_atomic(supervisor.run_dir / "result.json", data)
-            await supervisor.journal({"k": "end", "exit_code": exit_code})
+            await supervisor.records.journal({"k": "end", "exit_code": exit_code})
             return
         except OSError as error:
-            supervisor.write_failed(f"the run's result: {error.strerror}; trying for {RESULT_PATIENCE:g} s")
+            supervisor.records.write_failed(
+                f"the run's result: {error.strerror}; trying for {RESULT_PATIENCE:g} s"
+            )
             if supervisor.now() >= give_up:
                 return
         await asyncio.sleep(0.5)

@@ -14,17 +14,22 @@ import signal
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
 from liverl.model import Exit
-from liverl.plan.spec import PortSpec, ServiceSpec, StopStage
+from liverl.plan.spec import ServiceSpec, StopStage
 from liverl.supervise import machine, prepare, probes, procfs, tree
 from liverl.supervise.crashpoints import crashpoint
 from liverl.supervise.exits import kernel_exit
 from liverl.supervise.keeperlink import KeeperError, KeeperGone
 from liverl.supervise.machine import Unit
+
+if TYPE_CHECKING:
+    from liverl.supervise.census import Census
+    from liverl.supervise.keeping import Keeping
+    from liverl.supervise.records import Records
 
 Role = Literal["current", "incoming", "retiring"]
 
@@ -58,24 +63,22 @@ class Hub(Protocol):
     run: str
     run_dir: Path
     attempt_dir: Path
-    tables: int
+    records: Records
+    keeping: Keeping
+
+    @property
+    def census(self) -> Census: ...
+
     http: probes.Http
 
     def now(self) -> float: ...
     def changed(self, instance: Instance, before: Unit) -> None: ...
     def note(self, instance: Instance, kind: str, text: str, level: str = "info", **data: Any) -> None: ...
-    async def journal(self, record: dict[str, Any]) -> None: ...
-    def journal_soon(self, record: dict[str, Any]) -> None: ...
-    async def keeper_request(self, do: str, **args: Any) -> dict[str, Any]: ...
-    async def hold_port(self, service: str, port: PortSpec) -> int: ...
     def reserve_gpus(self, name: str, count: int) -> tuple[str, ...]: ...
     def pythons(self) -> Mapping[str, Path]: ...
     def service_ports(self) -> dict[str, int]: ...
-    async def journalled(self) -> None: ...
-    async def orphan(self, tag: str) -> tree.Member | None: ...
     def kick(self) -> None: ...
     def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
-    async def live_members(self, instance: Instance) -> set[tree.Member]: ...
 
 
 class Instance:
@@ -197,7 +200,7 @@ class Instance:
         ports: dict[str, int] = {}
         for port in spec.ports:
             ports[port.name] = (
-                await hub.hold_port(spec.name, port) if port.held else prepare.choose_port(port)
+                await hub.keeping.hold_port(spec.name, port) if port.held else prepare.choose_port(port)
             )
         known = {**hub.service_ports(), **ports}
         values = prepare.Values(hub.run_dir, hub.attempt_dir, generation, hub.pythons(), known)
@@ -237,13 +240,13 @@ class Instance:
             "progress": self.progress,
             "at": hub.now(),
         }
-        await hub.journal(intent)
+        await hub.records.journal(intent)
         if self.unit.generation == generation and self.unit.state != "preparing":
             return  # stopped meanwhile, and nothing has been started
         self.feed(machine.Prepared(generation))
         tag = f"{hub.run}/{spec.name}/{generation}"
         try:
-            child = await hub.keeper_request(
+            child = await hub.keeping.request(
                 "spawn",
                 token=token,
                 argv=[prepare.fill(word, values) for word in spec.argv],
@@ -254,7 +257,7 @@ class Instance:
             )
         except KeeperGone:
             # It may have forked before it died: another process beside that one would be a double.
-            found = await hub.orphan(tag)
+            found = await hub.keeping.orphan(tag)
             if found is None:
                 raise
             child = {"pid": found[0], "tick": found[1]}
@@ -283,8 +286,8 @@ class Instance:
             "tick": child["tick"],
         }
         # A full disk must not make a failure of it: it runs, and the keeper knows it.
-        hub.journal_soon(record)
-        await hub.journalled()
+        hub.records.journal_soon(record)
+        await hub.records.journalled()
         self.feed(machine.Spawned(generation))
         process = self.process
         if process is not None and not procfs.alive(process.pid, process.tick):
@@ -327,7 +330,7 @@ class Instance:
     def _leader_ended(self, generation: int, exit_: Exit) -> None:
         if self.unit.generation != generation or self.unit.leader_gone:
             return
-        self.hub.journal_soon(
+        self.hub.records.journal_soon(
             {"k": "exit", "svc": self.name, "gen": generation, "exit": msgspec.to_builtins(exit_)}
         )
         crashpoint("leader_exited", self.name)
@@ -396,12 +399,12 @@ class Instance:
         if self._emptying is None or self._emptying.done():
             self._emptying = self.hub.spawn_task(self._until_empty(generation))
         # What was asked comes before what is done: a successor must not take the end for a failure.
-        await self.hub.journalled()
+        await self.hub.records.journalled()
         number = signal.Signals[f"SIG{stage.signal}"]
         if stage.target == "leader":
             targets = set() if self.unit.leader_gone else {process.member}
         else:
-            targets = await self.hub.live_members(self)
+            targets = self.hub.census.live_members(self)
         if targets:
             crashpoint("stopping", self.name)
             problems = tree.send_all(sorted(targets), number)
@@ -416,10 +419,10 @@ class Instance:
         while self.unit.state == "stopping" and self.unit.generation == generation:
             process = self.process
             if self.unit.leader_gone:
-                seen = self.hub.tables
-                if await self.hub.live_members(self):
+                seen = self.hub.census.tables
+                if self.hub.census.live_members(self):
                     empty = 0
-                elif self.hub.tables != seen or not empty:
+                elif self.hub.census.tables != seen or not empty:
                     empty += 1
                 if empty >= 2:
                     self.feed(machine.TreeEmpty(generation))

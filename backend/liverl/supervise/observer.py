@@ -74,7 +74,7 @@ class Observer:
         self._supervisor.spawn_task(self._supervisor.forever(look_and_pause))
 
     async def _look_at_host(self) -> float | None:
-        self.facts.trees = self._procs.sample(self._supervisor.members())
+        self.facts.trees = self._procs.sample(self._supervisor.census.members())
         self.facts.host = self._procs.host()
         return None
 
@@ -90,7 +90,7 @@ class Observer:
         loop = asyncio.get_running_loop()
         supervisor = self._supervisor
         gpus, note = await loop.run_in_executor(
-            None, self._gpus.sample, dict(supervisor.ledger.holders), supervisor.members()
+            None, self._gpus.sample, dict(supervisor.ledger.holders), supervisor.census.members()
         )
         self.facts.gpus, self.facts.gpu_note = gpus, note
         supervisor.gpus = gpus
@@ -138,7 +138,7 @@ class Observer:
             try:
                 index.tick(self._supervisor.now())
             except OSError as error:
-                self._supervisor.write_failed(f"{index.path.name}: {error.strerror}")
+                self._supervisor.records.write_failed(f"{index.path.name}: {error.strerror}")
         return None
 
     def _track(self, name: str, log: Path, kind: Kind) -> None:

@@ -180,7 +180,7 @@ class Replicas:
             path.parent.mkdir(exist_ok=True)
             write_atomic(path, data)
         except OSError as error:
-            self.supervisor.write_failed(f"{path.name}: {error.strerror}")
+            self.supervisor.records.write_failed(f"{path.name}: {error.strerror}")
             return False
         return True
 
@@ -354,7 +354,7 @@ class Replicas:
 
     async def _journal(self) -> None:
         leaving = [i for i in range(256) if self.template and self.spec(i).name in self.leaving]
-        await self.supervisor.journal({"k": "replicas", "indices": self.indices, "leaving": leaving})
+        await self.supervisor.records.journal({"k": "replicas", "indices": self.indices, "leaving": leaving})
 
     async def _drain(self) -> None:
         """Stop leaving replicas when their trials have ended, and drop those that have stopped.

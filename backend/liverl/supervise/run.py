@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,9 @@ from liverl.supervise.replicas import Replicas
 from liverl.supervise.slot import Slot
 from liverl.supervise.supervisor import Supervisor
 from liverl.version import __version__
+
+
+FULL_BYTES = 64 << 10  # less than a step's records need
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -119,15 +124,28 @@ class Run:
         return {self.replicas.spec(i).name for i in range(self.plan.expected_replicas)}
 
     def _cause(self, instance: Instance) -> Cause:
-        """The line of its log that says why it ended, else its state's reason."""
+        """The line of its log that says why it ended, else its state's reason; and why it is not started again,
+        if that has a reason of its own."""
         process, unit = instance.process, instance.unit
         how = unit.exit.words() if unit.exit is not None else ""
+        reason = unit.last_failure or unit.why or how
+        also = ""
+        if process is not None and process.generation != unit.generation and how:
+            reason, also = how, f"; {unit.why}"  # its next generation could not even be started
+        if self._disk_is_full() and os.strerror(errno.ENOSPC) not in reason:
+            also += f"; {os.strerror(errno.ENOSPC)} in {self.supervisor.run_dir}"  # its log may have been cut
         found = find_cause(process.log, process.log_start) if process is not None and unit.exit else None
         if process is None or found is None or (unit.exit is not None and unit.exit.signal == 9):
-            return Cause(instance.name, unit.last_failure or unit.why or how, self.supervisor.now())
+            return Cause(instance.name, reason + also, self.supervisor.now())
         text, offset = found
         log = str(process.log.relative_to(self.supervisor.run_dir))
-        return Cause(instance.name, text, self.supervisor.now(), log, offset)
+        return Cause(instance.name, text + also, self.supervisor.now(), log, offset)
+
+    def _disk_is_full(self) -> bool:
+        try:
+            return shutil.disk_usage(self.supervisor.run_dir).free < FULL_BYTES
+        except OSError:
+            return False
 
     def end(self, verdict: Verdict, *, now: bool = False) -> None:
         """Give the verdict and stop everything in order."""
@@ -139,7 +157,7 @@ class Run:
             elif verdict.state == "done":
                 self.supervisor.say("run_done", "training has completed; stopping the rest")
         record = {"k": "stop", "now": now, "verdict": msgspec.to_builtins(self.verdict)}
-        self.supervisor.journal_soon(record)
+        self.supervisor.records.journal_soon(record)
         self.supervisor.begin_stop(now=now)
 
     def resume_stop(self, record: Mapping[str, Any]) -> None:
@@ -162,11 +180,11 @@ class Run:
                 # Nothing can be stuck before a stop has gone through its stages.
                 await asyncio.wait_for(self.over.wait(), 1.0 if self.supervisor.stopping else 5.0)
                 await self.supervisor.environments.closed()
-                left = await self.supervisor.sweep_strays()
+                left = await self.supervisor.census.sweep_strays()
                 return [f"pid {pid}" for pid in left]
             except TimeoutError:
                 pass
-            stuck = self.supervisor.stuck()
+            stuck = self.supervisor.census.stuck()
             now = self.supervisor.now()
             if not self.supervisor.stopping or not stuck:
                 self._stuck_since = None
@@ -221,7 +239,7 @@ class Run:
         replicas = self.replicas.status(facts.stages)
         total = self.replicas.trainer.get("total_steps") or self.plan.total_steps
         return Snapshot(
-            seq=supervisor.events.seq,
+            seq=supervisor.records.events.seq,
             at=supervisor.now(),
             run=self.plan.run,
             run_dir=str(supervisor.run_dir),
@@ -234,7 +252,7 @@ class Run:
                 started_at=self.backend_started_at,
                 host=hostname(),
                 version=__version__,
-                keeper_pid=supervisor.keeper.pid,
+                keeper_pid=supervisor.keeping.pid,
             ),
             started_at=self.started_at,
             services=tuple(services),
@@ -264,7 +282,7 @@ class Run:
         port = instance.port("http")
         host = slot.spec.ports[0].host if slot.spec.ports else "127.0.0.1"
         incoming = slot.incoming.process if slot.incoming is not None else None
-        trees = self.supervisor.trees.members
+        trees = self.supervisor.census.trees.members
         members = {p for i in slot.instances() for p, _ in trees.get(i.key, ())}
         return ServiceStatus(
             name=slot.name,
@@ -294,7 +312,7 @@ class Run:
         )
 
     def events_since(self, seq: int) -> list[Event]:
-        newest = self.supervisor.events.since(seq)
+        newest = self.supervisor.records.events.since(seq)
         if newest is not None:
             return newest
         return list(read_events(Path(self.supervisor.run_dir), seq))
@@ -310,7 +328,7 @@ class Run:
         supervisor = self.supervisor
         if name == "stop":
             self.request_stop(now=bool(args.get("now")), who=client or "a client")
-            await supervisor.journalled()  # what was answered holds, whatever happens to this backend
+            await supervisor.records.journalled()  # what was answered holds, whatever happens to this backend
             return {"text": "stopping"}
         if name == "scale":
             self._log(client, f"scale {args.get('to') if args.get('to') is not None else args.get('delta')}")
@@ -345,9 +363,7 @@ class Run:
             return {"service": slot.name, "generation": before, "text": f"it is {slot.state} already"}
         slot.current.feed(machine.Start())
         self.supervisor.kick()
-        await self.supervisor.until(
-            lambda: slot.state == "ready" or slot.state in machine.ENDED
-        )
+        await self.supervisor.until(lambda: slot.state == "ready" or slot.state in machine.ENDED)
         if slot.state in machine.ENDED:
             raise CommandError("not_started", f"{slot.name} did not start: {slot.current.unit.why}")
         return {"service": slot.name, "generation": slot.current.unit.generation}
