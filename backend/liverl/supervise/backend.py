@@ -148,8 +148,8 @@ async def _populate(run: Run, history: History, fresh: bool) -> None:
         await supervisor.records.journal({"k": "attempt", "n": supervisor.attempt, "era": procfs.pid_era()})
         again = f" (attempt {supervisor.attempt})" if supervisor.attempt > 1 else ""
         supervisor.say("run_started", f"{plan.run}{again}: {supervisor.run_dir}")
-        for index in replicas.indices:
-            replicas.ensure_slot(index)
+        for index in run.scaling.indices if plan.replica_template else ():
+            run.scaling.ensure_slot(index)
         for spec in plan.services:
             supervisor.add_slot(spec, highest=used.get(spec.name, 0))
         return
@@ -157,10 +157,9 @@ async def _populate(run: Run, history: History, fresh: bool) -> None:
         await supervisor.keeping.forks_settled()
     by_token = {child["token"]: child for child in children}
     if history.replicas is not None:
-        replicas.restore(history.replicas, history.leaving)
+        run.scaling.restore(history.replicas, history.leaving)
     supervisor.say("adopting", f"backend pid {os.getpid()} takes over attempt {supervisor.attempt}")
-    wanted = sorted({*replicas.indices, *history.leaving}) if plan.replica_template else []
-    specs = [*(replicas.spec(i) for i in wanted), *plan.services]
+    specs = [*(run.scaling.specs() if plan.replica_template else ()), *plan.services]
     for spec in specs:
         slot = adopt_service(supervisor, spec, history, by_token)
         process = slot.current.process

@@ -10,42 +10,23 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from liverl.control.messages import CommandError
 from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus
 from liverl.observe.engine_metrics import EngineFacts, EngineMeter, EngineRates, parse_engine_metrics
 from liverl.observe.stages import Stage
-from liverl.plan.spec import Plan, ServiceSpec
+from liverl.plan.spec import Plan
 from liverl.proxy.config import config_sha, render_litellm_config
 from liverl.supervise import machine
-from liverl.supervise.crashpoints import crashpoint
 from liverl.supervise.instance import Instance
 from liverl.supervise.journal import read_object, write_atomic
-from liverl.supervise.leaving import trials_of, unfinished
 from liverl.supervise.slot import Slot
 from liverl.supervise.supervisor import Supervisor
 from liverl.supervise.ticks import until_tick
 
 FAST = 0.25  # seconds between looks while a replica joins or leaves
-QUIET = 2.0  # seconds without a request after which a leaving replica counts as drained
-
-
-def replica_spec(template: ServiceSpec, index: int, further: tuple[str, ...] = ()) -> ServiceSpec:
-    """The template with ``{index}`` filled in name, arguments and environment, and ``further`` arguments."""
-    from msgspec.structs import replace
-
-    def fill(text: str) -> str:
-        return text.replace("{index}", str(index))
-
-    return replace(
-        template,
-        name=fill(template.name),
-        argv=(*(fill(word) for word in template.argv), *further),
-        env={k: fill(v) for k, v in template.env.items()},
-    )
 
 
 class Replicas:
@@ -54,16 +35,12 @@ class Replicas:
     def __init__(self, supervisor: Supervisor, plan: Plan, cooldown: float, interval: float) -> None:
         self.supervisor = supervisor
         self.plan = plan
-        self.indices: list[int] = list(range(plan.expected_replicas))
-        self.leaving: dict[str, float] = {}  # name -> quiet since
         self.listed: set[str] = set()
         self.facts: dict[str, EngineFacts] = {}
         self.rates: dict[str, EngineRates] = {}
         self.trainer: dict[str, Any] = {}
         self.proxy_reports: dict[int, dict[str, Any]] = {}
         self._generations: dict[str, int] = {}  # of listed replicas
-        self._unlisted: set[str] = set()  # leaving ones that had become quiet: the proxy forgets them
-        self._unfinished: dict[str, set[str]] = {}  # trials that live on a leaving replica
         self._meters: dict[str, EngineMeter] = {}
         self._cooldown = cooldown
         self._interval = interval
@@ -71,17 +48,12 @@ class Replicas:
         self._version = 0
         self._sha = ""
         self._hup: dict[int, float] = {}  # proxy generation -> when it was last told to reload
-        self._deadlines: dict[str, float] = {}
+        self.expected: int = plan.expected_replicas
+        self.leaving: set[str] = set()  # they finish what they have
+        self.unlisted: set[str] = set()  # leaving ones that have finished: the proxy forgets them
+        self.drain: Callable[[], Coroutine[Any, Any, None]] | None = None  # called at every look
 
     # --- names and slots ---
-
-    @property
-    def template(self) -> ServiceSpec | None:
-        return self.plan.replica_template
-
-    def spec(self, index: int) -> ServiceSpec:
-        assert self.template is not None
-        return replica_spec(self.template, index, self.plan.replica_arguments.get(str(index), ()))
 
     def slots(self) -> list[Slot]:
         return [s for s in self.supervisor.slots.values() if s.spec.kind == "replica"]
@@ -164,7 +136,7 @@ class Replicas:
             self.plan.served_model,
             request_timeout=self.plan.trial_timeout,
             cooldown=self._cooldown,
-            draining=[i["url"] for i in items if i["state"] == "leaving" and i["name"] not in self._unlisted],
+            draining=[i["url"] for i in items if i["state"] == "leaving" and i["name"] not in self.unlisted],
         )
         sha = config_sha(text)
         if sha != self._sha:
@@ -207,7 +179,8 @@ class Replicas:
         self.trainer = read_object(self.supervisor.run_dir / "trainer.json") or self.trainer
         self._read_proxy_reports()
         await asyncio.gather(*(self._look(slot) for slot in self.slots()))
-        await self._drain()
+        if self.drain is not None:
+            await self.drain()
         self.update()
         waiting = any(
             slot.state in ("ready", "degraded") and slot.name not in self.listed for slot in self.slots()
@@ -251,15 +224,6 @@ class Replicas:
             meter = self._meters.setdefault(slot.name, EngineMeter())
             self.rates[slot.name] = meter.update(self.supervisor.now(), facts)
 
-    # --- scaling ---
-
-    def restore(self, indices: tuple[int, ...], leaving: tuple[int, ...]) -> None:
-        """What the journal says was wanted."""
-        self.indices = list(indices)
-        self.leaving = {self.spec(i).name: 0.0 for i in leaving}
-        now = self.supervisor.now()
-        self._deadlines = dict.fromkeys(self.leaving, now + self.plan.trial_timeout)
-
     def restore_listing(self) -> None:
         """What an earlier backend had listed stays listed while the same process serves: nothing about it has
         changed, and a proxy that was told otherwise for a moment would refuse requests."""
@@ -275,149 +239,19 @@ class Replicas:
                 self.listed.add(slot.name)  # the next update takes it back if it does not serve
                 self._generations[slot.name] = item["generation"]
 
-    async def scale(self, to: int | None, delta: int | None) -> dict[str, Any]:
-        """Change the number of replicas. Returns when new ones are listed, or the drain of old ones has begun.
-
-        Raises:
-            CommandError: this topology cannot, the number is out of range, or a new replica did not come up.
-        """
-        if self.template is None:
-            raise CommandError(
-                "not_scalable", "verl owns its replicas: none can be added or removed from outside"
-            )
-        if self.supervisor.stopping:
-            raise CommandError("stopping", "the run is stopping")
-        now_wanted = len(self.indices)
-        wanted = to if to is not None else now_wanted + (delta or 0)
-        if wanted < 1:
-            raise CommandError("out_of_range", f"{wanted} replicas: at least 1 must stay")
-        if wanted > 256:
-            raise CommandError("out_of_range", f"{wanted} replicas: at most 256")
-        added = await self._add(wanted - now_wanted) if wanted > now_wanted else []
-        removed = await self._remove(now_wanted - wanted) if wanted < now_wanted else []
-        return {"replicas": wanted, "added": added, "removed": removed}
-
-    async def _add(self, count: int) -> list[str]:
-        free = [
-            i for i in range(256) if i not in self.indices and self.spec(i).name not in self.supervisor.slots
-        ]
-        chosen = free[:count]
-        self.indices = sorted([*self.indices, *chosen])
-        await self._journal()
-        crashpoint("mid_scale")
-        names = [self.spec(index).name for index in chosen]
-        for index in chosen:
-            self.ensure_slot(index)
-        self.supervisor.say("scale", f"{len(self.indices)} replicas wanted; adding {', '.join(names)}")
-        self.supervisor.kick()
-        slots = [self.supervisor.slots[name] for name in names]
-        await self.supervisor.until(
-            lambda: (
-                all(s.name in self.listed or s.state in machine.ENDED for s in slots)
-                or self.supervisor.stopping
-            )
-        )
-        failed = [s for s in slots if s.state in machine.ENDED]
-        if failed:
-            self.indices = [i for i in self.indices if self.spec(i).name not in {s.name for s in failed}]
-            await self._journal()
-            why = "; ".join(f"{s.name}: {s.current.unit.why}" for s in failed)
-            for slot in failed:
-                self._drop(slot.name)
-            raise CommandError("not_started", f"not added: {why}")
-        return names
-
-    def ensure_slot(self, index: int, highest: int = 0) -> Slot:
-        """The slot of a replica, made if there is none."""
-        spec = self.spec(index)
-        found = self.supervisor.slots.get(spec.name)
-        used = max(highest, self.supervisor.used_generations.get(spec.name, 0))
-        return found or self.supervisor.add_slot(spec, highest=used)
-
-    async def _remove(self, count: int) -> list[str]:
-        chosen = sorted(self.indices)[-count:]
-        names = [self.spec(i).name for i in chosen]
-        self.indices = [i for i in self.indices if i not in chosen]
-        now = self.supervisor.now()
-        for name in names:
-            self.leaving[name] = 0.0
-            self.listed.discard(name)
-            self._deadlines[name] = now + self.plan.trial_timeout
-        await self._journal()
-        crashpoint("mid_scale")
-        self.supervisor.say("scale", f"{len(self.indices)} replicas wanted; draining {', '.join(names)}")
-        self.update()
-        await self.supervisor.until(
-            lambda: all(n not in self.supervisor.slots for n in names) or self.supervisor.stopping
-        )
-        return names
-
-    async def _journal(self) -> None:
-        leaving = [i for i in range(256) if self.template and self.spec(i).name in self.leaving]
-        await self.supervisor.records.journal({"k": "replicas", "indices": self.indices, "leaving": leaving})
-
-    async def _drain(self) -> None:
-        """Stop leaving replicas when their trials have ended, and drop those that have stopped.
-
-        First the proxy gives it no new trials; when no trial lives there and it has been quiet for a while the
-        proxy forgets it; when that is done and nothing runs there, it is stopped: so no request meets its end.
-        """
-        now = self.supervisor.now()
-        for name in list(self.leaving):
-            slot = self.supervisor.slots.get(name)
-            if slot is None or (slot.ended and not slot.current.unit.wanted):
-                self._drop(name)
-                continue
-            if slot.state not in ("ready", "degraded"):
-                slot.current.feed(machine.Stop())
-                continue
-            facts = self.facts.get(name)
-            late = now >= self._deadlines.get(name, now)
-            busy = facts is None or (facts.running or 0) + (facts.waiting or 0) > 0
-            if not late and (busy or not self._proxy_knows()):
-                self.leaving[name] = 0.0
-            elif self.leaving[name] == 0.0 and not late:
-                self.leaving[name] = now
-            elif late or (name in self._unlisted and now - self.leaving[name] >= FAST):
-                said = "its time is up" if late else "no request is left"
-                self.supervisor.say("drained", f"{said}; it is stopped", service=name)
-                slot.current.feed(machine.Stop())
-            elif now - self.leaving[name] >= QUIET and not await self._trials_left(slot):
-                self._unlisted.add(name)
-                self.leaving[name] = 0.0
-
-    async def _trials_left(self, slot: Slot) -> bool:
-        """Whether a trial of the newest step that lives on this replica has no result yet."""
-        address, run_dir = self.address(slot), self.supervisor.run_dir
-        known = self._unfinished.get(slot.name)
-        try:
-            if known is None and address is not None:
-                known = await asyncio.to_thread(trials_of, run_dir, address)
-            known = await asyncio.to_thread(unfinished, run_dir, known or set())
-        except OSError as error:
-            self.supervisor.say("drain", f"its trials cannot be read: {error}", "warning", slot.name)
-            return False
-        self._unfinished[slot.name] = known
-        return bool(known)
-
-    def _proxy_knows(self) -> bool:
+    def proxy_knows(self) -> bool:
+        """Whether the serving proxy has the newest list."""
         slot = self.supervisor.slots.get("proxy")
         if slot is None or slot.state in machine.ENDED:
             return True
         report = self.proxy_reports.get(slot.current.unit.generation, {})
         return report.get("config_sha") == self._sha
 
-    def _drop(self, name: str) -> None:
-        self.leaving.pop(name, None)
-        self._unlisted.discard(name)
-        self._unfinished.pop(name, None)
-        slot = self.supervisor.slots.pop(name, None)
-        if slot is not None:
-            self.supervisor.used_generations[name] = slot.current.unit.generation
-            slot.current.close()
+    def forget(self, name: str) -> None:
+        """A replica is no longer part of the run."""
+        self.listed.discard(name)
         self.facts.pop(name, None)
         self._meters.pop(name, None)
-        self.supervisor.spawn_task(self._journal())
 
     # --- for the snapshot ---
 
@@ -452,7 +286,7 @@ class Replicas:
                 )
             )
         ready = sum(i.state in ("ready", "degraded") for i in items)
-        return ReplicaSet(len(self.indices), ready, len(self.listed), tuple(items))
+        return ReplicaSet(self.expected, ready, len(self.listed), tuple(items))
 
     def proxy_status(self) -> ProxyStatus:
         slot = self.supervisor.slots.get("proxy")

@@ -32,10 +32,10 @@ from liverl.supervise.instance import Instance
 from liverl.supervise.observer import Observer
 from liverl.supervise.phases import phase_words
 from liverl.supervise.replicas import Replicas
+from liverl.supervise.scaling import Scaling
 from liverl.supervise.slot import Slot
 from liverl.supervise.supervisor import Supervisor
 from liverl.version import __version__
-
 
 FULL_BYTES = 64 << 10  # less than a step's records need
 
@@ -58,6 +58,7 @@ class Run:
         self.started_at = started_at
         self.backend_started_at = supervisor.now()
         self.replicas = Replicas(supervisor, plan, settings.cooldown, settings.replicas_interval)
+        self.scaling = Scaling(supervisor, plan, self.replicas)
         self.observer = Observer(
             supervisor,
             host_interval=settings.host_interval,
@@ -121,7 +122,7 @@ class Run:
     def _wanted_replicas(self) -> set[str]:
         if self.plan.replica_template is None:
             return {s.name for s in self.replicas.slots()}
-        return {self.replicas.spec(i).name for i in range(self.plan.expected_replicas)}
+        return {self.scaling.name_of(i) for i in range(self.plan.expected_replicas)}
 
     def _cause(self, instance: Instance) -> Cause:
         """The line of its log that says why it ended, else its state's reason; and why it is not started again,
@@ -332,7 +333,7 @@ class Run:
             return {"text": "stopping"}
         if name == "scale":
             self._log(client, f"scale {args.get('to') if args.get('to') is not None else args.get('delta')}")
-            return await self.replicas.scale(args.get("to"), args.get("delta"))
+            return await self.scaling.scale(args.get("to"), args.get("delta"))
         if name in ("restart", "stop_service", "start_service"):
             service = str(args.get("service", ""))
             slot = supervisor.slot(service)

@@ -1,0 +1,216 @@
+"""How many replicas there are: adding with the current weights, removing when their trials have ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec.structs import replace
+
+from liverl.control.messages import CommandError
+from liverl.plan.spec import Plan, ServiceSpec
+from liverl.supervise import machine
+from liverl.supervise.crashpoints import crashpoint
+from liverl.supervise.leaving import trials_of, unfinished
+from liverl.supervise.replicas import FAST, Replicas
+from liverl.supervise.slot import Slot
+from liverl.supervise.supervisor import Supervisor
+
+QUIET = 2.0  # seconds without a request after which a leaving replica counts as drained
+MOST = 256  # replicas of one run
+
+
+def replica_spec(template: ServiceSpec, index: int, further: tuple[str, ...] = ()) -> ServiceSpec:
+    """The template with ``{index}`` filled in name, arguments and environment, and ``further`` arguments."""
+
+    def fill(text: str) -> str:
+        return text.replace("{index}", str(index))
+
+    return replace(
+        template,
+        name=fill(template.name),
+        argv=(*(fill(word) for word in template.argv), *further),
+        env={k: fill(v) for k, v in template.env.items()},
+    )
+
+
+class Scaling:
+    """The numbers of the replicas that are wanted, and the way out of those that are not."""
+
+    def __init__(self, supervisor: Supervisor, plan: Plan, replicas: Replicas) -> None:
+        self.supervisor = supervisor
+        self.plan = plan
+        self.replicas = replicas
+        self.indices: list[int] = list(range(plan.expected_replicas))
+        self._leaving: dict[int, float] = {}  # index -> quiet since (0 = not quiet)
+        self._deadlines: dict[int, float] = {}
+        self._unfinished: dict[int, set[str]] = {}  # trials that live on a leaving replica
+        replicas.drain = self.drain
+
+    def name_of(self, index: int) -> str:
+        assert self.plan.replica_template is not None
+        return self.plan.replica_template.name.replace("{index}", str(index))
+
+    def spec(self, index: int) -> ServiceSpec:
+        """The service of one replica."""
+        assert self.plan.replica_template is not None
+        further = self.plan.replica_arguments.get(str(index), ())
+        return replica_spec(self.plan.replica_template, index, further)
+
+    def specs(self) -> list[ServiceSpec]:
+        """Those of every replica that is wanted, or is on its way out."""
+        return [self.spec(index) for index in sorted({*self.indices, *self._leaving})]
+
+    def restore(self, indices: tuple[int, ...], leaving: tuple[int, ...]) -> None:
+        """What the journal says was wanted."""
+        self.indices = list(indices)
+        for index in leaving:
+            self._begin_leaving(index)
+        self._changed()
+
+    def _begin_leaving(self, index: int) -> None:
+        self._leaving[index] = 0.0
+        self._deadlines[index] = self.supervisor.now() + self.plan.trial_timeout
+
+    def _changed(self) -> None:
+        self.replicas.expected = len(self.indices)
+        self.replicas.leaving = {self.name_of(index) for index in self._leaving}
+
+    async def _journal(self) -> None:
+        record = {"k": "replicas", "indices": self.indices, "leaving": sorted(self._leaving)}
+        await self.supervisor.records.journal(record)
+
+    # --- the command ---
+
+    async def scale(self, to: int | None, delta: int | None) -> dict[str, Any]:
+        """Change the number of replicas. Returns when new ones are listed, or old ones have drained and ended.
+
+        Raises:
+            CommandError: this topology cannot, the number is out of range, or a new replica did not come up.
+        """
+        if self.plan.replica_template is None:
+            raise CommandError(
+                "not_scalable", "verl owns its replicas: none can be added or removed from outside"
+            )
+        if self.supervisor.stopping:
+            raise CommandError("stopping", "the run is stopping")
+        now_wanted = len(self.indices)
+        wanted = to if to is not None else now_wanted + (delta or 0)
+        if not 1 <= wanted <= MOST:
+            raise CommandError("out_of_range", f"{wanted} replicas: from 1 to {MOST} are possible")
+        added = await self._add(wanted - now_wanted) if wanted > now_wanted else []
+        removed = await self._remove(now_wanted - wanted) if wanted < now_wanted else []
+        return {"replicas": wanted, "added": added, "removed": removed}
+
+    async def _add(self, count: int) -> list[str]:
+        slots = self.supervisor.slots
+        free = [i for i in range(MOST) if i not in self.indices and self.name_of(i) not in slots]
+        chosen = free[:count]
+        self.indices = sorted([*self.indices, *chosen])
+        self._changed()
+        await self._journal()
+        crashpoint("mid_scale")
+        new = [self.ensure_slot(index) for index in chosen]
+        names = [slot.name for slot in new]
+        self.supervisor.say("scale", f"{len(self.indices)} replicas wanted; adding {', '.join(names)}")
+        self.supervisor.kick()
+        listed = self.replicas.listed
+        await self.supervisor.until(
+            lambda: (
+                all(slot.name in listed or slot.state in machine.ENDED for slot in new)
+                or self.supervisor.stopping
+            )
+        )
+        failed = [index for index, slot in zip(chosen, new, strict=True) if slot.state in machine.ENDED]
+        if failed:
+            why = "; ".join(
+                f"{slot.name}: {slot.current.unit.why}" for slot in new if slot.state in machine.ENDED
+            )
+            self.indices = [index for index in self.indices if index not in failed]
+            for index in failed:
+                self._drop(index)
+            raise CommandError("not_started", f"not added: {why}")
+        return names
+
+    def ensure_slot(self, index: int) -> Slot:
+        """The slot of a replica, made if there is none."""
+        name = self.name_of(index)
+        used = self.supervisor.used_generations.get(name, 0)
+        return self.supervisor.slots.get(name) or self.supervisor.add_slot(self.spec(index), highest=used)
+
+    async def _remove(self, count: int) -> list[str]:
+        chosen = sorted(self.indices)[-count:]
+        names = [self.name_of(index) for index in chosen]
+        self.indices = [index for index in self.indices if index not in chosen]
+        for index in chosen:
+            self._begin_leaving(index)
+        self._changed()
+        self.replicas.listed.difference_update(names)
+        await self._journal()
+        crashpoint("mid_scale")
+        self.supervisor.say("scale", f"{len(self.indices)} replicas wanted; draining {', '.join(names)}")
+        self.replicas.update()
+        await self.supervisor.until(
+            lambda: all(name not in self.supervisor.slots for name in names) or self.supervisor.stopping
+        )
+        return names
+
+    # --- the way out ---
+
+    async def drain(self) -> None:
+        """Stop leaving replicas when their trials have ended, and drop those that have stopped.
+
+        First the proxy gives it no new trials; when no trial lives there and it has been quiet for a while the
+        proxy forgets it; when that is done and nothing runs there, it is stopped: so no request meets its end.
+        """
+        now = self.supervisor.now()
+        for index in list(self._leaving):
+            name = self.name_of(index)
+            slot = self.supervisor.slots.get(name)
+            if slot is None or (slot.ended and not slot.current.unit.wanted):
+                self._drop(index)
+                continue
+            if slot.state not in ("ready", "degraded"):
+                slot.current.feed(machine.Stop())
+                continue
+            facts = self.replicas.facts.get(name)
+            since, late = self._leaving[index], now >= self._deadlines[index]
+            busy = facts is None or (facts.running or 0) + (facts.waiting or 0) > 0
+            if not late and (busy or not self.replicas.proxy_knows()):
+                self._leaving[index] = 0.0
+            elif since == 0.0 and not late:
+                self._leaving[index] = now
+            elif late or (name in self.replicas.unlisted and now - since >= FAST):
+                said = "its time is up" if late else "no request is left"
+                self.supervisor.say("drained", f"{said}; it is stopped", service=name)
+                slot.current.feed(machine.Stop())
+            elif now - since >= QUIET and not await self._trials_left(index, slot):
+                self.replicas.unlisted.add(name)
+                self._leaving[index] = 0.0
+
+    async def _trials_left(self, index: int, slot: Slot) -> bool:
+        """Whether a trial of the newest step that lives on this replica has no result yet."""
+        address, run_dir = self.replicas.address(slot), self.supervisor.run_dir
+        known = self._unfinished.get(index)
+        try:
+            if known is None and address is not None:
+                known = await asyncio.to_thread(trials_of, run_dir, address)
+            known = await asyncio.to_thread(unfinished, run_dir, known or set())
+        except OSError as error:
+            self.supervisor.say("drain", f"its trials cannot be read: {error}", "warning", slot.name)
+            return False
+        self._unfinished[index] = known
+        return bool(known)
+
+    def _drop(self, index: int) -> None:
+        name = self.name_of(index)
+        for memory in (self._leaving, self._deadlines, self._unfinished):
+            memory.pop(index, None)
+        self._changed()
+        self.replicas.unlisted.discard(name)
+        self.replicas.forget(name)
+        slot = self.supervisor.slots.pop(name, None)
+        if slot is not None:
+            self.supervisor.used_generations[name] = slot.current.unit.generation
+            slot.current.close()
+        self.supervisor.spawn_task(self._journal())
