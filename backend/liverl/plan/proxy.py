@@ -44,6 +44,7 @@ def service(config: RunConfig) -> ServiceSpec:
         ),
         restart=restart_policy(config),
         stop=stop_stages(config),
-        drain=(StopStage("USR1", "leader", proxy.drain_timeout + 10.0), *stop_stages(config)),
+        # Twice: a request may begin on a kept connection when another one has just ended (runtime/server.py).
+        drain=(StopStage("USR1", "leader", 2 * proxy.drain_timeout + 15.0), *stop_stages(config)),
         stage_parser="litellm",
     )

@@ -103,6 +103,7 @@ class Census:
             write_atomic(self._run_dir / "members.json", data)
         except OSError as error:
             self._records.write_failed(f"members.json: {error.strerror}")
+            self._told = {}  # the next scan tries again
 
     def _written(self, _: asyncio.Future[None]) -> None:
         self._writing = None

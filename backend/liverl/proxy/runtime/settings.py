@@ -45,7 +45,7 @@ class Settings:
     config: Path
     listen_fd: int
     generation: int
-    drain_timeout: float  # seconds until a drain cuts what is left
+    drain_timeout: float  # seconds that each request gets while draining
     idle_grace: float  # seconds an idle kept-alive connection is left open while draining
     keys: Keys
 

@@ -1,0 +1,144 @@
+"""What scaling decides, part by part: where new trials go, which replicas have weights, who still lives there."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from liverl.observe.engine_metrics import EngineFacts
+from liverl.plan.spec import Plan, PortSpec
+from liverl.proxy.runtime.assignments import Assignments
+from liverl.proxy.runtime.routing import Routing
+from liverl.supervise.leaving import trials_of, unfinished
+from liverl.supervise.machine import Unit
+from liverl.supervise.replay import read_history
+from liverl.supervise.replicas import Replicas
+
+A, B, C = "http://a", "http://b", "http://c"
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def route(folder: Path, clock: Clock, generation: int = 1) -> Routing:
+    return Routing(Assignments(folder / "a.jsonl", generation, clock), 30.0, lambda: None, clock)
+
+
+def place(routing: Routing, clock: Clock, names: str, count: int, among: list[str]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for number in range(count):
+        clock.now += 1.0
+        found[routing.choose(f"{names}{number}", among)[0]] += 1
+    return found
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_replica_that_joins_gets_a_fair_share_and_not_every_new_trial(
+    tmp_path: Path, swapped: bool
+) -> None:
+    clock = Clock()
+    routing = route(tmp_path, clock)
+    assert place(routing, clock, "old", 100, [A, B]) == {A: 50, B: 50}
+    if swapped:
+        routing = route(tmp_path, clock, generation=2)
+    assert place(routing, clock, "new", 30, [A, B, C]) == {A: 10, B: 10, C: 10}
+    assert place(routing, clock, "less", 30, [A, C]) == {A: 15, C: 15}
+    assert place(routing, clock, "back", 30, [A, B, C]) == {A: 10, B: 10, C: 10}
+
+
+def test_a_trial_that_goes_on_still_counts_after_a_replica_joined(tmp_path: Path) -> None:
+    clock = Clock()
+    routing = route(tmp_path, clock)
+    place(routing, clock, "t", 4, [A, B])
+    assert routing.choose("first", [A, B, C])[0] == A
+    for name in ("t1", "t3"):
+        assert routing.choose(name, [A, B, C])[0] == B
+    assert place(routing, clock, "n", 3, [A, B, C]) == {A: 1, C: 2}, "B has two that go on"
+
+
+def test_what_is_known_of_a_dead_replica_lists_no_other(tmp_path: Path) -> None:
+    """It had the trainer's weights and died before it was listed: its next process starts without."""
+    unit = SimpleNamespace(generation=1)
+    current = SimpleNamespace(unit=unit, process=None)
+    spec = SimpleNamespace(kind="replica", ports=(PortSpec("http"),))
+    replica = SimpleNamespace(name="replica-0", state="stopping", spec=spec, current=current)
+    trainer = SimpleNamespace(name="trainer", state="ready", spec=SimpleNamespace(kind="trainer"))
+    supervisor: Any = SimpleNamespace(
+        slots={"replica-0": replica, "trainer": trainer},
+        stopping=False,
+        run_dir=tmp_path,
+        say=lambda *a, **k: 0,
+    )
+    plan = Plan("p/n", str(tmp_path), "managed", (), (), None, 1)
+    replicas = Replicas(supervisor, plan, 30.0, 1.0)
+    replicas.trainer = {"policy_version": 4}
+    replicas.facts["replica-0"] = EngineFacts(policy_version=4)
+    replicas.update()
+    replica.state, unit.generation = "ready", 2
+    replicas.update()
+    assert replicas.listed == set()
+    replicas.facts["replica-0"] = EngineFacts(policy_version=4)
+    replicas.update()
+    assert replicas.listed == {"replica-0"}
+
+
+def test_who_lives_on_a_replica(tmp_path: Path) -> None:
+    assert trials_of(tmp_path, A) == set() and unfinished(tmp_path, {"t"}) == set()
+    (tmp_path / "proxy").mkdir()
+    lines = [
+        {"trial": t, "replica": r, "at": 1.0} for t, r in (("x", A), ("y", A), ("z", B), ("y", B), ("w", A))
+    ]
+    text = "\n".join(json.dumps(line) for line in lines) + '\n{"trial": "to\n'
+    (tmp_path / "proxy" / "assignments.jsonl").write_text(text)
+    assert trials_of(tmp_path, A) == {"x", "w"} and trials_of(tmp_path, B) == {"y", "z"}
+    for trial in ("step_0001/x", "step_0002/w", "step_0002/v", "_unattributed"):
+        (tmp_path / "trials" / trial).mkdir(parents=True)
+    (tmp_path / "trials" / "step_0002" / "v" / "result.json").write_text("{}")
+    assert unfinished(tmp_path, {"x", "w", "v", "nowhere"}) == {"w"}
+
+
+@given(st.binary(max_size=200))
+def test_any_assignments_file_can_be_read(data: bytes) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "proxy"
+        folder.mkdir()
+        (folder / "assignments.jsonl").write_bytes(data)
+        assert trials_of(Path(name), A) == set()
+
+
+def state(generation: int, role: str, unit: Unit) -> dict[str, Any]:
+    import msgspec
+
+    told = msgspec.to_builtins(unit)
+    return {"k": "state", "svc": "proxy", "gen": generation, "role": role, "unit": told}
+
+
+def test_a_promotion_is_one_record() -> None:
+    """Whatever part of the journal a killed backend left, exactly one generation is the current one."""
+    old, new = Unit("ready", 1), Unit("ready", 2)
+    records = [
+        {"k": "attempt", "n": 1, "era": "b", "at": 1.0},
+        state(1, "current", old),
+        {"k": "intent", "svc": "proxy", "gen": 2, "role": "incoming"},
+        state(2, "incoming", new),
+        {"k": "promoted", "svc": "proxy", "records": [state(2, "current", new), state(1, "retiring", old)]},
+    ]
+    for kept in range(2, len(records) + 1):
+        history = read_history(records[:kept])
+        current = history.current("proxy")
+        found = [current, history.incoming("proxy"), *history.retiring("proxy")]
+        assert sorted(p.generation for p in found if p) == ([1] if kept == 2 else [1, 2])
+        assert current is not None and current.generation == (2 if kept == len(records) else 1)
