@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kit.runs import ToyRun
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +15,17 @@ def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     state = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     return state
+
+
+@pytest.fixture
+def ending() -> Iterator[Callable[[ToyRun], ToyRun]]:
+    """Registers a run, so that nothing of it outlives the test, however that ends."""
+    runs: list[ToyRun] = []
+
+    def register(run: ToyRun) -> ToyRun:
+        runs.append(run)
+        return run
+
+    yield register
+    for run in runs:
+        run.end()

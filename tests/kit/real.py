@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from kit.runs import ToyRun
-
 from liverl.config import load_config
 from liverl.plan import make_plan
 from liverl.supervise.launch import create_run
 
 
-def real_run(folder: Path, *sets: str, name: str = "real", small: bool = True) -> ToyRun:
+def real_run(folder: Path, *sets: str, small: bool = True) -> ToyRun:
     """The directory of a run with ``section.key=value`` settings; ``small`` makes it a short one."""
     quick = (
         "infrastructure.litellm_port=0",
@@ -27,7 +26,8 @@ def real_run(folder: Path, *sets: str, name: str = "real", small: bool = True) -
         "supervise.restart_base=0.2",
     )
     loaded = load_config(None, sets=[*(quick if small else quick[:1]), *sets], env={})
-    run_dir = folder / "tests" / name
+    number = len(list((folder / "tests").glob("real*")))
+    run_dir = folder / "tests" / f"real{number}"
     create_run(loaded, make_plan(loaded, run_dir), run_dir)
     return ToyRun(run_dir)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from kit.waiting import wait_until
 
+from kit.waiting import wait_until
 from liverl.control import blocking
 from liverl.model import Event, Result, ServiceStatus, Snapshot
 from liverl.plan.spec import EnvironmentSpec, Plan, Probes, RestartPolicy, ServiceSpec, Settings, StopStage
@@ -22,7 +22,11 @@ from liverl.supervise import procfs
 from liverl.supervise.launch import start_backend
 
 TOY = Path(__file__).with_name("toy.py")
-QUICK_STOP = (StopStage("TERM", "leader", 0.5), StopStage("TERM", "tree", 0.3), StopStage("KILL", "tree", 3.0))
+QUICK_STOP = (
+    StopStage("TERM", "leader", 0.5),
+    StopStage("TERM", "tree", 0.3),
+    StopStage("KILL", "tree", 3.0),
+)
 QUICK = RestartPolicy(base=0.05, cap=0.2, window=60, max_failures=3)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,17 +18,8 @@ Make = Callable[..., ToyRun]
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    runs: list[ToyRun] = []
-
-    def build(*services: object, **options: object) -> ToyRun:
-        run = make_run(tmp_path, services, **options)  # type: ignore[arg-type]
-        runs.append(run)
-        return run
-
-    yield build
-    for run in runs:
-        run.end()
+def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Make:
+    return lambda *services, **options: ending(make_run(tmp_path, services, **options))
 
 
 def test_services_start_in_order_and_the_run_ends_with_its_task(make: Make) -> None:
@@ -142,7 +133,9 @@ def test_twenty_kills_of_the_backend_lose_and_double_nothing(make: Make) -> None
 
 
 def test_exits_while_no_backend_lives_are_real(make: Make) -> None:
-    run = make(toy("steady", "sleep"), toy("task", "exit", "7", "1.0", ends_run=True, restart=RestartPolicy("never")))
+    run = make(
+        toy("steady", "sleep"), toy("task", "exit", "7", "1.0", ends_run=True, restart=RestartPolicy("never"))
+    )
     run.start()
     pid = run.until("task", "ready").pid
     assert pid is not None
@@ -156,7 +149,9 @@ def test_exits_while_no_backend_lives_are_real(make: Make) -> None:
 
 
 def test_an_exit_that_nobody_saw_is_unknown_or_real_never_invented(make: Make) -> None:
-    run = make(toy("steady", "sleep"), toy("task", "exit", "7", "1.0", ends_run=True, restart=RestartPolicy("never")))
+    run = make(
+        toy("steady", "sleep"), toy("task", "exit", "7", "1.0", ends_run=True, restart=RestartPolicy("never"))
+    )
     run.start()
     pid = run.until("task", "ready").pid
     keeper = run.snapshot().backend.keeper_pid
@@ -167,7 +162,9 @@ def test_an_exit_that_nobody_saw_is_unknown_or_real_never_invented(make: Make) -
     run.start()
     result = run.result()
     assert result.state == "failed"
-    assert result.cause is not None and ("unknown exit" in result.cause.text or "leaving" in result.cause.text)
+    assert result.cause is not None and (
+        "unknown exit" in result.cause.text or "leaving" in result.cause.text
+    )
 
 
 def test_a_held_port_stays_ours_through_kills(make: Make) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,17 +21,8 @@ Make = Callable[..., ToyRun]
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    runs: list[ToyRun] = []
-
-    def build(*sets: str, **options: object) -> ToyRun:
-        run = real_run(tmp_path, *sets, name=f"real{len(runs)}", **options)  # type: ignore[arg-type]
-        runs.append(run)
-        return run
-
-    yield build
-    for run in runs:
-        run.end()
+def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Make:
+    return lambda *sets: ending(real_run(tmp_path, *sets))
 
 
 def generated(run: ToyRun) -> float:
@@ -137,7 +128,9 @@ def test_each_service_killed_in_turn(make: Make) -> None:
         assert not procfs.alive(before.pid, None)
         step = run.snapshot().step or 0
         wait_until(lambda s=step: (run.snapshot().step or 0) > s + 1, 90, "training goes on")
-    listed = wait_until(lambda: [r for r in run.snapshot().replicas.items if r.name == "replica-0" and r.listed], 30)
+    listed = wait_until(
+        lambda: [r for r in run.snapshot().replicas.items if r.name == "replica-0" and r.listed], 30
+    )
     assert listed
     trainer = run.service("trainer").pid
     assert trainer is not None

@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -32,17 +32,8 @@ Make = Callable[..., ToyRun]
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    runs: list[ToyRun] = []
-
-    def build(*sets: str) -> ToyRun:
-        run = real_run(tmp_path, "training.total_steps=1000", *sets, name=f"scale{len(runs)}")
-        runs.append(run)
-        return run
-
-    yield build
-    for run in runs:
-        run.end()
+def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Make:
+    return lambda *sets: ending(real_run(tmp_path, "training.total_steps=1000", *sets))
 
 
 def training(run: ToyRun) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,19 +31,12 @@ IDLE = Kind("idle", tokens=5, pause=20.0)
 LONG = Kind("long", tokens=900, stream=True)
 
 
+SERVING = ("trainer.kind=none", "embedded.faults.stream_chunk_delay=0.1")
+
+
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    runs: list[ToyRun] = []
-
-    def build(*sets: str) -> ToyRun:
-        serving = ("trainer.kind=none", "embedded.faults.stream_chunk_delay=0.1")
-        run = real_run(tmp_path, *serving, *sets, name=f"swap{len(runs)}")
-        runs.append(run)
-        return run
-
-    yield build
-    for run in runs:
-        run.end()
+def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Make:
+    return lambda *sets: ending(real_run(tmp_path, *SERVING, *sets))
 
 
 def proxies(run: ToyRun) -> dict[int, str]:

@@ -92,10 +92,21 @@ class World:
         self.now += 0.5
 
 
-CHOICES = (
-    "dependencies prepared prepare_failed spawned up down dead exit0 exit1 empty stop stop_now start restart time yield "
-    "old_news"
-).split()
+CHOICES = [
+    *(
+        "dependencies",
+        "prepared",
+        "prepare_failed",
+        "spawned",
+        "up",
+        "down",
+        "dead",
+        "exit0",
+        "exit1",
+        "empty",
+    ),
+    *("stop", "stop_now", "start", "restart", "time", "yield", "old_news"),
+]
 MODES = st.sampled_from(["never", "on_failure", "always"])
 
 

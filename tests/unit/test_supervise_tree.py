@@ -9,14 +9,16 @@ from liverl.supervise.tree import STRAYS, Trees
 KEEPER = 10
 
 
-def proc(pid: int, ppid: int, *, session: int | None = None, tick: int | None = None, state: str = "S") -> Proc:
+def proc(
+    pid: int, ppid: int, *, session: int | None = None, tick: int | None = None, state: str = "S"
+) -> Proc:
     return Proc(pid, ppid, session or pid, session or pid, tick or pid * 100, state, "x")
 
 
 def trees(*procs: Proc, tags: dict[int, str] | None = None) -> tuple[Trees, dict[str, object]]:
     table = {p.pid: p for p in (proc(1, 0), proc(KEEPER, 1), *procs)}
     found = Trees("p/n", keeper_pid=KEEPER, not_ours=frozenset({KEEPER}))
-    return found, {"table": table, "read_tag": lambda pid: (tags or {}).get(pid)}
+    return found, {"table": table, "read_tag": (tags or {}).get}
 
 
 LEADERS = {"a.1": (20, 2000), "b.1": (30, 3000)}
@@ -45,7 +47,7 @@ def test_descent_session_and_tag() -> None:
 def test_a_member_once_seen_stays_one_when_every_sign_is_gone() -> None:
     known, args = trees(proc(20, KEEPER), proc(21, 20, session=21))
     known.update(LEADERS, **args)  # type: ignore[arg-type]
-    known, args2 = known, trees(proc(21, 1, session=21))[1]
+    args2 = trees(proc(21, 1, session=21))[1]
     assert pids(known.update(LEADERS, **args2), "a.1") == [21]  # type: ignore[arg-type]
 
 
