@@ -30,6 +30,7 @@ from typing import Any
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 MAX_LINE = 4 << 20
+LOOK_AROUND_MS = 60_000
 BACKLOG = 2048  # requests that wait for a proxy to accept them; the kernel caps it at net.core.somaxconn
 
 
@@ -90,7 +91,10 @@ class Keeper:
 
     def run(self) -> None:
         while not self.ended:
-            for fd, _ in self.poll.poll():
+            # Whoever removed the run's directory has given it up: without services there is nothing to keep.
+            if not self.by_pid and os.stat(".").st_nlink == 0:
+                return
+            for fd, _ in self.poll.poll(LOOK_AROUND_MS):
                 if fd == self.wake_r:
                     self._drain_wakeups()
                 elif fd == self.server.fileno():
@@ -349,7 +353,8 @@ def main() -> None:
     os.dup2(null, 1)
     os.close(null)
     keeper.run()
-    os.unlink("keeper.sock")
+    if os.path.exists("keeper.sock"):
+        os.unlink("keeper.sock")
 
 
 if __name__ == "__main__":
