@@ -142,3 +142,12 @@ def test_a_promotion_is_one_record() -> None:
         found = [current, history.incoming("proxy"), *history.retiring("proxy")]
         assert sorted(p.generation for p in found if p) == ([1] if kept == 2 else [1, 2])
         assert current is not None and current.generation == (2 if kept == len(records) else 1)
+
+
+def test_a_trial_counts_as_load_from_the_moment_that_a_replica_joins(tmp_path: Path) -> None:
+    clock = Clock()
+    for tail in (0.0004, 0.0005, 0.0006, 0.4999):  # times that a rounded record would put before the joining
+        clock.now += 1000 + tail
+        folder = tmp_path / str(clock.now)
+        folder.mkdir()
+        assert place(route(folder, clock), clock, "t", 2, [A, B]) == {A: 1, B: 1}

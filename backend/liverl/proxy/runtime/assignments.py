@@ -88,7 +88,7 @@ class Assignments:
         record = {
             "trial": trial,
             "replica": replica,
-            "at": round(self._now(), 3),
+            "at": self._now(),  # exact: it is compared with the moment of `level` when it is read back
             "generation": self._generation,
             "moved_from": moved_from,
         }
