@@ -123,3 +123,10 @@ def test_a_config_that_was_given_a_secret_later_is_still_redacted() -> None:
     config = load_config(env={}).config
     section = msgspec.structs.replace(config.credentials, wandb_api_key=SECRET)
     assert SECRET not in dump_yaml(msgspec.structs.replace(config, credentials=section))
+
+
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)])
+def test_the_key_that_everybody_knows_is_warned_about_where_others_reach_it(host: str, warned: bool) -> None:
+    sets = ["infrastructure.anthropic_api_key=sk-dummy", f"proxy.host={host}"]
+    loaded = load_config(None, sets=sets, env={})
+    assert any("sk-dummy" in warning and host in warning for warning in loaded.warnings) is warned

@@ -16,12 +16,14 @@ from liverl.config.errors import ConfigError, Problem, Where
 from liverl.config.layers import Layer, Setting, from_environment, from_sets, from_text
 from liverl.config.schema import Path as KeyPath
 from liverl.config.schema import RunConfig, schema_key
-from liverl.config.secrets import Secrets, take_secrets
+from liverl.config.secrets import PLACEHOLDER, Secrets, take_secrets
 from liverl.config.uses import why_inert
 from liverl.config.validate import check, secret_overrides
 
 MAX_BYTES = 4 * 1024 * 1024
 _BY_HAND = ("file", "env", "set")  # layers whose inert keys are worth a warning
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class LoadedConfig(Struct, frozen=True):
@@ -98,6 +100,7 @@ def load_config(
     warnings.extend(secret_overrides(settings))
     warnings.extend(_inert(config, settings, base))
     warnings.extend(_second_name(config, settings))
+    warnings.extend(_open_proxy(config, settings))
     origins = {
         ".".join(key): str(setting.where)
         for key, setting in settings.items()
@@ -172,6 +175,18 @@ def _variables_over_file(overridden: Mapping[KeyPath, Setting], theirs: Layer) -
         f"{theirs.settings[key].where} overrides {'.'.join(key)} of {setting.where}"
         for key, setting in overridden.items()
         if theirs.settings[key].value != setting.value
+    ]
+
+
+def _open_proxy(config: RunConfig, settings: Mapping[KeyPath, Setting]) -> list[str]:
+    """A key that everybody knows, on an address that others reach."""
+    key, host = config.infrastructure.anthropic_api_key, config.proxy.host
+    if key != PLACEHOLDER or host in LOOPBACK:
+        return []
+    where = settings["infrastructure", "anthropic_api_key"].where
+    return [
+        f"{where}: infrastructure.anthropic_api_key is {PLACEHOLDER!r} and proxy.host is {host}: whoever reaches "
+        "this machine can use the proxy; leave the key empty (each run makes its own)"
     ]
 
 
