@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from kit.runs import ToyRun
+
+# A shell that starts a job in the background has it ignore SIGINT, and what is ignored is inherited: the
+# commands under test would not hear a Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
