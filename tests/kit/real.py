@@ -50,7 +50,12 @@ def trial_dirs(run_dir: Path) -> list[Path]:
     return sorted(p for p in (run_dir / "trials").glob("step_*/*") if p.is_dir())
 
 
+def whole_lines(path: Path) -> list[str]:
+    """The lines of a file that somebody may be appending to: one that is being written is left out."""
+    return path.read_text().split("\n")[:-1]
+
+
 def records(trial: Path) -> list[dict[str, Any]]:
     """What the proxy recorded of a trial."""
     path = trial / "litellm-trajectory.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [json.loads(line) for line in whole_lines(path)] if path.exists() else []

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from kit.clients import Clients, Kind
-from kit.real import real_run
+from kit.real import real_run, whole_lines
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
@@ -70,7 +70,7 @@ def exits(run: ToyRun) -> dict[str, Any]:
 
 def records(run: ToyRun) -> list[dict[str, Any]]:
     paths = (run.run_dir / "trials").rglob("litellm-trajectory.jsonl")
-    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    return [json.loads(line) for path in paths for line in whole_lines(path)]
 
 
 def check_records(run: ToyRun, clients: Clients) -> None:
