@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from liverl import files
 from liverl.supervise import procfs
 
 if TYPE_CHECKING:
@@ -184,13 +185,7 @@ def write_atomic(path: Path, data: dict[str, Any]) -> None:
     Raises:
         OSError: the directory is not writable or full.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(json.dumps(data))
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    files.write_atomic(path, json.dumps(data).encode(), sync=False)
 
 
 def own_record(socket: Path, version: str) -> BackendRecord:

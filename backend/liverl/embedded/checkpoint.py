@@ -8,9 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from liverl.embedded.files import write_atomic, write_json
+from liverl.embedded.files import write_json
 from liverl.embedded.grpo import AdamState
 from liverl.embedded.policy import Policy, dump_logits
+from liverl.files import write_atomic
 
 _NAME = re.compile(r"global_step_(\d+)$")
 _LATEST = "latest_checkpointed_iteration.txt"

@@ -1,23 +1,13 @@
-"""Writing files so that a reader sees the old content or the new, never half."""
+"""JSON files of the embedded run, replaced in one step."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-
-def write_atomic(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Replace ``path`` by ``data``; ``sync`` also puts it on the disk first. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    temporary.replace(path)
+from liverl.files import write_atomic
 
 
 def write_json(path: Path, value: Any, *, sync: bool = False) -> None:

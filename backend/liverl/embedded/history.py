@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from liverl.embedded.files import write_atomic, write_json
+from liverl.embedded.files import write_json
+from liverl.files import write_atomic
 
 Phase = Literal["init", "rollout", "update", "sync", "done"]
 # verl computes these with numpy, and its console shows it.
@@ -57,7 +58,7 @@ class MetricsFiles:
             if line.step <= step:
                 kept[line.step] = raw
         if list(kept.values()) != lines:
-            write_atomic(self.run_path, b"".join(kept[s] + b"\n" for s in sorted(kept)))
+            write_atomic(self.run_path, b"".join(kept[s] + b"\n" for s in sorted(kept)), sync=False)
         return len(lines) - len(kept)
 
     def append(self, step: int, data: Mapping[str, float]) -> None:

@@ -16,12 +16,13 @@ import aiohttp
 import msgspec
 
 from liverl.embedded.agent import SYSTEM, Conversation, Reply, TrialFailed, converse
-from liverl.embedded.files import write_atomic, write_json
+from liverl.embedded.files import write_json
 from liverl.embedded.grpo import TrialSample
 from liverl.embedded.sandbox import EmptySandbox, Sandbox
 from liverl.embedded.settings import TrainerConfig
 from liverl.embedded.tasks import Task, verify
 from liverl.embedded.tools import TOOLS
+from liverl.files import write_atomic
 from liverl.version import __version__
 
 _PROCESS = uuid.uuid4().hex
@@ -104,7 +105,7 @@ async def run_trial(
     finished = time.time()
     _write_story(directory, config, conversation, name)
     (directory / "verifier").mkdir(exist_ok=True)
-    write_atomic(directory / "verifier" / "reward.txt", f"{reward}\n".encode())
+    write_atomic(directory / "verifier" / "reward.txt", f"{reward}\n".encode(), sync=False)
     write_json(
         directory / "result.json",
         {

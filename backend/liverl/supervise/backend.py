@@ -19,6 +19,7 @@ import msgspec
 
 from liverl import runs
 from liverl.control.server import ControlServer
+from liverl.files import write_atomic
 from liverl.model import Level
 from liverl.plan.batch import within_batch_limits
 from liverl.plan.spec import Plan
@@ -26,7 +27,7 @@ from liverl.proxy.keys import ensure_keys
 from liverl.rundir import HEARTBEAT_S, RunDir, own_record, touch_backend, write_backend
 from liverl.supervise import procfs
 from liverl.supervise.adoption import adopt_listeners, adopt_service, anything_alive
-from liverl.supervise.journal import complain, read_lines, read_object, write_atomic
+from liverl.supervise.journal import complain, read_lines, read_object
 from liverl.supervise.keeperlink import KeeperError, KeeperGone
 from liverl.supervise.machine import LIVE
 from liverl.supervise.replay import History, read_history

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.files import write_atomic
 from liverl.supervise import machine, procfs, tree
 from liverl.supervise.instance import Instance
-from liverl.supervise.journal import write_atomic
 from liverl.supervise.records import Records
 from liverl.supervise.ticks import until_tick
 

@@ -147,28 +147,6 @@ def complain(text: str) -> None:
         os.write(2, f"{text.rstrip()}\n".encode())
 
 
-def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Replace a file in one step: readers see the old or the new content, never a part.
-
-    Raises:
-        OSError: the directory cannot be written, or the disk is full; the old file stays.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-        try:
-            os.write(fd, data) if data else None
-            if os.fstat(fd).st_size != len(data):
-                raise OSError(28, f"{path}: No space left on device")
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
 def read_object(path: Path) -> dict[str, Any] | None:
     """A small JSON object that its writer replaces atomically; None when it is not there (yet)."""
     try:

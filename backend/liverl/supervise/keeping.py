@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
+from liverl.files import write_atomic
 from liverl.model import Exit
 from liverl.plan.spec import PortSpec
 from liverl.supervise import procfs
-from liverl.supervise.journal import write_atomic
 from liverl.supervise.keeperlink import Keeper, KeeperError, KeeperGone
 from liverl.supervise.prepare import PrepareProblem
 from liverl.supervise.records import Records

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from liverl.files import write_atomic
 from liverl.plan.spec import Plan
 from liverl.rundir import Alive, RunDir, backend_alive
-from liverl.supervise.journal import write_atomic
 
 if TYPE_CHECKING:
     from liverl.config import LoadedConfig

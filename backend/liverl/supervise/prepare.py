@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from liverl.files import write_atomic
 from liverl.plan.spec import PortSpec, ServiceSpec
 from liverl.supervise import procfs
-from liverl.supervise.journal import write_atomic
 
 _PLACEHOLDER = re.compile(r"\{(python|port|run_dir|attempt_dir|generation)(?::([\w.-]+))?\}")
 

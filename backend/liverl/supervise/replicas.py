@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+from liverl.files import write_atomic
 from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus
 from liverl.observe.engine_metrics import EngineFacts, EngineMeter, EngineRates, parse_engine_metrics
 from liverl.observe.stages import Stage
@@ -21,7 +22,7 @@ from liverl.plan.spec import Plan
 from liverl.proxy.config import config_sha, render_litellm_config
 from liverl.supervise import machine
 from liverl.supervise.instance import Instance
-from liverl.supervise.journal import read_object, write_atomic
+from liverl.supervise.journal import read_object
 from liverl.supervise.slot import Slot
 from liverl.supervise.supervisor import Supervisor
 from liverl.supervise.ticks import until_tick
