@@ -141,6 +141,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     since: float | None = None
     stage: str | None = None
     progress: float | None = None
+    kind: str = "managed"  # who made it: managed, embedded, hybrid, standalone
+    idle_for: float | None = None  # seconds for which it has been loaded but idle while there was work
 
 
 class ReplicaSet(msgspec.Struct, frozen=True):
@@ -299,6 +301,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     proxy: ProxyStatus = ProxyStatus()
     step: int | None = None
     total_steps: int | None = None
+    step_seconds: float | None = None  # median time of the newest steps, for an estimate of the rest
     metrics: StepMetrics | None = None
     policy_version: int | None = None
     trials: TrialsStatus = TrialsStatus()

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from liverl.model import ServiceState, ServiceStatus, Snapshot
 from liverl_tui.plain import one_line
+from liverl_tui.words import GLYPH, cut, duration
 
-GLYPH: dict[ServiceState, str] = {
-    "waiting": "◌",
-    "preparing": "◌",
-    "starting": "◐",
-    "ready": "●",
-    "degraded": "▲",
-    "stopping": "◑",
-    "stopped": "○",
-    "failed": "✖",
-    "backing_off": "↻",
-    "gave_up": "✖",
-}
 _COLOUR: dict[ServiceState, str] = {
     "ready": "32",
     "degraded": "33",
@@ -24,23 +13,6 @@ _COLOUR: dict[ServiceState, str] = {
     "failed": "31",
     "gave_up": "31",
 }
-
-
-def duration(seconds: float | None) -> str:
-    """``41s``, ``12m03s``, ``3h05m``, ``2d04h``; ``-`` when not known."""
-    if seconds is None:
-        return "-"
-    total = max(0, int(seconds))
-    minutes, hours, days = total // 60, total // 3600, total // 86400
-    if days:
-        return f"{days}d{hours % 24:02}h"
-    if hours:
-        return f"{hours}h{minutes % 60:02}m"
-    return f"{minutes}m{total % 60:02}s" if minutes else f"{total}s"
-
-
-def cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def render(snapshot: Snapshot, *, width: int = 80, colour: bool = False) -> str:

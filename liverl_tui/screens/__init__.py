@@ -1,0 +1,1 @@
+"""Whole screens: the dashboard, and what is opened from it."""

@@ -1,0 +1,148 @@
+"""The default screen: the whole run at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.widget import Widget
+
+from liverl_tui.keymap import bindings
+from liverl_tui.layout import PANES, arrange
+from liverl_tui.screens.base import RunScreen
+from liverl_tui.view import View
+from liverl_tui.widgets.gpus import GpusPane
+from liverl_tui.widgets.header import Header
+from liverl_tui.widgets.keybar import KeyBar
+from liverl_tui.widgets.logs import LogsPane
+from liverl_tui.widgets.replicas import ReplicasPane
+from liverl_tui.widgets.rows import Pane
+from liverl_tui.widgets.trials import TrialsPane
+
+
+class Dashboard(RunScreen):
+    """Header, four panes, key bar. Panes are placed by ``layout.arrange``; one has the keys."""
+
+    scope = "dashboard"
+    BINDINGS = bindings("dashboard")
+    AUTO_FOCUS = "#logs"
+    DEFAULT_CSS = """
+    Dashboard { layout: vertical; }
+    Dashboard Header { dock: top; }
+    Dashboard #body { width: 1fr; height: 1fr; }
+    Dashboard #body > * { position: absolute; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden: set[str] = set()
+        self.maximised: str | None = None
+        self._placed: object = None
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        with Container(id="body"):
+            yield GpusPane(id="gpus")
+            yield ReplicasPane(id="replicas")
+            yield LogsPane(id="logs")
+            yield TrialsPane(id="trials")
+        yield KeyBar()
+
+    def pane(self, name: str) -> Widget:
+        return self.query_one(f"#{name}")
+
+    def show(self, view: View) -> None:
+        super().show(view)
+        if self._composed:
+            self.place()
+
+    # -- placing
+
+    def on_resize(self, _event: events.Resize) -> None:
+        if self._composed:
+            self.call_after_refresh(self.place)
+
+    def place(self) -> None:
+        """Put the panes where they belong; nothing happens while nothing has changed."""
+        body = self.query_one("#body").size
+        wanted = {name: getattr(self.pane(name), "wanted_rows", 8) for name in PANES}
+        state = (body, tuple(wanted.items()), frozenset(self.hidden), self.maximised)
+        if state == self._placed or not body.height:
+            return
+        self._placed = state
+        regions = arrange(body.width, body.height, wanted, self.hidden, self.maximised)
+        for name in PANES:
+            pane, region = self.pane(name), regions.get(name)
+            pane.display = region is not None
+            if region is not None:
+                pane.styles.offset = region.offset
+                pane.styles.width, pane.styles.height = region.size
+        focused = self.focused
+        if focused is None or not all(node.display for node in focused.ancestors_with_self if isinstance(node, Widget)):
+            for name in ("logs", *PANES):
+                if name in regions:
+                    self._focus(name)
+                    break
+
+    def _visible(self) -> list[str]:
+        return [name for name in PANES if self.pane(name).display]
+
+    def _focus(self, name: str) -> None:
+        pane = self.pane(name)
+        target: Iterable[Widget] = [pane] if pane.can_focus else pane.query(Pane)
+        for widget in target:
+            if widget.can_focus:
+                widget.focus()
+                return
+
+    def focused_pane(self) -> str | None:
+        """The name of the pane that has the keys."""
+        node: object = self.focused
+        while isinstance(node, Widget):
+            if node.id in PANES:
+                return node.id
+            node = node.parent
+        return None
+
+    # -- actions
+
+    def action_jump(self, name: str) -> None:
+        self.hidden.discard(name)
+        if self.maximised is not None:
+            self.maximised = name
+        self.place()
+        if not self.pane(name).display:  # no room for it beside the others
+            self.maximised = name
+            self.place()
+        self._focus(name)
+
+    def _step(self, by: int) -> None:
+        names = [n for n in PANES if n not in self.hidden]
+        here = self.focused_pane()
+        if names:
+            place = names.index(here) if here in names else 0
+            self.action_jump(names[(place + by) % len(names)])
+
+    def action_next_pane(self) -> None:
+        self._step(1)
+
+    def action_previous_pane(self) -> None:
+        self._step(-1)
+
+    def action_maximise(self) -> None:
+        self.maximised = None if self.maximised is not None else self.focused_pane()
+        self.place()
+
+    def action_hide_pane(self) -> None:
+        here = self.focused_pane()
+        if here is not None and len(self.hidden) < len(PANES) - 1:
+            self.hidden.add(here)
+            self.maximised = None
+            self.place()
+
+    def action_all_panes(self) -> None:
+        self.hidden.clear()
+        self.maximised = None
+        self.place()

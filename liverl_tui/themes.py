@@ -1,0 +1,240 @@
+"""The themes: what Textual needs for dialogs, and the styles of our own drawing, by name.
+
+``liverl-colour-blind`` uses the colours of Okabe and Ito (https://jfly.uni-koeln.de/color/), which stay apart
+under all common kinds of colour blindness. ``liverl-ansi`` uses the terminal's own sixteen colours, and the
+fewest bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.style import Style
+from textual.theme import Theme
+
+STYLES = (
+    "text",
+    "strong",
+    "dim",
+    "rule",  # lines and separators
+    "title",
+    "title_focus",  # the title of the pane that has the keys
+    "head",  # column heads
+    "ok",
+    "info",
+    "warn",
+    "bad",
+    "alarm",  # what must not be overlooked
+    "accent",
+    "key",  # a key's name in the bar and in help
+    "match",  # what a search has found
+    "meter",  # the filled part of a bar
+    "meter_off",
+    "chart1",
+    "chart2",
+    "chart3",
+    "chart4",
+    "chart5",
+    "chart6",
+)
+
+
+@dataclass(frozen=True)
+class Palette:
+    """Resolved styles. ``palette["warn"]``; ``palette.on_cursor("warn")`` for the row under the cursor."""
+
+    name: str
+    styles: dict[str, Style]
+    cursor: Style
+    background: Style
+
+    def __getitem__(self, name: str) -> Style:
+        return self.styles[name]
+
+    def on_cursor(self, name: str) -> Style:
+        return self.styles[name] + self.cursor
+
+
+def _palette(name: str, background: str, cursor: str, **styles: str) -> Palette:
+    base = Style.parse(f"on {background}")
+    missing = set(STYLES) ^ set(styles)
+    if missing:
+        raise ValueError(f"theme {name}: {sorted(missing)}")
+    return Palette(
+        name, {key: base + Style.parse(text) for key, text in styles.items()}, Style.parse(cursor), base
+    )
+
+
+DARK = _palette(
+    "liverl-dark",
+    background="#14171c",
+    cursor="on #2b3648",
+    text="#d5dae1",
+    strong="bold #ffffff",
+    dim="#7f8896",
+    rule="#39424f",
+    title="bold #9fb3c8",
+    title_focus="bold #14171c on #6cb6ff",
+    head="#7f8896",
+    ok="#57c97a",
+    info="#6cb6ff",
+    warn="#e8b64c",
+    bad="#ff6b68",
+    alarm="bold #14171c on #ff6b68",
+    accent="#6cb6ff",
+    key="bold #6cb6ff",
+    match="#14171c on #e8b64c",
+    meter="#4d9fe0",
+    meter_off="#39424f",
+    chart1="#6cb6ff",
+    chart2="#57c97a",
+    chart3="#e8b64c",
+    chart4="#d490e0",
+    chart5="#ff8f6b",
+    chart6="#5fd0c5",
+)
+LIGHT = _palette(
+    "liverl-light",
+    background="#f6f7f9",
+    cursor="on #d3e3f7",
+    text="#22262c",
+    strong="bold #000000",
+    dim="#6a727d",
+    rule="#c3c9d1",
+    title="bold #3d4d5f",
+    title_focus="bold #ffffff on #0b62b8",
+    head="#6a727d",
+    ok="#12703a",
+    info="#0b62b8",
+    warn="#8a5a00",
+    bad="#c01f2e",
+    alarm="bold #ffffff on #c01f2e",
+    accent="#0b62b8",
+    key="bold #0b62b8",
+    match="#000000 on #ffd566",
+    meter="#2f7fce",
+    meter_off="#d5dae1",
+    chart1="#0b62b8",
+    chart2="#12703a",
+    chart3="#8a5a00",
+    chart4="#8a2f9c",
+    chart5="#b8431a",
+    chart6="#0f766e",
+)
+COLOUR_BLIND = _palette(
+    "liverl-colour-blind",
+    background="#101418",
+    cursor="on #2c3845",
+    text="#e4e4e4",
+    strong="bold #ffffff",
+    dim="#8b939c",
+    rule="#3b444d",
+    title="bold #b5c4d1",
+    title_focus="bold #101418 on #56b4e9",
+    head="#8b939c",
+    ok="#56b4e9",
+    info="#e4e4e4",
+    warn="#f0e442",
+    bad="bold #e69f00",
+    alarm="bold #101418 on #e69f00",
+    accent="#56b4e9",
+    key="bold #56b4e9",
+    match="#101418 on #f0e442",
+    meter="#0072b2",
+    meter_off="#3b444d",
+    chart1="#56b4e9",
+    chart2="#e69f00",
+    chart3="#f0e442",
+    chart4="#cc79a7",
+    chart5="#009e73",
+    chart6="#d55e00",
+)
+ANSI = _palette(
+    "liverl-ansi",
+    background="default",
+    cursor="reverse",
+    text="default",
+    strong="bold",
+    dim="bright_black",
+    rule="bright_black",
+    title="bold",
+    title_focus="bold reverse",
+    head="bright_black",
+    ok="green",
+    info="cyan",
+    warn="yellow",
+    bad="bold red",
+    alarm="bold reverse red",
+    accent="blue",
+    key="bold cyan",
+    match="reverse yellow",
+    meter="blue",
+    meter_off="bright_black",
+    chart1="blue",
+    chart2="green",
+    chart3="yellow",
+    chart4="magenta",
+    chart5="red",
+    chart6="cyan",
+)
+PALETTES: dict[str, Palette] = {p.name: p for p in (DARK, LIGHT, COLOUR_BLIND, ANSI)}
+DEFAULT = DARK.name
+# What a configuration written for Textual's own names means here.
+ALIASES = {
+    "dark": DARK.name,
+    "light": LIGHT.name,
+    "colour-blind": COLOUR_BLIND.name,
+    "color-blind": COLOUR_BLIND.name,
+    "ansi": ANSI.name,
+    "textual-dark": DARK.name,
+    "textual-light": LIGHT.name,
+    "textual-ansi": ANSI.name,
+}
+
+
+def resolve(name: str | None) -> str:
+    """The name of one of our themes.
+
+    Raises:
+        KeyError: there is no such theme.
+    """
+    chosen = ALIASES.get(name or DEFAULT, name or DEFAULT)
+    return PALETTES[chosen].name
+
+
+def textual_themes() -> list[Theme]:
+    """The same themes for Textual's own widgets: inputs, toasts and the command palette."""
+    found = []
+    for palette in PALETTES.values():
+        ansi = palette is ANSI
+
+        def colour(name: str, palette: Palette = palette, ansi: bool = ansi) -> str:
+            value = palette[name].color
+            if value is None or value.is_default:
+                return "ansi_default" if ansi else "#888888"
+            return f"ansi_{value.name}" if ansi else value.get_truecolor().hex
+
+        background = "ansi_default"
+        surface = panel = background
+        if not ansi:
+            bg, cursor = palette.background.bgcolor, palette.cursor.bgcolor
+            background = bg.get_truecolor().hex if bg is not None else "#000000"
+            surface = panel = cursor.get_truecolor().hex if cursor is not None else background
+        found.append(
+            Theme(
+                name=palette.name,
+                primary=colour("accent"),
+                secondary=colour("info"),
+                accent=colour("accent"),
+                warning=colour("warn"),
+                error=colour("bad"),
+                success=colour("ok"),
+                foreground=colour("text"),
+                background=background,
+                surface=surface,
+                panel=panel,
+                dark=palette is not LIGHT,
+                ansi=ansi,
+            )
+        )
+    return found

@@ -1,0 +1,91 @@
+"""Facts as words and glyphs, the same in every view: glyph + word (+ colour), never a colour alone. Pure."""
+
+from __future__ import annotations
+
+from liverl.model import Level, ServiceState
+
+GLYPH: dict[ServiceState, str] = {
+    "waiting": "◌",
+    "preparing": "◌",
+    "starting": "◐",
+    "ready": "●",
+    "degraded": "▲",
+    "stopping": "◑",
+    "stopped": "○",
+    "failed": "✖",
+    "backing_off": "↻",
+    "gave_up": "✖",
+}
+# names of the palette's styles
+STYLE: dict[ServiceState, str] = {
+    "waiting": "dim",
+    "preparing": "info",
+    "starting": "info",
+    "ready": "ok",
+    "degraded": "warn",
+    "stopping": "warn",
+    "stopped": "dim",
+    "failed": "bad",
+    "backing_off": "warn",
+    "gave_up": "bad",
+}
+LEVEL_GLYPH: dict[Level, str] = {"debug": "·", "info": "•", "warning": "▲", "error": "✖"}
+LEVEL_STYLE: dict[Level, str] = {"debug": "dim", "info": "text", "warning": "warn", "error": "bad"}
+UNKNOWN = "-"
+
+
+def state_word(state: str) -> str:
+    return state.replace("_", " ")
+
+
+def duration(seconds: float | None) -> str:
+    """``41s``, ``12m03s``, ``3h05m``, ``2d04h``; ``-`` when not known."""
+    if seconds is None:
+        return UNKNOWN
+    total = max(0, int(seconds))
+    minutes, hours, days = total // 60, total // 3600, total // 86400
+    if days:
+        return f"{days}d{hours % 24:02}h"
+    if hours:
+        return f"{hours}h{minutes % 60:02}m"
+    return f"{minutes}m{total % 60:02}s" if minutes else f"{total}s"
+
+
+def size(count: float | None) -> str:
+    """Bytes in at most five columns: ``812K``, ``1.4G``, ``71G``; ``-`` when not known."""
+    if count is None:
+        return UNKNOWN
+    value = float(count)
+    for unit in ("B", "K", "M", "G", "T"):
+        if value < 999.5 or unit == "T":
+            return f"{value:.1f}{unit}" if 0 < value < 9.95 and unit not in "BK" else f"{value:.0f}{unit}"
+        value /= 1024
+    raise AssertionError
+
+
+def count(number: float | None) -> str:
+    """A counter in at most five columns: ``950``, ``12.3k``, ``4.56M``."""
+    if number is None:
+        return UNKNOWN
+    value = float(number)
+    for unit in ("", "k", "M", "G"):
+        if abs(value) < 999.5 or unit == "G":
+            if unit == "":
+                return f"{value:.0f}"
+            return f"{value:.{2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0}f}{unit}"
+        value /= 1000
+    raise AssertionError
+
+
+def percent(share: float | None) -> str:
+    """A share 0..1 as ``97%``."""
+    return UNKNOWN if share is None else f"{share * 100:.0f}%"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    return UNKNOWN if value is None else f"{value:.{digits}f}"
+
+
+def cut(text: str, width: int) -> str:
+    """At most ``width`` characters, with a mark where something is missing."""
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
