@@ -15,6 +15,7 @@ import msgspec
 
 from liverl.control.messages import (
     LINE_LIMIT,
+    BackendDead,
     BackendSilent,
     CommandError,
     ControlError,
@@ -150,7 +151,7 @@ class Connection:
                 return message.ok
             if message.bye is not None:
                 self._messages.append(message)
-                raise BackendSilent("the backend ended before it answered")
+                raise BackendDead("the backend ended, in order, before it answered")
             if message.id is None:
                 self._messages.append(message)
 
