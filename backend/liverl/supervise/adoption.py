@@ -16,8 +16,9 @@ from typing import Any
 from liverl.model import Exit
 from liverl.plan.spec import ServiceSpec
 from liverl.supervise import machine, procfs
-from liverl.supervise.instance import Instance, Process
+from liverl.supervise.instance import Instance
 from liverl.supervise.keeperlink import exit_of
+from liverl.supervise.leader import Process
 from liverl.supervise.machine import Unit
 from liverl.supervise.replay import History, Past
 from liverl.supervise.slot import Slot
@@ -81,7 +82,7 @@ def _restore(
         unit = replace(unit, since=process.started_at, exit=None)
     instance.unit = unit
     told = _exit(supervisor.run_dir, key, past, children.get(key))
-    instance.take_process(process)
+    instance.leader.take(process)
     if unit.state in machine.ENDED:
         return
     instance.adopt()
@@ -89,10 +90,10 @@ def _restore(
         supervisor.note(instance, "adopted", f"adopted pid {process.pid} ({unit.state})")
     elif told is not None:
         supervisor.note(instance, "adopted", f"ended while no backend lived ({told.words()})", "warning")
-        instance.exit_told(process.generation, told)
+        instance.leader.told(process.generation, told)
     else:
         supervisor.note(instance, "adopted", "ended while no backend lived; asking how", "warning")
-        supervisor.spawn_task(instance.resolve_exit(process))
+        supervisor.spawn_task(instance.leader.resolve(process))
 
 
 def _process(

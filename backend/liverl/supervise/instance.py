@@ -7,12 +7,10 @@ the current one, an incoming one, and retiring ones that drain. The hub (the sup
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import random
 import signal
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -22,8 +20,8 @@ from liverl.model import Exit
 from liverl.plan.spec import ServiceSpec, StopStage
 from liverl.supervise import machine, prepare, probes, procfs, tree
 from liverl.supervise.crashpoints import crashpoint
-from liverl.supervise.exits import kernel_exit
 from liverl.supervise.keeperlink import KeeperError, KeeperGone
+from liverl.supervise.leader import Leader, Process
 from liverl.supervise.machine import Unit
 
 if TYPE_CHECKING:
@@ -32,29 +30,6 @@ if TYPE_CHECKING:
     from liverl.supervise.records import Records
 
 Role = Literal["current", "incoming", "retiring"]
-
-# The keeper tells of an exit within milliseconds; the kernel may take some seconds for a process that
-# init has yet to reap (measured 1.75 s).
-EXIT_PATIENCE = 4.0
-
-
-@dataclass
-class Process:
-    """The newest process of an instance."""
-
-    generation: int
-    pid: int
-    tick: int
-    ports: dict[str, int]
-    log: Path
-    log_start: int
-    started_at: float
-    gpus: tuple[str, ...] = ()
-    pidfd: int = -1
-
-    @property
-    def member(self) -> tree.Member:
-        return (self.pid, self.tick)
 
 
 class Hub(Protocol):
@@ -87,17 +62,20 @@ class Instance:
         self.spec = spec
         self.role: Role = role
         self.unit = unit or Unit(since=hub.now())
-        self.process: Process | None = None
+        self.leader = Leader(hub, self._leader_ended)
         self.last_problem: str | None = None  # of a start-up check
+        self.looks: dict[str, tuple[float, str | None]] = {}  # the newest check by each probe: when, and problem
         self.progress = ""  # content of spec.restart_needs at the last start
         self.work: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
         self._emptying: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._told_exit: dict[int, Exit] = {}
-        self._exit_told = asyncio.Event()
 
     # --- identity ---
+
+    @property
+    def process(self) -> Process | None:
+        return self.leader.process
 
     @property
     def name(self) -> str:
@@ -266,7 +244,7 @@ class Instance:
         crashpoint("after_spawn", self.name)
         if self.role == "incoming":
             crashpoint("mid_swap", "spawned")
-        self.take_process(
+        self.leader.take(
             Process(
                 generation,
                 child["pid"],
@@ -291,41 +269,9 @@ class Instance:
         self.feed(machine.Spawned(generation))
         process = self.process
         if process is not None and not procfs.alive(process.pid, process.tick):
-            hub.spawn_task(self.resolve_exit(process))  # it died before anybody listened
-
-    def take_process(self, process: Process) -> None:
-        """Hold on to a process: its pidfd tells of its end even if nobody else does."""
-        self.drop_process()
-        self.process = process
-        try:
-            process.pidfd = os.pidfd_open(process.pid)
-        except (ProcessLookupError, OSError):
-            return
-        if procfs.start_tick(process.pid) not in (process.tick, None):
-            os.close(process.pidfd)
-            process.pidfd = -1
-            return
-        loop = asyncio.get_running_loop()
-        loop.add_reader(process.pidfd, self._leader_readable, process)
-
-    def drop_process(self) -> None:
-        if self.process is not None and self.process.pidfd >= 0:
-            asyncio.get_running_loop().remove_reader(self.process.pidfd)
-            os.close(self.process.pidfd)
-            self.process.pidfd = -1
-
-    def _leader_readable(self, process: Process) -> None:
-        asyncio.get_running_loop().remove_reader(process.pidfd)
-        self.hub.spawn_task(self.resolve_exit(process))
+            hub.spawn_task(self.leader.resolve(process))  # it died before anybody listened
 
     # --- the leader's end ---
-
-    def exit_told(self, generation: int, exit_: Exit) -> None:
-        """The keeper's word on a generation of this instance."""
-        self._told_exit[generation] = exit_
-        self._exit_told.set()
-        if self.process is not None and self.process.generation == generation:
-            self._leader_ended(generation, exit_)
 
     def _leader_ended(self, generation: int, exit_: Exit) -> None:
         if self.unit.generation != generation or self.unit.leader_gone:
@@ -335,19 +281,6 @@ class Instance:
         )
         crashpoint("leader_exited", self.name)
         self.feed(machine.LeaderExited(generation, exit_))
-
-    async def resolve_exit(self, process: Process) -> None:
-        """Find out how a dead leader ended: from the keeper, else the kernel, else it is unknown."""
-        give_up = self.hub.now() + EXIT_PATIENCE
-        while process.generation not in self._told_exit:
-            told = kernel_exit(process.pidfd) if process.pidfd >= 0 else None
-            if told is not None or self.hub.now() >= give_up:
-                self._leader_ended(process.generation, told or Exit())
-                return
-            self._exit_told.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._exit_told.wait(), 0.2)
-        self._leader_ended(process.generation, self._told_exit[process.generation])
 
     # --- watching ---
 
@@ -373,6 +306,10 @@ class Instance:
             else:
                 self.last_problem = problem
 
+        def looked(probe: str, problem: str | None) -> None:
+            self.looks[probe] = (self.hub.now(), problem)
+
+        self.looks = {}
         if spec.startup.kind == "process" and spec.ready is None and spec.live is None:
             asyncio.get_running_loop().call_soon(self.feed, machine.Up(generation))
             return
@@ -387,6 +324,7 @@ class Instance:
                 report,
                 already_up=already,
                 degraded=self.unit.state == "degraded",
+                looked=looked,
             )
         )
 
@@ -431,7 +369,7 @@ class Instance:
                     await asyncio.sleep(0.001)
                     continue
             elif process is not None and not procfs.alive(process.pid, process.tick):
-                await self.resolve_exit(process)
+                await self.leader.resolve(process)
                 continue
             await asyncio.sleep(pause)
             pause = min(0.25, pause * 1.6)
@@ -443,7 +381,7 @@ class Instance:
                 task.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        self.drop_process()
+        self.leader.drop()
 
     def record(self) -> dict[str, Any]:
         """The state as a journal record."""

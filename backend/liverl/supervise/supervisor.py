@@ -298,7 +298,7 @@ class Supervisor:
         slot = self.slots.get(name)
         instance = slot.find(int(generation)) if slot is not None else None
         if instance is not None:
-            instance.exit_told(int(generation), exit_)
+            instance.leader.told(int(generation), exit_)
 
     # --- commands ---
 
