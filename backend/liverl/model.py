@@ -143,6 +143,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     progress: float | None = None
     kind: str = "managed"  # who made it: managed, embedded, hybrid, standalone
     idle_for: float | None = None  # seconds for which it has been loaded but idle while there was work
+    leaving: bool = False  # it finishes what it has; it gets no new trials and then ends
 
 
 class ReplicaSet(msgspec.Struct, frozen=True):
@@ -207,6 +208,8 @@ class StepTrials(msgspec.Struct, frozen=True):
     finished: int
     zero_tool_calls: int
     mean_reward: float | None
+    calling: int | None = None  # trials that have called a tool
+    finish_reasons: dict[str, int] = {}  # of the last turns
 
 
 class TrialsStatus(msgspec.Struct, frozen=True):

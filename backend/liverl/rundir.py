@@ -18,7 +18,7 @@ from liverl import files
 from liverl.supervise import procfs
 
 if TYPE_CHECKING:
-    from liverl.model import Result
+    from liverl.model import Result, Snapshot
 
 HEARTBEAT_S = 30.0  # the backend touches backend.json this often
 HEARTBEAT_DEAD_S = 180.0  # six missed beats; network file systems show a time up to 60 s late
@@ -57,6 +57,11 @@ class RunDir:
         return self.path / "journal.jsonl"
 
     @property
+    def members(self) -> Path:
+        """The process trees as they were seen last."""
+        return self.path / "members.json"
+
+    @property
     def events(self) -> Path:
         return self.path / "events.jsonl"
 
@@ -67,6 +72,11 @@ class RunDir:
     @property
     def result(self) -> Path:
         return self.path / "result.json"
+
+    @property
+    def snapshot(self) -> Path:
+        """The last known state, written by the backend every few seconds and at the end."""
+        return self.path / "snapshot.json"
 
     @property
     def backend(self) -> Path:
@@ -139,6 +149,17 @@ class RunDir:
 
         try:
             return msgspec.json.decode(self.result.read_bytes(), type=Result)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def read_snapshot(self) -> Snapshot | None:
+        """``snapshot.json``, or None when there is none or it cannot be read (another version wrote it)."""
+        import msgspec
+
+        from liverl.model import Snapshot
+
+        try:
+            return msgspec.json.decode(self.snapshot.read_bytes(), type=Snapshot)
         except (OSError, msgspec.DecodeError):
             return None
 

@@ -49,6 +49,7 @@ __all__ = [
     "hostname",
     "index_root",
     "indexed_runs",
+    "interface_root",
     "live_runs",
     "own_record",
     "read_backend",
@@ -89,6 +90,11 @@ def index_root() -> Path:
     """``$XDG_STATE_HOME/liverl/index``, by default under ``~/.local/state``; one folder per host. Beside the
     default run root and not in it, as a project may be called like a host."""
     return _state_home() / "index"
+
+
+def interface_root() -> Path:
+    """Where the interface keeps what it cannot write into a run's directory."""
+    return _state_home() / "interface"
 
 
 def run_hash(run_dir: Path) -> str:
@@ -262,6 +268,7 @@ def find_run(run: Path | None, run_root: Path | None) -> RunDir:
     message = "no live run here"
     if known:
         message += "; the newest finished ones (name one with --run):" + "".join(_line(i) for i in known[:5])
+        message += f"\nThe last state of the newest: liverl-tui attach --run {known[0].run_dir}"
     else:
         where = run_root if run_root is not None else default_run_root()
         message += f", and none under {where}; start one with: liverl-tui up"

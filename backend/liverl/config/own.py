@@ -82,6 +82,7 @@ class Observe(Struct, frozen=True, kw_only=True):
 class Ui(Struct, frozen=True, kw_only=True):
     theme: Name
     mouse: bool
+    bell: bool
     refresh_interval: Seconds
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -203,7 +203,7 @@ class Client:
 
     async def stream(
         self, from_seq: int = 0, *, snapshots: bool = False, interval: float = 0.5
-    ) -> AsyncIterator[Event | Snapshot]:
+    ) -> AsyncGenerator[Event | Snapshot, None]:
         """Events as in ``events`` and, with ``snapshots``, the state whenever it changed, at most every
         ``interval`` seconds. A reader that is too slow misses no event, and sees the newest state only.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,5 +29,19 @@ def read_events(run_dir: Path, from_seq: int = 0) -> Iterator[Event]:
 
 
 def last_events(run_dir: Path, count: int) -> list[Event]:
-    """The newest ``count`` events, oldest first."""
-    return list(deque(read_events(run_dir), maxlen=count))
+    """The newest ``count`` events, oldest first. Only the end of the file is read."""
+    from liverl.observe.history import lines_backwards
+
+    decoder = msgspec.json.Decoder(Event)
+    found: list[Event] = []
+    try:
+        for line in lines_backwards(RunDir(run_dir).events):
+            if len(found) == count:
+                break
+            try:
+                found.append(decoder.decode(line))
+            except msgspec.DecodeError:
+                continue
+    except OSError:
+        return []
+    return found[::-1]

@@ -38,8 +38,8 @@ def parse_step_line(line: str) -> StepMetrics | None:
     return StepMetrics(step=int(match.group(1)), values=values) if values else None
 
 
-def parse_metrics_record(line: bytes) -> StepMetrics | None:
-    """Metrics of one line ``{"step": n, "data": {...}}``, or None where it is not one."""
+def decode_record(line: bytes) -> tuple[int, dict[str, Any]] | None:
+    """Step and data of one line ``{"step": n, "data": {...}}``, or None where it is not one."""
     try:
         record: Any = _decode(line)
     except msgspec.DecodeError:
@@ -54,6 +54,15 @@ def parse_metrics_record(line: bytes) -> StepMetrics | None:
         step = int(step)
     if not isinstance(step, int) or isinstance(step, bool) or not isinstance(data, dict):
         return None
+    return step, data
+
+
+def parse_metrics_record(line: bytes) -> StepMetrics | None:
+    """Metrics of one line of the file; values that are not finite numbers are dropped."""
+    record = decode_record(line)
+    if record is None:
+        return None
+    step, data = record
     values = {key: number for key, value in data.items() if (number := _finite(value)) is not None}
     return StepMetrics(step=step, values=values)
 

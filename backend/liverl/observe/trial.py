@@ -21,13 +21,19 @@ SETTLE = 5.0  # seconds after result.json in which the proxy may still write the
 FRESH = 2.0  # seconds: a directory changed so recently may change again within one tick of its clock
 LONGEST_WAIT = 30.0  # seconds between two looks at a trial that has not moved for minutes
 LARGEST = 256 << 20  # bytes of a JSON document that is read whole
+TRUNCATED = ("length", "max_tokens")  # finish reasons of a turn that was cut off at the token limit
 _ENDED = ("stop", "end_turn", "stop_sequence")  # the agent had nothing left to call
-_TASK = re.compile(r"(?:-[0-9a-f]{6,}|__[A-Za-z0-9]{7})$")  # what Harbor and LiveRL append to a task's name
+TASK = re.compile(r"(?:-[0-9a-f]{6,}|__[A-Za-z0-9]{7})$")  # what Harbor and LiveRL append to a task's name
 
 # (path, offset, add): calls add(buffer, start, end) for each complete line, returns the offset behind the
 # last one and whether it stopped before the end of the file
 Add = Callable[[bytes | bytearray, int, int], None]
 Lines = Callable[[str, int, Add], tuple[int, bool]]
+
+
+def over(finish_reason: str | None) -> bool:
+    """Whether the agent is at its end after a turn that ended so."""
+    return finish_reason in _ENDED
 
 
 class Trial:
@@ -66,7 +72,7 @@ class Trial:
     def __init__(self, root: str, path: str, step: int | None) -> None:
         self.root, self.path, self.step = root, path, step
         self.name = path.rpartition("/")[2]
-        self.task = _TASK.sub("", self.name)
+        self.task = TASK.sub("", self.name)
         self.turns = self.judged = self.calls = self.completion_tokens = self.bad = 0
         self.failed = self.moved = self.ended = self.closed = False
         self.finish_reason: str | None = None
@@ -85,8 +91,16 @@ class Trial:
     @property
     def zero_tool_calls(self) -> bool:
         """An assistant turn has finished, none called a tool, and the agent is at its end."""
-        over = self._result_at is not None or self.ended or self.finish_reason in _ENDED
-        return self.judged > 0 and self.calls == 0 and over
+        return self.judged > 0 and self.calls == 0 and self._over
+
+    @property
+    def unread(self) -> bool:
+        """Its trajectory was longer than what one check reads."""
+        return self._size < 0
+
+    @property
+    def _over(self) -> bool:
+        return self._result_at is not None or self.ended or over(self.finish_reason)
 
     def check(self, lines: Lines, now: float) -> bool:
         """Read what is new; returns False once the directory is gone. Raises OSError of the storage."""
@@ -107,8 +121,7 @@ class Trial:
         grown = self._read_trajectory(directory, lines, now)
         if self.turns == 0 and not self.ended and "proxy_trajectory.json" in self._names:
             self._read_proxy_trajectory(directory)
-        over = self._result_at is not None or self.ended or self.finish_reason in _ENDED
-        if self.reward is None and over and "verifier" in self._names:
+        if self.reward is None and self._over and "verifier" in self._names:
             data, _ = _read(f"{directory}/verifier/reward.txt")
             self.reward = parse_reward(data) if data else None
         if self._result_at is not None and not grown and now - self._result_at > SETTLE:

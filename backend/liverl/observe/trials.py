@@ -11,7 +11,7 @@ import heapq
 import os
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from liverl.model import StepTrials, TrialHead, TrialsStatus
 from liverl.observe.follow import MAX_LINE
@@ -24,7 +24,7 @@ _OLD_PER_SCAN = 4  # older, settled ones that are asked for changes per scan
 _PER_TRIAL = 16 << 20  # bytes read of one trajectory per scan
 _UNNAMED_PER_SCAN = 8 << 20
 _BUFFER = 1 << 20
-_STEP_DIR = re.compile(r"step_(\d{1,9})")
+STEP_DIR = re.compile(r"step_(\d{1,9})")
 
 
 @dataclass(slots=True)
@@ -43,25 +43,71 @@ class _Tally:
     total: int = 0
     finished: int = 0
     zero: int = 0
+    calling: int = 0
     reward_sum: float = 0.0
     rewards: int = 0
+    finishes: dict[str, int] = field(default_factory=dict)
 
     def add(self, head: TrialHead) -> None:
         self.total += 1
         self.finished += head.state == "finished"
         self.zero += "zero_tool_calls" in head.flags
+        self.calling += head.tool_calls > 0
+        if head.finish_reason is not None:
+            self.finishes[head.finish_reason] = self.finishes.get(head.finish_reason, 0) + 1
         if head.reward is not None:
             self.reward_sum += head.reward
             self.rewards += 1
 
-    def plus(self, other: _Tally) -> _Tally:
-        return _Tally(
-            self.total + other.total,
-            self.finished + other.finished,
-            self.zero + other.zero,
-            self.reward_sum + other.reward_sum,
-            self.rewards + other.rewards,
-        )
+    def copy(self) -> _Tally:
+        return replace(self, finishes=dict(self.finishes))
+
+
+class LineReader:
+    """Reads trajectories line by line through one buffer; as ``trial.Lines`` says: _PER_TRIAL bytes, or one
+    line, at a time."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(_BUFFER)
+
+    def __call__(self, path: str, offset: int, add: Add) -> tuple[int, bool]:
+        begin, more = offset, False
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return offset, False
+        try:
+            while True:
+                size = os.preadv(fd, [self._buffer], offset)
+                at = 0
+                while (end := self._buffer.find(b"\n", at, size)) >= 0:
+                    add(self._buffer, at, end)
+                    at = end + 1
+                offset += at
+                more = size == len(self._buffer)
+                if not more or offset - begin >= _PER_TRIAL:
+                    break
+                if at == 0:  # one line fills the whole buffer
+                    if len(self._buffer) >= MAX_LINE:
+                        offset += size  # no record is that long; its remainder counts as a bad line
+                    else:
+                        self._buffer = bytearray(2 * len(self._buffer))
+        finally:
+            os.close(fd)
+            if len(self._buffer) > _BUFFER:
+                self._buffer = bytearray(_BUFFER)
+        return offset, more
+
+    def count(self, fd: int, offset: int, most: int) -> tuple[int, int]:
+        """(lines, bytes) of at most ``most`` bytes from ``offset`` on."""
+        lines = read = 0
+        while read < most:
+            size = os.preadv(fd, [self._buffer], offset + read)
+            lines += self._buffer.count(b"\n", 0, size)
+            read += size
+            if size < len(self._buffer):
+                break
+        return lines, read
 
 
 class TrialScanner:
@@ -85,7 +131,7 @@ class TrialScanner:
         self._closed: list[tuple[float, str, TrialHead]] = []  # heap of the newest
         self._tallies: dict[int | None, _Tally] = {}  # of closed trials
         self._unnamed_at = 0
-        self._buffer = bytearray(_BUFFER)
+        self._lines = LineReader()
 
     def scan(self, budget: float = 2.0, now: float | None = None) -> TrialsStatus:
         """Look for what is new, for about ``budget`` seconds; what is left comes first in the next scan.
@@ -143,7 +189,7 @@ class TrialScanner:
         return True
 
     def _summary(self) -> TrialsStatus:
-        tallies = {step: tally.plus(_Tally()) for step, tally in self._tallies.items()}
+        tallies = {step: tally.copy() for step, tally in self._tallies.items()}
         for head in self._heads.values():
             tallies.setdefault(head.step, _Tally()).add(head)
         total = finished = zero = 0
@@ -164,7 +210,7 @@ class TrialScanner:
 
     def _list(self, now: float, until: float) -> None:
         for name in self._changed(self._top, now):
-            match = _STEP_DIR.fullmatch(name)
+            match = STEP_DIR.fullmatch(name)
             if match is not None:
                 self._folders.setdefault(name, _Folder(name, int(match.group(1))))
             else:
@@ -210,45 +256,11 @@ class TrialScanner:
         try:
             if os.fstat(fd).st_size < self._unnamed_at:
                 self._unnamed_at = self.unattributed = 0
-            left = _UNNAMED_PER_SCAN
-            while left > 0:
-                size = os.preadv(fd, [self._buffer], self._unnamed_at)
-                self.unattributed += self._buffer.count(b"\n", 0, size)
-                self._unnamed_at += size
-                left -= size
-                if size < len(self._buffer):
-                    break
+            lines, size = self._lines.count(fd, self._unnamed_at, _UNNAMED_PER_SCAN)
+            self.unattributed += lines
+            self._unnamed_at += size
         finally:
             os.close(fd)
-
-    def _lines(self, path: str, offset: int, add: Add) -> tuple[int, bool]:
-        """As ``trial.Lines`` says: _PER_TRIAL bytes, or one line, at a time."""
-        begin, more = offset, False
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return offset, False
-        try:
-            while True:
-                size = os.preadv(fd, [self._buffer], offset)
-                at = 0
-                while (end := self._buffer.find(b"\n", at, size)) >= 0:
-                    add(self._buffer, at, end)
-                    at = end + 1
-                offset += at
-                more = size == len(self._buffer)
-                if not more or offset - begin >= _PER_TRIAL:
-                    break
-                if at == 0:  # one line fills the whole buffer
-                    if len(self._buffer) >= MAX_LINE:
-                        offset += size  # no record is that long; its remainder counts as a bad line
-                    else:
-                        self._buffer = bytearray(2 * len(self._buffer))
-        finally:
-            os.close(fd)
-            if len(self._buffer) > _BUFFER:
-                self._buffer = bytearray(_BUFFER)
-        return offset, more
 
     def _failed(self, error: OSError) -> None:
         self.errors += 1
@@ -260,7 +272,12 @@ def _age(head: TrialHead) -> float:
 
 
 def _step(step: int, tally: _Tally) -> StepTrials:
-    mean = tally.reward_sum / tally.rewards if tally.rewards else None
     return StepTrials(
-        step=step, total=tally.total, finished=tally.finished, zero_tool_calls=tally.zero, mean_reward=mean
+        step=step,
+        total=tally.total,
+        finished=tally.finished,
+        zero_tool_calls=tally.zero,
+        mean_reward=tally.reward_sum / tally.rewards if tally.rewards else None,
+        calling=tally.calling,
+        finish_reasons=tally.finishes,
     )

@@ -222,12 +222,14 @@ async def _push_snapshots(server: ControlServer, interval: float) -> None:
 async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
     supervisor = run.supervisor
     await run.observer.look_at_files()
+    await run.chronicle.look()  # the last symptoms are told before the end is
     result = run.conclude(left)
     level: Level = "info" if result.exit_code in (0, 5) else "error"
     await _write_result(supervisor, msgspec.json.format(msgspec.json.encode(result)), result.exit_code)
     supervisor.say(
         "run_ended", result.summary, level, exit_code=result.exit_code, steps=result.steps, state=result.state
     )
+    await run.chronicle.close()
     server.publish_snapshot()
     await supervisor.keeping.dismiss()
     return result.exit_code

@@ -16,6 +16,7 @@ from liverl.model import GpuStatus, HostStats, StepMetrics, TreeStats, TrialsSta
 from liverl.observe.gpu_ledger import allowed_gpus
 from liverl.observe.gpus import GpuSampler
 from liverl.observe.logs import TailIndex
+from liverl.observe.pace import StepPace
 from liverl.observe.procstats import ProcSampler
 from liverl.observe.stages import Kind, Stage, StageTracker
 from liverl.observe.steps import MetricsReader
@@ -30,6 +31,7 @@ _TOLD = (
     ("timing_s/step", "{:.1f} s"),
 )
 GPU_RETRY = 60.0  # seconds until a machine without NVML is asked again
+QUIET_LOOKS = 5  # looks at steps and trials without news, after which every second one is left out
 
 
 @dataclass
@@ -41,6 +43,7 @@ class Facts:
     gpus: tuple[GpuStatus, ...] = ()
     gpu_note: str | None = None
     metrics: StepMetrics | None = None
+    step_seconds: float | None = None
     trials: TrialsStatus = field(default_factory=TrialsStatus)
     stages: dict[str, Stage] = field(default_factory=dict)
 
@@ -55,10 +58,12 @@ class Observer:
         self._procs = ProcSampler()
         self._gpus = GpuSampler()
         self._steps = MetricsReader(supervisor.run_dir / "metrics.jsonl")
+        self._pace = StepPace()
         self._trials = TrialScanner(supervisor.run_dir)
         self._trackers: dict[str, tuple[Path, StageTracker]] = {}
         self._indices: dict[Path, TailIndex] = {}
         self._primed = False
+        self._quiet = 0  # looks at the files without news, one after another
 
     def start(self) -> None:
         host, gpus, trials = self._intervals
@@ -103,15 +108,22 @@ class Observer:
         def look() -> tuple[list[StepMetrics], TrialsStatus]:
             return self._steps.poll(), self._trials.scan()
 
+        trials = self.facts.trials
         news, self.facts.trials = await asyncio.get_running_loop().run_in_executor(None, look)
+        self._quiet = 0 if news or self.facts.trials is not trials else self._quiet + 1
+        # What was there when this backend began, or was written anew by a resumed trainer, is no news.
+        fresh = self._primed and self._steps.resets == resets
         if news:
             self.facts.metrics = news[-1]
-        # What was there when this backend began, or was written anew by a resumed trainer, is no news.
-        if self._primed and self._steps.resets == resets:
+            if self._steps.resets != resets:
+                self._pace.clear()
+            self._pace.add(news, self._supervisor.now(), fresh=fresh)
+            self.facts.step_seconds = self._pace.seconds
+        if fresh:
             for metrics in news:
                 self._tell_step(metrics)
         self._primed = True
-        return None
+        return 2 * self._intervals[2] if self._quiet > QUIET_LOOKS else None
 
     def _tell_step(self, metrics: StepMetrics) -> None:
         supervisor, values = self._supervisor, metrics.values
@@ -150,6 +162,11 @@ class Observer:
             stage = known[1].poll()
             if stage is not None:
                 self.facts.stages[name] = stage
+
+    @property
+    def pid_memory(self) -> Mapping[str, Mapping[int, int | None]]:
+        """Bytes on each GPU by process: UUID -> pid -> bytes, as NVML numbers and counts them."""
+        return self._gpus.pid_memory
 
     def learning_words(self) -> str | None:
         """How the reward went, over the whole run: its first and last three steps."""

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 Report = Callable[[str, "str | None"], None]  # (meaning, problem or None)
 
 
+def _nothing(_probe: str, _problem: str | None) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Target:
     """What a probe needs to know of the process it looks at."""
@@ -157,26 +161,28 @@ async def watch(
     already_up: bool = False,
     degraded: bool = False,
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    looked: Report = _nothing,
 ) -> None:
     """Probe until cancelled: ``report("up", None)`` when it is (again) ready, ``report("down", problem)`` when
     its ready probe failed often enough, ``report("dead", problem)`` when its live probe did, and
     ``report("startup", problem)`` after each start-up check that failed. ``degraded``: its ready probe had failed
-    when an earlier backend last looked."""
+    when an earlier backend last looked. ``looked`` is told of every check: (startup, ready or live; problem)."""
     if not already_up:
         delay = min(0.05, startup.interval)
         while True:
             problem = await check(startup, target, http)
+            looked("startup", problem)
             if problem is None:
                 break
             report("startup", problem)
             await pause(delay)
             delay = min(startup.interval, delay * 1.5)
         report("up", None)
-    loops = [
-        _keep(probe, name, target, http, report, pause, probe.failures if degraded and name == "down" else 0)
-        for name, probe in (("down", ready), ("dead", live))
-        if probe is not None
-    ]
+    loops = []
+    for bad, probe in (("down", ready), ("dead", live)):
+        if probe is not None:
+            failed = probe.failures if degraded and bad == "down" else 0
+            loops.append(_keep(probe, bad, target, http, report, pause, failed, looked))
     await asyncio.gather(*loops)
 
 
@@ -188,10 +194,12 @@ async def _keep(
     report: Report,
     pause: Callable[[float], Awaitable[None]],
     failed: int,
+    looked: Report,
 ) -> None:
     while True:
         await pause(probe.interval)
         problem = await check(probe, target, http)
+        looked("ready" if bad == "down" else "live", problem)
         if problem is None:
             if failed >= probe.failures and bad == "down":
                 report("up", None)

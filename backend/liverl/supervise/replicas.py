@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from liverl.files import write_atomic
-from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus
+from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, TrialsStatus
 from liverl.observe.engine_metrics import EngineFacts, EngineMeter, EngineRates, parse_engine_metrics
+from liverl.observe.idle import Idle, Load, Look
 from liverl.observe.stages import Stage
 from liverl.plan.spec import Plan
 from liverl.proxy.config import config_sha, render_litellm_config
@@ -43,6 +44,7 @@ class Replicas:
         self.proxy_reports: dict[int, dict[str, Any]] = {}
         self._generations: dict[str, int] = {}  # of listed replicas
         self._meters: dict[str, EngineMeter] = {}
+        self._idle = Idle()
         self._cooldown = cooldown
         self._interval = interval
         self._told = b""
@@ -175,14 +177,19 @@ class Replicas:
 
     # --- looking ---
 
-    async def look(self) -> float:
-        """Poll engines, the trainer's report and the proxies' reports once; returns seconds until the next."""
+    async def look(self, trials: TrialsStatus) -> float:
+        """Poll engines, the trainer's report and the proxies' reports once; returns seconds until the next.
+        ``trials``: as they were last counted."""
+        before = self.facts.copy()
         self.trainer = read_object(self.supervisor.run_dir / "trainer.json") or self.trainer
         self._read_proxy_reports()
-        await asyncio.gather(*(self._look(slot) for slot in self.slots()))
+        if "proxy" not in self.supervisor.slots and not self.slots():
+            return until_tick(self._interval)  # nobody to look at, and nobody to tell of it
+        answered = set(await asyncio.gather(*(self._look(slot) for slot in self.slots())))
         if self.drain is not None:
             await self.drain()
         self.update()
+        self._idle = self._idle.seen(self._load(trials, before, answered))
         waiting = any(
             slot.state in ("ready", "degraded") and slot.name not in self.listed for slot in self.slots()
         )
@@ -207,23 +214,65 @@ class Replicas:
                 self.proxy_reports[generation] = report
         self.proxy_reports = {g: r for g, r in self.proxy_reports.items() if g in wanted}
 
-    async def _look(self, slot: Slot) -> None:
+    async def _look(self, slot: Slot) -> str | None:
+        """The name of the replica, if it has told its load."""
         import aiohttp
 
         address = self.address(slot)
         if address is None or slot.state not in ("ready", "degraded"):
-            return
+            return None
         generation = slot.current.unit.generation
         try:
             status, text = await self.supervisor.http.get(address + "/metrics", 3.0)
         except (OSError, TimeoutError, aiohttp.ClientError):
-            return  # its ready probe reports that
+            return None  # its ready probe reports that
         same = slot.current.unit.generation == generation and slot.state in ("ready", "degraded")
         if status == 200 and same:
             facts = parse_engine_metrics(text)
             self.facts[slot.name] = facts
             meter = self._meters.setdefault(slot.name, EngineMeter())
             self.rates[slot.name] = meter.update(self.supervisor.now(), facts)
+            return slot.name
+        return None
+
+    def _load(
+        self, trials: TrialsStatus, before: Mapping[str, EngineFacts], answered: set[str | None]
+    ) -> Look:
+        """What everybody does now, for the verdict on idle replicas."""
+        now, trainer = self.supervisor.now(), self.trainer
+        if trainer.get("phase") != "rollout" or not self._trainer_lives():
+            return Look(now, None, {})
+        step = int(trainer.get("step") or 0) + 1
+        started = next((s.total for s in trials.steps if s.step == step), 0)
+        loads = {}
+        for slot in self.slots():
+            facts, name = self.facts.get(slot.name), slot.name
+            if facts is None or facts.running is None or name not in answered:
+                loads[name] = Load(may_work=False, busy=False)
+                continue
+            has_weights = facts.policy_version is None or facts.policy_version == self.policy_version
+            waiting = bool(facts.waiting)
+            loads[name] = Load(
+                may_work=slot.state == "ready" and name in self.listed and has_weights,
+                busy=facts.running > 0 or waiting or _moved(before.get(name), facts),
+                waiting=waiting,
+            )
+        return Look(
+            at=now,
+            rollout=step,
+            loads=loads,
+            held=self._proxy_holds(),
+            handed_out=0 < int(trainer.get("trials_total") or 0) <= started,
+        )
+
+    def _proxy_holds(self) -> bool:
+        """Whether a proxy process that lives has requests that are not answered yet."""
+        slot = self.supervisor.slots.get("proxy")
+        return slot is not None and any(
+            self.proxy_reports.get(i.process.generation, {}).get("in_flight")
+            for i in slot.instances()
+            if i.process is not None and not i.unit.leader_gone
+        )
 
     def restore_listing(self) -> None:
         """What an earlier backend had listed stays listed while the same process serves: nothing about it has
@@ -256,9 +305,18 @@ class Replicas:
 
     # --- for the snapshot ---
 
+    @property
+    def kind(self) -> str:
+        """Who serves: the embedded engine, or ``vllm serve``."""
+        template = self.plan.replica_template
+        embedded = template is not None and "liverl.embedded.engine" in template.argv
+        return "embedded" if embedded else "managed"
+
     def status(self, stages: Mapping[str, Stage]) -> ReplicaSet:
         items = []
+        kind, now = self.kind, self.supervisor.now()
         for slot in self.slots():
+            idle_since = self._idle.since(slot.name)
             facts = self.facts.get(slot.name) or EngineFacts()
             rates = self.rates.get(slot.name) or EngineRates()
             instance: Instance = slot.current
@@ -284,6 +342,9 @@ class Replicas:
                     since=instance.unit.since,
                     stage=stage[0] if stage and slot.state == "starting" else None,
                     progress=stage[1] if stage and slot.state == "starting" else None,
+                    leaving=slot.name in self.leaving,
+                    kind=kind,
+                    idle_for=now - idle_since if idle_since is not None else None,
                 )
             )
         ready = sum(i.state in ("ready", "degraded") for i in items)
@@ -311,3 +372,13 @@ class Replicas:
             unattributed=sums["unattributed"],
             cooled_down=tuple(current.get("cooled_down", ())),
         )
+
+
+def _moved(before: EngineFacts | None, after: EngineFacts) -> bool:
+    """Whether an engine has generated or answered anything between two looks, however short it was."""
+    if before is None:
+        return False
+    return (before.generation_tokens_total, before.request_success_total) != (
+        after.generation_tokens_total,
+        after.request_success_total,
+    )

@@ -28,6 +28,8 @@ from liverl.observe.causes import find_cause
 from liverl.plan.spec import Plan
 from liverl.rundir import hostname
 from liverl.supervise import machine
+from liverl.supervise.chronicle import Chronicle
+from liverl.supervise.inspect import live_detail
 from liverl.supervise.instance import Instance
 from liverl.supervise.observer import Observer
 from liverl.supervise.phases import phase_words
@@ -65,6 +67,7 @@ class Run:
             gpus_interval=settings.gpus_interval,
             trials_interval=settings.trials_interval,
         )
+        self.chronicle = Chronicle(supervisor, self.snapshot)
         self.verdict: Verdict | None = None
         self.result: Result | None = None
         self.over = asyncio.Event()
@@ -77,7 +80,11 @@ class Run:
         """Begin to start services, and to look."""
         self.supervisor.start()
         self.observer.start()
-        self.supervisor.spawn_task(self.supervisor.forever(self.replicas.look))
+        self.supervisor.spawn_task(self.supervisor.forever(self._look_at_replicas))
+        self.supervisor.spawn_task(self.supervisor.forever(self.chronicle.look))
+
+    async def _look_at_replicas(self) -> float:
+        return await self.replicas.look(self.observer.facts.trials)
 
     # --- deciding ---
 
@@ -261,12 +268,14 @@ class Run:
             proxy=self.replicas.proxy_status(),
             step=self._step(),
             total_steps=total,
+            step_seconds=facts.step_seconds,
             metrics=facts.metrics,
             policy_version=self.replicas.policy_version,
             trials=facts.trials,
             gpus=facts.gpus,
             gpu_note=facts.gpu_note,
             host=facts.host,
+            symptoms=self.chronicle.symptoms,
             result=self.result,
         )
 
@@ -295,7 +304,8 @@ class Run:
             pid=process.pid if live and process else None,
             generation=unit.generation,
             restarts=slot.restarts,
-            log=str(process.log.relative_to(self.supervisor.run_dir)) if process else None,
+            # ``relative_to`` would be half of the cost of a snapshot.
+            log=str(process.log).removeprefix(f"{self.supervisor.run_dir}/") if process else None,
             address=f"http://{host}:{port}" if port else None,
             ports=dict(process.ports) if process else {},
             gpus=process.gpus if process else (),
@@ -332,8 +342,9 @@ class Run:
             await supervisor.records.journalled()  # what was answered holds, whatever happens to this backend
             return {"text": "stopping"}
         if name == "scale":
-            self._log(client, f"scale {args.get('to') if args.get('to') is not None else args.get('delta')}")
-            return await self.scaling.scale(args.get("to"), args.get("delta"))
+            to, delta, remove = args.get("to"), args.get("delta"), args.get("remove")
+            self._log(client, f"remove {remove}" if remove is not None else f"scale {delta if to is None else to}")
+            return await self.scaling.scale(to, delta, remove)
         if name in ("restart", "stop_service", "start_service"):
             service = str(args.get("service", ""))
             slot = supervisor.slot(service)
@@ -343,7 +354,9 @@ class Run:
             if name == "start_service":
                 return await self._start_service(slot)
             return await self._stop_service(slot)
-        known = "restart, scale, start_service, stop, stop_service"
+        if name == "inspect":
+            return await live_detail(supervisor, str(args.get("service", "")), self.observer.pid_memory)
+        known = "inspect, restart, scale, start_service, stop, stop_service"
         raise CommandError("unknown_command", f"no command {name!r}; there are: {known}")
 
     def _log(self, client: str, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 from typing import Any
 
 from msgspec.structs import replace
@@ -82,11 +83,15 @@ class Scaling:
 
     # --- the command ---
 
-    async def scale(self, to: int | None, delta: int | None) -> dict[str, Any]:
-        """Change the number of replicas. Returns when new ones are listed, or old ones have drained and ended.
+    async def scale(
+        self, to: int | None = None, delta: int | None = None, remove: str | None = None
+    ) -> dict[str, Any]:
+        """Change the number of replicas, or remove the one of that name. Returns when new ones are listed, or old
+        ones have drained and ended.
 
         Raises:
-            CommandError: this topology cannot, the number is out of range, or a new replica did not come up.
+            CommandError: this topology cannot, the number is out of range, no replica has that name, or a new one
+                did not come up.
         """
         if self.plan.replica_template is None:
             raise CommandError(
@@ -94,12 +99,17 @@ class Scaling:
             )
         if self.supervisor.stopping:
             raise CommandError("stopping", "the run is stopping")
+        if sum(wish is not None for wish in (to, delta, remove)) > 1:
+            raise CommandError("bad_args", "scale takes one of to, delta and remove")
         now_wanted = len(self.indices)
-        wanted = to if to is not None else now_wanted + (delta or 0)
+        leaving = [self._wanted_index(remove)] if remove is not None else []
+        wanted = to if to is not None else now_wanted + (delta or 0) - len(leaving)
         if not 1 <= wanted <= MOST:
             raise CommandError("out_of_range", f"{wanted} replicas: from 1 to {MOST} are possible")
         added = await self._add(wanted - now_wanted) if wanted > now_wanted else []
-        removed = await self._remove(now_wanted - wanted) if wanted < now_wanted else []
+        if wanted < now_wanted:
+            leaving = leaving or sorted(self.indices)[wanted - now_wanted :]
+        removed = await self._remove(leaving) if leaving else []
         return {"replicas": wanted, "added": added, "removed": removed}
 
     async def _add(self, count: int) -> list[str]:
@@ -138,8 +148,15 @@ class Scaling:
         used = self.supervisor.used_generations.get(name, 0)
         return self.supervisor.slots.get(name) or self.supervisor.add_slot(self.spec(index), highest=used)
 
-    async def _remove(self, count: int) -> list[str]:
-        chosen = sorted(self.indices)[-count:]
+    def _wanted_index(self, name: str) -> int:
+        names = {self.name_of(index): index for index in self.indices}
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1, 0.5)
+            text = f"no replica {name!r} to remove; there are: {', '.join(names)}"
+            raise CommandError("unknown_service", text, near[0] if near else None)
+        return names[name]
+
+    async def _remove(self, chosen: list[int]) -> list[str]:
         names = [self.name_of(index) for index in chosen]
         self.indices = [index for index in self.indices if index not in chosen]
         for index in chosen:

@@ -1,0 +1,336 @@
+"""The rules for a run under way. Pure: each looks at a snapshot (and the one before), and names what it finds.
+
+A rule fires on its own evidence only, and gives way to the cause of what it sees: rewards that are all zero are no
+symptom of their own where no trial called a tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from liverl.diagnose.tracker import Over, Rule, Seen
+from liverl.model import ReplicaStatus, ServiceStatus, Snapshot, StepTrials, Symptom
+
+UNLISTED_S = 30.0  # a ready replica waits for weights and for the proxy's new list: seconds, seldom more
+RESTARTED_S = 60.0  # a service that stays up for so long has got over its failure
+PAUSED_S = 300.0  # an idle replica cannot show itself between two rollouts
+RECENT_S = 600.0
+FEWEST = 4  # trials from which a share means something
+LOW_DISK = 1 << 30  # bytes; checkpoints of a real model need more, logs and records less
+SHOWN = 8  # pieces of evidence
+
+_RUNNING = ("starting", "running")
+
+
+# --- replicas -------------------------------------------------------------------------------------------
+
+
+def replica_idle(seen: Seen) -> Iterator[Symptom | Over]:
+    """Verdict of ``observe.idle``; it is over once something runs there."""
+    now = seen.now
+    for replica in now.replicas.items:
+        name = f"replica_idle:{replica.name}"
+        if now.state in _RUNNING and replica.idle_for is not None:
+            yield Symptom(
+                id=name,
+                severity="warning",
+                title=f"{replica.name} is loaded but idle",
+                cause=f"in the rollout nothing has run on it for {replica.idle_for:.0f} s while there was work: "
+                "new trials do not reach it, or it no longer takes requests",
+                fix="see in its log whether requests arrive; a restart brings it back with the current weights "
+                "and a place in the proxy's list",
+                evidence=(_load(replica), *_gpus_of(now, replica), *_others(now, replica)),
+                since=now.at - replica.idle_for,
+                action=f"restart {replica.name}",
+            )
+        elif replica.running or replica.state not in ("ready", "degraded"):
+            yield Over(name)
+    names = {replica.name for replica in now.replicas.items}
+    for replica in seen.before.replicas.items if seen.before is not None else ():
+        if replica.name not in names:
+            yield Over(f"replica_idle:{replica.name}")
+
+
+def replica_unlisted(seen: Seen) -> Iterator[Symptom | Over]:
+    now = seen.now
+    proxy = next((s for s in now.services if s.kind == "proxy"), None)
+    if now.state not in _RUNNING or proxy is None or proxy.state != "ready":
+        return
+    known = {_root(address) for address in now.proxy.backends}
+    for replica in now.replicas.items:
+        if replica.state != "ready" or replica.leaving or replica.address is None:
+            continue
+        if replica.listed and _root(replica.address) in known:
+            continue
+        behind = replica.policy_version != now.policy_version and now.policy_version is not None
+        if behind:
+            cause = f"it has policy version {replica.policy_version}, the trainer {now.policy_version}: it gets no "
+            cause += "trials before it has the trainer's weights"
+            fix = "the trainer sends weights when it meets a new replica: see in the trainer's log whether it does"
+            action = None
+        elif replica.listed:
+            cause = "the proxy has not taken the newest list of replicas"
+            fix = "see in the proxy's log why it did not reload its list; a restart reads it anew, without a gap"
+            action = f"restart {proxy.name}"
+        else:
+            cause = "it is ready and has the weights, and still has no place in the proxy's list"
+            fix = "a restart registers it again"
+            action = f"restart {replica.name}"
+        yield Symptom(
+            id=f"replica_unlisted:{replica.name}",
+            severity="warning",
+            title=f"{replica.name} is ready but gets no trials",
+            cause=cause,
+            fix=fix,
+            evidence=(
+                f"{replica.name}: {replica.address}, policy version {replica.policy_version}",
+                f"the proxy routes to {', '.join(now.proxy.backends) or 'nobody'}",
+            ),
+            action=action,
+        )
+
+
+def proxy_cooled_down(seen: Seen) -> Iterator[Symptom | Over]:
+    """Of replicas that are up: that one which has died cannot be reached is no news."""
+    now = seen.now
+    if now.state not in _RUNNING:
+        return
+    up = [r for r in now.replicas.items if r.address is not None and r.state in ("ready", "degraded")]
+    by_address = {_root(r.address or ""): r for r in up}
+    for address in now.proxy.cooled_down:
+        replica = by_address.get(_root(address))
+        if replica is None:
+            continue
+        name = replica.name
+        yield Symptom(
+            id=f"proxy_cooled_down:{name}",
+            severity="warning",
+            title=f"the proxy leaves {name} alone",
+            cause="requests to it failed: it could not be reached, or answered with three server errors in a row; "
+            "its trials move to other replicas, which costs their cached prefixes",
+            fix=f"see the last errors in the log of {name}; if it does not recover by itself, restart it",
+            evidence=(
+                f"cooled down: {address}",
+                _load(replica),
+                f"{now.proxy.failures or 0} of {now.proxy.requests or 0} requests failed so far",
+            ),
+            action=f"restart {name}",
+        )
+
+
+# --- services -------------------------------------------------------------------------------------------
+
+
+def service_down(seen: Seen) -> Iterator[Symptom | Over]:
+    """Failed, or given up on."""
+    now = seen.now
+    for service in now.services:
+        if service.state not in ("failed", "gave_up"):
+            continue
+        again = now.state in _RUNNING and service.kind != "environment"
+        gave_up = service.state == "gave_up"
+        yield Symptom(
+            id=f"service_{service.state}:{service.name}",
+            severity="critical",
+            title=f"{service.name} failed too often" if gave_up else f"{service.name} has failed",
+            cause=_cause(seen, service),
+            fix="mend what its log says, then start it again"
+            if again
+            else "mend what it says, then resume the run",
+            evidence=_log_evidence(seen, service),
+            since=service.since,
+            action=f"restart {service.name}" if again else None,
+        )
+
+
+def service_backing_off(seen: Seen) -> Iterator[Symptom | Over]:
+    now = seen.now
+    for service in now.services:
+        name = f"service_backing_off:{service.name}"
+        if service.state == "backing_off":
+            yield Symptom(
+                id=name,
+                severity="warning",
+                title=f"{service.name} keeps failing",
+                cause=_cause(seen, service),
+                fix="it is started again by itself, each time a little later; too many failures end that",
+                evidence=(*_log_evidence(seen, service), f"{service.restarts} restarts so far"),
+                action=f"restart {service.name}",
+            )
+        elif service.state in ("stopped", "failed", "gave_up"):
+            yield Over(name)
+
+
+# --- trials ---------------------------------------------------------------------------------------------
+
+
+def zero_tool_calls(seen: Seen) -> Iterator[Symptom | Over]:
+    """The newest step of which enough trials are at their end. Counted from the trials' files alone."""
+    now = seen.now
+    step = next((s for s in now.trials.steps if max(s.finished, s.zero_tool_calls) >= FEWEST), None)
+    if step is None:
+        return
+    without, judged = step.zero_tool_calls, _judged(step)
+    if 2 * without < judged:
+        return
+    every = without == judged
+    heads = [h for h in now.trials.newest if h.step == step.step and "zero_tool_calls" in h.flags]
+    yield Symptom(
+        id="zero_tool_calls",
+        severity="critical" if every else "warning",
+        title="trials call no tool",
+        cause=f"{'all' if every else f'{without} of'} {judged} trials of step {step.step} called none: the "
+        "format in which the model writes tool calls and the parser of the engine do not match, or the prompt does "
+        "not offer the tools",
+        fix="set model.tool_parser to the format that the model writes (qwen3_coder: XML, hermes: JSON; with vLLM "
+        "any parser it has), or model.model_path to a model of that format, and start a new run; "
+        "harbor_agent.disable_tool_calls must be false",
+        evidence=tuple(head.path for head in heads[:SHOWN]),
+        since=min((head.updated_at for head in heads), default=None),
+    )
+
+
+def rewards_equal(seen: Seen) -> Iterator[Symptom | Over]:
+    """The newest complete step, unless its trials called no tool: that is the cause then."""
+    now = seen.now
+    step = _complete_step(now)
+    if step is None or 2 * step.zero_tool_calls >= _judged(step):
+        return
+    reward = _only_reward(now, step)
+    if reward is None:
+        return
+    low = reward <= 0.0
+    heads = [h for h in now.trials.newest if h.step == step.step]
+    yield Symptom(
+        id="rewards_equal",
+        severity="warning" if low else "info",
+        title="a step without a learning signal",
+        cause=f"every trial of step {step.step} has the reward {reward:g}: all advantages are zero, and the policy "
+        "learns nothing from it",
+        fix="look at a trial's tool results and at its verifier: tools that do nothing and tasks that are too hard "
+        "look alike"
+        if low
+        else "the tasks of this step are solved: harder ones would teach more",
+        evidence=tuple(f"{head.path}: reward {reward:g}" for head in heads[:SHOWN]),
+        since=max(head.updated_at for head in heads),
+    )
+
+
+def trials_unattributed(seen: Seen) -> Iterator[Symptom | Over]:
+    """Requests that name no trial, while they come."""
+    before, proxy = seen.before, seen.now.proxy
+    if before is None or before.proxy.generation != proxy.generation:
+        return
+    if proxy.unattributed > before.proxy.unattributed:
+        yield Symptom(
+            id="trials_unattributed",
+            severity="info",
+            title="requests name no trial",
+            cause=f"{proxy.unattributed} requests so far belong to no trial: they are answered, and count nowhere",
+            fix="give each trial a key of its own (<run key>.<trial>), or the header x-litellm-routing-key",
+            evidence=("trials/_unattributed/litellm-trajectory.jsonl",),
+        )
+
+
+# --- the host -------------------------------------------------------------------------------------------
+
+
+def disk_low(seen: Seen) -> Iterator[Symptom | Over]:
+    free = seen.beside.disk_free
+    if free is not None and free < LOW_DISK:
+        yield Symptom(
+            id="disk_low",
+            severity="warning",
+            title="the run's disk is nearly full",
+            cause=f"{free / (1 << 20):.0f} MiB are free where the run is written: a checkpoint or a log that cannot "
+            "be written ends a service",
+            fix="make room: old checkpoints of this run, other runs beside it",
+            evidence=(f"{seen.now.run_dir}: {free / (1 << 20):.0f} MiB free",),
+        )
+
+
+# What a run's files alone can tell; the others need its backend's eyes.
+FILE_RULES = (
+    Rule(service_down, linger=0.0),
+    Rule(zero_tool_calls, linger=60.0),
+    Rule(rewards_equal),
+)
+RULES = (
+    *FILE_RULES,
+    Rule(service_backing_off, linger=RESTARTED_S),
+    Rule(replica_idle, linger=PAUSED_S),
+    Rule(replica_unlisted, hold=UNLISTED_S, linger=0.0),
+    Rule(proxy_cooled_down),
+    Rule(trials_unattributed, linger=RECENT_S),
+    Rule(disk_low),
+)
+
+
+# --- words and joins ------------------------------------------------------------------------------------
+
+
+def _root(address: str) -> str:
+    return address.rstrip("/").removesuffix("/v1")
+
+
+def _load(replica: ReplicaStatus) -> str:
+    waiting = f", {replica.waiting:.0f} waiting" if replica.waiting is not None else ""
+    running = "load unknown" if replica.running is None else f"{replica.running:.0f} running{waiting}"
+    return f"{replica.name}: {replica.state}, {running}"
+
+
+def _gpus_of(now: Snapshot, replica: ReplicaStatus) -> Iterator[str]:
+    for gpu in now.gpus:
+        if gpu.uuid in replica.gpus:
+            memory = "?" if gpu.memory_used is None else f"{gpu.memory_used / (1 << 30):.0f}"
+            use = "?" if gpu.utilization is None else f"{gpu.utilization * 100:.0f}"
+            yield f"GPU {gpu.index}: {memory} GiB loaded, {use} % used"
+
+
+def _others(now: Snapshot, replica: ReplicaStatus) -> list[str]:
+    busy = [r for r in now.replicas.items if r.name != replica.name and (r.running or r.waiting)]
+    return [_load(r) for r in busy[:SHOWN]]
+
+
+def _cause(seen: Seen, service: ServiceStatus) -> str:
+    found = seen.beside.causes.get(service.name)
+    return found.text if found is not None else service.why
+
+
+def _log_evidence(seen: Seen, service: ServiceStatus) -> tuple[str, ...]:
+    found = seen.beside.causes.get(service.name)
+    lines = []
+    if found is not None and found.log is not None:
+        lines.append(f"{found.log} at byte {found.offset}: {found.text}")
+    elif service.log is not None:
+        lines.append(service.log)
+    if found is None or found.text != service.why:
+        lines.append(f"{service.name}: {service.why}")
+    return tuple(lines)
+
+
+def _judged(step: StepTrials) -> int:
+    """Trials that have shown what they do: they have called a tool, or ended without."""
+    if step.calling is None:
+        return max(step.finished, step.zero_tool_calls)
+    return step.zero_tool_calls + step.calling
+
+
+def _complete_step(now: Snapshot) -> StepTrials | None:
+    """The newest step whose trials are all in."""
+    newest = now.trials.steps[0].step if now.trials.steps else 0
+    for step in now.trials.steps:
+        over = step.step < newest or (now.step is not None and step.step <= now.step)
+        if over and step.finished == step.total >= FEWEST:
+            return step
+    return None
+
+
+def _only_reward(now: Snapshot, step: StepTrials) -> float | None:
+    """The reward that every trial of the step got; None if they differ, or are not known."""
+    rewards = [h.reward for h in now.trials.newest if h.step == step.step and h.reward is not None]
+    mean = step.mean_reward
+    if len(rewards) < FEWEST or mean is None or min(rewards) != max(rewards):
+        return None
+    # The newest trials are not all of a large step, but the mean is over all of it.
+    return rewards[0] if abs(mean - rewards[0]) < 1e-9 else None

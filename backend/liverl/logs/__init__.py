@@ -1,0 +1,1 @@
+"""Reading logs: lines, levels, times, search, and several files as one. Nothing here knows a terminal."""

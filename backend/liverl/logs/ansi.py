@@ -1,0 +1,80 @@
+"""Colour sequences (ECMA-48 SGR) -> runs of text with one look each. Pure."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from liverl.logs.text import colour_parts
+
+Colour = int | tuple[int, int, int] | None  # 0..255 of the terminal's table, or red, green, blue
+
+
+class Look(NamedTuple):
+    """How a run of text looks; ``None`` is the terminal's own colour."""
+
+    fg: Colour = None
+    bg: Colour = None
+    bold: bool = False
+    dim: bool = False
+    italic: bool = False
+    underline: bool = False
+    reverse: bool = False
+
+
+PLAIN = Look()
+_ON = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "reverse"}
+_OFF = {22: ("bold", "dim"), 23: ("italic",), 24: ("underline",), 27: ("reverse",)}
+
+
+def runs(line: str) -> list[tuple[str, Look]]:
+    """The text of one line with its looks; safe to print, tabs left as they are."""
+    parts = colour_parts(line)
+    if len(parts) == 1:
+        return [(parts[0], PLAIN)] if parts[0] else []
+    found: list[tuple[str, Look]] = []
+    look = PLAIN
+    for place, part in enumerate(parts):
+        if place % 2:
+            look = _apply(look, part[2:-1])
+        elif part:
+            found.append((part, look))
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _apply(look: Look, parameters: str) -> Look:
+    codes = [int(code) if code.isdigit() else 0 for code in parameters.replace(":", ";").split(";")]
+    place = 0
+    while place < len(codes):
+        code = codes[place]
+        place += 1
+        if code == 0:
+            look = PLAIN
+        elif code in _ON:
+            look = look._replace(**{_ON[code]: True})
+        elif code in _OFF:
+            look = look._replace(**dict.fromkeys(_OFF[code], False))
+        elif code in (38, 48):
+            colour, place = _extended(codes, place)
+            look = look._replace(fg=colour) if code == 38 else look._replace(bg=colour)
+        elif 30 <= code <= 37 or 90 <= code <= 97:
+            look = look._replace(fg=code - 30 if code < 90 else code - 82)
+        elif 40 <= code <= 47 or 100 <= code <= 107:
+            look = look._replace(bg=code - 40 if code < 100 else code - 92)
+        elif code == 39:
+            look = look._replace(fg=None)
+        elif code == 49:
+            look = look._replace(bg=None)
+    return look
+
+
+def _extended(codes: list[int], place: int) -> tuple[Colour, int]:
+    """The colour behind a 38 or 48, and where the next code stands."""
+    kind = codes[place] if place < len(codes) else None
+    if kind == 5 and place + 1 < len(codes):
+        return min(255, codes[place + 1]), place + 2
+    if kind == 2 and place + 3 < len(codes):
+        red, green, blue = (min(255, code) for code in codes[place + 1 : place + 4])
+        return (red, green, blue), place + 4
+    return None, len(codes)

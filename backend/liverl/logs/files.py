@@ -1,0 +1,49 @@
+"""Which log files a run has."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from liverl.rundir import RunDir
+
+_LOG = re.compile(r"(?P<service>.+)\.(?P<generation>\d+)\.log")
+
+
+class LogFile(msgspec.Struct, frozen=True):
+    service: str
+    generation: int
+    path: Path
+
+
+def log_files(run: RunDir, services: tuple[str, ...] = ()) -> list[LogFile]:
+    """The newest attempt's logs, all generations, oldest first within a service."""
+    attempts = run.attempts()
+    if not attempts:
+        return []
+    wanted = [f for f in _logs_in(run.logs(attempts[-1])) if not services or f.service in services]
+    return sorted(wanted, key=lambda f: (f.service, f.generation))
+
+
+def history(run: RunDir) -> dict[str, list[LogFile]]:
+    """Every service's logs over all attempts, oldest first."""
+    found: dict[str, list[LogFile]] = {}
+    for attempt in run.attempts():
+        for file in sorted(_logs_in(run.logs(attempt)), key=lambda f: f.generation):
+            found.setdefault(file.service, []).append(file)
+    return found
+
+
+def _logs_in(folder: Path) -> list[LogFile]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return [
+        LogFile(m["service"], int(m["generation"]), folder / n)
+        for n in names
+        if (m := _LOG.fullmatch(n)) is not None
+    ]

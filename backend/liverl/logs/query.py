@@ -1,0 +1,122 @@
+"""What lines are looked for: patterns that must and must not be found in them, and a lowest level. Pure."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from functools import cached_property
+
+import msgspec
+
+from liverl.logs.levels import RANK, Levels
+from liverl.model import Level
+
+_SPECIAL = frozenset(".^$*+?{}[]\\|()")
+# What means the same in a lower-case text: escapes of letters may stand for a capital one, flags may ask for one.
+_FOLDABLE = re.compile(r"(?:[^\\(]|\\(?:[dDsSwWbB]|[^A-Za-z0-9])|\((?!\?)|\(\?[:=!])*")
+LONGEST = 32 << 10  # characters of a line in which a pattern is looked for; a plain text is found anywhere
+
+
+class Needle(msgspec.Struct, frozen=True):
+    """A regular expression. As long as it has no capital letter, capitals do not matter.
+
+    ``folded`` says the same of a text in lower case, where there is such a pattern: ignoring capitals takes
+    seven times as long.
+    """
+
+    text: str
+    pattern: re.Pattern[str]
+    folded: re.Pattern[str] | None = None
+
+    @property
+    def literal(self) -> str | None:
+        """The text that has to be there word for word, where the pattern is nothing else."""
+        return self.text if _SPECIAL.isdisjoint(self.text) and self.text.isascii() else None
+
+    def rules_out(self, data: bytes) -> bool:
+        """Whether it surely cannot be found in these bytes."""
+        literal = self.literal
+        if literal is None or b"\x1b" in data or b"\r" in data:  # it may be there once those are taken out
+            return False
+        return literal.encode() not in (data.lower() if self.folded is not None else data)
+
+    def among(self, lines: Lines, places: Sequence[int] | None = None, *, found: bool = True) -> list[int]:
+        """The lines in which it is found (or not found), of those at ``places``, or of all."""
+        texts = lines.exact if self.folded is None else lines.lower
+        chosen = range(len(texts)) if places is None else places
+        literal = self.literal
+        if literal is not None:
+            return [place for place in chosen if (literal in texts[place]) == found]
+        search = (self.folded or self.pattern).search
+        return [place for place in chosen if (search(texts[place], 0, LONGEST) is not None) == found]
+
+
+class Lines:
+    """The bare lines of a block."""
+
+    def __init__(self, text: str) -> None:
+        self.exact = text.split("\n")
+        self._text = text
+
+    @cached_property
+    def lower(self) -> list[str]:
+        return self._text.lower().split("\n")
+
+
+def needle(text: str) -> Needle:
+    """Compile what was typed.
+
+    Raises:
+        ValueError: it is not a regular expression; the message says where it goes wrong.
+    """
+    any_case = not any(character.isupper() for character in re.sub(r"\\.", "", text))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pattern = re.compile(text, re.IGNORECASE if any_case else 0)
+            folded = any_case and text.isascii() and _FOLDABLE.fullmatch(text) is not None
+            return Needle(text, pattern, re.compile(text) if folded else None)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"not a regular expression: {error}") from error
+
+
+class Query(msgspec.Struct, frozen=True):
+    """Lines in which ``found`` (all of them) and none of ``missing`` are found, of ``level`` or above."""
+
+    found: tuple[Needle, ...] = ()
+    missing: tuple[Needle, ...] = ()
+    level: Level | None = None
+
+    @property
+    def everything(self) -> bool:
+        return not self.found and not self.missing and self.level is None
+
+    def rules_out(self, data: bytes) -> bool:
+        """Whether surely no line in these bytes matches."""
+        return any(needle.rules_out(data) for needle in self.found)
+
+    def pick(self, text: str, before: str) -> list[int]:
+        """Which lines of ``text`` (bare, whole lines) match, counted from 0. ``before``: the text above, from
+        which the first lines may inherit their level."""
+        lines = Lines(text)
+        chosen: list[int] | None = None
+        for needle in self.found:
+            chosen = needle.among(lines, chosen)
+        for needle in self.missing:
+            chosen = needle.among(lines, chosen, found=False)
+        if self.level is not None and (chosen is None or chosen):
+            reached = _reached(self.level, lines.exact, before)
+            chosen = reached if chosen is None else sorted(set(chosen).intersection(reached))
+        return list(range(len(lines.exact))) if chosen is None else chosen
+
+
+def _reached(level: Level, lines: Sequence[str], before: str) -> list[int]:
+    """The lines that have a level or a higher one."""
+    levels = Levels(before.split("\n")[:-1])
+    least, unnamed = RANK[level], RANK["info"]  # a line that names no level is information
+    return [
+        place
+        for place, line in enumerate(lines)
+        if (unnamed if (own := levels.of(line)) is None else RANK[own]) >= least
+    ]

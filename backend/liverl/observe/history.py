@@ -1,0 +1,146 @@
+"""``history.jsonl``: what the machine and the services used over the whole run, one line every ten seconds.
+
+Charts of an hour read it, also those of a run without a backend. Its size is bounded: a file that has grown to
+``LIMIT`` becomes ``history.old.jsonl`` in one step (a full disk allows that too), and the older one goes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from liverl.model import GpuStatus, HostStats, TreeStats
+
+INTERVAL = 10.0  # seconds between two lines
+LIMIT = 4 << 20  # bytes of one file, of two: with 8 GPUs and 12 services about a day and a half
+FILE, OLDER = "history.jsonl", "history.old.jsonl"
+_BLOCK = 256 << 10  # bytes read at a time, from the end
+
+
+class HostUse(NamedTuple):
+    cpu: float | None  # percent of the whole machine, 0..100
+    memory: int | None  # bytes
+
+
+class GpuUse(NamedTuple):
+    utilization: float | None  # 0..1
+    memory: int | None  # bytes
+    power: float | None  # watts
+
+
+class ServiceUse(NamedTuple):
+    cpu: float | None  # percent, 100 = one core
+    rss: int  # bytes, of the whole process tree
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One line. ``gpus`` by UUID, ``services`` by name; a service without a process is not in it."""
+
+    at: float
+    host: HostUse = HostUse(None, None)
+    gpus: dict[str, GpuUse] = {}
+    services: dict[str, ServiceUse] = {}
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Sample).decode
+
+
+def sample_of(
+    at: float, host: HostStats, gpus: Sequence[GpuStatus], trees: Mapping[str, TreeStats]
+) -> Sample:
+    """What was observed at ``at``, rounded to what a chart can show."""
+    return Sample(
+        at=round(at, 1),
+        host=HostUse(_rounded(host.cpu_percent, 1), host.memory_used),
+        gpus={
+            gpu.uuid: GpuUse(_rounded(gpu.utilization, 2), gpu.memory_used, _rounded(gpu.power_w, 0))
+            for gpu in gpus
+        },
+        services={
+            name: ServiceUse(_rounded(tree.cpu_percent, 1), tree.rss_bytes)
+            for name, tree in trees.items()
+            if tree.processes
+        },
+    )
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+class HistoryWriter:
+    """Appends to the history of one run directory."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._path = run_dir / FILE
+        self._older = run_dir / OLDER
+        self._whole = False  # whether the file is known to end with a whole line
+
+    def append(self, sample: Sample) -> None:
+        """Write one line.
+
+        Raises:
+            OSError: it could not be written (the disk is full); a half line may be left, which readers skip.
+        """
+        line = _encode(sample) + b"\n"
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            size = os.fstat(fd).st_size
+            if not self._whole and size and os.pread(fd, 1, size - 1) != b"\n":
+                line = b"\n" + line  # whoever wrote before was cut short
+            self._whole = False
+            self._whole = os.write(fd, line) == len(line)
+        finally:
+            os.close(fd)
+        if size + len(line) >= LIMIT:
+            os.replace(self._path, self._older)
+
+
+def read_history(run_dir: str | os.PathLike[str], since: float = 0.0) -> tuple[Sample, ...]:
+    """The samples after ``since`` (Unix seconds), oldest first. Reads the files from their end, and no more of
+    them than it takes; lines that are cut, and files that are not there, are passed over.
+
+    Raises:
+        OSError: the storage fails.
+    """
+    found: list[Sample] = []
+    for name in (FILE, OLDER):
+        for line in lines_backwards(os.path.join(run_dir, name)):
+            try:
+                sample = _decode(line)
+            except msgspec.DecodeError:
+                continue
+            if sample.at <= since:
+                return tuple(reversed(found))
+            found.append(sample)
+    return tuple(reversed(found))
+
+
+def lines_backwards(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """The lines of a file, the last one first; one without its end is left out."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    try:
+        at = os.fstat(fd).st_size
+        rest: bytes | None = None  # the end of a line that begins before; None: no newline yet
+        while at > 0:
+            begin = max(0, at - _BLOCK)
+            head, *lines = (os.pread(fd, at - begin, begin) + (rest or b"")).split(b"\n")
+            at = begin
+            if rest is None:
+                if not lines:
+                    continue  # all of it is torn
+                lines.pop()  # behind the last newline: nothing, or a torn line
+            yield from reversed(lines)
+            rest = head
+        if rest:
+            yield rest
+    finally:
+        os.close(fd)

@@ -1,0 +1,204 @@
+"""Chat messages, in OpenAI's and Anthropic's shape, as the parts that people tell apart. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import msgspec
+
+PartKind = Literal["system", "user", "text", "reasoning", "call", "result", "error"]
+_FORGOTTEN = ("reasoning_content", "reasoning", "thinking_blocks", "provider_specific_fields")
+_decode = msgspec.json.Decoder().decode
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A piece of a conversation. ``text``: of a call its arguments, pretty where they are JSON. ``text`` is
+    as the model or the sandbox wrote it, control characters included."""
+
+    kind: PartKind
+    text: str
+    name: str = ""  # of the tool that is called, or that answers
+    call_id: str = ""
+    failed: bool = False  # the call's arguments are no JSON object, or the result says that it is an error
+
+
+def loads(data: bytes) -> Any:
+    """JSON as Python writes it too: NaN and half surrogates become None and ``?``. None where it is neither."""
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        found = json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _name: None)
+        return json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def message_parts(message: object, names: dict[str, str]) -> list[Part]:
+    """The parts of one message. ``names``: tool names by call id; calls are added to it."""
+    if not isinstance(message, dict):
+        return []
+    role = message.get("role")
+    if role == "assistant":
+        parts = _assistant(message)
+    elif role in ("tool", "function"):
+        call_id = _str(message.get("tool_call_id"))
+        name = _str(message.get("name"))
+        parts = [Part("result", content_text(message.get("content")), name, call_id)]
+    else:
+        kind: PartKind = "system" if role in ("system", "developer") else "user"
+        parts = _blocks(message.get("content"), kind)
+    for part in parts:
+        if part.kind == "call" and part.call_id:
+            names[part.call_id] = part.name
+    return [
+        msgspec.structs.replace(part, name=names.get(part.call_id, ""))
+        if part.kind == "result" and not part.name
+        else part
+        for part in parts
+    ]
+
+
+def _assistant(message: dict[str, Any]) -> list[Part]:
+    parts = []
+    for key in ("reasoning_content", "reasoning"):
+        if isinstance(thought := message.get(key), str) and thought.strip():
+            parts.append(Part("reasoning", thought))
+            break
+    else:
+        parts += _blocks(message.get("thinking_blocks"), "text")
+    thoughts = {part.text for part in parts}
+    parts += [
+        part
+        for part in _blocks(message.get("content"), "text")
+        if part.kind != "reasoning" or part.text not in thoughts
+    ]
+    parts += _blocks(message.get("refusal"), "text")
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else []:
+        if isinstance(call, dict):
+            function = call.get("function")
+            parts.append(_call(function if isinstance(function, dict) else call, _str(call.get("id"))))
+    if isinstance(function := message.get("function_call"), dict):
+        parts.append(_call(function, ""))
+    return parts
+
+
+def _call(function: dict[str, Any], call_id: str) -> Part:
+    text, is_object = pretty_arguments(function.get("arguments", function.get("input")))
+    return Part("call", text, _str(function.get("name")), call_id, failed=not is_object)
+
+
+def _blocks(content: object, kind: PartKind) -> list[Part]:
+    """The parts of a message's content: one text, or a list of blocks."""
+    if isinstance(content, str):
+        return [Part(kind, content)] if content.strip() else []
+    if not isinstance(content, list):
+        return []
+    parts: list[Part] = []
+    for block in content:
+        if isinstance(block, str):
+            parts.append(Part(kind, block))
+            continue
+        if not isinstance(block, dict):
+            continue
+        match block.get("type"):
+            case "tool_use":
+                parts.append(_call(block, _str(block.get("id"))))
+            case "tool_result":
+                text, failed = content_text(block.get("content")), block.get("is_error") is True
+                parts.append(Part("result", text, "", _str(block.get("tool_use_id")), failed))
+            case "thinking":
+                parts.append(Part("reasoning", _str(block.get("thinking"))))
+            case "redacted_thinking":
+                parts.append(Part("reasoning", "[redacted by the model's provider]"))
+            case _:
+                if text := content_text([block]):
+                    parts.append(Part(kind, text))
+    return parts
+
+
+def content_text(content: object) -> str:
+    """A content as text; blocks that are no text are named: ``[image]``."""
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return ""
+    if not isinstance(content, list):
+        return json.dumps(content, ensure_ascii=False)
+    texts = []
+    for block in content:
+        if isinstance(block, str):
+            texts.append(block)
+        elif isinstance(block, dict):
+            text = block.get("text")
+            texts.append(text if isinstance(text, str) else f"[{block.get('type') or 'unknown block'}]")
+    return "\n".join(texts)
+
+
+def pretty_arguments(arguments: object) -> tuple[str, bool]:
+    """(arguments of a call as indented JSON, whether they are a JSON object); as they are where they are no
+    JSON."""
+    if arguments is None or arguments == "":
+        return "{}", True
+    if isinstance(arguments, str):
+        found = loads(arguments.encode("utf-8", "replace"))
+        if found is None:
+            return arguments, False
+        arguments = found
+    return json.dumps(arguments, ensure_ascii=False, indent=2), isinstance(arguments, dict)
+
+
+def answer_message(response: object) -> tuple[dict[str, Any] | None, str | None]:
+    """(the assistant's message in a response of either shape, its finish reason)."""
+    if isinstance(response, str):
+        return {"role": "assistant", "content": response}, None
+    if not isinstance(response, dict):
+        return None, None
+    choices = response.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choice := choices[0], dict):
+        finish = choice.get("finish_reason")
+        message = choice.get("message")
+        if not isinstance(message, dict):
+            message = {"content": choice["text"]} if isinstance(choice.get("text"), str) else None
+    else:
+        finish = response.get("stop_reason")
+        content = response.get("content")
+        message = {"content": content} if isinstance(content, str | list) else None
+    known = finish if isinstance(finish, str) else None
+    return ({**message, "role": "assistant"} if message is not None else None), known
+
+
+def same_message(a: bytes, b: bytes) -> bool:
+    """Whether two messages of two requests are one. Clients send an earlier message again in another form:
+    with cache marks, as blocks in place of text, without its reasoning."""
+    return a == b or _essence(loads(a)) == _essence(loads(b))
+
+
+def _essence(message: object) -> object:
+    if not isinstance(message, dict):
+        return message
+    kept = {k: _unmarked(v) for k, v in message.items() if k not in _FORGOTTEN and v not in (None, [], "")}
+    content = kept.pop("content", None)
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    if isinstance(content, list):
+        content = [b for b in content if not (isinstance(b, dict) and b.get("type") in _THOUGHTS)]
+    return {**kept, "content": content or None}
+
+
+_THOUGHTS = ("thinking", "redacted_thinking")
+
+
+def _unmarked(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _unmarked(item) for key, item in value.items() if key != "cache_control"}
+    if isinstance(value, list):
+        return [_unmarked(item) for item in value]
+    return value
+
+
+def _str(value: object) -> str:
+    return value if isinstance(value, str) else ""
