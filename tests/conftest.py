@@ -14,6 +14,11 @@ from kit.runs import ToyRun
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help = "store how the screens look now, in tests/ui/pictures"
+    parser.addoption("--update-pictures", action="store_true", help=help)
+
+
 @pytest.fixture(autouse=True)
 def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The index of live runs must not be the user's."""
@@ -34,3 +39,10 @@ def ending() -> Iterator[Callable[[ToyRun], ToyRun]]:
     yield register
     for run in runs:
         run.end()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Side by side, but what loads the machine with a whole run stays in one worker."""
+    for item in items:
+        if item.get_closest_marker("stack") is not None:
+            item.add_marker(pytest.mark.xdist_group("stack"))
