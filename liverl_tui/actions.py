@@ -1,23 +1,31 @@
-"""What the keys of the whole interface do: asking the backend, leaving, copying, looking."""
+"""What the keys of the whole interface do: asking the backend, leaving, copying, looking; and telling what is new."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
+from liverl_tui.announcing import notices, title
+from liverl_tui.leaving import Leaving
+from liverl_tui.looking import Looking
+from liverl_tui.terminal import WindowTitle, has_title
 from liverl_tui.view import View
 
-if TYPE_CHECKING:
-    pass
 
+class RunActions(Leaving, Looking):
+    """All actions of the app."""
 
-class RunActions:
-    """Mixed into the app."""
+    wants_bell: bool
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.window_title = WindowTitle(self.write_to_terminal)
 
     def announce(self, before: View, after: View) -> None:
         """Window title, bell and toasts for what is new."""
-
-    def action_leave(self) -> None:
-        self.exit()  # type: ignore[attr-defined]
-
-    def action_detach(self) -> None:
-        self.exit()  # type: ignore[attr-defined]
+        if has_title(self._driver):
+            self.window_title.set(title(after))
+        new = notices(before, after, getattr(self.source, "name", ""), readonly=self.readonly)
+        for notice in new:
+            self.toast(notice.text, notice.severity)
+        if self.wants_bell and any(n.bell for n in new):
+            self.bell()

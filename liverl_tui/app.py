@@ -1,14 +1,14 @@
-"""The application: screens, theme, the pump of views, and the actions that work everywhere. No domain logic."""
+"""The application: screens, theme, the pump of views, and its own end. No domain logic."""
 
 from __future__ import annotations
 
-import asyncio
-import signal
-from typing import Any
+import os
+from typing import ClassVar
 
-from textual.app import App
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
 
+from liverl.model import Snapshot
 from liverl_tui import themes
 from liverl_tui.actions import RunActions
 from liverl_tui.keymap import bindings
@@ -18,27 +18,46 @@ from liverl_tui.source import Source
 from liverl_tui.view import View
 from liverl_tui.widgets.cells import CellPanel
 
+HOLD_S = 0.5  # the first paint waits no longer than this for the panes to be filled
 
-class LiverlApp(RunActions, App[None]):
-    """Shows one run. ``readonly``: every key that would change it is refused."""
+
+class LiverlApp(RunActions):
+    """Shows one run. ``readonly``: every key that would change it is refused. ``first``: its state, where it is known
+    already."""
 
     TITLE = "liverl-tui"
     ENABLE_COMMAND_PALETTE = False  # ours is opened by its own key, from the same table
     CSS_PATH = "styles/app.tcss"
-    BINDINGS = [*bindings("app"), Binding("escape", "back", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("app"), Binding("escape", "back", show=False)]
 
-    def __init__(self, source: Source, *, readonly: bool = False, theme: str | None = None, bell: bool = True) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        source: Source,
+        *,
+        readonly: bool = False,
+        theme: str | None = None,
+        bell: bool = True,
+        first: Snapshot | None = None,
+    ) -> None:
+        if not os.environ.get("NO_COLOR"):
+            # Empty means unset (https://no-color.org); for Textual it does not.
+            os.environ.pop("NO_COLOR", None)
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.source = source
         self.readonly = readonly
         self.wants_bell = bell
-        self.view = View()
+        self.view = View(snapshot=first)
+        # Where there is something to show, nothing is painted before it has its place.
+        self._held = first is not None
+        self._crash = ""  # the last words, when we have failed
         for entry in themes.textual_themes():
             self.register_theme(entry)
-        self.theme = themes.resolve(theme)
+        self.theme = themes.ANSI.name if self.no_color else themes.resolve(theme, self.console.color_system)
 
     @property
     def palette(self) -> themes.Palette:
+        if self.no_color:
+            return themes.MONOCHROME
         return themes.PALETTES.get(self.theme, themes.DARK)
 
     def get_default_screen(self) -> Dashboard:
@@ -46,20 +65,42 @@ class LiverlApp(RunActions, App[None]):
 
     def on_mount(self) -> None:
         self.theme_changed_signal.subscribe(self, lambda _theme: self._redraw())
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            # The end of the terminal, or of us, is not the end of the run.
-            loop.add_signal_handler(number, self.exit)
+        self.app_suspend_signal.subscribe(self, lambda _app: self.window_title.restore())
+        self.app_resume_signal.subscribe(self, lambda _app: self._resumed())
+        self.listen()
+        if self._held:
+            self.set_timer(HOLD_S, self.release)
         self.run_worker(self._pump(), name="pump", exit_on_error=True)
         self.set_interval(1.0, self._tick)
 
+    def _resumed(self) -> None:
+        """Back from the shell: nothing of ours is on the screen any more."""
+        self.refresh(layout=True)
+        self.announce(self.view, self.view)
+
+    def on_unmount(self) -> None:
+        self.window_title.restore()
+        self.listen_no_more()
+
+    def release(self) -> None:
+        """Paint what there is, and from now on everything that changes."""
+        if self._held:
+            self._held = False
+            self._display(self.screen, self.screen._compositor.render_full_update())
+
+    def _display(self, screen: Screen[object], renderable: object) -> None:
+        # Mounting, placing and filling the panes are five full paints, over ssh 60 KB; the last one is enough.
+        if not self._held:
+            super()._display(screen, renderable)  # type: ignore[arg-type]
+
     async def _pump(self) -> None:
-        """The only way in: views, as the source has them."""
+        """The only way in: views, as the source has them; without any more there is nothing to show."""
         async for view in self.source.views():
             self.take(view)
+        self.exit()
 
     def take(self, view: View) -> None:
-        """Show a view on every screen that is open."""
+        """Show a view on every screen that is seen."""
         before, self.view = self.view, view
         for screen in self.screen_stack:
             if isinstance(screen, RunScreen) and screen.is_current:
@@ -68,25 +109,35 @@ class LiverlApp(RunActions, App[None]):
 
     def _tick(self) -> None:
         """Clocks go on while nothing else happens."""
-        if isinstance(self.screen, RunScreen):
-            self.screen.show(self.view)
+        screen = self.run_screen
+        if screen is not None and screen.is_current:
+            screen.show(self.view)
 
     def _redraw(self) -> None:
         for screen in self.screen_stack:
             for panel in screen.query(CellPanel):
                 panel.update()
 
-    def action_back(self) -> None:
+    def action_back(self) -> None:  # type: ignore[override]
         """One screen back, or out of a maximised pane."""
         if len(self.screen_stack) > 1:
             self.pop_screen()
         elif isinstance(self.screen, Dashboard) and self.screen.maximised is not None:
             self.screen.action_maximise()
 
-    async def send(self, name: str, **args: Any) -> dict[str, Any]:
-        """Ask the backend.
+    # -- our own faults: where Textual would show a traceback of many screens, one line says what it means
 
-        Raises:
-            ControlError: refused, failed, or nobody there.
-        """
-        return await self.source.command(name, **args)
+    def _handle_exception(self, error: Exception) -> None:
+        from liverl_tui.crash import report
+
+        self._crash = self._crash or report(error, self.source.run, in_run=not self.readonly)
+        super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        self.panic(self._crash)
+
+    def _print_error_renderables(self) -> None:
+        if self._crash:
+            self._exit_renderables.clear()
+            self.error_console.print(self._crash, soft_wrap=True)
+        super()._print_error_renderables()

@@ -16,7 +16,7 @@ PROGRAM = "liverl-tui"
 # name: (module under liverl_tui.commands, what it does in one line)
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("up", "Start a run, or go on with one, and show it."),
-    "attach": ("attach", "Show a live run. Leaving never ends it."),
+    "attach": ("attach", "Show a run, or how it ended. Leaving never ends it."),
     "status": ("status", "The present state, as a table or JSON."),
     "events": ("events", "What happened, one line per event."),
     "logs": ("logs", "The services' logs, merged."),
@@ -97,7 +97,8 @@ def cli(ctx: click.Context, /, **values: Any) -> int | None:
     """The cockpit for agentic RL training: launches, supervises and explains a run.
 
     Without a command: shows the live run if there is one, else starts one (by default a small one of its own
-    that needs no GPU). The run goes on when the terminal is closed.
+    that needs no GPU). The interface can be left at any time, and the run goes on; so it does when the terminal is
+    closed.
     """
     options = UpOptions.of(values)
     ctx.obj = options

@@ -1,38 +1,47 @@
-"""From the command line into the interface. What Textual reads at its import is set here first."""
+"""From the command line into the interface, and back."""
 
 from __future__ import annotations
 
-import os
 import sys
+from collections.abc import Callable
 
 from liverl.rundir import RunDir
-
-REMOTE_INTERVAL_S = 1.0  # between two paints of live numbers over ssh; half as many bytes
-
-
-def remote() -> bool:
-    """Whether the terminal is at the other end of a network."""
-    return bool(os.environ.get("SSH_CONNECTION") or os.environ.get("SSH_TTY"))
+from liverl_tui.firstlook import FirstLook
+from liverl_tui.settings import before_textual, check_theme, read_settings
 
 
-def run_interface(
-    run: RunDir, *, readonly: bool = False, theme: str | None = None, interval: float = 0.5, mouse: bool = False
-) -> int:
-    """Show ``run`` until its user leaves. Returns the run's exit code if it has ended by then, else 0."""
-    os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
-    if remote():
-        os.environ.setdefault("TEXTUAL_FPS", "10")
-        interval = max(interval, REMOTE_INTERVAL_S)
+def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[[], object] | None = None) -> int:
+    """Show ``run`` until its user leaves. Returns the run's exit code if it has ended by then, else 0.
+
+    ``start`` starts its backend, with the interface open already; see ``RunSource``.
+
+    Raises:
+        CliError: the settings of the interface cannot be used.
+        LaunchError: ``start`` failed.
+    """
+    settings = read_settings(run.config)
+    first = FirstLook(run) if start is None else None
+    before_textual()
+    from liverl_tui.announcing import farewell
     from liverl_tui.app import LiverlApp
     from liverl_tui.source import RunSource
 
-    app = LiverlApp(RunSource(run, interval=interval), readonly=readonly, theme=theme)
-    app.run(mouse=mouse)
+    check_theme(settings.theme)
+    source = RunSource(run, interval=settings.interval, start=start)
+    snapshot = first.snapshot() if first is not None else None
+    app = LiverlApp(source, readonly=readonly, theme=settings.theme, bell=settings.bell, first=snapshot)
+    app.run(mouse=settings.mouse)
+    if source.error is not None:
+        raise source.error
     if app.return_code:
         return app.return_code
-    result = run.read_result()
-    if app.view.link == "ended" and result is not None:
-        print(f"run {run.name} has ended: {result.state}, exit code {result.exit_code}")
-        return result.exit_code
-    print(f"left; run {run.name} goes on. Back to it: liverl-tui attach --run {run.path}", file=sys.stderr)
-    return 0
+    _say(farewell(app.view, run.name, str(run.path)))
+    result = run.read_result() if app.view.link == "ended" else None
+    return result.exit_code if result is not None else 0
+
+
+def _say(text: str) -> None:
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        return  # the terminal has gone: nobody is there to read it

@@ -1,10 +1,12 @@
-"""The view without an interface: one line per event, until the run ends."""
+"""The view without an interface: one line per event, and the facts in sentences, until the run ends.
+
+Nothing that was written is written over: a screen reader, a pipe and a terminal that can do nothing get the same.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import select
 import signal
 import time
@@ -22,18 +24,18 @@ from liverl.control.messages import (
     ControlError,
     Cursor,
 )
-from liverl.model import Event, Level, Result
+from liverl.model import Event, Level, Result, Snapshot
 from liverl.rundir import RunDir
+from liverl_tui.facts import plain_facts
+from liverl_tui.words import one_line
 
 RESTARTS = 5  # of a dead backend under a foreground `up` ...
 RESTART_WINDOW_S = 600.0  # ... in this time; more often means that starting it again does not help
 ENDING_S = 10.0  # from a backend's ``bye`` to the end of its process
 ANSWER_S = 5.0  # for a command that is only to be accepted
 RETRY_S = 1.0
+FACTS_S = 1.0  # between two looks at the state
 
-_CONTROL = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]"
-)
 _GLYPH: dict[Level, str] = {"debug": "·", "info": "•", "warning": "▲", "error": "✖"}
 _COLOUR: dict[Level, str] = {"debug": "2", "info": "", "warning": "33", "error": "31"}
 
@@ -41,11 +43,6 @@ _COLOUR: dict[Level, str] = {"debug": "2", "info": "", "warning": "33", "error":
 def wants_colour(out: TextIO) -> bool:
     """A terminal that can do it, and nobody who asked for none (https://no-color.org)."""
     return out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def one_line(text: str) -> str:
-    """Text from elsewhere, safe on a terminal: no control characters, one line."""
-    return _CONTROL.sub("", " | ".join(part for part in text.splitlines() if part.strip()).replace("\t", " "))
 
 
 class EventLines:
@@ -73,6 +70,10 @@ class EventLines:
     def event(self, event: Event) -> None:
         if event.level != "debug":  # `liverl-tui events` shows everything
             self.write(self.format(event.at, event.service, event.text, event.level))
+
+    def state(self, at: float, sentence: str) -> None:
+        """A fact of the run at a time."""
+        self.write(self.format(at, "state", sentence))
 
     def note(self, text: str, level: Level = "info") -> None:
         """Something that this program has to say, not the run."""
@@ -134,12 +135,21 @@ class Follower:
     backend is started again; without, it only looks."""
 
     def __init__(
-        self, run: RunDir, lines: EventLines, *, from_seq: int = 0, asked: Asked | None = None
+        self,
+        run: RunDir,
+        lines: EventLines,
+        *,
+        from_seq: int = 0,
+        asked: Asked | None = None,
+        facts: bool = False,
     ) -> None:
+        """``facts``: sentences about the state, beside the events."""
         self.run = run
         self.lines = lines
         self.cursor = Cursor(from_seq)
         self.asked = asked
+        self.facts = facts
+        self._known: Snapshot | None = None  # what the sentences have told
         self._attempt = 1
         self._restarts: deque[float] = deque()
         self._connected = False
@@ -187,7 +197,7 @@ class Follower:
         with Connection(self.run.path) as connection:
             self._attempt = connection.snapshot().attempt
             self._connected = True
-            connection.subscribe(self.cursor.seq)
+            connection.subscribe(self.cursor.seq, snapshots=self.facts, interval=FACTS_S)
             while True:
                 if self.asked is not None and self.asked.times > sent:
                     sent = self.asked.times
@@ -202,8 +212,16 @@ class Follower:
                 elif message.resync is not None:
                     for event in connection.events_after(self.cursor):
                         self.lines.event(event)
+                elif message.snapshot is not None:
+                    self._tell(message.snapshot)
                 elif message.bye is not None:
                     return
+
+    def _tell(self, snapshot: Snapshot) -> None:
+        """The facts that are new."""
+        for sentence in plain_facts(snapshot, self._known):
+            self.lines.state(snapshot.at, sentence)
+        self._known = snapshot
 
     def _ask_to_stop(self, connection: Connection, *, now: bool) -> None:
         self.lines.note(

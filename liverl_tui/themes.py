@@ -1,8 +1,9 @@
 """The themes: what Textual needs for dialogs, and the styles of our own drawing, by name.
 
-``liverl-colour-blind`` uses the colours of Okabe and Ito (https://jfly.uni-koeln.de/color/), which stay apart
-under all common kinds of colour blindness. ``liverl-ansi`` uses the terminal's own sixteen colours, and the
-fewest bytes.
+``liverl-colour-blind`` uses the colours of Okabe and Ito (https://jfly.uni-koeln.de/color/), the dark ones
+lightened; they stay apart under all common kinds of colour blindness. ``liverl-ansi`` uses the terminal's own
+sixteen colours, and the fewest bytes. Text has a contrast of at least 4.5 to its background, under the cursor too
+(4 where a terminal with 256 colours shows what is nearest).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ STYLES = (
 
 @dataclass(frozen=True)
 class Palette:
-    """Resolved styles. ``palette["warn"]``; ``palette.on_cursor("warn")`` for the row under the cursor."""
+    """Resolved styles. ``palette["warn"]``; ``palette.under_cursor(...)`` for a cell of the row under the cursor."""
 
     name: str
     styles: dict[str, Style]
@@ -51,8 +52,12 @@ class Palette:
     def __getitem__(self, name: str) -> Style:
         return self.styles[name]
 
-    def on_cursor(self, name: str) -> Style:
-        return self.styles[name] + self.cursor
+    def under_cursor(self, style: Style) -> Style:
+        """A style as the cursor's row shows it. What has a background of its own keeps it: its text is made for
+        that."""
+        if style.reverse or (style.bgcolor is not None and style.bgcolor != self.background.bgcolor):
+            return style
+        return style + self.cursor
 
 
 def _palette(name: str, background: str, cursor: str, **styles: str) -> Palette:
@@ -67,23 +72,23 @@ def _palette(name: str, background: str, cursor: str, **styles: str) -> Palette:
 
 DARK = _palette(
     "liverl-dark",
-    background="#14171c",
-    cursor="on #2b3648",
+    background="#15171b",
+    cursor="on #2a3038",
     text="#d5dae1",
     strong="bold #ffffff",
-    dim="#7f8896",
+    dim="#929cab",
     rule="#39424f",
     title="bold #9fb3c8",
-    title_focus="bold #14171c on #6cb6ff",
-    head="#7f8896",
+    title_focus="bold #15171b on #6cb6ff",
+    head="#929cab",
     ok="#57c97a",
     info="#6cb6ff",
     warn="#e8b64c",
     bad="#ff6b68",
-    alarm="bold #14171c on #ff6b68",
+    alarm="bold #15171b on #ff6b68",
     accent="#6cb6ff",
     key="bold #6cb6ff",
-    match="#14171c on #e8b64c",
+    match="#15171b on #e8b64c",
     meter="#4d9fe0",
     meter_off="#39424f",
     chart1="#6cb6ff",
@@ -96,14 +101,14 @@ DARK = _palette(
 LIGHT = _palette(
     "liverl-light",
     background="#f6f7f9",
-    cursor="on #d3e3f7",
+    cursor="on #dae7f8",
     text="#22262c",
     strong="bold #000000",
-    dim="#6a727d",
+    dim="#525a64",
     rule="#c3c9d1",
     title="bold #3d4d5f",
     title_focus="bold #ffffff on #0b62b8",
-    head="#6a727d",
+    head="#525a64",
     ok="#12703a",
     info="#0b62b8",
     warn="#8a5a00",
@@ -112,47 +117,47 @@ LIGHT = _palette(
     accent="#0b62b8",
     key="bold #0b62b8",
     match="#000000 on #ffd566",
-    meter="#2f7fce",
-    meter_off="#d5dae1",
+    meter="#1f6fbe",
+    meter_off="#b9c2cd",
     chart1="#0b62b8",
     chart2="#12703a",
     chart3="#8a5a00",
     chart4="#8a2f9c",
-    chart5="#b8431a",
-    chart6="#0f766e",
+    chart5="#a83c15",
+    chart6="#0b6b63",
 )
 COLOUR_BLIND = _palette(
     "liverl-colour-blind",
-    background="#101418",
-    cursor="on #2c3845",
+    background="#131519",
+    cursor="on #2a3038",
     text="#e4e4e4",
     strong="bold #ffffff",
-    dim="#8b939c",
+    dim="#a4acb5",
     rule="#3b444d",
     title="bold #b5c4d1",
-    title_focus="bold #101418 on #56b4e9",
-    head="#8b939c",
+    title_focus="bold #131519 on #56b4e9",
+    head="#a4acb5",
     ok="#56b4e9",
     info="#e4e4e4",
     warn="#f0e442",
-    bad="bold #e69f00",
-    alarm="bold #101418 on #e69f00",
+    bad="bold #f07a30",
+    alarm="bold #131519 on #f07a30",
     accent="#56b4e9",
     key="bold #56b4e9",
-    match="#101418 on #f0e442",
-    meter="#0072b2",
+    match="#131519 on #f0e442",
+    meter="#2b8fd0",
     meter_off="#3b444d",
     chart1="#56b4e9",
     chart2="#e69f00",
     chart3="#f0e442",
-    chart4="#cc79a7",
-    chart5="#009e73",
-    chart6="#d55e00",
+    chart4="#d98cb5",
+    chart5="#19b286",
+    chart6="#e8742a",
 )
 ANSI = _palette(
     "liverl-ansi",
     background="default",
-    cursor="reverse",
+    cursor="default reverse",
     text="default",
     strong="bold",
     dim="bright_black",
@@ -177,8 +182,38 @@ ANSI = _palette(
     chart5="red",
     chart6="cyan",
 )
+# What is drawn where NO_COLOR forbids colours: attributes only.
+MONOCHROME = _palette(
+    "liverl-monochrome",
+    background="default",
+    cursor="default reverse",
+    text="default",
+    strong="bold",
+    dim="dim",
+    rule="dim",
+    title="bold",
+    title_focus="bold reverse",
+    head="dim",
+    ok="default",
+    info="default",
+    warn="bold",
+    bad="bold underline",
+    alarm="bold reverse",
+    accent="bold",
+    key="bold",
+    match="reverse",
+    meter="default",
+    meter_off="dim",
+    chart1="default",
+    chart2="bold",
+    chart3="dim",
+    chart4="default",
+    chart5="bold",
+    chart6="dim",
+)
 PALETTES: dict[str, Palette] = {p.name: p for p in (DARK, LIGHT, COLOUR_BLIND, ANSI)}
 DEFAULT = DARK.name
+AUTO = "auto"  # by what the terminal can show
 # What a configuration written for Textual's own names means here.
 ALIASES = {
     "dark": DARK.name,
@@ -192,14 +227,40 @@ ALIASES = {
 }
 
 
-def resolve(name: str | None) -> str:
-    """The name of one of our themes.
+def resolve(name: str | None, color_system: str | None = "truecolor") -> str:
+    """The name of one of our themes; None is the default one. ``auto`` chooses by ``color_system``, which is what
+    Rich says of the terminal: on one with sixteen colours or fewer ours would come out as whatever is nearest.
 
     Raises:
         KeyError: there is no such theme.
     """
-    chosen = ALIASES.get(name or DEFAULT, name or DEFAULT)
-    return PALETTES[chosen].name
+    if name == AUTO:
+        return DEFAULT if color_system in ("256", "truecolor") else ANSI.name
+    return PALETTES[ALIASES.get(name, name) if name is not None else DEFAULT].name
+
+
+def following(name: str) -> str:
+    """The theme after ``name``, round and round."""
+    names = list(PALETTES)
+    return names[(names.index(name) + 1) % len(names)]
+
+
+# What Textual's own widgets look up in a theme of the terminal's colours, and break without.
+_ANSI_VARIABLES = {
+    "ansi-background": "ansi_default",
+    "ansi-foreground": "ansi_default",
+    "border-blurred": "ansi_default",
+    "block-cursor-foreground": "ansi_default",
+    "block-cursor-background": "ansi_default",
+    "block-cursor-text-style": "bold reverse",
+    "input-cursor-background": "ansi_default",
+    "input-cursor-foreground": "ansi_default",
+    "input-cursor-text-style": "reverse",
+    "input-selection-background": "ansi_blue",
+    "input-selection-foreground": "ansi_default",
+    "screen-selection-background": "ansi_blue",
+    "screen-selection-foreground": "ansi_default",
+}
 
 
 def textual_themes() -> list[Theme]:
@@ -235,6 +296,8 @@ def textual_themes() -> list[Theme]:
                 panel=panel,
                 dark=palette is not LIGHT,
                 ansi=ansi,
+                boost="ansi_default" if ansi else None,
+                variables=_ANSI_VARIABLES if ansi else {},
             )
         )
     return found

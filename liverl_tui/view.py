@@ -9,7 +9,7 @@ import msgspec
 from liverl.model import Event, Snapshot
 
 Link = Literal[
-    "connecting",  # nothing is known yet
+    "connecting",  # a backend is started or lives, but does not talk to us (yet, or any more)
     "live",  # the backend talks to us
     "lost",  # it has died: what is shown comes from the files, and its services may still run
     "ended",  # the run has ended in order, or this one was opened from its directory
@@ -22,7 +22,7 @@ class View(msgspec.Struct, frozen=True):
     """A snapshot and how we came by it. ``events``: the newest last, ``KEPT_EVENTS`` at most."""
 
     link: Link = "connecting"
-    why: str = ""  # in words, where the link is not live
+    why: str = ""  # in words, where the link is not live, or live and silent
     snapshot: Snapshot | None = None
     events: tuple[Event, ...] = ()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from liverl.model import Level, ServiceState
+import re
+
+from liverl.model import Level, RunState, ServiceState
 
 GLYPH: dict[ServiceState, str] = {
     "waiting": "◌",
@@ -29,9 +31,35 @@ STYLE: dict[ServiceState, str] = {
     "backing_off": "warn",
     "gave_up": "bad",
 }
+RUN_GLYPH: dict[RunState, str] = {
+    "starting": "◐",
+    "running": "●",
+    "stopping": "◑",
+    "done": "✔",
+    "failed": "✖",
+    "stopped": "○",
+    "dead": "✖",
+}
+RUN_STYLE: dict[RunState, str] = {
+    "starting": "info",
+    "running": "ok",
+    "stopping": "warn",
+    "done": "ok",
+    "failed": "bad",
+    "stopped": "dim",
+    "dead": "bad",
+}
 LEVEL_GLYPH: dict[Level, str] = {"debug": "·", "info": "•", "warning": "▲", "error": "✖"}
 LEVEL_STYLE: dict[Level, str] = {"debug": "dim", "info": "text", "warning": "warn", "error": "bad"}
 UNKNOWN = "-"
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]"
+)
+
+
+def one_line(text: str) -> str:
+    """Text from elsewhere, safe on a terminal: no control characters, one line."""
+    return _CONTROL.sub("", " | ".join(part for part in text.splitlines() if part.strip()).replace("\t", " "))
 
 
 def state_word(state: str) -> str:
@@ -49,6 +77,13 @@ def duration(seconds: float | None) -> str:
     if hours:
         return f"{hours}h{minutes % 60:02}m"
     return f"{minutes}m{total % 60:02}s" if minutes else f"{total}s"
+
+
+def age(seconds: float | None) -> str:
+    """As ``duration``, without the part that changes every second: ``41s``, ``12m``, ``3h05m``, ``2d04h``."""
+    if seconds is None:
+        return UNKNOWN
+    return duration(seconds) if not 60 <= seconds < 3600 else f"{int(seconds) // 60}m"
 
 
 def size(count: float | None) -> str:

@@ -1,85 +1,172 @@
-"""Pictures of the real program: runs the embedded default in a pseudo terminal and saves what it showed.
+"""Pictures of the real program: it runs the embedded default on a pseudo terminal, presses keys, and saves what a
+person would see.
 
-``python screenshots/make.py`` writes ``run.svg`` (a whole run, as ``up --no-ui`` shows it) and ``status.svg``
-beside this file. It takes as long as the run, about a minute and a half.
+``python screenshots/make.py [--png DIR]`` writes the SVG files beside this one; ``--png`` wants the package
+``resvg-py`` (the extra ``dev``). It takes about four minutes, most of them the two runs.
 """
 
 from __future__ import annotations
 
-import os
-import pty
-import re
-import struct
-import subprocess
+import argparse
+import shutil
+import string
 import sys
-import tempfile
-import termios
 import time
-from fcntl import ioctl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "tests"), str(HERE.parent / "backend"), str(HERE.parent)]
 
-HERE = Path(__file__).parent
-WIDTH, HEIGHT = 110, 40
-COMMAND = [sys.executable, "-m", "liverl_tui.cli"]
+from kit.pictures import svg  # noqa: E402
+from kit.terminal import Terminal, clean_environment  # noqa: E402
+from kit.waiting import wait_until  # noqa: E402
+
+from liverl.control import blocking  # noqa: E402
+from liverl.control.messages import ControlError  # noqa: E402
+from liverl.model import Snapshot  # noqa: E402
+
+SHOWN_ROOT = "~/runs"
+SIZES = ((80, 24), (120, 40), (200, 50))
+SETTLE_S = 1.5  # for a screen to show what was asked for
 
 
-def in_terminal(arguments: list[str], env: dict[str, str]) -> str:
-    """Everything a command writes to a terminal of WIDTH x HEIGHT."""
-    main, side = pty.openpty()
-    ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
-    process = subprocess.Popen([*COMMAND, *arguments], stdin=side, stdout=side, stderr=side, env=env)
-    os.close(side)
-    written = b""
-    while True:
+class Studio:
+    """A place for runs, and for their pictures."""
+
+    def __init__(self, root: Path, png: Path | None) -> None:
+        self.root = root
+        self.png = png
+        self.swap = [(str(root), SHOWN_ROOT), (sys.executable, "python")]  # no paths of this machine
+        self.env = clean_environment(XDG_STATE_HOME=f"{root}/.state")
+
+    def program(self, *arguments: str, size: tuple[int, int] = (120, 40)) -> Terminal:
+        argv = [sys.executable, "-m", "liverl_tui.cli", *arguments]
+        return Terminal(argv, size=size, env=self.env, cwd=self.root)
+
+    def save(self, name: str, terminal: Terminal, *, cut: bool = False) -> None:
+        """One picture."""
+        _ = terminal.lines
+        picture = svg(terminal.screen, self.swap, cut=cut)
+        path = HERE / f"{name}.svg"
+        path.write_text(picture)
+        print(f"{path.name}: {len(picture) / 1024:.0f} KiB", flush=True)
+        if self.png is not None:
+            import resvg_py
+
+            image = resvg_py.svg_to_bytes(svg_string=picture, zoom=1.5, monospace_family="DejaVu Sans Mono")
+            (self.png / f"{name}.png").write_bytes(bytes(image))
+
+    def run(self, name: str, *sets: str) -> list[str]:
+        """The arguments that start a run."""
+        given = ("infrastructure.litellm_port=0", *sets)
+        return ["up", "--run-root", str(self.root), "--name", name, *(x for s in given for x in ("--set", s))]
+
+    def folder(self, name: str) -> Path:
+        return self.root / "liverl" / name
+
+    def until(self, name: str, wanted: Callable[[Snapshot], object], seconds: float) -> None:
+        """Wait for a state of a run."""
+
+        def look() -> bool:
+            try:
+                return bool(wanted(blocking.snapshot(self.folder(name))))
+            except ControlError:
+                return False
+
+        wait_until(look, seconds, name)
+
+    @contextmanager
+    def stopped(self, name: str) -> Iterator[None]:
+        """The run does not outlive this."""
         try:
-            chunk = os.read(main, 65536)
-        except OSError:  # the terminal ends with its last writer
-            break
-        if not chunk:
-            break
-        written += chunk
-    process.wait()
-    os.close(main)
-    return written.decode("utf-8", "replace").replace("\r\n", "\n")
+            yield
+        finally:
+            try:
+                blocking.command(self.folder(name), "stop", now=True)
+            except ControlError:
+                pass  # it has ended by itself
+            wait_until((self.folder(name) / "result.json").exists, 60, "the run's end")
 
 
-def save(name: str, title: str, text: str, root: str) -> None:
-    """One picture; the temporary directory of this run is shown as ``~/runs``."""
-    text = text.replace(root, "~/runs")
-    with open(os.devnull, "w") as nowhere:
-        console = Console(
-            record=True, width=WIDTH, file=nowhere, force_terminal=True, color_system="truecolor"
+def press(terminal: Terminal, *keys: str) -> None:
+    for key in keys:
+        terminal.press(key)
+        time.sleep(0.4)
+    time.sleep(SETTLE_S)
+
+
+def healthy(studio: Studio) -> None:
+    """A run from its start to its end."""
+    with studio.stopped("first"), studio.program(*studio.run("first")) as terminal:
+        studio.until(
+            "first", lambda s: any(x.kind == "proxy" and x.state == "starting" for x in s.services), 300
         )
-        console.print(Text.from_ansi(text.rstrip("\n")), soft_wrap=False)
-        svg = console.export_svg(title=title)
-    # The picture must not fetch fonts from anywhere: the viewer's own monospace will do.
-    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
-    (HERE / name).write_text(svg)
-    print(HERE / name)
+        time.sleep(SETTLE_S)
+        studio.save("boot", terminal)
+        studio.until("first", lambda s: (s.step or 0) >= 9, 300)
+        for size in SIZES:
+            terminal.resize(*size)
+            time.sleep(SETTLE_S)
+            studio.save(f"dashboard-{size[0]}x{size[1]}", terminal)
+        terminal.resize(120, 40)
+        press(terminal, "3", "z", "f", *"Weights|Progress|checkpoint", "enter", "/", *"checkpoint", "enter")
+        studio.save("logs", terminal)
+        press(terminal, "escape", "escape", "z", "4", *"jjjjjjjj", "enter")
+        studio.save("trajectory", terminal)
+        press(terminal, "escape", "M")
+        studio.save("metrics", terminal)
+        press(terminal, "escape", "2", "enter")
+        studio.save("replica", terminal)
+        with studio.program("status", "--run", str(studio.folder("first")), size=(110, 40)) as status:
+            status.wait()
+            studio.save("status", status, cut=True)
+        press(terminal, "escape", "D")
+        terminal.wait()
+        with studio.program("wait", "--for", "done", "--run", str(studio.folder("first"))) as wait:
+            wait.wait(300)
+        with studio.program("events", "--run", str(studio.folder("first")), size=(110, 70)) as events:
+            events.wait()
+            studio.save("run", events, cut=True)
+
+
+def wrong_parser(studio: Studio) -> None:
+    """A model that writes one tool format, and an engine that parses another: no trial calls a tool."""
+    sets = ("model.tool_parser=hermes", "embedded.faults.parsable_every=8", "training.total_steps=40")
+    with studio.stopped("wrong-parser"), studio.program(*studio.run("wrong-parser", *sets)) as terminal:
+        studio.until("wrong-parser", lambda s: (s.step or 0) >= 2 and s.trials.zero_tool_calls > 10, 300)
+        time.sleep(SETTLE_S)
+        studio.save("zero-tool-calls", terminal)
+        press(terminal, "D")
+        terminal.wait()
+
+
+def short_folder() -> Path:
+    """A new directory whose path is as long as what is shown for it, so that no column moves."""
+    for letter in string.ascii_letters:
+        path = Path(f"/tmp/{letter}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise SystemExit("every one-letter name in /tmp is taken")
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as root:
-        env = {
-            **os.environ,
-            "TERM": "xterm-256color",
-            "XDG_STATE_HOME": f"{root}/state",
-            "COLUMNS": str(WIDTH),
-        }
-        env.pop("NO_COLOR", None)
-        where = ["--run-root", root, "--name", "first", "--set", "infrastructure.litellm_port=0"]
-        follower = subprocess.Popen(
-            [*COMMAND, "up", "--detach", "--wait", "ready", *where], env=env, stdout=subprocess.DEVNULL
-        )
-        follower.wait()
-        time.sleep(20)  # so that the picture shows steps
-        save("status.svg", "liverl-tui status", in_terminal(["status", "--run-root", root], env), root)
-        subprocess.run([*COMMAND, "wait", "--for", "done", "--run-root", root], env=env, check=False)
-        told = in_terminal(["events", "--run", f"{root}/liverl/first"], env)
-        save("run.svg", "liverl-tui --no-ui", told, root)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--png", type=Path, metavar="DIR", help="PNG files as well, there")
+    args = parser.parse_args()
+    if args.png is not None:
+        args.png.mkdir(parents=True, exist_ok=True)
+    root = short_folder()
+    try:
+        studio = Studio(root, args.png)
+        healthy(studio)
+        wrong_parser(studio)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import click
 
+from liverl.logs.files import LogFile, log_files
+from liverl.logs.tail import BLOCK, Line, all_lines, last_lines
+from liverl.logs.text import LineAssembler, coloured, plain
+from liverl.logs.times import TimeIndex, parse_age
 from liverl.runs import Alive, RunDir, backend_alive, find_run
 from liverl_tui.commands.errors import CliError
-from liverl_tui.commands.logfiles import BLOCK, Line, LogFile, TimeIndex, all_lines, last_lines, log_files
-from liverl_tui.commands.loglines import LineAssembler, coloured, parse_age, plain
 from liverl_tui.commands.options import run_options
 
 DEFAULT_LINES = 200

@@ -26,6 +26,8 @@ class UpOptions:
     detach: bool = False
     resume: str | None = None
     no_ui: bool = False
+    plain: bool = False
+    readonly: bool = False
     yes: bool = False
     wait: str | None = None
     run: Path | None = None
@@ -46,10 +48,14 @@ class UpOptions:
         ]
 
     @property
+    def describes_one(self) -> bool:
+        """Whether something says what a new run is to be like."""
+        return bool(self.sets) or any(c is not None for c in (self.config, self.profile, self.name))
+
+    @property
     def names_a_run(self) -> bool:
         """Whether something says which run or configuration is meant."""
-        chosen = (self.config, self.profile, self.name, self.resume, self.run)
-        return bool(self.sets) or any(c is not None for c in chosen)
+        return self.describes_one or self.resume is not None or self.run is not None
 
 
 def _path(text: str | None) -> Path | None:
@@ -95,12 +101,25 @@ def config_options(function: F) -> F:
     return function
 
 
+def show_options(function: F) -> F:
+    """How a run is shown."""
+    for option in (
+        click.option("--readonly", is_flag=True, help="An interface that can change nothing about the run."),
+        click.option(
+            "--plain", is_flag=True, help="Text without cursor movement: events, and facts in words."
+        ),
+        click.option("--no-ui", is_flag=True, help="One line per event instead of the interface."),
+    ):
+        function = option(function)
+    return function
+
+
 def up_options(function: F) -> F:
     """Everything that ``up`` takes."""
+    function = show_options(function)
     for option in (
         click.option("--wait", type=click.Choice(["ready", "done"]), help="With --detach: return only then."),
         click.option("--yes", is_flag=True, help="Start on GPUs without asking."),
-        click.option("--no-ui", is_flag=True, help="One line per event instead of the interface."),
         click.option(
             "--resume",
             metavar="[RUN]",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from liverl.model import ServiceState, ServiceStatus, Snapshot
-from liverl_tui.plain import one_line
-from liverl_tui.words import GLYPH, cut, duration
+from collections.abc import Sequence
+
+from liverl.model import GpuStatus, ServiceState, ServiceStatus, Snapshot
+from liverl_tui.facts import doing, machine_words, pace_words, proxy_words, replica_words
+from liverl_tui.widgets.standing import Scene, Standing, of_gpu, of_replica, owner_words
+from liverl_tui.words import GLYPH, count, cut, duration, number, one_line, percent, size
 
 _COLOUR: dict[ServiceState, str] = {
     "ready": "32",
@@ -13,62 +16,160 @@ _COLOUR: dict[ServiceState, str] = {
     "failed": "31",
     "gave_up": "31",
 }
+_STYLE_COLOUR = {"ok": "32", "warn": "33", "bad": "31"}
+_SEVERITY_COLOUR = {"warning": "33", "critical": "31"}
+
+Line = tuple[str, str | None]  # text, and the code of its colour
 
 
 def render(snapshot: Snapshot, *, width: int = 80, colour: bool = False) -> str:
-    """The state as lines of at most ``width`` columns."""
-    lines = [cut(_head(snapshot), width), snapshot.run_dir]
-    lines.append("")
-    rows = [_columns(s, snapshot.at) for s in snapshot.services]
-    header = ("service", "state", "pid", "gen", "restarts", "uptime")
-    sizes = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
-    lines.append(
-        cut("  " + "  ".join(h.ljust(n) for h, n in zip(header, sizes, strict=True)) + "  why", width)
-    )
-    for service, row in zip(snapshot.services, rows, strict=True):
-        text = "  ".join(c.ljust(n) for c, n in zip(row, sizes, strict=True))
-        line = cut(f"{GLYPH[service.state]} {text}  {one_line(service.why)}".rstrip(), width)
-        code = _COLOUR.get(service.state) if colour else None
-        lines.append(f"\x1b[{code}m{line}\x1b[0m" if code else line)
-    lines.append("")
-    lines += [cut(line, width) for line in _facts(snapshot)]
-    return "\n".join(lines)
+    """The state as lines of at most ``width`` columns. The directory alone is never cut: it is for copying."""
+    head, path, *rest = _lines(snapshot)
+    return "\n".join([_paint(head, width, colour), path[0], *(_paint(line, width, colour) for line in rest)])
+
+
+def _paint(line: Line, width: int, colour: bool) -> str:
+    text, code = line
+    text = cut(text.rstrip(), width)
+    return f"\x1b[{code}m{text}\x1b[0m" if colour and code else text
+
+
+def _lines(s: Snapshot) -> list[Line]:
+    lines: list[Line] = [(_head(s), None), (s.run_dir, None)]
+    if words := pace_words(s):
+        lines.append((words, None))
+    for symptom in s.symptoms:
+        code = _SEVERITY_COLOUR.get(symptom.severity)
+        lines.append((f"▲ {symptom.severity}: {one_line(symptom.title)}", code))
+        if symptom.fix:
+            lines.append((f"  fix: {one_line(symptom.fix)}", None))
+    lines.append(("", None))
+    lines += _services(s)
+    lines.append(("", None))
+    lines += _replicas(s)
+    if words := proxy_words(s):
+        lines.append((f"proxy     {words}", None))
+    lines += _trials(s)
+    lines += _machine(s)
+    return lines
 
 
 def _head(s: Snapshot) -> str:
     step = f"  step {s.step}" + (f"/{s.total_steps}" if s.total_steps else "") if s.step is not None else ""
     attempt = f"  attempt {s.attempt}" if s.attempt > 1 else ""
-    return f"{s.run}  {s.state}: {one_line(s.phase)}{step}{attempt}  up {duration(s.at - s.started_at)}"
+    return f"{s.run}  {doing(s)}{step}{attempt}  up {duration(s.at - s.started_at)}"
 
 
-def _columns(s: ServiceStatus, now: float) -> tuple[str, ...]:
+def _columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: str) -> list[str]:
+    """Rows under their heads. ``right``: one character per column, ``>`` for numbers."""
+    sizes = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    return [
+        "  ".join(
+            cell.rjust(n) if side == ">" else cell.ljust(n)
+            for cell, n, side in zip(row, sizes, right, strict=True)
+        ).rstrip()
+        for row in [head, *rows]
+    ]
+
+
+def _services(s: Snapshot) -> list[Line]:
+    head = ("service", "state", "pid", "gen", "restarts", "uptime", "why")
+    first, *texts = _columns(head, [_service(x, s.at) for x in s.services], "<<<<<<<")
+    lines: list[Line] = [(f"  {first}", None)]
+    for service, text in zip(s.services, texts, strict=True):
+        lines.append((f"{GLYPH[service.state]} {text}", _COLOUR.get(service.state)))
+    return lines
+
+
+def _service(s: ServiceStatus, now: float) -> tuple[str, ...]:
     alive = s.state in ("starting", "ready", "degraded", "stopping")
     up = duration(now - s.started_at) if alive and s.started_at is not None else "-"
     pid = str(s.pid) if s.pid is not None else "-"
-    return (s.name, s.state.replace("_", " "), pid, str(s.generation), str(s.restarts), up)
+    stage = ""
+    if s.stage and s.state in ("preparing", "starting"):
+        stage = f"{one_line(s.stage)}{'' if s.progress is None else f' {percent(s.progress)}'}; "
+    why = stage + one_line(s.why)
+    return (s.name, s.state.replace("_", " "), pid, str(s.generation), str(s.restarts), up, why)
 
 
-def _facts(s: Snapshot) -> list[str]:
-    replicas, proxy, trials = s.replicas, s.proxy, s.trials
-    lines = [f"replicas  {replicas.ready} of {replicas.expected} ready, {replicas.listed} in the proxy"]
-    if proxy.address is not None:
-        requests = "?" if proxy.requests is None else proxy.requests
-        failures = "?" if proxy.failures is None else proxy.failures
-        text = f"proxy     {proxy.address}  {requests} requests, {failures} failed"
-        if proxy.unattributed:
-            text += f", {proxy.unattributed} without a trial"
-        if proxy.cooled_down:
-            text += f"; cooled down: {', '.join(proxy.cooled_down)}"
-        lines.append(text)
-    if trials.total:
-        lines.append(f"trials    {trials.running} running, {trials.finished} of {trials.total} finished")
-        if trials.zero_tool_calls:
-            share = trials.zero_tool_calls / max(1, trials.finished)
-            lines.append(f"▲ {trials.zero_tool_calls} finished trials ({share:.0%}) made no tool call at all")
-    for step in s.trials.steps[:3]:
-        reward = "-" if step.mean_reward is None else f"{step.mean_reward:.3f}"
-        flag = f"  ▲ {step.zero_tool_calls} without tool calls" if step.zero_tool_calls else ""
-        lines.append(f"  step {step.step}: {step.finished}/{step.total} trials, mean reward {reward}{flag}")
-    for symptom in s.symptoms:
-        lines.append(f"▲ {symptom.severity}: {one_line(symptom.title)}: {one_line(symptom.fix)}")
+def _replicas(s: Snapshot) -> list[Line]:
+    words = replica_words(s)
+    if words is None:
+        return []
+    lines: list[Line] = [(f"replicas  {words}", None)]
+    if not s.replicas.items:
+        return lines
+    head = ("replica", "state", "listed", "running", "waiting", "tok/s", "KV", "policy")
+    scene = Scene(s)
+    standings = [of_replica(r, scene, s.at) for r in s.replicas.items]
+    rows = [
+        (
+            r.name,
+            one_line(standing.words),
+            "yes" if r.listed else "no",
+            count(r.running),
+            count(r.waiting),
+            count(r.tokens_per_s),
+            percent(r.kv_cache_usage),
+            "-" if r.policy_version is None else f"v{r.policy_version}",
+        )
+        for r, standing in zip(s.replicas.items, standings, strict=True)
+    ]
+    return lines + _stood(_columns(head, rows, "<<<>>>>>"), standings)
+
+
+def _stood(texts: list[str], standings: list[Standing]) -> list[Line]:
+    lines: list[Line] = [(f"  {texts[0]}", None)]
+    for text, standing in zip(texts[1:], standings, strict=True):
+        lines.append((f"{standing.glyph} {text}", _STYLE_COLOUR.get(standing.style)))
     return lines
+
+
+def _trials(s: Snapshot) -> list[Line]:
+    trials = s.trials
+    if not trials.total:
+        return []
+    lines: list[Line] = [
+        (f"trials    {trials.running} running, {trials.finished} of {trials.total} finished", None)
+    ]
+    if trials.zero_tool_calls:
+        share = trials.zero_tool_calls / max(1, trials.finished)
+        text = f"▲ {trials.zero_tool_calls} finished trials ({share:.0%}) made no tool call at all"
+        lines.append((text, "33"))
+    for step in trials.steps[:3]:
+        calling = "" if step.calling is None else f", {step.calling} call tools"
+        flag = f"  ▲ {step.zero_tool_calls} without tool calls" if step.zero_tool_calls else ""
+        reward = f"mean reward {number(step.mean_reward)}"
+        lines.append(
+            (f"  step {step.step}: {step.finished}/{step.total} trials, {reward}{calling}{flag}", None)
+        )
+    return lines
+
+
+def _machine(s: Snapshot) -> list[Line]:
+    lines: list[Line] = []
+    if s.gpus:
+        head = ("#", "GPU", "held by", "util", "memory", "verdict", "power", "temp")
+        scene = Scene(s)
+        standings = [of_gpu(g, scene, s.at) for g in s.gpus]
+        rows = [_gpu(g, standing) for g, standing in zip(s.gpus, standings, strict=True)]
+        lines += _stood(_columns(head, rows, "><<>><>>"), standings)
+    if words := machine_words(s):
+        none = f"; {one_line(s.gpu_note)}" if s.gpu_note and not s.gpus else ""
+        lines.append((f"machine   {words}{none}", None))
+    elif s.gpu_note and not s.gpus:
+        lines.append((f"machine   no GPUs: {one_line(s.gpu_note)}", None))
+    return lines
+
+
+def _gpu(g: GpuStatus, standing: Standing) -> tuple[str, ...]:
+    return (
+        str(g.index),
+        cut(one_line(g.name.removeprefix("NVIDIA ")), 14),
+        cut(one_line(owner_words(g, 20)), 20),
+        percent(g.utilization),
+        f"{size(g.memory_used)}/{size(g.memory_total)}",
+        one_line(standing.words),
+        "-" if g.power_w is None else f"{g.power_w:.0f}W",
+        "-" if g.temperature_c is None else f"{g.temperature_c:.0f}C",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ from liverl.runs import (
 )
 from liverl_tui.commands.errors import CliError
 from liverl_tui.commands.options import NEWEST, UpOptions, up_options
+from liverl_tui.commands.showing import Mode, interface, mode, show
+from liverl_tui.settings import check_theme
 
 if TYPE_CHECKING:
     from liverl.plan.spec import Plan
@@ -39,8 +42,9 @@ def up_command(ctx: click.Context, /, **values: Any) -> int:
     """Start a run, or go on with one, and show it.
 
     A run that lives is shown; one whose backend died gets a new backend, which adopts what still runs; one
-    that has ended needs --resume. Without --detach the run belongs to this command: SIGTERM or Ctrl-C stop it
-    in order, a second one at once. Closing the terminal does not.
+    that has ended needs --resume. The interface can be left at any time, and the run goes on. With --no-ui or
+    --plain, and where there is no terminal, the run belongs to this command: SIGTERM or Ctrl-C stop it in order,
+    a second one at once. Closing the terminal does not.
     """
     above = ctx.find_object(UpOptions) or UpOptions()
     values["run"] = values["run"] or above.run
@@ -54,6 +58,10 @@ def bare(options: UpOptions) -> int:
     Raises:
         CliError: several runs live and none is named.
     """
+    if (
+        options.readonly and not options.describes_one and options.resume is None
+    ):  # who only looks starts nothing
+        return show(find_run(options.run, options.run_root), _mode(options), readonly=True)
     if not options.names_a_run:
         here = candidates(options.run_root)
         live = [i for i in here if i.state == "live"]
@@ -67,6 +75,10 @@ def bare(options: UpOptions) -> int:
         if orphaned:
             return _continue(RunDir(orphaned[0].run_dir), options)
     return up(options)
+
+
+def _mode(options: UpOptions) -> Mode:
+    return mode(no_ui=options.no_ui, plain=options.plain)
 
 
 def _several(what: str, infos: list[RunInfo], command: str) -> str:
@@ -84,12 +96,13 @@ def up(options: UpOptions) -> int:
         )
     if options.wait and not options.detach:
         raise CliError("--wait goes with --detach", EXIT_USAGE)
+    if options.readonly and _mode(options) != "interface":
+        raise CliError("--readonly goes with the interface; as lines, `attach` changes nothing", EXIT_USAGE)
     if options.run is not None:
         return _continue(find_run(options.run, options.run_root), options)
     if options.resume:
         return _continue(find_run(Path(options.resume), options.run_root), options)
-    described = options.config or options.sets or options.profile or options.name
-    if options.resume == NEWEST and not described:
+    if options.resume == NEWEST and not options.describes_one:
         return _continue(_newest(options.run_root), options)
     return _from_config(options)
 
@@ -108,6 +121,8 @@ def _from_config(options: UpOptions) -> int:
     run = RunDir(target.run_dir)
     if run.is_run():
         return _continue(run, options)
+    if _mode(options) == "interface" and not options.detach:
+        check_theme(target.loaded.config.ui.theme)
     for warning in target.loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
     plan = target.plan()
@@ -180,16 +195,21 @@ def _continue(run: RunDir, options: UpOptions) -> int:
 
 def _start(run: RunDir, options: UpOptions, text: str, *, resume: bool = False) -> int:
     from liverl.supervise.launch import start_backend
-    from liverl_tui.plain import Asked
 
     if options.detach:
         click.echo(text, err=True)
         start_backend(run.path, resume=resume)
         return _detached(run, options)
+    if _mode(options) == "interface":
+        return interface(
+            run, readonly=options.readonly, start=partial(start_backend, run.path, resume=resume)
+        )
+    from liverl_tui.plain import Asked
+
     from_seq = _last_seq(run)
     with Asked() as asked:  # before the backend exists: a signal from here on stops the run, not just us
         start_backend(run.path, resume=resume)
-        return _follow(run, text, from_seq, asked)
+        return _follow(run, options, text, from_seq, asked)
 
 
 def _last_seq(run: RunDir) -> int:
@@ -198,12 +218,13 @@ def _last_seq(run: RunDir) -> int:
     return next((e.seq for e in last_events(run.path, 1)), 0)
 
 
-def _follow(run: RunDir, text: str, from_seq: int, asked: Asked) -> int:
+def _follow(run: RunDir, options: UpOptions, text: str, from_seq: int, asked: Asked) -> int:
     from liverl_tui.plain import EventLines, Follower
 
     lines = EventLines(sys.stdout, keep_going=True)
     lines.note(text)
-    return Follower(run, lines, from_seq=from_seq, asked=asked).follow()
+    facts = _mode(options) == "plain"
+    return Follower(run, lines, from_seq=from_seq, asked=asked, facts=facts).follow()
 
 
 def _detached(run: RunDir, options: UpOptions) -> int:
@@ -220,6 +241,4 @@ def _show(run: RunDir, options: UpOptions, text: str) -> int:
     if options.detach:
         click.echo(text, err=True)
         return _detached(run, options)
-    from liverl_tui.commands.attach import attach
-
-    return attach(run, text)
+    return show(run, _mode(options), readonly=options.readonly, text=text)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.dom import DOMNode
+from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.widget import Widget
 
 from liverl_tui.keymap import Key, Scope
 from liverl_tui.widgets.cells import CellPanel
+from liverl_tui.widgets.exact import ExactCompositor
 from liverl_tui.widgets.keybar import KeyBar
 
 if TYPE_CHECKING:
@@ -22,6 +24,12 @@ class RunScreen(Screen[None]):
 
     ALLOW_SELECT = False  # selecting is the terminal's; the mouse is off unless asked for
     scope: ClassVar[Scope]
+    # Textual's own draws the whole screen again when the focus moves (64 KB at 200x50); the two panes draw theirs.
+    focused: Reactive[Widget | None] = Reactive(None, repaint=False)
+
+    def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(name, id, classes)
+        self._compositor = ExactCompositor()
 
     @property
     def liverl(self) -> LiverlApp:
@@ -67,6 +75,18 @@ class RunScreen(Screen[None]):
     def refresh_keys(self) -> None:
         for bar in self.query(KeyBar):
             bar.set_scopes(tuple(s for s, _ in self.scoped_nodes()), self.liverl.readonly)
+
+    def _compositor_refresh(self) -> None:
+        """Behind a dialog, Textual draws everything again whenever one cell of this screen changes. The dialog's
+        screen can draw the changed regions alone."""
+        if self is self.app.screen or self not in self.app._background_screens:
+            super()._compositor_refresh()
+            return
+        dirty = list(self._compositor._dirty_regions)
+        self._compositor._dirty_regions.clear()
+        self._dirty_widgets.clear()
+        if dirty:
+            self.app.screen.refresh(*dirty)
 
     async def run_key(self, key: Key) -> None:
         """Do what a key does, from the bar or the palette."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from textual import events
@@ -9,8 +10,9 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widget import Widget
 
+from liverl.observe.history import read_history
 from liverl_tui.keymap import bindings
-from liverl_tui.layout import PANES, arrange
+from liverl_tui.layout import PANES, Need, arrange
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.view import View
 from liverl_tui.widgets.gpus import GpusPane
@@ -20,6 +22,14 @@ from liverl_tui.widgets.logs import LogsPane
 from liverl_tui.widgets.replicas import ReplicasPane
 from liverl_tui.widgets.rows import Pane
 from liverl_tui.widgets.trials import TrialsPane
+
+PAST_S = 900.0  # what the widest history on the screen can show
+
+
+def _need(pane: Widget) -> Need:
+    """What a pane says of itself; those that say nothing take what there is."""
+    usual = Need()
+    return Need(getattr(pane, "least_rows", usual.least), getattr(pane, "wanted_rows", usual.wanted))
 
 
 class Dashboard(RunScreen):
@@ -40,6 +50,7 @@ class Dashboard(RunScreen):
         self.hidden: set[str] = set()
         self.maximised: str | None = None
         self._placed: object = None
+        self._seeded = False
 
     def compose(self) -> ComposeResult:
         yield Header()
@@ -57,6 +68,21 @@ class Dashboard(RunScreen):
         super().show(view)
         if self._composed:
             self.place()
+            if view.snapshot is not None:
+                self.liverl.call_after_refresh(self.liverl.release)
+            if not self._seeded and view.snapshot is not None:
+                self._seeded = True
+                self.run_worker(self._seed(view.snapshot.at - PAST_S), group="history")
+
+    async def _seed(self, since: float) -> None:
+        """What was before we looked: the panes' histories begin with it."""
+        pane = self.query_one(GpusPane)
+        try:
+            history = await asyncio.to_thread(read_history, self.liverl.source.run.path, since)
+        except OSError as error:
+            self.notify(f"the run's history cannot be read: {error}", severity="warning", markup=False)
+        else:
+            pane.seed(history)
 
     # -- placing
 
@@ -66,13 +92,16 @@ class Dashboard(RunScreen):
 
     def place(self) -> None:
         """Put the panes where they belong; nothing happens while nothing has changed."""
-        body = self.query_one("#body").size
-        wanted = {name: getattr(self.pane(name), "wanted_rows", 8) for name in PANES}
-        state = (body, tuple(wanted.items()), frozenset(self.hidden), self.maximised)
-        if state == self._placed or not body.height:
+        width, height = self.size
+        header = Header.rows_at(width, height)
+        needs = {name: _need(self.pane(name)) for name in PANES}
+        state = (width, height, tuple(needs.items()), frozenset(self.hidden), self.maximised)
+        if state == self._placed or not height:
             return
         self._placed = state
-        regions = arrange(body.width, body.height, wanted, self.hidden, self.maximised)
+        self.query_one(Header).styles.height = header
+        body = max(1, height - header - 1)  # one row is the key bar's
+        regions = arrange(width, body, needs, self.hidden, self.maximised)
         for name in PANES:
             pane, region = self.pane(name), regions.get(name)
             pane.display = region is not None
@@ -80,7 +109,9 @@ class Dashboard(RunScreen):
                 pane.styles.offset = region.offset
                 pane.styles.width, pane.styles.height = region.size
         focused = self.focused
-        if focused is None or not all(node.display for node in focused.ancestors_with_self if isinstance(node, Widget)):
+        if focused is None or not all(
+            node.display for node in focused.ancestors_with_self if isinstance(node, Widget)
+        ):
             for name in ("logs", *PANES):
                 if name in regions:
                     self._focus(name)

@@ -77,7 +77,6 @@ def fit(text: str, width: int, align: str = "<") -> str:
 def draw(row: Row, width: int, palette: Palette) -> Strip:
     """A row as exactly ``width`` columns."""
     segments, used = [], 0
-    cursor = palette.cursor if row.cursor else None
     for text, style in row.spans:
         columns = len(text) if text.isascii() else cell_len(text)
         if used + columns > width:
@@ -85,13 +84,13 @@ def draw(row: Row, width: int, palette: Palette) -> Strip:
             columns = width - used
         if columns > 0:
             resolved = palette[style] if isinstance(style, str) else palette.background + style
-            segments.append(Segment(text, resolved + cursor if cursor is not None else resolved))
+            segments.append(Segment(text, palette.under_cursor(resolved) if row.cursor else resolved))
             used += columns
         if used >= width:
             break
     if used < width:
         rest = palette["text"]
-        segments.append(Segment(" " * (width - used), rest + cursor if cursor is not None else rest))
+        segments.append(Segment(" " * (width - used), palette.under_cursor(rest) if row.cursor else rest))
     return Strip(segments, width)
 
 

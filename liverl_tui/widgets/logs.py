@@ -1,31 +1,112 @@
-"""The logs pane."""
+"""The logs pane: one tab per service, and one for all of them by time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from functools import partial
+from typing import cast
 
-from liverl_tui.keymap import bindings
+from liverl.model import ServiceStatus, Snapshot
+from liverl_tui.source import Source
 from liverl_tui.view import View
-from liverl_tui.widgets.cells import Row
-from liverl_tui.widgets.rows import RowsPane
+from liverl_tui.widgets.cells import Row, Span, fit
+from liverl_tui.widgets.log_frame import ALL, LogLine
+from liverl_tui.widgets.log_session import Session
+from liverl_tui.widgets.log_title import Tab, empty_words, tab_row
+from liverl_tui.widgets.log_view import COLOURS, SERVICE, LogView
+
+TABS_FROM = 6  # rows of the pane from which on the bar of tabs has one
 
 
-class LogsPane(RowsPane):
-    scope = "logs"
+class LogsPane(LogView):
     title = "Logs"
     number = "3"
-    BINDINGS = bindings("logs")
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._view = View()
+        self._known: object = None
+        self._active = ALL
+        self._places: list[tuple[int, int, str]] = []  # of the tabs in the bar
+
+    # -- what comes in
 
     def show(self, view: View) -> None:
         self._view = view
+        self._seen()
+        run = cast(Source, self.app.source).run  # type: ignore[attr-defined]
+        services = _logged(view.snapshot)
+        current = {s.name: run.path / s.log for s in services if s.log is not None}
+        known = (run, tuple(s.name for s in services), current)
+        if known != self._known:
+            self._known = known
+            own = {"backend": run.backend_log, "keeper": run.path / "keeper.log"}
+            self.do(partial(Session.set_run, run=run, services=known[1], current=current, own=own))
         self.update()
 
-    def keys(self) -> Sequence[str]:
-        return ()
+    # -- tabs
 
-    def row(self, key: str, width: int) -> Row:
-        return Row((key, "text"))
+    def tabs(self) -> list[Tab]:
+        services = _logged(self._view.snapshot)
+        listed = {service.name for service in services}
+        others = [name for name in self.frame.services if name not in listed]
+        return [Tab(ALL), *(Tab(s.name, s) for s in services), *map(Tab, others)]
+
+    def tab(self) -> Tab:
+        return next((tab for tab in self.tabs() if tab.name == self._active), Tab(self._active))
+
+    def show_service(self, name: str) -> None:
+        """Show one service's log."""
+        self._active = name
+        self.do(partial(Session.select, tab=name))
+        self._fitted()
+        self.update()
+
+    def show_line(self, service: str, log: str, offset: int) -> None:
+        """Show the line at a byte offset of a log (its path relative to the run directory)."""
+        path = cast(Source, self.app.source).run.path / log  # type: ignore[attr-defined]
+        self.show_service(service)
+        self.do(partial(Session.show_line, service=service, path=path, offset=offset))
+
+    def action_tab(self, by: int) -> None:
+        names = [tab.name for tab in self.tabs()]
+        here = names.index(self._active) if self._active in names else 0
+        self.show_service(names[(here + by) % len(names)])
+
+    def heads(self, height: int) -> int:
+        return 1 if height >= TABS_FROM else 0
+
+    def head_rows(self, width: int) -> Iterable[Row]:
+        row, self._places = tab_row(self.tabs(), self._active, width)
+        return [row]
+
+    def clicked(self, x: int, y: int) -> None:
+        if y != 1 or not self.heads(self.content_size.height):
+            super().clicked(x, y)
+            return
+        for first, last, name in self._places:
+            if first <= x < last:
+                self.show_service(name)
+
+    # -- lines
+
+    def why_empty(self) -> str:
+        connecting = "connecting" if self._view.link == "connecting" else ""
+        return empty_words(self.frame, self.tab(), connecting)
+
+    def _margin(self) -> int:
+        if self._active != ALL:
+            return 0
+        longest = max((len(tab.name) for tab in self.tabs()), default=0)
+        return min(SERVICE, longest) + 1
+
+    def _service(self, line: LogLine, margin: int) -> Span:
+        names = [tab.name for tab in self.tabs()]
+        number = names.index(line.service) if line.service in names else 0
+        return fit(line.service, margin - 1) + " ", f"chart{number % COLOURS + 1}"
+
+
+def _logged(snapshot: Snapshot | None) -> list[ServiceStatus]:
+    """The services that write a log, or will: environments only where they have one."""
+    services = snapshot.services if snapshot is not None else ()
+    return [s for s in services if s.kind != "environment" or s.log is not None]

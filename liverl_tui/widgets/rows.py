@@ -43,10 +43,9 @@ class Pane(CellPanel, can_focus=True):
             used += len(text) + 2
         return row.add("─" * max(0, width - used), "rule")
 
-    def on_focus(self) -> None:
-        self.update()
-
-    def on_blur(self) -> None:
+    def watch_has_focus(self, has_focus: bool) -> None:
+        # Not on_focus and on_blur: these run before Textual's own, which set has_focus.
+        super().watch_has_focus(has_focus)
         self.update()
 
     def copy_line(self) -> str:

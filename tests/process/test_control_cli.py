@@ -212,6 +212,55 @@ def test_attach_shows_and_never_ends_the_run(background, live):
     assert "Traceback" not in out()
 
 
+def test_plain_mode_tells_the_facts_beside_the_events(background, tmp_path):
+    process, out = background("up", "--name", "u", "--plain")
+    run_dir = run_of(tmp_path)
+    backend = backend_of(run_dir)
+    toy.wait_until(lambda: "step 7 of 20" in out(), "the facts at the beginning")
+    assert "61 of 64 trials of step 7 call tools" not in out()  # of those that have finished
+    assert "53 of 56 trials of step 7 call tools, mean reward 0.250" in out()
+    liverl.command(run_dir, "emit", count=3)
+    toy.wait_until(lambda: "  2\n" in out(), "events too")
+    liverl.command(run_dir, "state", state="stopping")
+    toy.wait_until(lambda: "run stopping: rollout" in out(), "the facts again when the state has changed")
+    os.kill(backend, signal.SIGKILL)
+    toy.wait_until(lambda: (pid := _answering(run_dir)) != backend and pid, "the run belongs to it")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 5
+    lines = out().splitlines()
+    assert all(line[:4].isdigit() and "\x1b" not in line for line in lines)
+    assert any(line[21:].startswith("state       trials: 8 running, 56 of 64 finished") for line in lines)
+
+
+def test_who_only_looks_starts_nothing(cli, live, tmp_path):
+    refused = cli("up", "--name", "u", "--readonly")  # no terminal: the run would be this command's
+    assert refused.returncode == 2
+    assert "--readonly goes with the interface" in refused.stderr
+    assert not run_of(tmp_path).exists()
+    run_dir = live()
+    os.kill(backend_of(run_dir), signal.SIGKILL)
+    toy.wait_until(lambda: _answering(run_dir) is None)
+    dead = cli("--readonly")
+    assert dead.returncode == 4
+    assert "is dead" in dead.stderr
+    assert _answering(run_dir) is None
+
+
+def test_attaching_to_what_has_ended_tells_its_end(cli, live):
+    run_dir = live()
+    liverl.command(run_dir, "finish", state="failed", exit_code=3)
+    toy.wait_until(lambda: _answering(run_dir) is None)
+    for how in ("--no-ui", "--plain"):
+        ended = cli("attach", "--run", run_dir, how)
+        assert ended.returncode == 3
+        assert "run failed" in ended.stdout
+        assert "has ended: failed, exit code 3" in ended.stdout
+    nothing = cli("attach")
+    assert nothing.returncode == 4
+    again = cli("attach", "--run-root", run_dir.parent.parent)
+    assert f"The last state of the newest: liverl-tui attach --run {run_dir}" in again.stderr
+
+
 def test_detach_returns_through_a_pipe_and_waits_if_asked(env, tmp_path, cli):
     command = f"{sys.executable} {HERE / 'cli_toy.py'} up --name u --detach | cat"
     out = subprocess.run(
@@ -339,6 +388,33 @@ def test_status_live_and_dead(cli, live):
     assert dead.stdout.startswith("NOT LIVE")
     assert "toy backend" in dead.stdout
     assert json.loads(cli("status", "--json").stdout)["live"] is False
+
+
+def test_status_watch_in_a_pipe_ends_with_the_run(background, live):
+    run_dir = live()
+    words, out = background("status", "--watch")
+    objects, json_out = background("status", "--watch", "--json")
+    toy.wait_until(lambda: "p/r at " in out() and json_out(), "the first state")
+    liverl.command(run_dir, "state", state="stopping")
+    toy.wait_until(lambda: "run stopping: rollout" in out(), "what has changed")
+    toy.wait_until(lambda: '"state": "stopping"' in json_out(), "as JSON too")
+    liverl.command(run_dir, "finish", state="done", exit_code=0)
+    assert words.wait(20) == 0
+    assert objects.wait(20) == 0
+    blocks = out().rstrip("\n").split("\n\n")
+    assert [block.split("\n")[1].split(":")[0] for block in blocks][:2] == ["run running", "run stopping"]
+    assert all(block.startswith("p/r at ") for block in blocks)
+    assert "\x1b" not in out()
+    assert all(json.loads(line)["live"] for line in json_out().splitlines())
+
+
+def test_status_watch_tells_that_the_backend_has_died(background, live):
+    run_dir = live()
+    process, out = background("status", "--watch")
+    toy.wait_until(lambda: "p/r at " in out(), "the first state")
+    os.kill(backend_of(run_dir), signal.SIGKILL)
+    assert process.wait(20) == 4
+    assert "NOT LIVE" in out()
 
 
 def test_no_run_here(cli, live):

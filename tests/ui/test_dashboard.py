@@ -2,8 +2,49 @@
 
 from __future__ import annotations
 
-from kit.screens import FakeSource, settle, view
+import json
+import time
+from itertools import combinations
+from pathlib import Path
+
+import msgspec
+import pytest
+from kit.crowd import Crowd
+from kit.screens import NOW, FakeSource, settle, view
+from textual.widget import Widget
+
+from liverl.model import ReplicaSet
+from liverl.observe.history import Sample
 from liverl_tui.app import LiverlApp
+from liverl_tui.layout import PANES
+from liverl_tui.screens.dashboard import Dashboard
+from liverl_tui.view import View
+from liverl_tui.widgets.gpus import GpusPane
+
+
+def crowded(replicas: int, gpus: int = 8) -> View:
+    return View(link="live", snapshot=Crowd(replicas=replicas, gpus=gpus).snapshot(NOW))
+
+
+def dashboard(app: LiverlApp) -> Dashboard:
+    assert isinstance(app.screen, Dashboard)
+    return app.screen
+
+
+def panes(app: LiverlApp) -> dict[str, Widget]:
+    """Those on the screen."""
+    return {name: pane for name in PANES if (pane := dashboard(app).pane(name)).display}
+
+
+def check(app: LiverlApp, width: int, height: int) -> None:
+    """Header, panes and key bar share the screen, and nothing lies on anything."""
+    shown = [app.screen.query_one("#header"), app.screen.query_one("#keybar"), *panes(app).values()]
+    for widget in shown:
+        assert widget.region.right <= width, widget
+        assert widget.region.bottom <= height, widget
+        assert widget.region.area > 0, widget
+    for one, other in combinations(shown, 2):
+        assert not one.region.intersection(other.region).area, (one, other)
 
 
 async def test_it_shows_the_run() -> None:
@@ -13,3 +54,153 @@ async def test_it_shows_the_run() -> None:
         assert "liverl/first" in app.screen.query_one("#header").text
         await pilot.press("2")
         assert app.screen.focused_pane() == "replicas"
+
+
+async def test_every_size_works_and_may_change_while_it_runs() -> None:
+    app = LiverlApp(FakeSource(view=crowded(64)))
+    async with app.run_test(size=(200, 50)) as pilot:
+        await settle(pilot)
+        for width, height in (
+            (200, 50),
+            (120, 40),
+            (80, 24),
+            (40, 10),
+            (20, 4),
+            (300, 15),
+            (80, 24),
+            (200, 50),
+        ):
+            await pilot.resize_terminal(width, height)
+            await settle(pilot)
+            await settle(pilot)
+            if height >= 10:
+                check(app, width, height)
+            if height >= 24:
+                assert set(panes(app)) == set(PANES)
+        assert panes(app)["trials"].region.x > panes(app)["logs"].region.x
+
+
+@pytest.mark.parametrize(("replicas", "gpus"), [(0, 0), (1, 8), (64, 8)])
+async def test_it_comes_up_on_a_small_terminal_with_any_run(replicas: int, gpus: int) -> None:
+    app = LiverlApp(FakeSource(view=crowded(replicas, gpus)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        check(app, 80, 24)
+        assert set(panes(app)) == set(PANES)
+
+
+async def test_panes_take_the_room_that_they_need_now() -> None:
+    app = LiverlApp(FakeSource(view=crowded(2)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        before = panes(app)["replicas"].size.height
+        app.take(crowded(8))
+        await settle(pilot)
+        assert panes(app)["replicas"].size.height > before
+        check(app, 120, 40)
+
+
+async def test_keys_of_the_dashboard() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        screen = dashboard(app)
+        for key, name in zip("1234", PANES, strict=True):
+            await pilot.press(key)
+            assert screen.focused_pane() == name
+        await pilot.press("1", "tab")
+        assert screen.focused_pane() == "replicas"
+        await pilot.press("shift+tab", "shift+tab")
+        assert screen.focused_pane() == "trials"
+        await pilot.press("2", "z")
+        await settle(pilot)
+        assert set(panes(app)) == {"replicas"}
+        assert screen.pane("replicas").size.height == 40 - 3 - 1
+        await pilot.press("1")
+        await settle(pilot)
+        assert set(panes(app)) == {"gpus"}
+        await pilot.press("z")
+        await settle(pilot)
+        assert set(panes(app)) == set(PANES)
+        await pilot.press("h")
+        await settle(pilot)
+        assert set(panes(app)) == set(PANES) - {"gpus"}
+        assert screen.focused_pane() in panes(app)
+        await pilot.press("H")
+        await settle(pilot)
+        assert set(panes(app)) == set(PANES)
+
+
+async def test_a_pane_without_room_is_shown_alone_when_asked_for() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(40, 10)) as pilot:
+        await settle(pilot)
+        assert "gpus" not in panes(app)
+        await pilot.press("1")
+        await settle(pilot)
+        assert set(panes(app)) == {"gpus"}
+        await pilot.press("escape")
+        await settle(pilot)
+        assert "logs" in panes(app)
+
+
+async def test_the_focused_pane_and_its_row_are_marked_at_once() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("2")
+        await pilot.pause()
+        rows = dashboard(app).pane("replicas").rows  # type: ignore[attr-defined]
+        assert rows[0].spans[0][1] == "title_focus"
+        assert [row.text.split()[0] for row in rows if row.cursor] == ["r0"]
+
+
+async def test_histories_begin_with_the_runs_own(tmp_path: Path) -> None:
+    samples = [Sample(NOW - 10 * i, services={"r0": (800.0, 1)}) for i in range(30, 0, -1)]  # type: ignore[dict-item]
+    lines = [msgspec.json.encode(sample) for sample in samples]
+    (tmp_path / "history.jsonl").write_bytes(b"\n".join(lines) + b"\n" + json.dumps({"at": 1}).encode()[:5])
+    app = LiverlApp(FakeSource(tmp_path, view()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        give_up = time.monotonic() + 5
+        while "▇▇▇▇▇▇▇▇" not in app.screen.query_one(GpusPane).text:
+            assert time.monotonic() < give_up, app.screen.query_one(GpusPane).text
+            await pilot.pause()
+
+
+async def test_a_lost_backend_changes_the_head_and_leaves_the_rest() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        before = dashboard(app).pane("replicas").text  # type: ignore[attr-defined]
+        app.take(msgspec.structs.replace(view(), link="lost", why="pid 990 is gone"))
+        await settle(pilot)
+        assert "backend died" in app.screen.query_one("#header").text
+        assert "pid 990 is gone" in app.screen.query_one("#header").text
+        assert dashboard(app).pane("replicas").text == before  # type: ignore[attr-defined]
+
+
+async def test_what_is_not_on_the_screen_costs_little() -> None:
+    """Eight times the replicas, of which no more are seen."""
+    app = LiverlApp(FakeSource(view=crowded(8)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+
+        async def cost(replicas: int) -> float:
+            crowd, took = Crowd(replicas=replicas), []
+            for tick in range(9):
+                news = View(link="live", snapshot=crowd.snapshot(NOW + tick))
+                began = time.process_time()
+                dashboard(app).show(news)
+                took.append(time.process_time() - began)
+                await pilot.pause()
+            return sorted(took)[4]
+
+        assert await cost(64) < 4 * await cost(8)
+
+
+async def test_a_run_without_replicas_comes_up() -> None:
+    app = LiverlApp(FakeSource(view=view(replicas=ReplicaSet(), services=())))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert "none in this run" in dashboard(app).pane("replicas").text  # type: ignore[attr-defined]

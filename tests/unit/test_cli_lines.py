@@ -10,12 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from liverl.control.history import last_events
 from liverl.control.messages import Cursor, decode_incoming
 from liverl.control.outbox import Outbox
+from liverl.logs import tail
+from liverl.logs.files import LogFile
+from liverl.logs.tail import last_lines, read_lines, tail_start
+from liverl.logs.text import LINE_BYTES, LineAssembler, coloured, plain
+from liverl.logs.times import TimeIndex, parse_age
 from liverl.model import BackendInfo, Event, ServiceStatus, Snapshot, StepTrials, TrialsStatus
-from liverl_tui.commands import logfiles, table
-from liverl_tui.commands.logfiles import LogFile, TimeIndex, last_lines, read_lines, tail_start
-from liverl_tui.commands.loglines import LINE_BYTES, LineAssembler, coloured, parse_age, plain
+from liverl_tui.commands import table
 from liverl_tui.plain import EventLines, one_line
 
 CHUNKS = st.lists(st.binary(max_size=40), max_size=12)
@@ -95,13 +99,13 @@ def test_the_last_lines_are_those_of_the_whole_file(tmp_path_factory, lines, cou
     path = tmp_path_factory.mktemp("l") / "s.1.log"
     text = "\n".join(lines) + ("\n" if ended and lines else "")
     path.write_text(text)
-    blocks = logfiles.BLOCK
-    logfiles.BLOCK = 16  # so that lines cross blocks
+    blocks = tail.BLOCK
+    tail.BLOCK = 16  # so that lines cross blocks
     try:
         start = tail_start(path, count)
         got = [line.text for line in last_lines([LogFile("s", 1, path)], count)]
     finally:
-        logfiles.BLOCK = blocks
+        tail.BLOCK = blocks
     assert start == 0 or text[start - 1] == "\n"
     every = [line.text for line in read_lines(LogFile("s", 1, path))]
     assert got == every[len(every) - min(count, len(every)) :]
@@ -111,8 +115,19 @@ def test_a_huge_file_without_newlines_is_looked_at_in_bounds(tmp_path, monkeypat
     path = tmp_path / "s.1.log"
     with path.open("wb") as file:
         file.truncate(1 << 34)  # sparse: 16 GiB
-    monkeypatch.setattr(logfiles, "TAIL_BYTES", 1 << 20)
+    monkeypatch.setattr(tail, "TAIL_BYTES", 1 << 20)
     assert tail_start(path, 10) == (1 << 34) - (1 << 20)
+
+
+@given(st.lists(st.sampled_from(["event", "torn", "empty"]), max_size=30), st.integers(0, 8), st.booleans())
+def test_the_newest_events_are_those_of_the_whole_file(tmp_path_factory, lines, count, ended):
+    folder = tmp_path_factory.mktemp("e")
+    texts = {"torn": '{"seq": 1, "at', "empty": ""}
+    kept = [texts.get(kind, f'{{"seq":{n},"at":0,"kind":"k","text":"t"}}') for n, kind in enumerate(lines, 1)]
+    # a line without its end is being written, and not there yet
+    (folder / "events.jsonl").write_text("\n".join(kept) + ("\n" if ended else ""))
+    every = [n for n, kind in enumerate(lines, 1) if kind == "event" and (ended or n < len(lines))]
+    assert [e.seq for e in last_events(folder, count)] == every[len(every) - min(count, len(every)) :]
 
 
 def test_time_index(tmp_path):

@@ -12,14 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from liverl.control.messages import CommandError
 from liverl.observe.engine_metrics import EngineFacts
-from liverl.plan.spec import Plan, PortSpec
+from liverl.plan.spec import Plan, PortSpec, ServiceSpec
 from liverl.proxy.runtime.assignments import Assignments
 from liverl.proxy.runtime.routing import Routing
 from liverl.supervise.leaving import trials_of, unfinished
 from liverl.supervise.machine import Unit
 from liverl.supervise.replay import read_history
 from liverl.supervise.replicas import Replicas
+from liverl.supervise.scaling import Scaling
 
 A, B, C = "http://a", "http://b", "http://c"
 
@@ -151,3 +153,53 @@ def test_a_trial_counts_as_load_from_the_moment_that_a_replica_joins(tmp_path: P
         folder = tmp_path / str(clock.now)
         folder.mkdir()
         assert place(route(folder, clock), clock, "t", 2, [A, B]) == {A: 1, B: 1}
+
+
+def scaling(tmp_path: Path, count: int) -> tuple[Scaling, list[Any]]:
+    """Replicas that end as soon as they leave; and what was journalled."""
+    journal: list[Any] = []
+
+    async def write(record: Any) -> None:
+        journal.append(record)
+
+    async def until(condition: Any) -> None:
+        for index in list(made._leaving):
+            supervisor.slots.pop(made.name_of(index), None)
+        assert condition()
+
+    template = ServiceSpec("r{index}", "replica", argv=("serve",), ports=(PortSpec("http"),))
+    plan = Plan("p/n", str(tmp_path), "managed", (), (), template, count)
+    supervisor: Any = SimpleNamespace(
+        slots={f"r{i}": SimpleNamespace(name=f"r{i}") for i in range(count)},
+        stopping=False,
+        now=Clock(),
+        records=SimpleNamespace(journal=write),
+        say=lambda *a, **k: 0,
+        until=until,
+    )
+    replicas: Any = SimpleNamespace(
+        expected=count, leaving=set(), listed=set(), update=lambda: None, drain=None
+    )
+    made = Scaling(supervisor, plan, replicas)
+    return made, journal
+
+
+async def test_any_one_replica_can_be_removed_by_name(tmp_path: Path) -> None:
+    made, journal = scaling(tmp_path, 3)
+    assert await made.scale(remove="r1") == {"replicas": 2, "added": [], "removed": ["r1"]}
+    assert made.indices == [0, 2] and made.replicas.expected == 2
+    assert journal == [{"k": "replicas", "indices": [0, 2], "leaving": [1]}]
+    assert await made.scale(delta=-1) == {"replicas": 1, "added": [], "removed": ["r2"]}
+
+
+async def test_a_removal_that_cannot_be_changes_nothing(tmp_path: Path) -> None:
+    made, journal = scaling(tmp_path, 2)
+    with pytest.raises(CommandError, match="there are: r0, r1") as caught:
+        await made.scale(remove="r9")
+    assert caught.value.code == "unknown_service" and caught.value.did_you_mean == "r1"
+    with pytest.raises(CommandError, match="one of"):
+        await made.scale(delta=1, remove="r0")
+    await made.scale(remove="r0")
+    with pytest.raises(CommandError, match="0 replicas"):
+        await made.scale(remove="r1")
+    assert made.indices == [1] and len(journal) == 1

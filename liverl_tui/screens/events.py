@@ -1,0 +1,87 @@
+"""The events screen: what happened in the run, from its beginning."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+
+from liverl.control.history import read_events
+from liverl.model import Event
+from liverl_tui.keymap import Scope
+from liverl_tui.screens.base import RunScreen
+from liverl_tui.widgets.event_list import EventList
+from liverl_tui.widgets.keybar import KeyBar
+
+if TYPE_CHECKING:
+    from textual.binding import BindingType
+    from textual.dom import DOMNode
+
+    from liverl_tui.view import View
+
+PAGE = 2000  # events that are read at once when somebody goes above the first
+
+_KEYS: list[BindingType] = [Binding("escape", "back", show=False)]
+
+
+def events_before(run_dir: Path, seq: int, most: int | None) -> tuple[list[Event], bool]:
+    """The newest ``most`` events before number ``seq``, oldest first, and whether these are all that there are."""
+    found: deque[Event] = deque(maxlen=most)
+    count = 0
+    for event in read_events(run_dir):
+        if event.seq >= seq:
+            break
+        found.append(event)
+        count += 1
+    return list(found), count == len(found)
+
+
+class EventsScreen(RunScreen):
+    scope = "events"
+    BINDINGS = _KEYS
+    DEFAULT_CSS = """
+    EventsScreen { layout: vertical; }
+    EventsScreen EventList { width: 1fr; height: 1fr; }
+    """
+
+    def compose(self) -> ComposeResult:
+        yield EventList(self._load, id="events")
+        yield KeyBar()
+
+    def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
+        panes: list[tuple[Scope, DOMNode]] = [("events", pane) for pane in self.query(EventList)]
+        return [*panes, ("app", self.app)]
+
+    @property
+    def pane(self) -> EventList:
+        return self.query_one(EventList)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.pane.focus()
+
+    def show(self, view: View) -> None:
+        super().show(view)
+        if self._composed:
+            self.pane.take(view.events)
+
+    def _load(self, everything: bool) -> None:
+        self.run_worker(self._read(None if everything else PAGE), group="events")
+
+    async def _read(self, most: int | None) -> None:
+        pane = self.pane
+        first = pane.first_known
+        found, complete = await asyncio.to_thread(
+            events_before, self.liverl.source.run.path, first if first is not None else 1 << 62, most
+        )
+        pane.take_older(found, complete)
+
+    # -- keys
+
+    def action_back(self) -> None:
+        if not self.pane.clear_filter():
+            self.app.pop_screen()

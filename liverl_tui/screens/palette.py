@@ -1,0 +1,186 @@
+"""Any action by its name: those of the keys that work now, and the same with a service or a theme named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.fuzzy import FuzzySearch
+from textual.widgets import Input
+
+from liverl_tui import themes
+from liverl_tui.asking import ENDED, STARTABLE, processes
+from liverl_tui.keymap import reachable
+from liverl_tui.screens.dialogs import Dialog, Options, TypedInput, Wrapped
+from liverl_tui.widgets.cells import Row
+from liverl_tui.words import state_word
+
+if TYPE_CHECKING:
+    from liverl_tui.looking import Looking
+
+QUERY_MOST = 40  # characters; the matcher tries every way in which they could be spread
+_NAME = 24  # columns of a name
+_KEY = 7
+_ABOUT_SCORE = 0.01  # for a hit in the explanation only: behind every hit in a name
+
+
+@dataclass(frozen=True)
+class Entry:
+    """``do`` does it. ``key``: how its key is written, where it has one."""
+
+    name: str
+    about: str
+    do: Callable[[], object]
+    key: str = ""
+
+
+def entries(app: Looking) -> list[Entry]:
+    """What can be done now, the nearest scope first; under each name once."""
+    found: dict[str, Entry] = {}
+    for entry in (*_of_keys(app), *_of_services(app), *_of_themes(app)):
+        found.setdefault(entry.name, entry)
+    return list(found.values())
+
+
+def _of_keys(app: Looking) -> Iterator[Entry]:
+    screen = app.run_screen
+    if screen is None:
+        return
+    for key in reachable(scope for scope, _ in screen.scoped_nodes()):
+        if key.action != "palette" and not (key.changes and app.readonly):
+            yield Entry(key.label, key.help, partial(app.call_later, screen.run_key, key), key.name)
+
+
+def _of_services(app: Looking) -> Iterator[Entry]:
+    for service in processes(app.view.snapshot):
+        name, now = service.name, f"{service.kind}, {state_word(service.state)}"
+        yield Entry(f"service {name}", f"Its detail ({now})", partial(app.open_service, name))
+        if service.log is not None:
+            yield Entry(f"logs {name}", f"Its log ({now})", partial(app.open_log, name))
+        if app.readonly:
+            continue
+        yield Entry(f"restart {name}", f"Restart it ({now})", partial(app.restart_one, service))
+        if service.state in STARTABLE:
+            yield Entry(f"start {name}", f"Start it ({now})", partial(app.start_one, service))
+        if service.state not in ENDED:
+            yield Entry(f"stop {name}", f"Stop it ({now})", partial(app.stop_one, service))
+        if service.kind == "replica":
+            yield Entry(f"remove {name}", f"Drain and remove it ({now})", partial(app.remove_one, service))
+
+
+def _of_themes(app: Looking) -> Iterator[Entry]:
+    for name in themes.PALETTES:
+        short = name.removeprefix("liverl-")
+        yield Entry(f"theme {short}", "Use this theme", partial(app.use_theme, name))
+
+
+def rank(query: str, found: Sequence[Entry]) -> list[Entry]:
+    """The entries that fit, the best first; all of them, in their order, for an empty query."""
+    wanted = " ".join(query.split())[:QUERY_MOST].lower()
+    if not wanted:
+        return list(found)
+    search = FuzzySearch()
+    scored = []
+    for entry in found:
+        score, _ = search.match(wanted, entry.name)
+        if not score and all(word in entry.about.lower() for word in wanted.split()):
+            score = _ABOUT_SCORE
+        if score:
+            scored.append((score, entry))
+    scored.sort(key=lambda pair: -pair[0])  # stable: equals keep their order
+    return [entry for _, entry in scored]
+
+
+class Entries(Options):
+    """The list. Its keys are typed into the input above it, which keeps the focus."""
+
+    can_focus = False
+
+    def __init__(self, found: Sequence[Entry]) -> None:
+        super().__init__(())
+        self._all = list(found)
+        self._found = self._all
+        self._query = ""
+
+    def look_for(self, query: str) -> None:
+        if query == self._query:
+            return
+        self._query = query
+        self._found = rank(query, self._all)
+        self._go(0)
+        self.update()
+
+    @property
+    def chosen(self) -> Entry | None:
+        key = self.cursor
+        return self._found[int(key)] if key is not None else None
+
+    def keys(self) -> Sequence[str]:
+        return [str(number) for number in range(len(self._found))]
+
+    def row(self, key: str, width: int) -> Row:
+        entry = self._found[int(key)]
+        name = min(_NAME, max(8, width - _KEY - 2))
+        row = Row().add(" ").add(entry.name, "text", width=name)
+        return (
+            row.add(" ")
+            .add(entry.about, "dim", width=max(0, width - name - _KEY - 3))
+            .add(f" {entry.key}", "key")
+        )
+
+    def empty(self, width: int) -> Iterable[Row]:
+        return [Row((" nothing is called that", "dim"))]
+
+    def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        rows = list(super().compose_rows(width, height))
+        place = 1 + self._at - self._top  # below the line
+        if self._found and place < len(rows):
+            rows[place].cursor = True
+        return rows
+
+
+class Palette(Dialog[Entry]):
+    """The command palette."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,ctrl+p", "move(-1)", show=False),
+        Binding("down,ctrl+n", "move(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+    ]
+    DEFAULT_CSS = "Palette { align: center top; }"
+    widest = 100
+
+    def __init__(self, found: Sequence[Entry]) -> None:
+        super().__init__()
+        self._entries = found
+
+    def parts(self) -> ComposeResult:
+        yield Wrapped("Commands", "title")
+        yield TypedInput("type a part of a name", id="query")
+        yield Entries(self._entries)
+
+    @property
+    def list(self) -> Entries:
+        return self.query_one(Entries)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        for found in self.query(Entries):  # it may come when the palette is being closed
+            found.look_for(event.value)
+
+    def action_move(self, by: int) -> None:
+        self.list.action_move(by)
+
+    def action_page(self, by: int) -> None:
+        self.list.action_page(by)
+
+    def action_pick(self) -> None:
+        # News of the newest letters may still be on its way when Enter comes right behind them.
+        self.list.look_for(self.query_one(TypedInput).value)
+        chosen = self.list.chosen
+        if chosen is not None:
+            self.dismiss(chosen)

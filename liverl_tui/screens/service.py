@@ -1,0 +1,244 @@
+"""The service screen: one service in full, beside a list of all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+from textual.app import ComposeResult
+from textual.containers import Container
+
+from liverl.control.messages import ControlError
+from liverl.model import ServiceStatus
+from liverl.observe.proctree import Process, ProcessTree
+from liverl.rundir import hostname
+from liverl.supervise.inspect import ServiceDetail, filed_detail
+from liverl_tui.keymap import bindings
+from liverl_tui.screens.base import RunScreen
+from liverl_tui.widgets.clock import Clock
+from liverl_tui.widgets.keybar import KeyBar
+from liverl_tui.widgets.rows import Pane
+from liverl_tui.widgets.service_panes import DetailPane, ServiceList
+from liverl_tui.widgets.service_text import About, argv_line
+
+if TYPE_CHECKING:
+    from textual import events
+    from textual.binding import BindingType
+
+    from liverl_tui.view import View
+
+LOOK_S = 2.0  # between two looks at the processes, and two questions to the backend
+WIDE = 100  # columns from which on the list stands beside the detail, not above it
+LIST_WIDTH = 30
+_LIST_ROWS = 5  # of the list above the detail, its title included
+_KEYS: list[BindingType] = [*bindings("service")]
+
+
+class ServiceScreen(RunScreen):
+    """``selected_service`` is what the keys for restarting, stopping and starting act on."""
+
+    scope = "service"
+    BINDINGS = _KEYS
+    AUTO_FOCUS = "#detail"
+    DEFAULT_CSS = """
+    ServiceScreen { layout: vertical; }
+    ServiceScreen #both { width: 1fr; height: 1fr; layout: horizontal; }
+    ServiceScreen #both.-narrow { layout: vertical; }
+    ServiceScreen DetailPane { width: 1fr; height: 1fr; }
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__()
+        self.selected_service = name
+        self._clock = Clock()
+        self._detail: ServiceDetail | None = None
+        self._note = ""
+        self._processes: tuple[Process, ...] | None = None
+        self._tree = ProcessTree()
+        self._looking = self._asking = False
+        self._asked_for: object = None
+        self._placed: object = None
+
+    def compose(self) -> ComposeResult:
+        with Container(id="both"):
+            yield ServiceList(self.choose, id="services")
+            yield DetailPane(id="detail")
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.chooser.copies(lambda: argv_line(self._detail))
+        self.set_interval(LOOK_S, self._look)
+
+    @property
+    def chooser(self) -> ServiceList:
+        return self.query_one(ServiceList)
+
+    # -- what is known
+
+    def services(self) -> tuple[ServiceStatus, ...]:
+        snapshot = self.liverl.view.snapshot
+        return snapshot.services if snapshot is not None else ()
+
+    @property
+    def service(self) -> ServiceStatus | None:
+        return next((s for s in self.services() if s.name == self.selected_service), None)
+
+    def choose(self, name: str) -> None:
+        """Show another service."""
+        if name != self.selected_service:
+            self.selected_service = name
+            self._detail, self._note, self._processes = None, "", None
+            self._tree = ProcessTree()
+            self._draw()
+            self._look()
+
+    def show(self, view: View) -> None:
+        if not self._composed:
+            return
+        self._clock.take(view)
+        services = self.services()
+        if self.selected_service is None and services:
+            # The first that is a process, rather than an environment.
+            self.selected_service = next((s for s in services if s.kind != "environment"), services[0]).name
+        self._place()
+        with self.app.batch_update():
+            self.chooser.take(services, self.selected_service)
+            self._draw()
+        service = self.service
+        state = (self.selected_service, service and (service.state, service.generation), view.link)
+        if state != self._asked_for:
+            self._asked_for = state
+            self._look()
+
+    def _draw(self) -> None:
+        name = self.selected_service
+        if name is None or not self._composed:
+            return
+        view = self.liverl.view
+        about = About(
+            name=name,
+            now=self._clock.now(),
+            snapshot=view.snapshot,
+            service=self.service,
+            detail=self._detail,
+            processes=self._processes,
+            events=tuple(e for e in view.events if e.service == name),
+            note=self._note,
+        )
+        self.query_one(DetailPane).take(about)
+
+    # -- looking and asking
+
+    def _look(self) -> None:
+        if self.is_current and self.selected_service is not None:
+            self.run_worker(self._look_at_processes(), group="processes")
+            self.run_worker(self._ask(), group="inspect")
+
+    async def _look_at_processes(self) -> None:
+        service, tree = self.service, self._tree
+        if self._looking or service is None:
+            return
+        if not self._runs_here():
+            self._processes = None
+            self._draw()
+            return
+        self._looking = True
+        try:
+            leaders = (service.pid, service.incoming_pid, *service.retiring_pids)
+            pids = {*service.members, *(pid for pid in leaders if pid is not None)}
+            found = await asyncio.to_thread(tree.look, pids)
+        finally:
+            self._looking = False
+        if tree is self._tree:
+            self._processes = found
+            self._draw()
+
+    def _runs_here(self) -> bool:
+        """Whether the pids that a view tells are those of processes of ours: others may have them after the run's
+        end, and on another host."""
+        view = self.liverl.view
+        return view.link != "ended" and view.snapshot is not None and view.snapshot.backend.host == hostname()
+
+    async def _ask(self) -> None:
+        name, link = self.selected_service, self.liverl.view.link
+        asks = link in ("live", "connecting")
+        if self._asking or name is None or (not asks and self._detail is not None and not self._detail.live):
+            return
+        self._asking = True
+        detail, note = None, ""
+        try:
+            if asks:
+                detail, note = await self._from_backend(name)
+            if detail is None:
+                why = note or ("the run has ended" if link == "ended" else "there is no backend to ask")
+                detail = await asyncio.to_thread(filed_detail, self.liverl.source.run.path, name)
+                note = f"{why}: what follows is from the run's files, not live"
+                if detail is None:
+                    note = f"{why}, and the run's files know no such service"
+        finally:
+            self._asking = False
+        if name == self.selected_service:
+            self._detail, self._note = detail, note
+            self._draw()
+        else:
+            self._look()  # another one was chosen meanwhile
+
+    async def _from_backend(self, name: str) -> tuple[ServiceDetail | None, str]:
+        try:
+            answer = await self.liverl.send("inspect", service=name)
+            return msgspec.convert(answer, ServiceDetail), ""
+        except ControlError as error:
+            return None, str(error)
+        except msgspec.ValidationError as error:
+            return None, f"the backend's answer cannot be read ({error})"
+
+    # -- where the panes stand
+
+    def on_resize(self, _event: events.Resize) -> None:
+        self._place()
+
+    def _place(self) -> None:
+        width, height = self.size
+        count = len(self.services())
+        state = (width, height, count)
+        if state == self._placed or not self._composed:
+            return
+        self._placed = state
+        narrow = width < WIDE
+        self.query_one("#both").set_class(narrow, "-narrow")
+        pane = self.chooser
+        pane.display = count > 0 and (not narrow or height >= 16)
+        pane.styles.width = "1fr" if narrow else LIST_WIDTH
+        pane.styles.height = min(_LIST_ROWS, count + 1) if narrow else "1fr"
+        if not pane.display and self.focused is pane:
+            self.set_focus(self.query_one(DetailPane))
+
+    # -- keys
+
+    def action_other(self, by: int) -> None:
+        names = [s.name for s in self.services()]
+        if names:
+            here = names.index(self.selected_service) if self.selected_service in names else -1
+            self.chooser.select(names[(here + by) % len(names)])
+            self.choose(names[(here + by) % len(names)])
+
+    def action_next_pane(self) -> None:
+        panes: list[Pane] = [pane for pane in (self.chooser, self.query_one(DetailPane)) if pane.display]
+        here = next((i for i, pane in enumerate(panes) if pane is self.focused), -1)
+        self.set_focus(panes[(here + 1) % len(panes)])  # at once: the next key is for it
+
+    def action_logs(self) -> None:
+        """Its log, in the dashboard's pane."""
+        from liverl_tui.screens.dashboard import Dashboard
+        from liverl_tui.widgets.logs import LogsPane
+
+        name = self.selected_service
+        dashboard = next((s for s in self.app.screen_stack if isinstance(s, Dashboard)), None)
+        if name is None or dashboard is None:
+            return
+        while self.app.screen is not dashboard:
+            self.app.pop_screen()
+        dashboard.action_jump("logs")
+        dashboard.query_one(LogsPane).show_service(name)

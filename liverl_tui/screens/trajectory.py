@@ -1,0 +1,227 @@
+"""One trial, turn by turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from liverl.model import TrialHead
+from liverl.observe.trajectory import Trajectory, TrajectoryReader, no_tools, parser_in_use
+from liverl.observe.trial_files import head_of_file
+from liverl_tui.keymap import bindings
+from liverl_tui.screens.base import RunScreen
+from liverl_tui.view import View
+from liverl_tui.widgets.cells import Row
+from liverl_tui.widgets.keybar import KeyBar
+from liverl_tui.widgets.trajectory_doc import KINDS, build, raw_blocks
+from liverl_tui.widgets.trajectory_flow import START, Place
+from liverl_tui.widgets.trajectory_head import header_rows
+from liverl_tui.widgets.trajectory_view import TrajectoryView
+from liverl_tui.widgets.trial_words import flagged, replica_names
+
+POLL_S = 1.0  # between two looks at a trial that goes on
+AFTERWARDS = 10  # looks at one that has ended: the proxy may still write its last turn
+
+
+class TrajectoryScreen(RunScreen):
+    """``path``: of the trial's directory, relative to the run's. ``trials``: the list it is one of, in its order
+    now, for the keys that go to another one (default: the newest). ``moved`` hears which one that is."""
+
+    scope = "trajectory"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("trajectory")]
+    AUTO_FOCUS = "#trajectory"
+    DEFAULT_CSS = """
+    TrajectoryScreen { layout: vertical; }
+    TrajectoryScreen TrajectoryView { width: 1fr; height: 1fr; }
+    """
+
+    def __init__(
+        self,
+        path: str,
+        trials: Callable[[], Sequence[TrialHead]] | None = None,
+        moved: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self.path = path
+        self.trajectory: Trajectory | None = None
+        self._trials = trials if trials is not None else self._newest
+        self._tell = moved
+        self._hidden: set[str] = set()
+        self._files: dict[str, str] = {}
+        self._raw: int | None = None  # the turn whose record is shown ...
+        self._back: tuple[Place, Place] = (START, START)  # ... and where to go back to
+        self._reader: TrajectoryReader | None = None
+        self._reading = False
+        self._quiet = 0  # looks since it has ended
+        self._parser: str | None = None
+        self._problem = ""
+        self._names: dict[str, str] = {}
+
+    def compose(self) -> ComposeResult:
+        view = TrajectoryView(id="trajectory")
+        view.header, view.open_file = self._header, self._open_file
+        yield view
+        yield KeyBar()
+
+    @property
+    def pane(self) -> TrajectoryView:
+        return self.query_one(TrajectoryView)
+
+    def on_mount(self) -> None:
+        self._open(self.path)
+        self.set_interval(POLL_S, self._look)
+
+    def show(self, view: View) -> None:
+        super().show(view)
+        names = replica_names(view.snapshot)
+        if names != self._names:
+            self._names = names
+            self._draw()
+
+    def _newest(self) -> Sequence[TrialHead]:
+        snapshot = self.liverl.view.snapshot
+        return snapshot.trials.newest if snapshot is not None else ()
+
+    # -- reading
+
+    def _open(self, path: str) -> None:
+        """Show another trial."""
+        self.path = path
+        self.trajectory, self._raw, self._files, self._problem = None, None, {}, ""
+        self._reader = TrajectoryReader(self.liverl.source.run.path / path)
+        self._reading, self._quiet = False, 0
+        self.pane.begin()
+        self._look()
+
+    def _look(self) -> None:
+        if not self._reading and self._quiet < AFTERWARDS and self._reader is not None:
+            self._reading = True
+            self.run_worker(self._read(self._reader), group="trajectory")
+
+    async def _read(self, reader: TrajectoryReader) -> None:
+        problem, found = "", None
+        try:
+            found = await asyncio.to_thread(reader.read)
+            if "zero_tool_calls" in found.flags and self._parser is None:
+                self._parser = await asyncio.to_thread(parser_in_use, self.liverl.source.run.path)
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror or error}"
+        if reader is not self._reader:
+            return  # another trial is shown by now
+        self._reading = False
+        if found is not None and not found.running:
+            self._quiet += 1
+        if (found or self.trajectory) is not self.trajectory or problem != self._problem:
+            self.trajectory, self._problem = found or self.trajectory, problem
+            self._draw()
+
+    def _draw(self) -> None:
+        if not self.is_mounted or self._raw is not None:
+            return
+        trajectory = self.trajectory
+        if trajectory is None:
+            self.pane.update()
+            return
+        blocks = build(
+            trajectory,
+            why=no_tools(trajectory, self._parser),
+            hidden=self._hidden,
+            names=self._names,
+            files=self._files,
+        )
+        self.pane.set_blocks(blocks)
+
+    def _header(self, width: int, facts: str) -> list[Row]:
+        trials = [head.path for head in self._trials()]
+        place = f"{trials.index(self.path) + 1}/{len(trials)}" if self.path in trials else ""
+        return header_rows(
+            width,
+            self.path,
+            self.trajectory,
+            place=place,
+            facts=facts,
+            problem=self._problem,
+            hidden=self._hidden,
+            raw=self._raw is not None,
+            names=self._names,
+            link=self.liverl.view.link,
+        )
+
+    def _open_file(self, name: str) -> None:
+        self.run_worker(self._read_file(self.path, name), group="files")
+
+    async def _read_file(self, path: str, name: str) -> None:
+        try:
+            text = await asyncio.to_thread(head_of_file, self.liverl.source.run.path / path, name)
+        except OSError as error:
+            text = f"cannot be read: {error.strerror or error}"
+        if path == self.path:
+            self._files = {**self._files, name: text}
+            self._draw()
+
+    # -- actions
+
+    def action_fold(self) -> None:
+        self.pane.fold()
+
+    def action_fold_all(self) -> None:
+        self.pane.fold_all()
+
+    def action_hide(self, kind: str) -> None:
+        if kind in KINDS:
+            self._hidden ^= {kind}
+            self._draw()
+
+    def action_find(self) -> None:
+        self.pane.find()
+
+    def action_hit(self, by: int) -> None:
+        self.pane.go_hit(by)
+
+    def action_turn(self, by: int) -> None:
+        self.pane.go_turn(by)
+
+    def action_trial(self, by: int) -> None:
+        self._step(by, lambda _head: True)
+
+    def action_flagged(self, by: int) -> None:
+        self._step(by, flagged)
+
+    def _step(self, by: int, wanted: Callable[[TrialHead], bool]) -> None:
+        """To the next trial in a direction that is ``wanted``."""
+        trials = list(self._trials())
+        here = next(
+            (n for n, head in enumerate(trials) if head.path == self.path), -1 if by > 0 else len(trials)
+        )
+        others = trials[here + 1 :] if by > 0 else reversed(trials[:here])
+        found = next((head for head in others if wanted(head)), None)
+        if found is None:
+            self.notify("no other one that stands out" if wanted is flagged else "no other trial", timeout=2)
+            return
+        self._open(found.path)
+        if self._tell is not None:
+            self._tell(found.path)
+
+    async def action_raw(self) -> None:
+        """The record of the turn under the cursor as it stands in the file, and back."""
+        pane, reader, trajectory = self.pane, self._reader, self.trajectory
+        if self._raw is not None:
+            self._raw = None
+            self._draw()
+            pane.places = self._back
+            return
+        if trajectory is None or not trajectory.turns or reader is None:
+            return
+        turn = trajectory.turns[pane.turn - 1]
+        self._raw, self._back = turn.number, pane.places
+        try:
+            text = await asyncio.to_thread(reader.raw_record, turn)
+        except OSError as error:
+            text = f"cannot be read: {error.strerror or error}"
+        if self._raw == turn.number and reader is self._reader:
+            pane.set_blocks(raw_blocks(turn, text))
+            pane.action_first()

@@ -1,0 +1,102 @@
+"""Axes of charts: round numbers that seldom change while a series grows. Pure."""
+
+from __future__ import annotations
+
+import math
+
+COLUMNS = 7  # of a number at an axis
+SPANS = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
+
+
+def round_span(count: int) -> int:
+    """The next round number of steps that holds ``count`` of them."""
+    factor = 1
+    while True:
+        for span in SPANS:
+            if span * factor >= count:
+                return span * factor
+        factor *= 10
+
+
+def step_window(
+    first: int, newest: int, *, last: int | None = None, total: int | None = None, ended: bool = False
+) -> tuple[int, int]:
+    """(first step, number of steps) of the step axis. ``last``: so many newest steps only; ``total``: the steps
+    that there will be; ``ended``: no step will follow."""
+    count = newest - first + 1
+    if last is not None and last < count:
+        # The end moves in leaps, as each move redraws everything.
+        leap = max(1, last // 8)
+        start = max(first, -(-(newest + 1) // leap) * leap - last)
+        return start, last
+    if ended:
+        return first, max(2, count)
+    span = round_span(count)
+    if total is not None and count <= total - first + 1 < span:
+        span = total - first + 1
+    return first, span
+
+
+def value_bounds(low: float, high: float) -> tuple[float, float]:
+    """Round bounds around ``low`` and ``high``, never equal."""
+    if high <= low:
+        pad = abs(low) * 0.1 or 1.0
+        low, high = low - pad, high + pad
+    step = _round_step((high - low) / 8)
+    if step is not None and math.isfinite(low / step) and math.isfinite(high / step):
+        bounds = math.floor(low / step) * step, math.ceil(high / step) * step
+        if math.isfinite(bounds[0]) and math.isfinite(bounds[1]) and bounds[0] < bounds[1]:
+            return bounds
+    return low, high  # at the limits of floating point there is nothing to round
+
+
+def _round_step(step: float) -> float | None:
+    """1, 2, 2.5 or 5 times a power of ten, not below ``step``; None beyond what floating point can do."""
+    if not math.isfinite(step) or step < 1e-300:
+        return None
+    power = 10.0 ** math.floor(math.log10(step))
+    return next((m * power for m in (1, 2, 2.5, 5) if m * power >= step * 0.999), 10 * power)
+
+
+def log_bounds(low: float, high: float) -> tuple[float, float]:
+    """Bounds for logarithms to the base ten: whole decades where there are two or more, else thirds of one."""
+    part = 1.0 if high - low >= 2 else 3.0
+    down, up = math.floor(low * part) / part, math.ceil(high * part) / part
+    return (down, up) if up > down else (down - 1 / part, up + 1 / part)
+
+
+def number(value: float) -> str:
+    """A value in at most ``COLUMNS`` columns; NaN and infinity as these words."""
+    if not math.isfinite(value):
+        return str(value)
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size >= 999_950 or size < 0.0009995:
+        mantissa, _, power = f"{value:.1e}".partition("e")
+        text = f"{mantissa.removesuffix('.0')}e{int(power)}"
+        if len(text) <= COLUMNS:
+            return text
+        mantissa, _, power = f"{value:.0e}".partition("e")
+        return f"{mantissa}e{int(power)}"
+    if size >= 99_950:
+        return f"{value / 1000:.0f}k"
+    if size >= 9_995:
+        return f"{value / 1000:.1f}k"
+    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 1 else 4
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def ticks(low: float, high: float, count: int) -> list[float]:
+    """At most ``count`` round values between two, without these."""
+    step = _round_step((high - low) / (count + 1)) if count > 0 else None
+    if step is None or not math.isfinite(low / step):
+        return []
+    found: list[float] = []
+    value = (math.floor(low / step) + 1) * step
+    while value < high - step / 1000 and len(found) < count:
+        if value > low + step / 1000:
+            found.append(0.0 if abs(value) < step / 1000 else value)
+        value += step
+    return found

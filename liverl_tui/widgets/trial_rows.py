@@ -1,0 +1,150 @@
+"""Lists of trials and of steps, as rows for any width. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich.cells import cell_len
+
+from liverl.model import TrialHead
+from liverl_tui.view import Link
+from liverl_tui.widgets.cells import Row, Span, fit
+from liverl_tui.widgets.fitting import Column, choose, heads
+from liverl_tui.widgets.trial_words import (
+    Tally,
+    calls_of,
+    finish_words,
+    flag_words,
+    flagged,
+    replica_name,
+    reward_word,
+    state_of,
+)
+from liverl_tui.words import age, count, number, one_line
+
+_TRIAL = (
+    Column("state", "state", 9, 0),
+    Column("step", "step", 4, 5, ">"),
+    Column("task", "task", 13, 1, grows=27),
+    Column("turns", "turns", 5, 4, ">"),
+    Column("calls", "calls", 10, 2, ">"),
+    Column("reward", "reward", 6, 3, ">"),
+    Column("finish", "finish", 10, 6),
+    Column("tokens", "tokens", 6, 9, ">"),
+    Column("replica", "replica", 9, 10, grows=12),
+    Column("age", "age", 5, 7, ">"),
+    Column("flags", "flags", 9, 8, grows=30),
+)
+_STEP = (
+    Column("step", "step", 6, 0, ">"),
+    Column("share", "tools", 28, 1),
+    Column("reward", "mean reward", 11, 2, ">"),
+    Column("running", "running", 7, 3, ">"),
+    Column("finishes", "last turns ended with", 21, 4, grows=60),
+)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What rows are drawn with. ``names``: replicas by root address; ``equal``: groups (step, task) that have
+    equal rewards."""
+
+    now: float = 0.0
+    link: Link = "connecting"
+    names: Mapping[str, str] = field(default_factory=dict)
+    equal: frozenset[tuple[int | None, str]] = frozenset()
+
+
+def trial_head(width: int) -> Row:
+    return heads(choose(_TRIAL, width))
+
+
+def trial_row(head: TrialHead, width: int, known: Known) -> Row:
+    state, style = state_of(head, known.link)
+    flags = flag_words(head, (head.step, head.task) in known.equal)
+    cells: dict[str, Span] = {
+        "state": (state, style),
+        "step": ("-" if head.step is None else str(head.step), "dim"),
+        "task": (one_line(head.task), "text"),
+        "turns": (str(head.turns), "text"),
+        "calls": calls_of(head),
+        "reward": (reward_word(head.reward), "dim" if head.reward is None else "text"),
+        "finish": (one_line(head.finish_reason or "-"), "dim"),
+        "tokens": (count(head.completion_tokens), "dim"),
+        "replica": (replica_name(head.replica, known.names), "dim"),
+        "age": (_age(known.now - head.updated_at), "dim"),
+        "flags": (", ".join(text for text, _ in flags), flags[0][1] if flags else "dim"),
+    }
+    return _row(cells, choose(_TRIAL, width))
+
+
+def step_head(width: int) -> Row:
+    return heads(choose(_STEP, width))
+
+
+def step_row(tally: Tally, width: int) -> Row:
+    cells: dict[str, Span] = {
+        "step": (str(tally.step), "text"),
+        "share": (
+            tally.share if tally.decided else f"{tally.total} trials",
+            tally.style if tally.decided else "dim",
+        ),
+        "reward": (number(tally.mean_reward), "text" if tally.mean_reward is not None else "dim"),
+        "running": (str(tally.running) if tally.running else "-", "info" if tally.running else "dim"),
+        "finishes": (one_line(finish_words(tally.finishes)) or "-", "dim"),
+    }
+    return _row(cells, choose(_STEP, width))
+
+
+def _row(cells: Mapping[str, Span], chosen: Sequence[tuple[Column, int]]) -> Row:
+    row = Row()
+    for index, (column, width) in enumerate(chosen):
+        text, style = cells[column.name]
+        own = fit(text, min(width, cell_len(text)))  # an alarm's background covers the words, not the column
+        blank = " " * (width - cell_len(own))
+        before, after = (blank, "") if column.align == ">" else ("", blank)
+        row.add(" " * (index > 0) + before).add(own, style).add(after)
+    return row
+
+
+def _age(seconds: float) -> str:
+    """Coarse below a minute: a list of young trials would otherwise change in every row, every second."""
+    return age(seconds - seconds % 10 if 0 <= seconds < 60 else max(0.0, seconds))
+
+
+# -- which rows, and in which order
+
+Order = tuple[str, Callable[[TrialHead], tuple[bool, float]] | None]
+ORDERS: tuple[Order, ...] = (
+    ("newest", None),
+    ("reward", lambda h: (h.reward is None, -(h.reward or 0.0))),
+    ("turns", lambda h: (False, -h.turns)),
+    ("tokens", lambda h: (False, -h.completion_tokens)),
+)
+
+
+def matches(head: TrialHead, text: str, equal: bool) -> bool:
+    """Whether task, name, flags or finish reason hold ``text``, whatever its case."""
+    words = [head.task, head.name, head.finish_reason or "", *head.flags, calls_of(head)[0]]
+    words += [word for word, _ in flag_words(head, equal)]
+    words.append("running" if head.state == "running" else "done")
+    return text.lower() in "\n".join(words).lower()
+
+
+def arrange(
+    trials: Sequence[TrialHead],
+    order: int,
+    text: str = "",
+    only_flagged: bool = False,
+    equal: frozenset[tuple[int | None, str]] = frozenset(),
+) -> list[TrialHead]:
+    """The trials to show, in the order of ``ORDERS[order]``; ``trials`` come newest first."""
+    shown = [
+        head
+        for head in trials
+        if (not only_flagged or flagged(head))
+        and (not text or matches(head, text, (head.step, head.task) in equal))
+    ]
+    key = ORDERS[order][1]
+    return shown if key is None else sorted(shown, key=key)

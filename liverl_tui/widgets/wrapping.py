@@ -1,0 +1,47 @@
+"""Text in lines of a given width. Pure."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len, get_character_cell_size
+
+from liverl_tui.words import one_line
+
+LEAST = 8  # columns: narrower lines cannot be read
+
+
+def wrap(text: str, width: int, begin: int = 0) -> list[str]:
+    """``text``, made safe for a terminal, in lines of at most ``width`` columns, cut between words where that is
+    possible. ``begin``: columns that are taken in the first one."""
+    width = max(LEAST, width)
+    room = max(LEAST, width - begin)
+    lines, line = [], ""
+    for word in one_line(text).split(" "):
+        joined = f"{line} {word}" if line else word
+        if _columns(joined) <= room:
+            line = joined
+            continue
+        if line:
+            lines.append(line)
+            room = width
+        while _columns(word) > room:
+            part = _head(word, room)
+            lines.append(part)
+            word, room = word[len(part) :], width
+        line = word
+    return [*lines, line] if line or not lines else lines
+
+
+def _columns(text: str) -> int:
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def _head(word: str, room: int) -> str:
+    """The beginning of a word that fills ``room`` columns."""
+    if word.isascii():
+        return word[:room]
+    used = 0
+    for index, character in enumerate(word):
+        used += get_character_cell_size(character)
+        if used > room:
+            return word[:index]
+    return word

@@ -1,0 +1,48 @@
+"""The interface on a real terminal, with made-up facts: ``python -m kit.interface_toy RUN_DIR [fault|flood]``.
+
+``fault``: the source breaks after its first view. ``flood``: facts change at a high rate, so that a terminal which
+nobody reads fills up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+
+from kit.screens import FakeSource, view
+from liverl_tui import leaving
+from liverl_tui.app import LiverlApp
+from liverl_tui.view import View
+
+
+class Broken(FakeSource):
+    async def views(self) -> AsyncIterator[View]:
+        yield view()
+        await asyncio.sleep(0.2)
+        raise RuntimeError("a fault of the interface")
+
+
+class Flood(FakeSource):
+    async def views(self) -> AsyncIterator[View]:
+        step = 0
+        while True:
+            step += 1
+            yield view(step=step % 20, phase="#" * (40 + step % 40))
+            await asyncio.sleep(0.02)
+
+
+def main() -> int:
+    leaving.PATIENCE_S = 0.5  # where the terminal is stuck
+    kind = sys.argv[2] if len(sys.argv) > 2 else ""
+    made = {"fault": Broken, "flood": Flood}.get(kind, FakeSource)
+    app = LiverlApp(made(sys.argv[1], view=view()), theme="auto")
+    app.run(mouse=False)
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        print("left in order", flush=True)
+    return app.return_code or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

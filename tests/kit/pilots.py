@@ -1,0 +1,31 @@
+"""Driving an app under test faster than Pilot does: keys in one go, and waiting for what is to be seen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from textual import events
+from textual.keys import _character_to_key
+
+_CHARACTERS = {"slash": "/", "space": " ", "comma": ",", "full_stop": "."}
+
+
+async def press(pilot: Any, *keys: str) -> None:
+    """All keys as fast as a terminal may send them, then wait once. ``Pilot.press`` waits after each, for 40 ms."""
+    for key in keys:
+        named = _character_to_key(key) if len(key) == 1 and not key.isalnum() else key
+        event = events.Key(named, key if len(key) == 1 else _CHARACTERS.get(key))
+        event.set_sender(pilot.app)
+        pilot.app._driver.send_message(event)
+    await pilot.pause()
+    await pilot.pause(0)
+
+
+async def until(pilot: Any, holds: Callable[[], object], shown: Callable[[], str]) -> None:
+    """Wait for ``holds``; fails with what is ``shown`` after ten seconds."""
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline, shown()
+        await pilot.pause(0.005)

@@ -1,0 +1,126 @@
+"""What is sent to the terminal: the cells that changed, drawn as Textual would draw them."""
+
+from __future__ import annotations
+
+import io
+
+import pyte
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kit.screens import FakeSource, gpu, replica, settle, view
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+from textual._compositor import ChopsUpdate
+from textual.strip import Strip
+
+from liverl.model import ReplicaSet
+from liverl_tui.app import LiverlApp
+from liverl_tui.widgets.exact import ExactUpdate, transition
+
+COLOURS = st.sampled_from(["default", "red", "bright_blue", "color(120)", "#14171c", "#6cb6ff"])
+STYLES = st.builds(
+    lambda fg, bg, bold, reverse: Style(color=fg, bgcolor=bg, bold=bold, reverse=reverse),
+    st.one_of(st.none(), COLOURS),
+    st.one_of(st.none(), COLOURS),
+    st.booleans(),
+    st.booleans(),
+)
+WIDTH = 24
+
+
+def console() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", legacy_windows=False)
+
+
+def drawn(*sequences: str) -> list[object]:
+    """The cells of a terminal that has been sent ``sequences``."""
+    screen = pyte.Screen(WIDTH, 4)
+    stream = pyte.Stream(screen)
+    for sequence in sequences:
+        stream.feed(sequence)
+    return [screen.buffer[y][x] for y in range(4) for x in range(WIDTH)]
+
+
+def codes(style: Style) -> str:
+    return Strip.render_ansi(style, ColorSystem.TRUECOLOR)
+
+
+@given(STYLES, STYLES)
+def test_a_change_of_style_ends_in_the_new_style(one: Style, other: Style) -> None:
+    before, after = codes(one), codes(other)
+    start = f"\x1b[{before}m" if before else ""
+    reached = drawn(f"{start}a{transition(before, after)}b")[1]
+    fresh = drawn(f"\x1b[{after}m b" if after else " b")[1]
+    assert reached == fresh
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> list[Segment]:
+    """Segments of WIDTH columns together."""
+    left, found = WIDTH, []
+    while left:
+        size = draw(st.integers(1, left))
+        found.append(Segment(draw(st.text("abc ─●", min_size=size, max_size=size)), draw(STYLES)))
+        left -= size
+    return found
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(lines(), min_size=4, max_size=4), st.data())
+def test_the_same_cells_as_textual_would_draw(rows: list[list[Segment]], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(1, WIDTH - 1))  # two widgets beside each other
+    spans = []
+    for y in data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=4, unique=True)):
+        start = data.draw(st.integers(0, WIDTH - 1))
+        spans.append((y, start, data.draw(st.integers(start + 1, WIDTH))))
+    strips = [Strip(row, WIDTH) for row in rows]
+    chops = [{0: strip.crop(0, cut), cut: strip.crop(cut, WIDTH)} for strip in strips]
+    ends = [[cut, WIDTH] for _ in strips]
+    exact = ExactUpdate(chops, spans, ends).render_segments(console())
+    whole = "".join(f"\x1b[{y + 1};1H{strip.render(console())}" for y, strip in enumerate(strips))
+    cells, blank = drawn(exact), pyte.screens.Char(" ")
+    for index, (got, wanted) in enumerate(zip(cells, drawn(whole), strict=True)):
+        inside = any(y == index // WIDTH and start <= index % WIDTH < end for y, start, end in spans)
+        assert got == (wanted if inside else blank)
+
+
+async def test_the_dashboard_sends_little_and_what_it_sends_is_right() -> None:
+    """Numbers that move in every row of a large dashboard, seen through a terminal."""
+    app = LiverlApp(FakeSource())
+    size = (200, 50)
+
+    def shown(tick: int) -> object:
+        cards = tuple(gpu(i, power_w=600.0 + tick * i, utilization=0.5 + 0.03 * (tick % 9)) for i in range(8))
+        items = tuple(
+            replica(i, running=float(20 + tick + i), tokens_per_s=1000.0 + 17 * tick) for i in range(8)
+        )
+        return view(gpus=cards, replicas=ReplicaSet(8, 8, 8, items))
+
+    async with app.run_test(size=size) as pilot:
+        app.take(shown(0))  # type: ignore[arg-type]
+        await settle(pilot)
+        screen = pyte.Screen(*size)
+        stream = pyte.Stream(screen)
+        full = app.screen._compositor.render_update(full=True)
+        assert full is not None
+        stream.feed(full.render_segments(app.console))  # type: ignore[attr-defined]
+        sent: list[str] = []
+        show = app._display
+
+        def display(on: object, renderable: object) -> None:
+            if on is app.screen and isinstance(renderable, ChopsUpdate):
+                sent.append(renderable.render_segments(app.console))
+            show(on, renderable)  # type: ignore[arg-type]
+
+        app._display = display  # type: ignore[method-assign,assignment]
+        for tick in range(1, 6):
+            app.take(shown(tick))  # type: ignore[arg-type]
+            await settle(pilot)
+        for sequence in sent:
+            stream.feed(sequence)
+        assert sent
+        assert sum(map(len, sent)) / 5 < 3000, "bytes for each new snapshot"
+        wanted = ["".join(s.text for s in strip).rstrip() for strip in app.screen._compositor.render_strips()]
+        assert [line.rstrip() for line in screen.display] == wanted

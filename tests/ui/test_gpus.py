@@ -1,0 +1,271 @@
+"""The GPUs pane: rows, owners, verdicts; and what it shows on a machine without GPUs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from kit.screens import NOW, FakeSource, gpu, replica, service, settle, snapshot, view
+
+import liverl_tui
+from liverl.model import GpuStatus, ReplicaSet, ReplicaStatus, TreeStats
+from liverl.observe.history import GpuUse, HostUse, Sample, ServiceUse
+from liverl_tui.app import LiverlApp
+from liverl_tui.view import View
+from liverl_tui.widgets.gpus import GpusPane
+from liverl_tui.widgets.standing import Scene, Standing, of_gpu
+
+
+class App(LiverlApp):
+    """Records which services' details are asked for."""
+
+    CSS_PATH = Path(liverl_tui.__file__).parent / "styles" / "app.tcss"
+
+    def __init__(self, shown: View) -> None:
+        super().__init__(FakeSource(view=shown))
+        self.opened: list[str] = []
+
+    def open_service(self, name: str) -> None:
+        self.opened.append(name)
+
+    @property
+    def pane(self) -> GpusPane:
+        return self.screen.query_one(GpusPane)
+
+
+def line(app: App, start: str) -> str:
+    found = [row.text for row in app.pane.rows[1:] if row.text.strip().startswith(start)]
+    assert len(found) == 1, app.pane.text
+    return found[0]
+
+
+def cards_view(**fields: Any) -> View:
+    return view(**{"gpu_note": None, **fields})
+
+
+def gpus(count: int, **fields: Any) -> tuple[GpuStatus, ...]:
+    return tuple(gpu(i, **fields) for i in range(count))
+
+
+# -- the verdict
+
+
+def verdict(card: GpuStatus, *replicas: ReplicaStatus, **fields: Any) -> Standing:
+    items = replicas or (replica(0),)
+    scene = Scene(snapshot(replicas=ReplicaSet(len(items), 1, 1, items), **fields))
+    return of_gpu(card, scene, NOW, fields.get("spinning"))
+
+
+@pytest.mark.parametrize(
+    ("card", "text", "problem"),
+    [
+        (gpu(0), "● busy", False),
+        (gpu(0, utilization=0.0), "· idle", False),
+        (gpu(0, owner="free"), "○ free", False),
+        (gpu(0, owner="foreign pid 4123 (ann)"), "▲ foreign", True),
+        (gpu(0, owner="r0 + foreign pid 4123 (ann)"), "▲ shared with a stranger", True),
+        (gpu(0, owner="unknown (pid namespace)"), "? unknown pid namespace", False),
+        (gpu(0, utilization=None), "- n/a (driver)", False),
+        (gpu(0, utilization=None, name="NVIDIA H200 MIG 1g.18gb"), "- n/a (MIG part)", False),
+    ],
+)
+def test_what_the_numbers_mean(card: GpuStatus, text: str, problem: bool) -> None:
+    found = verdict(card)
+    assert (found.text, found.problem) == (text, problem)
+
+
+def test_it_is_joined_to_its_replica() -> None:
+    """A card at 0 % is fine or a fault: its replica tells which."""
+    card = gpu(0, utilization=0.0)
+    assert verdict(card, replica(0, idle_for=74.0)).text == "▲ loaded but idle 1m14s"
+    assert verdict(card, replica(0, listed=False)).text == "▲ not in the proxy's list"
+    starting = replica(0, "starting", stage="loading weights", progress=0.43, since=NOW - 5)
+    assert verdict(card, starting).text == "◐ loading weights 43% 5s"
+
+
+def test_it_is_joined_to_any_other_service() -> None:
+    stopping = service("trainer", "trainer", "stopping", deadline=NOW + 9)
+    assert verdict(gpu(0, owner="trainer"), services=(stopping,)).text == "◑ stopping, forced in 9s"
+
+
+# -- the table
+
+
+async def test_a_line_for_each_gpu() -> None:
+    cards = (*gpus(2), gpu(2, owner="free", utilization=0.0, memory_used=0, power_w=None, temperature_c=None))
+    app = App(cards_view(gpus=cards, gpu_note="GPU 3: n/a (GPU is lost)"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert "1 GPUs  3 × H200 ─" in app.pane.text
+        for part in ("97%", "118/141G", "84%", "612/700W", "61°C", " r0 ", "● busy"):
+            assert part in line(app, "0 ")
+        assert "○ free" in line(app, "2 ")
+        assert line(app, "2 ").count("n/a") == 2  # power and temperature
+        assert "▲ GPU 3: n/a (GPU is lost)" in app.pane.text
+
+
+async def test_a_verdict_is_counted_in_the_title() -> None:
+    items = (replica(0), replica(1, idle_for=74.0), replica(2, idle_for=12.0))
+    app = App(cards_view(gpus=gpus(3), replicas=ReplicaSet(3, 3, 3, items)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert "3 × H200  ▲ 2 loaded but idle" in app.pane.text
+        assert "▲ loaded but idle 1m14s" in line(app, "1 ")
+
+
+async def test_high_utilisation_at_little_power_is_marked_when_it_lasts() -> None:
+    app = App(cards_view(gpus=gpus(1, utilization=1.0, power_w=130.0)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert "● busy" in line(app, "0 ")
+        for second in range(1, 12):
+            app.take(cards_view(gpus=gpus(1, utilization=1.0, power_w=130.0), at=NOW + second))
+        assert "▲ stalled? 11s" in line(app, "0 ")
+        app.take(cards_view(gpus=gpus(1, utilization=1.0, power_w=600.0), at=NOW + 12))
+        assert "● busy" in line(app, "0 ")
+
+
+async def test_eight_gpus_are_all_readable_on_a_small_terminal() -> None:
+    cards = (*gpus(6), gpu(6, owner="foreign pid 4123 (ann)"), gpu(7, owner="trainer", utilization=0.0))
+    app = App(cards_view(gpus=cards, replicas=ReplicaSet(8, 8, 8, tuple(replica(i) for i in range(8)))))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert 4 <= app.pane.size.height <= 5
+        text = app.pane.text
+        for index in range(6):
+            assert f" {index}  97%  84% r{index} " in text
+        assert " 6  97%  84% pid 4123" in text
+        assert " 7   0%  84% trainer" in text
+        assert all(len(row.text.rstrip()) <= 80 for row in app.pane.rows)
+
+
+async def test_the_cursor_walks_over_the_cells_and_opens_the_owner() -> None:
+    cards = (*gpus(7), gpu(7, owner="free"))
+    services = tuple(service(f"r{i}", "replica") for i in range(7))
+    items = tuple(replica(i) for i in range(7))
+    app = App(cards_view(gpus=cards, services=services, replicas=ReplicaSet(7, 7, 7, items)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("1", "enter")
+        assert app.opened == ["r0"]
+        await pilot.press("right", "enter", "down", "enter", "left", "enter", "up", "enter")
+        assert app.opened[1:] == ["r1", "r4", "r3", "r0"]
+        await pilot.press("end", "enter")
+        assert len(app.opened) == 5
+        await settle(pilot)
+        assert [n.message for n in app._notifications] == ["GPU 7 is held by no service of this run: free"]
+
+
+async def test_a_click_takes_the_cell_under_it() -> None:
+    app = App(cards_view(gpus=gpus(8)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.click(GpusPane, offset=(30, 2))
+        assert app.pane.cursor == gpu(4).uuid
+        await pilot.click(GpusPane, offset=(30, 0))  # the title
+        assert app.pane.cursor == gpu(4).uuid
+
+
+async def test_more_gpus_than_fit_are_scrolled() -> None:
+    app = App(cards_view(gpus=gpus(64)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("1")
+        assert "of 64" in app.pane.text
+        assert " 63 " not in app.pane.text
+        await pilot.press("end")
+        assert "63  97%" in app.pane.text
+
+
+# -- histories
+
+
+def history(app: App, start: str) -> str:
+    return "".join(c for c in line(app, start) if c in "▁▂▃▄▅▆▇")
+
+
+async def test_a_history_begins_with_what_the_run_has_recorded() -> None:
+    app = App(cards_view(gpus=gpus(2)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert len(history(app, "0 ")) == 1
+        uuid = gpu(0).uuid
+        app.pane.seed(
+            [
+                Sample(NOW - 10 * i, gpus={uuid: GpuUse(0.0 if i < 4 else 0.6, None, None)})
+                for i in range(1, 8)
+            ]
+        )
+        assert sorted(history(app, "0 ")) == sorted("▁▁▁▅▅▅▅▇")
+        assert len(history(app, "1 ")) == 1
+
+
+async def test_numbers_that_move_change_few_cells() -> None:
+    """What a tick sends is what changed."""
+    app = App(cards_view(gpus=gpus(8)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        pane, sent = app.pane, []
+        pane.refresh = lambda *regions, **_: sent.extend(regions)  # type: ignore[method-assign,assignment]
+        app.take(cards_view(gpus=gpus(8), at=NOW + 1))
+        assert sent == []
+        app.take(cards_view(gpus=(gpu(0, power_w=633.0), *gpus(8)[1:]), at=NOW + 2))
+        assert sum(region.area for region in sent) <= 3
+        sent.clear()
+        app.take(
+            cards_view(gpus=(gpu(0, power_w=633.0), *gpus(8)[1:]), at=NOW + 12)
+        )  # a new place of the histories
+        assert 8 <= sum(region.area for region in sent) <= 16
+
+
+# -- without GPUs
+
+
+async def test_a_machine_without_gpus_shows_what_its_services_use() -> None:
+    services = (
+        service("env:litellm", "environment", pid=None, members=()),
+        service("r0", "replica", tree=TreeStats(3, 131.0, 1_500_000_000)),
+        service("trainer", "trainer", "starting", since=NOW - 3, tree=TreeStats(0)),
+        service("gone", "task", "failed", tree=TreeStats(1, 50.0, 1_500_000_000)),
+    )
+    app = App(view(services=services, gpu_note="n/a (NVML Shared Library Not Found)"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert "1 CPU  (no GPUs: NVML Shared Library Not Found)" in app.pane.text
+        for part in ("41%", "of 8 cores", "28%", "of 32G"):
+            assert part in line(app, "node1")
+        for part in ("131%", "1.4G", " 3 ", "● ready"):
+            assert part in line(app, "r0")
+        assert "◐ starting 3s" in line(app, "trainer")
+        assert " - " in line(app, "trainer")
+        assert re.fullmatch(r"gone +- +- +- +✖ failed *", line(app, "gone"))
+        assert "env:litellm" not in app.pane.text
+        await pilot.press("1", "down", "enter")
+        assert app.opened == ["trainer"]
+        app.pane.seed([Sample(NOW - 10, HostUse(100.0, None), services={"r0": ServiceUse(800.0, 1)})])
+        assert "▇" in history(app, "node1")
+        assert "▇" in history(app, "r0")
+
+
+async def test_services_share_lines_on_a_small_terminal() -> None:
+    app = App(view())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        for name in ("r0", "r1", "proxy", "trainer"):
+            assert any(name in row.text and "● ready" in row.text for row in app.pane.rows), name
+
+
+async def test_gpus_may_come_and_go() -> None:
+    app = App(View())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert "1 GPUs" in app.pane.text
+        app.take(view())
+        assert "1 CPU" in app.pane.text
+        app.take(view(gpus=gpus(2)))
+        assert "1 GPUs  2 × H200" in app.pane.text
+        app.take(msgspec.structs.replace(view(gpu_note="n/a (driver reloaded)"), link="lost"))
+        assert "1 CPU  (no GPUs: driver reloaded)" in app.pane.text

@@ -1,0 +1,285 @@
+"""The help screen and the command palette: everything that the table of keys has, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.screens import FakeSource, settle, view
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from liverl_tui.app import LiverlApp
+from liverl_tui.keymap import KEYS, SCOPE_TITLES, keys_of
+from liverl_tui.screens.dialogs import Confirm
+from liverl_tui.screens.help import HelpPane, HelpScreen, help_rows, matching, wrapped
+from liverl_tui.screens.palette import Entries, Entry, Palette, entries, rank
+from liverl_tui.widgets.keybar import KeyBar
+from liverl_tui.widgets.logs import LogsPane
+from liverl_tui.words import GLYPH
+
+
+async def press(pilot: Pilot[None], *keys: str) -> None:
+    await pilot.press(*keys)
+    await settle(pilot)
+
+
+async def until(pilot: Pilot[None], condition: Callable[[], object]) -> None:
+    give_up = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < give_up
+        await pilot.pause()
+
+
+async def type_in(pilot: Pilot[None], text: str) -> None:
+    """As if it had been typed, only quicker."""
+    pilot.app.screen.query_one(Input).value = text
+    await settle(pilot)
+
+
+# -- help
+
+
+def test_help_has_every_key_and_every_sign() -> None:
+    lines = [row.text for row in help_rows(("replicas", "dashboard", "app"))]
+    for key in KEYS:
+        assert any(key.help in line and key.label in line and key.name in line for line in lines), key
+    for state, glyph in GLYPH.items():
+        assert any(glyph in line and state.replace("_", " ") in line for line in lines)
+    titles = [line for line in lines if line in SCOPE_TITLES.values()]
+    assert titles[:3] == ["Replicas pane", "Dashboard", "Everywhere"]
+    assert sorted(titles) == sorted({SCOPE_TITLES[k.scope] for k in KEYS}), "each scope once"
+    assert any("attach" in line for line in lines) and any("Ctrl-C" in line for line in lines)
+
+
+@pytest.mark.parametrize("key", ["question_mark", "f1"])
+async def test_help_begins_with_where_one_is_and_goes_away_again(key: str) -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "2", key)
+        assert isinstance(app.screen, HelpScreen)
+        assert app.screen.query_one(HelpPane).text.splitlines()[1] == "Replicas pane"
+        await press(pilot, key)
+        assert len(app.screen_stack) == 1 and not app._exit
+        for way in ("escape", "q"):
+            await press(pilot, key, way)
+            assert len(app.screen_stack) == 1 and not app._exit, way
+
+
+async def test_help_scrolls_by_every_key_to_its_ends() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await press(pilot, "question_mark")
+        pane = app.screen.query_one(HelpPane)
+        first = pane.text
+        for there, back in (
+            ("down", "up"),
+            ("j", "k"),
+            ("pagedown", "pageup"),
+            ("ctrl+f", "ctrl+b"),
+            ("end", "home"),
+            ("G", "g"),
+        ):
+            await press(pilot, there)
+            assert pane.text != first, there
+            await press(pilot, back)
+            assert pane.text == first, back
+        await press(pilot, "end")
+        last = list(help_rows(()))[-1].text[:60].strip()
+        assert last in pane.text.splitlines()[-1]
+
+
+async def test_help_can_be_filtered() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "question_mark", "slash")
+        await type_in(pilot, "clipboard ")
+        await press(pilot, "q")
+        pane = app.screen.query_one(HelpPane)
+        assert "nothing has that" in pane.text, "while one types, q is a letter"
+        await type_in(pilot, "screenshot")
+        shown = [line.split() for line in pane.text.splitlines()[1:] if line]
+        assert shown[0] == ["Everywhere"] and shown[1][:2] == ["P", "screenshot"] and len(shown) == 3
+        await press(pilot, "enter", "j", "k")
+        assert "screenshot" in pane.text and "quit" not in pane.text, "Enter goes on reading what is left"
+        await press(pilot, "slash", "escape")
+        assert len(pane.text.splitlines()) > 20 and isinstance(app.screen, HelpScreen)
+
+
+@given(st.integers(20, 200))
+def test_wrapping_loses_nothing(width: int) -> None:
+    rows = list(help_rows(()))
+    lines = list(wrapped(rows, width))
+    assert "".join("".join(r.text for r in rows).split()) == "".join("".join(r.text for r in lines).split())
+    if width >= 60:
+        assert all(len(row.text) <= width for row in lines)
+
+
+@given(st.text(max_size=8))
+def test_what_a_filter_leaves_has_the_text_in_it(text: str) -> None:
+    rows = list(help_rows(()))
+    found = matching(rows, text)
+    wanted = text.strip().lower()
+    assert all(row in rows for row in found)
+    assert all(wanted in row.text.lower() for row in found if row.text.startswith("  ")) or not wanted
+
+
+async def test_the_bar_names_no_key_that_does_something_else_here() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(120, 24)) as pilot:
+        await settle(pilot)
+        assert "q quit" in app.screen.query_one(KeyBar).text
+        await press(pilot, "question_mark")
+        bar = app.screen.query_one(KeyBar).text
+        assert "q quit" not in bar and "^c quit" in bar and "Esc close" in bar
+
+
+@pytest.mark.parametrize("size", [(40, 10), (200, 50)])
+async def test_help_and_palette_fit_any_size(size: tuple[int, int]) -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        await press(pilot, "question_mark", "colon")
+        assert isinstance(app.screen, Palette)
+        lines = app.screen.query_one(Entries)
+        assert lines.region.bottom <= size[1] and "close" in lines.text
+
+
+# -- palette
+
+
+@pytest.mark.parametrize("key", ["colon", "ctrl+p"])
+async def test_the_palette_runs_what_is_chosen(key: str) -> None:
+    source = FakeSource(view=view())
+    app = LiverlApp(source)
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, key)
+        await type_in(pilot, "add rep")
+        await press(pilot, "enter")
+        await until(pilot, lambda: source.asked)
+        assert source.asked == [("scale", {"delta": 1})] and app.screen is app.run_screen
+        await press(pilot, key)
+        await type_in(pilot, "maximise")
+        await press(pilot, "enter")
+        await until(pilot, lambda: app.screen.maximised == "logs")  # type: ignore[attr-defined]
+
+
+async def test_the_palette_names_services_and_themes() -> None:
+    source = FakeSource(view=view())
+    app = LiverlApp(source, theme="dark")
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "colon")
+        await type_in(pilot, "theme light")
+        await press(pilot, "enter")
+        await until(pilot, lambda: app.theme == "liverl-light")
+        await press(pilot, "colon")
+        await type_in(pilot, "restart r1")
+        await press(pilot, "enter")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await press(pilot, "y")
+        assert source.asked == [("restart", {"service": "r1"})]
+        await press(pilot, "colon")
+        await type_in(pilot, "logs proxy")
+        await press(pilot, "enter")
+        await until(pilot, lambda: app.screen.query_one(LogsPane).tab().name == "proxy")
+        await press(pilot, "colon")
+        await type_in(pilot, "service trainer")
+        await press(pilot, "enter")
+        await until(pilot, lambda: app.selected_service() == "trainer")
+
+
+async def test_the_palette_moves_by_arrows_and_escape_does_nothing() -> None:
+    source = FakeSource(view=view())
+    app = LiverlApp(source)
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "colon")
+        lines = app.screen.query_one(Entries)
+        names = [e.name for e in entries(app)]
+        for key, name in (("down", names[1]), ("ctrl+n", names[2]), ("up", names[1]), ("ctrl+p", names[0])):
+            await press(pilot, key)
+            assert lines.chosen is not None and lines.chosen.name == name, key
+        (marked,) = [row for row in lines.rows if row.cursor]
+        assert names[0] in marked.text
+        await press(pilot, "pagedown")
+        assert lines.chosen is not None and lines.chosen.name not in names[:3]
+        await press(pilot, *"zzzz", "enter")
+        assert isinstance(app.screen, Palette) and "nothing is called that" in lines.text
+        await press(pilot, "escape")
+        assert app.screen is app.run_screen and source.asked == []
+
+
+async def test_the_palette_offers_what_works_here_and_now() -> None:
+    app = LiverlApp(FakeSource(view=view()), readonly=True)
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        names = {e.name for e in entries(app)}
+        changing = {k.label for k in KEYS if k.changes}
+        assert not names & changing and not any(n.startswith(("stop ", "restart ", "remove ")) for n in names)
+        assert {"service trainer", "theme ansi", "help"} <= names
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "2")
+        found = entries(app)
+        assert {k.label for s in ("replicas", "dashboard", "app") for k in keys_of(s)} - {"commands"} <= {  # type: ignore[arg-type]
+            e.name for e in found
+        }
+        assert len({e.name for e in found}) == len(found)
+        assert not any(e.name == "start r0" for e in found), "it runs"
+
+
+async def test_enter_right_behind_the_letters_means_what_was_typed() -> None:
+    """Letters and Enter can come in one piece: pasted, typed ahead, or over a slow line."""
+    source = FakeSource(view=view())
+    app = LiverlApp(source, theme="dark")
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "colon")
+        app.screen.query_one(Input).value = "theme light"
+        app.screen.action_pick()  # type: ignore[attr-defined]
+        await until(pilot, lambda: app.theme == "liverl-light")
+        await press(pilot, "colon", "down")
+        chosen = app.screen.query_one(Entries).chosen
+        app.screen.query_one(Entries).look_for("")
+        assert app.screen.query_one(Entries).chosen == chosen, "the cursor stays while nothing is typed"
+
+
+def entry(name: str, about: str = "") -> Entry:
+    return Entry(name, about, lambda: None)
+
+
+def test_ranking() -> None:
+    found = [
+        entry("metrics", "Charts"),
+        entry("restart proxy"),
+        entry("remove replica"),
+        entry("restart r1", "it"),
+    ]
+    assert [e.name for e in rank("", found)] == [e.name for e in found]
+    assert rank("rest", found)[0].name == "restart proxy"
+    assert rank("rr1", found)[0].name == "restart r1"
+    assert [e.name for e in rank("charts", found)] == ["metrics"], "found by its explanation"
+    assert rank("no such thing", found) == []
+
+
+@given(st.text(max_size=60))
+def test_any_query_is_answered_quickly(query: str) -> None:
+    found = [entry(k.label, k.help) for k in KEYS] + [entry(f"restart replica-{i}") for i in range(8)]
+    assert all(e in found for e in rank(query, found))
+
+
+def test_a_query_that_could_match_in_many_ways_is_quick() -> None:
+    found = [entry(f"restart replica-{i}") for i in range(64)]
+    began = time.process_time()
+    rank("r" * 200, found)
+    rank("eeaaia", found)
+    assert time.process_time() - began < 2.0

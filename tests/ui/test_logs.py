@@ -1,0 +1,498 @@
+"""The logs pane: what its keys do."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from kit.screens import FakeSource, service, settle, view
+from textual import events
+from textual.app import App, ComposeResult
+from textual.screen import Screen
+
+from liverl.rundir import RunDir
+from liverl_tui.app import LiverlApp
+from liverl_tui.view import View
+from liverl_tui.widgets.log_view import LogView
+from liverl_tui.widgets.logs import LogsPane
+
+CHARACTERS = {"space": " ", "slash": "/", "left_square_bracket": "[", "right_square_bracket": "]"}
+SERVICES = ("r0", "proxy", "trainer")
+
+
+def write(run: Path, name: str, text: str, *, times: list[tuple[int, float]] | None = None) -> Path:
+    path = RunDir(run).logs(1) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as out:
+        out.write(text)
+    if times is not None:
+        path.with_name(f"{name}.idx").write_text("".join(f"{size} {at}\n" for size, at in times))
+    return path
+
+
+def numbered(count: int, begin: int = 0, word: str = "line") -> str:
+    return "".join(f"{word} {n}\n" for n in range(begin, begin + count))
+
+
+def services(*names: str) -> tuple[Any, ...]:
+    return tuple(service(name, "replica" if name.startswith("r") else "task") for name in names)
+
+
+class PaneAlone(App[None]):
+    """The pane in an app of its own, which starts sooner than the whole interface."""
+
+    CSS = "LogsPane { height: 1fr; }"
+
+    def __init__(self, run: Path, shown: View) -> None:
+        super().__init__()
+        self.source = FakeSource(run)
+        self.view = shown
+
+    def compose(self) -> ComposeResult:
+        yield LogsPane(id="logs")
+
+    def on_mount(self) -> None:
+        self.query_one(LogsPane).focus()
+        self.call_after_refresh(self.take, self.view)
+
+    def take(self, shown: View) -> None:
+        self.view = shown
+        self.query_one(LogsPane).show(shown)
+
+
+class Driver:
+    """The app, its logs pane, and waiting for what the reader's thread brings."""
+
+    def __init__(self, app: Any, pilot: Any) -> None:
+        self.app, self.pilot = app, pilot
+        self.pane = app.screen.query_one(LogsPane)
+
+    async def until(self, condition: Callable[[], Any], what: str = "it") -> None:
+        give_up = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < give_up, f"{what} did not come:\n{self.pane.text}"
+            await self.pilot.pause(0.01)
+
+    async def shows(self, *words: str) -> None:
+        await self.until(lambda: all(word in self.pane.text for word in words), str(words))
+
+    async def lacks(self, *words: str) -> None:
+        await self.until(lambda: not any(word in self.pane.text for word in words), f"no {words}")
+
+    async def press(self, *keys: str) -> None:
+        """As ``Pilot.press``, without its pause of 60 ms behind each key."""
+        for key in keys:
+            character = CHARACTERS.get(key, key if len(key) == 1 else None)
+            self.app.post_message(events.Key(key, character))
+        await self.pilot.pause(0.01)
+
+    async def type(self, text: str) -> None:
+        await self.press(*({" ": "space"}.get(c, c) for c in text))
+
+    @property
+    def cursor(self) -> str:
+        return self.pane.copy_line()
+
+    @property
+    def selected(self) -> list[str]:
+        return [row.text for row in self.pane.rows if row.cursor]
+
+
+@asynccontextmanager
+async def logs(
+    run: Path, size: tuple[int, int] = (100, 22), shown: View | None = None, *, whole: bool = False
+) -> AsyncIterator[Driver]:
+    """``whole``: in the whole interface, maximised."""
+    if shown is None:
+        shown = view(run_dir=str(run), services=services(*SERVICES))
+    app = LiverlApp(FakeSource(run, view=shown)) if whole else PaneAlone(run, shown)
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        if whole:
+            await pilot.press("3", "z")
+        driver = Driver(app, pilot)
+        await driver.until(lambda: driver.pane.frame.lines or not list(run.glob("attempt_*/logs/*.log")))
+        yield driver
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    write(tmp_path, "r0.1.log", numbered(200))
+    return tmp_path
+
+
+async def test_it_opens_at_the_newest_line_and_follows(run):
+    async with logs(run) as ui:
+        await ui.shows("line 199", "▶ following")
+        assert ui.selected == [], "a cursor that moves with each line would have to be sent"
+        assert ui.cursor == "line 199"
+        write(run, "r0.1.log", numbered(3, 200))
+        await ui.shows("line 202")
+
+
+async def test_up_ends_following_until_the_end_is_asked_for(run):
+    async with logs(run) as ui:
+        await ui.shows("line 199")
+        for go_on in ("G", "end", "space"):
+            await ui.press("up", "k")
+            await ui.until(lambda: ui.cursor.endswith(str(int(last_line(run)) - 2)))
+            await ui.shows("‖ paused")
+            assert [text.split()[-2:] for text in ui.selected] == [["line", str(int(last_line(run)) - 2)]]
+            before = ui.pane.text.splitlines()[2:]
+            write(run, "r0.1.log", numbered(2, int(last_line(run)) + 1))
+            await ui.shows("2 new below")
+            assert ui.pane.text.splitlines()[2:] == before, "nothing moves under the reader"
+            await ui.press("down", "j", "down", "down", "down")
+            await ui.until(lambda: ui.cursor.endswith(last_line(run)))
+            assert not ui.pane.frame.follow, "reaching the end does not go on by itself"
+            await ui.press(go_on)
+            await ui.shows("▶ following", f"line {last_line(run)}")
+
+
+def last_line(run: Path) -> str:
+    return (RunDir(run).logs(1) / "r0.1.log").read_text().split()[-1]
+
+
+async def test_pages_top_and_pause(run):
+    async with logs(run) as ui:
+        await ui.press("space")
+        await ui.shows("‖ paused")
+        await ui.press("pageup")
+        await ui.lacks("line 199")
+        await ui.press("pagedown")
+        await ui.shows("line 199")
+        await ui.press("g")
+        await ui.until(lambda: ui.cursor == "line 0")
+        await ui.press("G")
+        await ui.shows("▶ following")
+        await ui.press("home")
+        await ui.shows("line 0")
+
+
+async def test_searching(run):
+    write(run, "r0.1.log", "needle one\n" + numbered(300, 200) + "Needle two\n" + numbered(100, 500))
+    async with logs(run) as ui:
+        await ui.press("right_square_bracket", "slash")
+        await ui.shows("search /")
+        await ui.type("q needle")  # none of these keys does what it does elsewhere
+        await ui.press("home", "delete", "delete", "enter")
+        await ui.until(lambda: ui.cursor == "Needle two")
+        await ui.shows("hit 2 of 2")
+        await ui.press("N")
+        await ui.until(lambda: ui.cursor == "needle one")
+        await ui.shows("hit 1 of 2")
+        await ui.press("n")
+        await ui.until(lambda: ui.cursor == "Needle two")
+        await ui.press("n")
+        await ui.until(lambda: ui.cursor == "needle one")
+        await ui.shows("from the top")
+        assert any(style == "match" for row in ui.pane.rows for _, style in row.spans)
+        await ui.press("slash", "up")
+        await ui.shows("search /needle")
+        await ui.press("escape")
+        await ui.lacks("search /needle")
+        await ui.press("escape")
+        await ui.lacks("hit 1 of 2")
+
+
+async def test_a_pattern_that_is_none_stays_in_the_prompt(run):
+    async with logs(run) as ui:
+        await ui.press("f")
+        await ui.type("line (")
+        await ui.press("enter")
+        await ui.shows("only lines with /line (", "not a regular expression", "line 199")
+        await ui.press("backspace")
+        await ui.type("1.0$")
+        await ui.lacks("not a regular expression")
+        await ui.press("enter")
+        await ui.shows("only /line 1.0$/", "line 190", "line 100")
+        await ui.lacks("line 189")
+
+
+async def test_filters_in_and_out_and_escape_takes_them_away(run):
+    async with logs(run, whole=True) as ui:
+        await ui.press("f", *"99$", "enter")
+        await ui.until(lambda: [line.copy for line in ui.pane.frame.lines] == ["line 99", "line 199"])
+        await ui.press("F", *"199", "enter")
+        await ui.until(lambda: [line.copy for line in ui.pane.frame.lines] == ["line 99"])
+        await ui.shows("without /199/")
+        await ui.press("f", "ctrl+u", *"nothing", "enter")
+        await ui.shows("passes the filter")
+        await ui.press("escape")
+        await ui.shows("line 199", "line 198")
+        assert ui.app.screen.maximised == "logs"
+        await ui.press("escape")
+        assert ui.app.screen.maximised is None, "with nothing to clear, Esc is for whoever is behind"
+
+
+async def test_levels(run):
+    write(
+        run,
+        "r0.1.log",
+        "DEBUG: d\nINFO: i\nWARNING: w\nERROR: e\nTraceback (most recent call last):\n  File x\n",
+    )
+    async with logs(run) as ui:
+        await ui.press("l")
+        await ui.lacks("DEBUG: d")
+        await ui.shows("INFO: i", "info and above", "line 199")
+        await ui.press("l")
+        await ui.lacks("INFO: i", "line 199")
+        await ui.shows("WARNING: w", "warnings and errors")
+        await ui.press("l")
+        await ui.lacks("WARNING: w")
+        await ui.shows("ERROR: e", "Traceback", "  File x", "errors only")
+        styles = {text.strip(): style for row in ui.pane.rows for text, style in row.spans}
+        assert styles["ERROR: e"] == styles["File x"] == "bad"
+        await ui.press("l")
+        await ui.shows("DEBUG: d")
+
+
+async def test_going_to_a_time(run, monkeypatch):
+    noon = time.mktime((2025, 11, 21, 12, 0, 0, 0, 0, -1))
+    size = len(numbered(200))
+    path = write(
+        run,
+        "r0.1.log",
+        "",
+        times=[(len(numbered(50)), noon), (len(numbered(100)), noon + 60), (size, noon + 120)],
+    )
+    os.utime(path, (noon + 120, noon + 120))
+    async with logs(run) as ui:
+        await ui.press("t")
+        await ui.type("half past")
+        await ui.press("enter")
+        await ui.shows("is not a time such as")
+        await ui.press("ctrl+u")
+        await ui.type("12:00:30")
+        await ui.press("enter")
+        await ui.until(lambda: ui.cursor == "line 50")
+        await ui.shows("from 12:00:30", "12:01:00")
+        await ui.press("ctrl+t")
+        await ui.type("1m")  # before its end
+        await ui.press("enter")
+        await ui.shows("from 12:01:00")
+        assert ui.cursor == "line 50"
+
+
+async def test_long_lines_are_wrapped_or_scrolled_and_following_keeps_the_place(run):
+    write(run, "r0.1.log", "begin" + "x" * 150 + "middle" + "y" * 20_000 + "end\n")
+    async with logs(run) as ui:
+        await ui.press("right_square_bracket")
+        await ui.shows("beginxxx")
+        await ui.lacks("middle")
+        await ui.press("right", "right")
+        await ui.shows("middle", "column 101")
+        await ui.press(*["right"] * 500)
+        await ui.shows("bytes cut]")  # no further than there is text
+        await ui.press(*["left"] * 500, "right", "right")
+        await ui.shows("middle", "column 101")
+        write(run, "r0.1.log", "z" * 150 + "new\n")
+        await ui.shows("new")
+        await ui.shows("column 101", "middle")
+        await ui.press("left", "left", "left")
+        await ui.shows("beginxxx")
+        await ui.lacks("column")
+        await ui.press("w")
+        await ui.shows("wrapped", "new")
+        await ui.press("g", "w")
+        await ui.lacks("wrapped")
+        assert ui.cursor == "line 0"
+        await ui.press("slash", *"begin", "enter")
+        await ui.until(lambda: ui.cursor.endswith("yyend"))
+        assert len(ui.cursor) > 20_000, "what is copied is not cut"
+        await ui.press("w", *["pagedown"] * 5)
+        await ui.shows("bytes cut]")
+
+
+async def test_a_tab_for_each_service_and_one_for_all(run):
+    size = len("proxy ready\n")
+    write(run, "proxy.1.log", "proxy ready\n", times=[(size, 50.0)])
+    write(run, "trainer.1.log", "\x1b[32mstep:1\x1b[0m\r\x1b[31mstep:2\x1b[0m\n", times=[(30, 60.0)])
+    write(run, "old.1.log", "from an earlier attempt\n", times=[(30, 40.0)])
+    async with logs(run) as ui:
+        await ui.shows("all  ● r0  ● proxy  ● trainer  old", "r0      line 199")
+        await ui.press("g")
+        await ui.shows("old     from an earlier attempt", "proxy   proxy ready", "trainer step:2")
+        await ui.press("right_square_bracket", "right_square_bracket")
+        await ui.shows("proxy ready", "proxy.1.log")
+        await ui.lacks("line 199")
+        await ui.press("right_square_bracket")
+        await ui.shows("step:2")
+        assert any(getattr(style, "color", None) for row in ui.pane.rows for _, style in row.spans), (
+            "colours stay"
+        )
+        await ui.press("left_square_bracket")
+        await ui.shows("proxy ready")
+        await ui.press("left_square_bracket")
+        await ui.shows("line 199", "▶ following")
+        await ui.press("left_square_bracket")
+        await ui.shows("from an earlier attempt", "‖ paused")
+        ui.pane.show_service("old")
+        await ui.shows("from an earlier attempt")
+        bar = next(row.text for row in ui.pane.rows if "● r0" in row.text)
+        await ui.pilot.click(LogsPane, offset=(bar.index("proxy") + 1, 1))
+        await ui.shows("proxy ready")
+
+
+async def test_a_service_without_a_log_says_why_and_shows_it_once_it_is_there(run):
+    waiting = service("trainer", "trainer", "waiting", why="waits for proxy", generation=0, log=None)
+    first = view(run_dir=str(run), services=(*services("r0"), waiting))
+    async with logs(run, shown=first) as ui:
+        await ui.press("left_square_bracket")
+        await ui.shows("trainer has not started: waits for proxy")
+        write(run, "trainer.1.log", "here I am\n")
+        started = service("trainer", "trainer", "ready")
+        assert first.snapshot is not None
+        later = msgspec.structs.replace(first.snapshot, services=(*services("r0"), started))
+        ui.app.take(msgspec.structs.replace(first, snapshot=later))
+        await ui.shows("here I am")
+        write(run, "trainer.2.log", "here I am again\n")
+        again = msgspec.structs.replace(started, generation=2, log="attempt_001/logs/trainer.2.log")
+        later = msgspec.structs.replace(later, services=(*services("r0"), again))
+        ui.app.take(msgspec.structs.replace(first, snapshot=later))
+        await ui.shows("here I am again", "trainer.2.log", "generation 2")
+        await ui.press("k", "k")
+        await ui.until(lambda: ui.cursor == "here I am")
+
+
+async def test_a_run_of_which_there_are_only_files(run):
+    async with logs(run, shown=View(link="ended")) as ui:
+        await ui.shows("r0 line 199")
+        await ui.press("right_square_bracket")
+        await ui.until(lambda: ui.pane.frame.file == "r0.1.log")
+        await ui.shows("line 199")
+
+
+async def test_before_there_is_anything(tmp_path):
+    async with logs(tmp_path, shown=View()) as ui:
+        await ui.shows("connecting")
+        assert ui.cursor == "" and ui.pane.copy_all() == ""
+        await ui.press("k", "pageup", "g", "G", "n", "N", "w", "right", "right_square_bracket", "space")
+        await ui.press("slash", "x", "enter", "l", "f", "enter")
+    async with logs(tmp_path, shown=view(services=services("r0"))) as ui:
+        await ui.shows("no service has written anything yet")
+
+
+async def test_sixty_four_services_on_eighty_columns_and_no_room_at_all(tmp_path):
+    names = [f"replica-{n}" for n in range(64)]
+    for name in names:
+        write(tmp_path, f"{name}.1.log", f"I am {name}\n")
+    shown = view(run_dir=str(tmp_path), services=services(*names))
+    async with logs(tmp_path, size=(80, 24), shown=shown) as ui:
+        await ui.shows("I am replica-63", "replica-63")
+        await ui.press(*["right_square_bracket"] * 33)
+        await ui.shows("I am replica-32", "● replica-32", "‹3", "›")
+        assert all(len(row.text) <= 80 for row in ui.pane.rows[:2])
+        await ui.pilot.resize_terminal(40, 10)
+        await ui.until(lambda: ui.pane.size.width == 40)
+        await ui.shows("I am replica-32")
+        await ui.press("z", "slash", "a", "escape")
+        await ui.pilot.resize_terminal(120, 40)
+        await ui.until(lambda: ui.pane.size.width == 120)
+
+
+async def test_copying_takes_what_is_shown_as_it_was_written(run):
+    write(run, "r0.1.log", "\x1b[31mlast\x1b[0m line\n")
+    async with logs(run, whole=True) as ui:
+        await ui.shows("last line")
+        copied: list[str] = []
+        ui.app.copy_text = copied.append
+        await ui.press("y", "Y")
+        assert copied[0] == "last line"
+        assert copied[1].splitlines()[-2:] == ["line 199", "last line"]
+        await ui.press("k")
+        await ui.until(lambda: ui.cursor == "line 199")
+        # another screen on top lets the reader rest, and what came meanwhile is there afterwards
+        await ui.app.push_screen(Screen())
+        write(run, "r0.1.log", "one more\n")
+        worker = ui.pane._worker
+        assert worker is not None
+        await ui.until(lambda: not worker._awake.is_set())
+        ui.app.pop_screen()
+        await ui.shows("1 new below")
+
+
+async def test_the_wheel_and_a_click(run):
+    async with logs(run) as ui:
+        await ui.press("right_square_bracket")
+        await ui.until(lambda: ui.pane.frame.file == "r0.1.log")
+        ui.pane.post_message(wheel(ui.pane, up=True))
+        await ui.lacks("line 199")
+        ui.pane.post_message(wheel(ui.pane, up=False))
+        await ui.shows("line 199", "‖ paused")
+        await ui.pilot.click(LogsPane, offset=(2, 5))
+        row = ui.pane.rows[5].text.strip()
+        await ui.until(lambda: ui.cursor == row and ui.selected == [row])
+
+
+def wheel(pane: LogsPane, *, up: bool) -> Any:
+    kind = events.MouseScrollUp if up else events.MouseScrollDown
+    return kind(pane, 1, 5, 0, 0, 0, False, False, False)
+
+
+async def test_a_pasted_text_goes_into_the_prompt(run):
+    async with logs(run) as ui:
+        ui.app.post_message(events.Paste("line 42\nq"))
+        await ui.press("slash")
+        ui.app.post_message(events.Paste("line 42\nq"))
+        await ui.shows("search /line 42")
+        await ui.press("enter")
+        await ui.until(lambda: ui.cursor == "line 42")
+
+
+async def test_nothing_is_drawn_while_nothing_happens(run, monkeypatch):
+    async with logs(run) as ui:
+        await ui.shows("line 199")
+        drawn: list[object] = []
+        asked: list[object] = []
+        refresh = LogsPane.refresh
+        monkeypatch.setattr(
+            LogsPane, "refresh", lambda self, *r, **k: drawn.append(r) or refresh(self, *r, **k)
+        )
+        looked = ui.pane._worker
+        assert looked is not None
+        frames = []
+        monkeypatch.setattr(looked, "_deliver", frames.append)
+        monkeypatch.setattr(ui.pane, "do", asked.append)
+        for _ in range(5):
+            ui.app.take(ui.app.view)
+            await ui.pilot.pause(0.1)
+        assert drawn == asked == frames == []
+        write(run, "r0.1.log", "one more\n")
+        await ui.until(lambda: frames)
+
+
+# --- one file, without a run
+
+
+class OneFile(App[None]):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def compose(self) -> ComposeResult:
+        yield LogView(self.path)
+
+
+async def test_one_file_by_itself_even_if_it_comes_later(tmp_path):
+    path = tmp_path / "some.log"
+    app = OneFile(path)
+    async with app.run_test(size=(80, 10)) as pilot:
+        pane = app.query_one(LogView)
+        pane.focus()
+        give_up = time.monotonic() + 10
+        path.write_text(numbered(50))
+        while "line 49" not in pane.text:
+            assert time.monotonic() < give_up
+            await pilot.pause(0.01)
+        assert "some.log" in pane.text
+        await pilot.press("g")
+        while "line 0" not in pane.text:
+            assert time.monotonic() < give_up
+            await pilot.pause(0.01)

@@ -1,0 +1,351 @@
+"""How the screens look: stored pictures, one per kind of screen.
+
+A difference is told as text. Where it is meant: ``pytest tests/ui/test_pictures.py --update-pictures``, and look at
+the changed files in ``tests/ui/pictures`` before they are committed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from kit.crowd import Crowd
+from kit.pictures import app_screen, svg, words
+from kit.pilots import press, until
+from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, trial
+from textual.widgets import Input
+
+from liverl.model import ReplicaSet, Snapshot, Symptom, TrialsStatus
+from liverl.plan.spec import RestartPolicy, StopStage
+from liverl.supervise.inspect import Generation, ProbeFacts, ServiceDetail
+from liverl_tui.app import LiverlApp
+from liverl_tui.view import View
+from liverl_tui.widgets.cells import CellPanel
+from liverl_tui.widgets.clock import Clock
+
+PICTURES = Path(__file__).with_name("pictures")
+NOBODY = 5_000_000  # above every process id
+LAST_LINE = "step:7 - critic/score/mean:0.512"
+
+
+@pytest.fixture(autouse=True)
+def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Time stands, and it is the same everywhere."""
+    monkeypatch.setattr(
+        Clock, "now", lambda clock: clock._snapshot.at if clock._snapshot is not None else 0.0
+    )
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+class Artist:
+    """Draws one app in one size, and holds it against the stored picture."""
+
+    def __init__(self, folder: Path, update: bool) -> None:
+        self.run_dir = folder / "liverl" / "first"
+        self.update = update
+        self.source = FakeSource(self.run_dir)
+        self.app: LiverlApp
+        self.pilot: Any
+
+    @asynccontextmanager
+    async def showing(
+        self, size: tuple[int, int], state: Snapshot, link: str = "live", why: str = "", theme: str = "dark"
+    ) -> Any:
+        """The app with a view of the run, and with its log read."""
+        write_log(self.run_dir)
+        state = msgspec.structs.replace(state, run_dir=str(self.run_dir))
+        events = tuple(
+            event(i, text) for i, text in enumerate(("the proxy is ready", "step 7/20: reward 0.512"), 1)
+        )
+        self.source.queue.put_nowait(View(link=link, why=why, snapshot=state, events=events))  # type: ignore[arg-type]
+        self.app = LiverlApp(self.source, theme=theme)
+        async with self.app.run_test(size=size) as pilot:
+            self.pilot = pilot
+            await settle(pilot)
+            await self.until(LAST_LINE)
+            yield self
+
+    @property
+    def text(self) -> str:
+        return "\n".join(panel.text for panel in self.app.screen.query(CellPanel))
+
+    async def until(self, text: str) -> None:
+        await until(self.pilot, lambda: text in self.text, lambda: self.text)
+
+    async def press(self, *keys: str) -> None:
+        for key in keys:
+            await press(self.pilot, key)
+            await settle(self.pilot)
+
+    async def check(self, name: str) -> None:
+        for field in self.app.screen.query(Input):
+            field.cursor_blink = False
+        await settle(self.pilot)
+        picture = svg(app_screen(self.app), [(str(self.run_dir.parent.parent), "~/runs")])
+        path = PICTURES / f"{name}.svg"
+        if self.update:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(picture)
+            return
+        stored = path.read_text() if path.exists() else ""
+        if picture == stored:
+            return
+        told = list(difflib.unified_diff(words(stored), words(picture), "stored", "now", lineterm="", n=0))
+        pytest.fail(
+            f"{name} looks different:\n" + "\n".join(told or ["the same words in other colours or places"])
+        )
+
+
+@pytest.fixture
+def artist(tmp_path: Path, request: pytest.FixtureRequest) -> Artist:
+    return Artist(tmp_path, request.config.getoption("--update-pictures"))
+
+
+# --- what is shown --------------------------------------------------------------------------------------
+
+
+def write_log(run_dir: Path) -> None:
+    log = run_dir / "attempt_001" / "logs" / "trainer.1.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f"INFO trainer: step {n} has begun" for n in range(1, 8)]
+    lines += [
+        "WARNING trainer: the newest checkpoint is 5 steps old",
+        "ERROR trainer: a reward is not a number",
+    ]
+    log.write_text("\n".join([*lines, LAST_LINE]) + "\n")
+    os.utime(log, (NOW - 5, NOW - 5))
+
+
+def with_gpus() -> Snapshot:
+    """Eight GPUs and replicas, of which one is lost and one does nothing."""
+    items = [replica(i, gpus=(gpu(i).uuid,)) for i in range(8)]
+    items[3] = replica(
+        3, "backing_off", listed=False, running=None, waiting=None, tokens_per_s=None, restarts=2
+    )
+    items[5] = replica(5, running=0.0, waiting=0.0, tokens_per_s=0.0, idle_for=140.0, gpus=(gpu(5).uuid,))
+    gpus = [gpu(i) for i in range(8)]
+    gpus[3] = gpu(3, utilization=0.0, memory_used=1 << 30, power_w=81.0, owner="free", pids=())
+    gpus[5] = gpu(5, utilization=0.0, power_w=122.0, temperature_c=41.0)
+    gpus[6] = gpu(6, owner="foreign pid 4711 (ada)", utilization=None, power_w=None)
+    base = snapshot()
+    services = [service(r.name, "replica", r.state) for r in items]
+    return msgspec.structs.replace(
+        base,
+        gpus=tuple(gpus),
+        gpu_note=None,
+        replicas=ReplicaSet(expected=8, ready=7, listed=7, items=tuple(items)),
+        services=(*services, *(s for s in base.services if s.kind in ("proxy", "trainer"))),
+    )
+
+
+def booting() -> Snapshot:
+    base = snapshot()
+    starting = replica(0, "starting", listed=False, stage="loading weights", progress=0.4, tokens_per_s=None)
+    states = {"r0": "starting", "r1": "waiting", "proxy": "waiting", "trainer": "waiting"}
+    stage = {"r0": {"stage": "loading weights", "progress": 0.4}}
+    services = [
+        msgspec.structs.replace(s, state=states.get(s.name, s.state), ready_at=None, **stage.get(s.name, {}))  # type: ignore[arg-type]
+        for s in base.services
+    ]
+    return msgspec.structs.replace(
+        base,
+        state="starting",
+        phase="waiting for replicas",
+        step=None,
+        metrics=None,
+        services=tuple(services),
+        replicas=ReplicaSet(
+            expected=2, ready=0, listed=0, items=(starting, replica(1, "waiting", listed=False))
+        ),
+        trials=TrialsStatus(),
+    )
+
+
+def without_tools() -> Snapshot:
+    heads = tuple(trial(i, tool_calls=0, turns=1, reward=0.0, flags=("zero_tool_calls",)) for i in range(8))
+    symptom = Symptom(
+        "zero_tool_calls",
+        "critical",
+        "trials call no tool",
+        "the engine's parser does not read the format that the model writes",
+        "set model.tool_parser to qwen3_coder",
+        ("8 of 8 trials of step 7 called no tool", "trials/step_0007/trial-000"),
+        since=NOW - 30,
+    )
+    base = snapshot()
+    trials = msgspec.structs.replace(base.trials, newest=heads, running=0, zero_tool_calls=8)
+    return msgspec.structs.replace(base, trials=trials, symptoms=(symptom,))
+
+
+def write_trajectory(run_dir: Path) -> None:
+    head = trial(1)
+    folder = run_dir / head.path
+    folder.mkdir(parents=True)
+    function = {"name": "bash", "arguments": '{"cmd": "sort names.txt > sorted.txt"}'}
+    call = {
+        "role": "assistant",
+        "content": "I sort them.",
+        "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+    }
+    asked = [
+        {"role": "system", "content": "You work on files."},
+        {"role": "user", "content": "Sort `names.txt`."},
+    ]
+    answers = [(asked, call, "tool_calls")]
+    told = [*asked, call, {"role": "tool", "tool_call_id": "c1", "content": "exit 0"}]
+    answers.append((told, {"role": "assistant", "content": "Done."}, "stop"))
+    with (folder / "litellm-trajectory.jsonl").open("w") as file:
+        for number, (messages, answer, finish) in enumerate(answers):
+            record = {
+                "success": True,
+                "request_time": (NOW - 40 + number) * 1000,
+                "duration_ms": 1200,
+                "replica": "http://127.0.0.1:8000",
+                "request_body": {"model": "policy", "messages": messages},
+                "response_body": {"choices": [{"index": 0, "finish_reason": finish, "message": answer}]},
+                "usage": {"prompt_tokens": 100, "completion_tokens": 42},
+            }
+            file.write(json.dumps(record) + "\n")
+    (folder / "result.json").write_text('{"verifier_result": {"rewards": {"reward": 1.0}}}')
+
+
+def write_metrics(run_dir: Path) -> None:
+    run_dir.mkdir(parents=True, exist_ok=True)
+    shapes: dict[str, Callable[[int], float]] = {
+        "critic/score/mean": lambda n: 1 - 0.9**n,
+        "actor/entropy": lambda n: 1.5 / n,
+        "actor/grad_norm": lambda n: 0.1 + n % 7 / 10,
+        "response_length/mean": lambda n: 400.0 + n % 5 * 20,
+        "num_turns/mean": lambda n: 4 + n % 3 / 2,
+        "perf/throughput": lambda n: 1200.0 + n % 10,
+        "timing_s/step": lambda n: 60.0 + n % 3,
+    }
+    with (run_dir / "metrics.jsonl").open("w") as file:
+        for step in range(1, 61):
+            file.write(
+                json.dumps({"step": step, "data": {k: shape(step) for k, shape in shapes.items()}}) + "\n"
+            )
+
+
+def detail() -> ServiceDetail:
+    return ServiceDetail(
+        name="r0",
+        kind="replica",
+        live=True,
+        argv=(
+            "python",
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--model",
+            "/models/qwen3",
+            "--port",
+            "8000",
+        ),
+        cwd="/runs/liverl/first",
+        env={"CUDA_VISIBLE_DEVICES": "GPU-00000000", "VLLM_USE_V1": "1"},
+        probes=(
+            ProbeFacts("ready", "a completion of policy on port 8000 is answered", 1.0, 30.0, 1, NOW - 60),
+        ),
+        startup_deadline=2700.0,
+        restart=RestartPolicy(),
+        stop=(StopStage("TERM", "leader", 10.0), StopStage("KILL", "tree", 5.0)),
+        generations=(Generation(1, 1, "current", NOW - 100, NOBODY, NOW - 60),),
+    )
+
+
+def on_nobody(state: Snapshot) -> Snapshot:
+    """Services whose process ids are those of no process of this machine."""
+    services = [
+        msgspec.structs.replace(s, pid=NOBODY + i, members=(NOBODY + i,))
+        for i, s in enumerate(state.services)
+    ]
+    return msgspec.structs.replace(state, services=tuple(services))
+
+
+# --- the pictures ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+async def test_dashboard(artist: Artist, size: tuple[int, int]) -> None:
+    state = snapshot() if size == (80, 24) else with_gpus()
+    if size == (200, 50):
+        state = Crowd().snapshot(NOW)
+    async with artist.showing(size, state):
+        await artist.check(f"dashboard-{size[0]}x{size[1]}")
+
+
+async def test_boot(artist: Artist) -> None:
+    async with artist.showing((120, 40), booting()):
+        await artist.check("boot")
+
+
+async def test_lost_backend(artist: Artist) -> None:
+    async with artist.showing((120, 40), snapshot(), "lost", "the backend of liverl/first is dead"):
+        await artist.check("lost-backend")
+
+
+async def test_zero_tool_calls(artist: Artist) -> None:
+    async with artist.showing((120, 40), without_tools()):
+        await artist.check("zero-tool-calls")
+
+
+async def test_light(artist: Artist) -> None:
+    async with artist.showing((120, 40), with_gpus(), theme="light"):
+        await artist.press("2", "j", "j", "j")
+        await artist.check("light")
+
+
+async def test_trajectory(artist: Artist) -> None:
+    write_trajectory(artist.run_dir)
+    async with artist.showing((100, 30), snapshot()):
+        await artist.press("4", "j", "enter")
+        await artist.until("Done.")
+        await artist.check("trajectory")
+
+
+async def test_metrics(artist: Artist) -> None:
+    write_metrics(artist.run_dir)
+    async with artist.showing((120, 40), snapshot()):
+        await artist.press("M")
+        await artist.until("60")
+        await artist.check("metrics")
+
+
+async def test_service(artist: Artist) -> None:
+    artist.source.answer = msgspec.to_builtins(detail())
+    async with artist.showing((120, 40), on_nobody(snapshot())):
+        await artist.press("2", "enter")
+        await artist.until("vllm.entrypoints")
+        await artist.check("service")
+
+
+async def test_help(artist: Artist) -> None:
+    async with artist.showing((100, 30), snapshot()):
+        await artist.press("question_mark")
+        await artist.check("help")
+
+
+async def test_quit_dialog(artist: Artist) -> None:
+    async with artist.showing((80, 24), snapshot()):
+        await artist.press("q")
+        await artist.check("quit")
+
+
+def test_a_picture_fetches_nothing() -> None:
+    stored = [path.read_text() for path in PICTURES.glob("*.svg")]
+    assert len(stored) == 12
+    assert not [
+        picture for picture in stored if "href" in picture or "url(" in picture or "@import" in picture
+    ]

@@ -1,0 +1,218 @@
+"""The replicas pane: serving ones, those on their way, missing ones, and the services beside them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.screens import NOW, FakeSource, gpu, replica, service, settle, view
+
+import liverl_tui
+from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus
+from liverl_tui.app import LiverlApp
+from liverl_tui.view import View
+from liverl_tui.widgets.replicas import ReplicasPane
+from liverl_tui.words import GLYPH, state_word
+
+
+class App(LiverlApp):
+    """Records which services' details are asked for."""
+
+    CSS_PATH = Path(liverl_tui.__file__).parent / "styles" / "app.tcss"
+
+    def __init__(self, shown: View) -> None:
+        super().__init__(FakeSource(view=shown))
+        self.opened: list[str] = []
+
+    def open_service(self, name: str) -> None:
+        self.opened.append(name)
+
+    @property
+    def pane(self) -> ReplicasPane:
+        return self.screen.query_one(ReplicasPane)
+
+    def line(self, start: str) -> str:
+        found = [row.text.rstrip() for row in self.pane.rows if row.text.startswith(start + " ")]
+        assert len(found) == 1, self.pane.text
+        return found[0]
+
+
+def shown(*items: ReplicaStatus, expected: int | None = None, **fields: Any) -> View:
+    ready = sum(r.state in ("ready", "degraded") for r in items)
+    listed = sum(r.listed for r in items)
+    return view(
+        replicas=ReplicaSet(len(items) if expected is None else expected, ready, listed, items), **fields
+    )
+
+
+async def test_what_a_serving_replica_tells() -> None:
+    one = replica(0, gpus=("GPU-00000003", "GPU-00000001"), restarts=2, kind="hybrid")
+    app = App(shown(one, replica(1, policy_version=6), gpus=tuple(gpu(i) for i in range(4))))
+    async with app.run_test(size=(200, 50)) as pilot:
+        await settle(pilot)
+        assert "2 of 2 ready, 2 in the proxy" in app.pane.text
+        head = app.pane.rows[1].text
+        names = "replica state proxy run/wait tok/s KV policy prefix rst up gpu address kind"
+        assert head.split() == names.split()
+        assert re.fullmatch(
+            r"r0 +● ready +● in +3/0 +1.24k +31% +v7 +72% +2 +1m +1,3 +127.0.0.1:8000 +hybrid", app.line("r0")
+        )
+        row = next(row for row in app.pane.rows if row.text.startswith("r1"))
+        assert ("warn", "v6") in [(style, text.strip()) for text, style in row.spans]  # behind the trainer
+
+
+async def test_the_most_important_columns_fit_on_a_small_terminal() -> None:
+    app = App(shown(replica(0), replica(1)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert re.fullmatch(r"r0 +● ready +● in +3/0 +1.24k +31% +v7 +72%", app.line("r0"))
+        for name in ("proxy", "trainer"):
+            assert "● ready" in app.line(name)
+        await pilot.resize_terminal(40, 24)
+        await settle(pilot)
+        assert re.match(r"r0 +● ready", app.line("r0"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"listed": False}, "▲ not in the proxy's list"),
+        ({"listed": False, "policy_version": 6}, "◐ awaits weights v7"),
+        ({"listed": False, "leaving": True}, "◑ draining"),
+        ({"idle_for": 74.0}, "▲ loaded but idle 1m14s"),
+    ],
+)
+async def test_what_keeps_a_ready_replica_from_its_work(fields: dict[str, Any], text: str) -> None:
+    app = App(shown(replica(0), replica(1, **fields)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert text in app.line("r1")
+        assert ("○ out" in app.line("r1")) == ("listed" in fields)
+
+
+async def test_without_a_proxy_nobody_is_missing_from_its_list() -> None:
+    app = App(shown(replica(0, listed=False), services=(service("r0", "replica"),), proxy=ProxyStatus()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert "● ready" in app.line("r0")
+        assert "1 of 1 ready ─" in app.pane.text
+
+
+async def test_a_replica_that_the_proxy_has_put_aside() -> None:
+    proxy = ProxyStatus(address="http://127.0.0.1:8002", cooled_down=("http://127.0.0.1:8001/v1",))
+    app = App(shown(replica(0), replica(1), proxy=proxy))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert "▲ cool" in app.line("r1")
+        assert "● in" in app.line("r0")
+        assert "1 cooled down" in app.line("proxy")
+
+
+async def test_replicas_on_their_way_show_stage_time_and_reason() -> None:
+    items = (
+        replica(0, "starting", stage="CUDA graphs 3/7", progress=3 / 7, since=NOW - 72),
+        replica(1, "backing_off", restarts=1),
+    )
+    services = (
+        service("r0", "replica", "starting", why="connection refused"),
+        service("r1", "replica", "backing_off", deadline=NOW + 30, why="exit 1: out\x1b[2J of\nmemory"),
+        service("proxy", "proxy", "waiting", why="waits for r0"),
+    )
+    app = App(shown(*items, expected=4, services=services, state="starting"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert re.search(r"◐ CUDA graphs 3/7 43% 1m1\ds +━+╸?─+ connection refused", app.line("r0"))
+        assert re.search(
+            r"↻ backing off, retry in (30|29|28)s +1 restart exit 1: out of \| memory", app.line("r1")
+        )
+        assert "◌ missing" in app.line("-")
+        assert "2 of 4 replicas do not exist yet" in app.line("-")
+        assert "◌ waiting" in app.line("proxy")
+        assert "waits for r0" in app.line("proxy")
+        title = app.pane.rows[0]
+        assert "0 of 4 ready, 0 in the proxy" in title.text
+        assert any(style == "warn" for _, style in title.spans)
+
+
+async def test_every_state_is_readable_on_a_small_terminal() -> None:
+    for states in (tuple(GLYPH)[:5], tuple(GLYPH)[5:]):
+        services = tuple(service(f"s{i}", "task", state, deadline=NOW + 9) for i, state in enumerate(states))
+        app = App(view(services=services, replicas=ReplicaSet()))
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            for i, state in enumerate(states):
+                assert f"{GLYPH[state]} {state_word(state)}" in app.line(f"s{i}")
+
+
+async def test_other_services_stay_visible_below_many_replicas() -> None:
+    services = (
+        *(service(f"r{i}", "replica") for i in range(64)),
+        service("proxy", "proxy", retiring_pids=(7,)),
+        service("trainer", "trainer", "stopping", deadline=NOW + 9),
+    )
+    app = App(shown(*(replica(i) for i in range(64)), services=services))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        last = app.pane.rows[-1].text
+        assert "● proxy ready, 1 older draining" in last
+        assert re.search(r"◑ trainer stopping, forced in \ds", last)
+        assert "of 66" in app.pane.rows[0].text
+        await pilot.press("2", "end", "enter")
+        assert app.opened == ["trainer"]
+        await pilot.press("home")
+        await pilot.click(ReplicasPane, offset=(3, app.pane.size.height - 1))
+        assert app.pane.cursor == "proxy"
+
+
+async def test_an_environment_has_a_row_while_it_is_built_or_broken() -> None:
+    broken = service("env:vllm", "environment", "failed", why="no such index", pid=None)
+    app = App(
+        view(services=(service("env:litellm", "environment"), broken), replicas=ReplicaSet(2, 0, 0, ()))
+    )
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert "✖ failed" in app.line("env:vllm")
+        assert "no such index" in app.line("env:vllm")
+        assert "env:litellm" not in app.pane.text
+
+
+async def test_enter_opens_the_detail_and_not_that_of_a_missing_one() -> None:
+    app = App(shown(replica(0), replica(1), expected=3))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("2", "down", "enter")
+        assert app.opened == ["r1"]
+        await pilot.press("down", "enter")
+        assert app.opened == ["r1"]
+        assert [n.message for n in app._notifications] == ["this replica does not exist yet"]
+        await pilot.press("down", "enter")
+        assert app.opened == ["r1", "proxy"]
+
+
+async def test_problems_come_first_when_asked() -> None:
+    app = App(shown(*(replica(i, listed=i != 40) for i in range(50))))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert "r40" not in app.pane.text
+        await pilot.press("2", "o")
+        assert app.pane.rows[2].text.startswith("r40 ")
+        assert "problems first" in app.pane.rows[0].text
+        await pilot.press("o")
+        assert app.pane.rows[2].text.startswith("r0 ")
+
+
+async def test_the_cursor_stays_on_its_replica() -> None:
+    app = App(shown(replica(0), replica(1), replica(2)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("2", "down", "down")
+        app.take(shown(replica(1), replica(2)))
+        assert app.pane.cursor == "r2"
+        app.take(shown(replica(1)))
+        assert app.pane.cursor is not None
+        app.take(View())
+        app.take(view(replicas=ReplicaSet(), services=()))
+        assert app.pane.cursor is None
+        assert "none in this run" in app.pane.text

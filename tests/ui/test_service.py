@@ -1,0 +1,287 @@
+"""The service screen: everything about one service, from the backend or, without one, from the files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from kit import pilots
+from kit.runs import make_run, toy
+from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, view
+
+from liverl.control.messages import BackendDead, CommandError
+from liverl.model import BackendInfo, Exit, ProxyStatus, ReplicaSet
+from liverl.observe.proctree import Process
+from liverl.plan.spec import PortSpec, StopStage
+from liverl.rundir import hostname
+from liverl.supervise.inspect import Generation, GpuUse, ProbeFacts, ServiceDetail
+from liverl_tui.app import LiverlApp
+from liverl_tui.screens.dashboard import Dashboard
+from liverl_tui.screens.service import ServiceScreen
+from liverl_tui.view import View
+from liverl_tui.widgets.logs import LogsPane
+from liverl_tui.widgets.service_panes import DetailPane, ServiceList
+from liverl_tui.widgets.service_text import About, detail_rows
+
+ME = os.getpid()
+SERVICES = (
+    service("env:litellm", "environment", pid=None, log=None, members=()),
+    service("r0", "replica", pid=ME, members=(ME,), generation=2, restarts=1, gpus=("GPU-00000000",)),
+    service("r1", "replica", "backing_off", why="killed by SIGKILL", deadline=NOW + 8, pid=None, members=()),
+    service("proxy", "proxy", address="http://127.0.0.1:8002", retiring_pids=(77,), incoming_pid=88),
+    service("trainer", "trainer"),
+)
+DETAIL = ServiceDetail(
+    name="r0",
+    kind="replica",
+    live=True,
+    argv=("/venv/bin/python", "-m", "vllm", "serve", "/models/a b", "--api-key", "***"),
+    cwd="/runs/liverl/first",
+    env={"CUDA_VISIBLE_DEVICES": "GPU-00000000", "HF_TOKEN": "***"},
+    unset_env=("PYTHONPATH",),
+    environment="vllm",
+    interpreter="/venv/bin/python",
+    depends_on=("vllm: environment ready",),
+    probes=(
+        ProbeFacts("startup", "a completion of policy on port 8000 is answered", 1.0, 5.0, 3, at=NOW - 60),
+        ProbeFacts(
+            "ready",
+            "GET /health on port 8000 answers 200",
+            2.0,
+            5.0,
+            3,
+            at=NOW - 1,
+            problem="it answered 503",
+        ),
+    ),
+    startup_deadline=2700.0,
+    stop=(StopStage("TERM", "leader", 10.0), StopStage("KILL", "tree", 5.0)),
+    generations=(
+        Generation(
+            1, 1, "current", NOW - 4000, 4100, NOW - 3950, NOW - 160, Exit(signal=9), "its live probe failed"
+        ),
+        Generation(1, 2, "current", NOW - 100, ME, NOW - 60),
+    ),
+    gpu_memory=(GpuUse("GPU-00000000", ME, 110 << 30),),
+)
+
+
+class Screen:
+    def __init__(self, app: LiverlApp, pilot: Any) -> None:
+        self.app, self.pilot = app, pilot
+
+    @property
+    def screen(self) -> ServiceScreen:
+        assert isinstance(self.app.screen, ServiceScreen)
+        return self.app.screen
+
+    @property
+    def text(self) -> str:
+        """All of the detail, be it seen or not."""
+        panes = self.app.screen.query(DetailPane)
+        return panes.first().copy_all() if panes else ""
+
+    async def press(self, *keys: str) -> None:
+        await pilots.press(self.pilot, *keys)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        await pilots.until(self.pilot, condition, lambda: self.text)
+
+
+@asynccontextmanager
+async def opened(
+    source: FakeSource, name: str | None = "r0", size: tuple[int, int] = (120, 40)
+) -> AsyncIterator[Screen]:
+    app = LiverlApp(source)
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        app.push_screen(ServiceScreen(name))
+        screen = Screen(app, pilot)
+        await screen.until(lambda: screen.text)
+        yield screen
+
+
+HERE = BackendInfo(pid=990, started_at=NOW - 120, host=hostname(), version="0.1.0")
+
+
+def live(**fields: Any) -> FakeSource:
+    fields = {"services": SERVICES, "gpus": (gpu(0),), "backend": HERE, **fields}
+    shown = msgspec.structs.replace(
+        view(**fields), events=(event(1, "it began", service="r0"), event(2, "not of r0"))
+    )
+    source = FakeSource(view=shown)
+    source.answer = msgspec.to_builtins(DETAIL)
+    return source
+
+
+async def test_everything_about_a_replica_is_shown() -> None:
+    source = live()
+    async with opened(source) as screen:
+        await screen.until(lambda: "Command" in screen.text and "Processes" in screen.text)
+        assert ("inspect", {"service": "r0"}) in source.asked
+        for part in (
+            "● ready",
+            f"2, 1 restart in this attempt, pid {ME}",
+            "0 NVIDIA H200: 118G of 141G, 110G of it by this service",
+            "yes, it gets new trials",
+            "KV cache 31%, prefix hits 72%, 1.24k tokens/s",
+            "version 7",
+            "a completion of policy on port 8000 is answered",
+            "held 1m ago",
+            "1s ago: it answered 503",
+            "TERM to its leader (10 s), KILL to its tree (5 s)",
+            "killed by SIGKILL: its live probe failed",
+            "/venv/bin/python -m vllm serve '/models/a b' --api-key '***'",
+            "CUDA_VISIBLE_DEVICES=GPU-00000000",
+            "HF_TOKEN=***",
+            "PYTHONPATH",
+            "it began",
+        ):
+            assert part in screen.text, part
+        assert "not of r0" not in screen.text
+        row = next(line for line in screen.text.splitlines() if line.split()[:1] == [str(ME)])
+        assert row.split()[4].endswith(("s", "m", "h")) and "pytest" in row
+        # the second look has rates
+        await screen.screen._look_at_processes()
+        row = next(line for line in screen.text.splitlines() if line.split()[:1] == [str(ME)])
+        assert row.split()[1].isdigit()
+        # the keys: the command is copied, and the dashboard's keys act on this service
+        assert (
+            screen.screen.focused.copy_line()
+            == "/venv/bin/python -m vllm serve '/models/a b' --api-key '***'"
+        )
+        assert screen.screen.query_one(ServiceList).copy_line() == screen.screen.focused.copy_line()
+        assert screen.screen.selected_service == "r0"
+        await screen.press("l")
+        dashboard = screen.app.screen
+        assert isinstance(dashboard, Dashboard) and dashboard.focused_pane() == "logs"
+        assert dashboard.query_one(LogsPane).tab().name == "r0"
+
+
+async def test_the_list_and_the_brackets_go_to_other_services() -> None:
+    source = live()
+    async with opened(source, None) as screen:
+        assert screen.screen.selected_service == "r0", "not an environment first"
+        await screen.press("right_square_bracket")
+        assert screen.screen.selected_service == "r1"
+        await screen.until(lambda: "▲" in screen.text or "↻ backing off" in screen.text)
+        assert "started again in" in screen.text and "killed by SIGKILL" in screen.text
+        await screen.press("right_square_bracket")
+        await screen.until(lambda: "serving what they have: pid 77" in screen.text)
+        assert "pid 88 starts beside it" in screen.text and "r1  http://127.0.0.1:8001/v1" in screen.text
+        await screen.press("left_square_bracket", "left_square_bracket", "left_square_bracket")
+        assert screen.screen.selected_service == "env:litellm"
+        await screen.press("left_square_bracket")
+        assert screen.screen.selected_service == "trainer"
+        await screen.press("tab", "up")
+        assert screen.screen.selected_service == "proxy" and isinstance(screen.screen.focused, ServiceList)
+        await screen.press("tab")
+        assert isinstance(screen.screen.focused, DetailPane)
+        assert {args["service"] for _, args in source.asked} >= {"r0", "proxy"}
+
+
+async def test_it_scrolls_and_fits_small_terminals() -> None:
+    async with opened(live(), size=(80, 24)) as screen:
+        await screen.until(lambda: "Command" in screen.text and "Processes" in screen.text)
+        pane = screen.screen.query_one(DetailPane)
+        assert screen.screen.query_one(ServiceList).region.bottom <= pane.region.y
+        assert "State" in pane.text and "Command" not in pane.text
+        await screen.press("G")
+        assert "it began" in pane.text and "State" not in pane.text
+        await screen.press("g")
+        assert "State" in pane.text
+        await screen.press("pagedown", "down", "up", "pageup")
+        assert "State" in pane.text
+        await screen.press("tab")
+        await screen.pilot.resize_terminal(40, 10)
+        await screen.until(lambda: screen.app.screen.size == (40, 10))
+        await screen.press("G", "g", "right_square_bracket")
+        assert not screen.screen.query_one(ServiceList).display and screen.screen.focused is pane
+        await screen.pilot.resize_terminal(200, 50)
+        await screen.until(lambda: screen.screen.query_one(ServiceList).display)
+
+
+async def test_without_a_backend_the_files_speak(tmp_path: Path) -> None:
+    run = make_run(
+        tmp_path, [toy("r0", "sleep", kind="replica", ports=(PortSpec("http"),), env={"A_KEY": "secret"})]
+    )
+    source = FakeSource(run.run_dir, view=view(services=SERVICES, backend=HERE))
+    source.answer = msgspec.to_builtins(DETAIL)
+    async with opened(source) as screen:
+        await screen.until(lambda: "it answered 503" in screen.text and "Processes" in screen.text)
+        lost = View(
+            link="lost", why="the backend has died", snapshot=snapshot(services=SERVICES, backend=HERE)
+        )
+        screen.app.take(lost)
+        await screen.until(lambda: "not live" in screen.text)
+        assert "it answered 503" not in screen.text and "Processes" in screen.text
+        assert "there is no backend to ask" in screen.text and "A_KEY=***" in screen.text
+        assert "toy.py sleep" in screen.text and "Probes" in screen.text and "secret" not in screen.text
+        await screen.press("right_square_bracket")
+        await screen.until(lambda: "know no such service" in screen.text)
+        await screen.press("left_square_bracket")
+        await screen.until(lambda: "Processes" in screen.text)
+        screen.app.take(msgspec.structs.replace(lost, link="ended"))
+        await screen.until(lambda: "Processes" not in screen.text)  # its pids may be somebody else's now
+
+
+async def test_a_backend_that_refuses_or_speaks_otherwise_is_told(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [toy("r0", "sleep", kind="replica")])
+    source = FakeSource(run.run_dir, view=view(services=SERVICES))
+    async with opened(source) as screen:
+        await screen.until(lambda: "cannot be read" in screen.text and "toy.py sleep" in screen.text)
+        source.answer = CommandError("unknown_command", "no command 'inspect'")
+        await screen.screen._ask()
+        assert "no command 'inspect': what follows is from the run's files" in " ".join(screen.text.split())
+        source.answer = BackendDead("it has died")
+        await screen.screen._ask()
+        assert "it has died" in screen.text
+        source.answer = msgspec.to_builtins(DETAIL)
+        await screen.screen._ask()
+        assert "not live" not in screen.text and "HF_TOKEN=***" in screen.text
+
+
+async def test_a_service_that_has_gone_or_is_not_known_yet_does_no_harm() -> None:
+    source = live()
+    source.answer = CommandError("unknown_service", "no service 'r9'")
+    async with opened(source, "r9") as screen:
+        await screen.until(lambda: "no service 'r9'" in screen.text)
+        assert "not there now" in screen.screen.query_one(DetailPane).text
+        await screen.press("right_square_bracket")
+        assert screen.screen.selected_service == "env:litellm"
+    app = LiverlApp(FakeSource(view=View()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        app.push_screen(ServiceScreen())
+        await pilot.pause()
+        await pilots.press(pilot, "right_square_bracket", "tab", "l")
+
+
+def rows(about: About, width: int = 100) -> str:
+    return "\n".join(row.text for row in detail_rows(about, width))
+
+
+def test_what_keeps_a_replica_from_its_work_is_said() -> None:
+    lame = replica(0, listed=False, policy_version=5, kv_cache_usage=None)
+    shown = snapshot(replicas=ReplicaSet(2, 1, 0, (lame,)), services=SERVICES)
+    text = rows(About("r0", NOW, shown, SERVICES[1]))
+    assert "version 5, the trainer's is 7" in text and "KV cache -" in text and "awaits weights" not in text
+
+
+def test_a_proxy_without_backends_is_an_alarm() -> None:
+    shown = snapshot(proxy=ProxyStatus(address="http://127.0.0.1:8002", cooled_down=("x",)))
+    assert "none: every request fails" in rows(About("proxy", NOW, shown, SERVICES[3]))
+    shown = snapshot(proxy=ProxyStatus(backends=("http://x/v1",), cooled_down=("http://x/v1",)))
+    assert "out of rotation" in rows(About("proxy", NOW, shown, SERVICES[3]))
+
+
+def test_text_from_outside_cannot_reach_the_terminal() -> None:
+    nasty = "a\x1b[2Jb\nc"
+    detail = msgspec.structs.replace(DETAIL, argv=("x", nasty), env={"A": nasty}, cwd=nasty)
+    process = Process(1, 0, 0, "Z", None, 5, 1, NOW, nasty)
+    text = rows(About("r0", NOW, snapshot(), SERVICES[1], detail, (process,), (event(1, nasty),), nasty))
+    assert "\x1b" not in text and "not reaped" in text
+    assert all(len(line) <= 140 for line in text.splitlines())

@@ -1,0 +1,355 @@
+"""Where views come from: real backends that are killed, restarted, stopped in their tracks, and end."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from kit.runs import ToyRun, make_run, toy
+from kit.screens import FakeSource, event, snapshot
+
+from liverl.control.messages import BackendDead, CommandError
+from liverl.rundir import RunDir, read_backend, write_atomic
+from liverl.supervise.launch import LaunchError, start_backend
+from liverl_tui import source
+from liverl_tui.app import LiverlApp
+from liverl_tui.source import Newest, RunSource
+from liverl_tui.view import KEPT_EVENTS, View
+from liverl_tui.widgets.header import Header
+
+
+def _control_toy() -> ModuleType:
+    path = Path(__file__).parents[1] / "process" / "control_toy.py"
+    spec = importlib.util.spec_from_file_location("control_toy", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+control_toy = _control_toy()
+
+
+class Seen:
+    """What a source said, in order."""
+
+    def __init__(self, of: RunSource) -> None:
+        self.source = of
+        self.views: list[View] = []
+        self.at: list[float] = []
+        self._task = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        async with aclosing(self.source.views()) as views:  # type: ignore[type-var]
+            async for view in views:
+                self.views.append(view)
+                self.at.append(time.monotonic())
+
+    @property
+    def last(self) -> View:
+        return self.views[-1] if self.views else View()
+
+    @property
+    def links(self) -> list[str]:
+        """The links, without repetitions."""
+        found = [v.link for v in self.views]
+        return [link for place, link in enumerate(found) if place == 0 or link != found[place - 1]]
+
+    async def until(self, wanted: Callable[[View], object], seconds: float = 15.0) -> View:
+        deadline = time.monotonic() + seconds
+        while not wanted(self.last):
+            assert time.monotonic() < deadline, f"{self.links}, at last {self.last.link}: {self.last.why}"
+            if self._task.done():
+                self._task.result()
+            await asyncio.sleep(0.01)
+        return self.last
+
+    async def link(self, link: str, seconds: float = 15.0) -> View:
+        return await self.until(lambda v: v.link == link, seconds)
+
+    async def end(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def looking(run_dir: Path, **how: Any) -> AsyncIterator[Seen]:
+    """Views of a run; at the end nothing of the looking is left."""
+    before = asyncio.all_tasks()
+    seen = Seen(RunSource(RunDir(run_dir), **{"interval": 0.05, **how}))
+    try:
+        yield seen
+    finally:
+        await seen.end()
+        assert asyncio.all_tasks() == before
+
+
+@pytest.fixture
+def real(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> ToyRun:
+    """A run of one sleeping service under the real backend, not started yet."""
+    return ending(make_run(tmp_path, [toy("worker", "sleep")]))
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Iterator[Callable[..., SimpleNamespace]]:
+    """Starts a toy backend, in a fraction of the time."""
+    started = []
+
+    def go(**env: str) -> SimpleNamespace:
+        run_dir = tmp_path / "p" / "r"
+        process = control_toy.spawn(run_dir, **env)
+        started.append(process)
+        return SimpleNamespace(run_dir=run_dir, process=process, pid=process.pid)
+
+    yield go
+    for process in started:
+        control_toy.end(process)
+
+
+# -- the newest of everything
+
+
+async def test_news_are_gathered_and_the_link_is_told_at_once() -> None:
+    newest = Newest(interval=0.3)
+    newest.say("live")
+    newest.add(snapshot())
+    first = await newest.take()
+    began = time.monotonic()
+    for number in range(1, 5_001):
+        newest.add(event(number, "x"))
+    newest.add(snapshot(seq=77))
+    second = await newest.take()
+    assert 0.25 < time.monotonic() - began < 2
+    assert (first.link, first.events) == ("live", ())
+    assert second.snapshot is not None and second.snapshot.seq == 77
+    assert [e.seq for e in second.events] == list(range(5_001 - KEPT_EVENTS, 5_001))
+    began = time.monotonic()
+    newest.say("lost", "killed")
+    lost = await newest.take()
+    assert time.monotonic() - began < 0.2
+    assert (lost.link, lost.why, lost.events) == ("lost", "killed", second.events)
+
+
+async def test_what_changes_nothing_is_not_told() -> None:
+    newest = Newest(interval=0.01)
+    newest.add(event(3, "x"), snapshot())
+    shown = await newest.take()
+    newest.say("connecting")
+    newest.add(event(3, "x"), event(2, "older"), None)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(newest.take(), 0.1)
+    newest.add(event(4, "y"))
+    assert [e.seq for e in (await newest.take()).events] == [3, 4]
+    assert [e.seq for e in shown.events] == [3]
+
+
+# -- a run under the real backend
+
+
+async def test_a_backend_that_is_killed_is_lost_at_once_and_can_be_revived(real: ToyRun) -> None:
+    real.start()
+    real.until("worker", "ready")
+    async with looking(real.run_dir) as seen:
+        live = await seen.until(lambda v: v.live and v.snapshot is not None)
+        assert live.snapshot is not None
+        assert [e.seq for e in live.events] == [e.seq for e in real.events()][: len(live.events)]
+        worker = live.snapshot.service("worker")
+        killed = time.monotonic()
+        os.kill(real.backends[-1], signal.SIGKILL)
+        await asyncio.to_thread(os.waitpid, real.backends[-1], 0)
+        lost = await seen.link("lost")
+        assert time.monotonic() - killed < 1.0
+        assert "dead" in lost.why
+        assert lost.snapshot is not None  # what was known stays on the screen
+        assert lost.events
+        with pytest.raises(BackendDead):
+            await seen.source.command("restart", service="worker")
+        await seen.source.revive()
+        again = await seen.until(lambda v: v.live)
+        assert again.snapshot is not None and worker is not None
+        real.backends.append(again.snapshot.backend.pid)
+        adopted = again.snapshot.service("worker")
+        assert adopted is not None and adopted.pid == worker.pid
+        assert seen.links == ["live", "lost", "live"]
+
+
+async def test_the_end_of_the_run_and_its_next_attempt_are_seen(real: ToyRun) -> None:
+    real.start()
+    async with looking(real.run_dir) as seen:
+        await seen.link("live")
+        await seen.source.command("stop", now=True)
+        ended = await seen.link("ended")
+        assert ended.why == ""
+        assert ended.snapshot is not None and ended.snapshot.result is not None
+        assert ended.snapshot.result.state == "stopped"
+        with pytest.raises(LaunchError, match="--resume"):
+            await seen.source.revive()
+        real.result()
+        real.start(resume=True)  # by somebody else
+        again = await seen.until(lambda v: v.live and v.snapshot is not None and v.snapshot.attempt == 2)
+        assert again.events[-1].seq > ended.events[-1].seq
+
+
+async def test_a_run_is_started_through_it(real: ToyRun) -> None:
+    def start() -> None:
+        real.backends.append(start_backend(real.run_dir))
+
+    async with looking(real.run_dir, start=start) as seen:
+        first = await seen.until(lambda v: v.why)
+        assert (first.link, first.why, first.snapshot) == ("connecting", "starting the backend", None)
+        await seen.link("live")
+        assert seen.links == ["connecting", "live"]
+
+
+async def test_a_backend_that_cannot_be_started_ends_the_views(tmp_path: Path) -> None:
+    def start() -> None:
+        raise LaunchError("no room", 3)
+
+    views = RunSource(RunDir(tmp_path), start=start)
+    assert [v.why async for v in views.views()] in ([], ["starting the backend"])
+    assert views.error is not None and views.error.exit_code == 3
+
+
+async def test_the_interface_says_what_it_waits_for_and_ends_with_its_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Ending(FakeSource):
+        async def views(self) -> AsyncIterator[View]:
+            yield View("connecting", "starting the backend")
+            await self.failed.wait()
+
+        failed = asyncio.Event()
+
+    shown = Ending()
+    app, left = LiverlApp(shown), asyncio.Event()
+    monkeypatch.setattr(app, "exit", lambda *_args, **_more: left.set())
+    async with app.run_test(size=(80, 24)) as pilot:
+        while "starting the backend" not in app.screen.query_one(Header).text:
+            await pilot.pause()
+        assert not left.is_set()
+        shown.failed.set()
+        await asyncio.wait_for(left.wait(), 5)
+
+
+# -- against a toy backend
+
+
+async def test_a_flood_of_events_makes_few_views(quick: Callable[..., SimpleNamespace]) -> None:
+    run = quick()
+    async with looking(run.run_dir, interval=0.2) as seen:
+        await seen.link("live")
+        began, shown = time.monotonic(), len(seen.views)
+        for _ in range(5):
+            await seen.source.command("emit", count=1_000)
+        end = await seen.until(lambda v: v.events[-1].seq >= 5_001)
+        took = time.monotonic() - began
+        assert len(seen.views) - shown <= took / 0.2 + 2
+        assert len(end.events) == KEPT_EVENTS
+        assert [e.seq for e in end.events] == list(range(end.events[0].seq, end.events[-1].seq + 1))
+        gaps = [b - a for a, b in zip(seen.at[shown:], seen.at[shown + 1 :], strict=False)]
+        assert all(gap > 0.15 for gap in gaps)
+
+
+async def test_a_run_that_was_opened_dead(quick: Callable[..., SimpleNamespace]) -> None:
+    run = quick()
+    run.process.kill()
+    run.process.wait()
+    async with looking(run.run_dir) as seen:
+        lost = await seen.until(lambda v: v.events)
+        assert seen.links == ["lost"]
+        assert "is dead" in lost.why
+        again = quick()
+        await seen.until(lambda v: v.snapshot is not None and v.snapshot.backend.pid == again.pid)
+        assert seen.links[-1] == "live"
+
+
+async def test_a_backend_without_an_answer(
+    quick: Callable[..., SimpleNamespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "QUIET_S", 0.2)
+    monkeypatch.setattr(source, "ANSWER_S", 0.3)
+    run = quick()
+    async with looking(run.run_dir) as seen:
+        await seen.link("live")
+        os.kill(run.pid, signal.SIGSTOP)
+        silent = await seen.until(lambda v: v.why)
+        assert f"(pid {run.pid}) lives but does not answer" in silent.why
+        assert silent.snapshot is not None
+        os.kill(run.pid, signal.SIGCONT)
+        await seen.until(lambda v: v.live and not v.why)
+
+
+async def test_a_backend_that_leaves_without_a_result(
+    quick: Callable[..., SimpleNamespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = quick()
+    monkeypatch.setattr(RunDir, "read_result", lambda _self: None)
+    async with looking(run.run_dir) as seen:
+        await seen.link("live")
+        await seen.source.command("finish", state="done", exit_code=0)
+        run.process.wait()
+        lost = await seen.link("lost")
+        assert "has ended without a result" in lost.why
+
+
+async def test_a_run_on_another_host(quick: Callable[..., SimpleNamespace]) -> None:
+    run = quick()
+    record = read_backend(run.run_dir)
+    run.process.kill()
+    run.process.wait()
+    assert record is not None
+    write_atomic(run.run_dir / "backend.json", {**record.__dict__, "host": "n17"})
+    async with looking(run.run_dir) as seen:
+        lost = await seen.until(lambda v: v.events)
+        assert lost.link == "lost"
+        assert "lives on n17: ssh n17" in lost.why
+
+
+async def test_a_backend_of_another_version_is_said_once(
+    quick: Callable[..., SimpleNamespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "LOOK_S", 0.02)
+    run = quick()
+    monkeypatch.setattr("liverl.control.messages.PROTOCOL", 99)
+    async with looking(run.run_dir) as seen:
+        lost = await seen.until(lambda v: v.events)
+        assert lost.link == "lost"
+        assert "use the same version on both ends" in lost.why
+        count = len(seen.views)
+        await asyncio.sleep(0.3)  # many looks later it is the same backend still, and nothing new is said
+        assert len(seen.views) == count
+
+
+async def test_a_snapshot_that_this_version_cannot_read(
+    quick: Callable[..., SimpleNamespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = quick()
+
+    async def unreadable(_self: object) -> None:
+        raise msgspec.ValidationError("Object missing required field `mood`")
+
+    monkeypatch.setattr("liverl.control.client.Client.snapshot", unreadable)
+    async with looking(run.run_dir) as seen:
+        lost = await seen.link("lost")
+        assert "does not know: Object missing required field `mood`" in lost.why
+
+
+async def test_commands_go_to_the_backend_and_its_refusals_come_back(
+    quick: Callable[..., SimpleNamespace],
+) -> None:
+    run = quick()
+    asked = RunSource(RunDir(run.run_dir))
+    answer = await asked.command("restart", service="proxy")
+    assert answer["text"].startswith("proxy restarted for interface pid ")
+    with pytest.raises(CommandError, match="no service proxi"):
+        await asked.command("restart", service="proxi")

@@ -1,0 +1,346 @@
+"""The trajectories pane: counts, rows, order, filters, steps on demand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.pilots import press, until
+from kit.screens import NOW, FakeSource, settle, trial, view
+from rich.cells import cell_len
+
+from liverl.model import StepTrials, TrialHead, TrialsStatus
+from liverl_tui.app import LiverlApp
+from liverl_tui.view import View
+from liverl_tui.widgets.trial_rows import Known, arrange, step_row, trial_head, trial_row
+from liverl_tui.widgets.trial_words import Tally, flagged, replica_name
+from liverl_tui.widgets.trials import TrialsPane
+
+ZERO = {"tool_calls": 0, "turns": 1, "reward": 0.0, "flags": ("zero_tool_calls",)}
+
+
+def seen(*heads: TrialHead, steps: tuple[StepTrials, ...] = (), **status: Any) -> View:
+    zero = sum("zero_tool_calls" in h.flags for h in heads)
+    values = {"total": len(heads), "finished": len(heads), "zero_tool_calls": zero, **status}
+    return view(trials=TrialsStatus(newest=heads, steps=steps, **values))
+
+
+def tally(step: int, calling: int, zero: int, total: int) -> StepTrials:
+    return StepTrials(step, total, calling + zero, zero, 0.25, calling, {"stop": zero, "length": 1})
+
+
+class Shown:
+    def __init__(self, pilot: Any) -> None:
+        self.pilot = pilot
+        self.app: LiverlApp = pilot.app
+        self.pane = self.app.screen.query_one(TrialsPane)
+
+    async def show(self, news: View) -> None:
+        self.app.take(news)
+        await settle(self.pilot)
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        await until(self.pilot, holds, lambda: self.pane.text)
+
+    async def press(self, *keys: str) -> None:
+        await press(self.pilot, *keys)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.pane.text.split("\n")
+
+    @property
+    def names(self) -> list[str]:
+        return [head.name for head in self.pane.trials]
+
+    def style(self, text: str) -> str | object:
+        """The style of the span that holds ``text``."""
+        return next(style for row in self.pane.rows for span, style in row.spans if text in span)
+
+
+async def opened(pilot: Any, keys: str = "4") -> Shown:
+    await settle(pilot)
+    await press(pilot, keys[0])  # the others go to what this one has focused
+    await press(pilot, *keys[1:])
+    return Shown(pilot)
+
+
+def app_of(news: View, run: Path | str = "/runs/liverl/first") -> LiverlApp:
+    return LiverlApp(FakeSource(run, view=news))
+
+
+async def test_the_title_counts_who_calls_tools() -> None:
+    app = app_of(seen(trial(1)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot)
+        for told, words, style in (
+            (tally(7, 16, 0, 16), "step 7: ● 16/16 trials call tools", "dim"),
+            (tally(7, 13, 3, 16), "step 7: ▲ 13/16 trials call tools", "warn"),
+            (tally(7, 0, 64, 64), "step 7: ✖ 0/64 trials call tools", "alarm"),
+            (tally(7, 0, 2, 64), "step 7: ▲ 0/64 trials call tools · 62 running", "warn"),
+            (tally(7, 0, 32, 64), "step 7: ✖ 0/64 trials call tools · 32 running", "alarm"),
+            (StepTrials(7, 16, 15, 1, 0.5), "step 7: ▲ 15/16 trials call tools · 1 running", "warn"),
+        ):
+            # of a step of which nothing is known yet nothing is said
+            await shown.show(seen(trial(1), steps=(StepTrials(8, 4, 0, 0, None, 0), told)))
+            assert words in shown.lines[0]
+            assert shown.style("call tools") == style
+
+
+async def test_rows_stand_out_by_glyph_word_and_style() -> None:
+    cut = trial(
+        2, finish_reason="length", flags=("failed_turns", "moved_replica"), replica="http://127.0.0.1:8001/v1"
+    )
+    running = trial(3, state="running", turns=0, tool_calls=0, reward=None, finish_reason=None)
+    app = app_of(seen(trial(0, **ZERO), trial(1), cut, running, trial(4, turns=0, reward=None)))
+    async with app.run_test(size=(200, 50)) as pilot:
+        shown = await opened(pilot, "4z")
+        zero, fine, odd, live, empty = shown.lines[2:7]
+        assert "✖ NO TOOLS" in zero and shown.style("NO TOOLS") == "alarm"
+        assert (
+            fine.startswith("✔ done")
+            and "sort-files-1" in fine
+            and " 4 " in fine
+            and " 420 " in fine
+            and "r0" in fine
+        )
+        assert "failures, truncated, moved" in odd and "r1" in odd and "length" in odd
+        assert live.startswith("◐ running") and "NO TOOLS" not in live
+        assert "no turn" in empty
+        await shown.show(msgspec.structs.replace(app.view, link="ended"))
+        assert shown.lines[5].startswith("○ cut off")
+
+
+async def test_every_size_shows_task_and_calls() -> None:
+    app = app_of(seen(*(trial(i, **ZERO) for i in range(30))))
+    async with app.run_test(size=(200, 50)) as pilot:
+        shown = await opened(pilot, "4z")
+        for width, height in ((200, 50), (120, 40), (80, 24), (40, 10)):
+            await pilot.resize_terminal(width, height)
+            await shown.until(lambda width=width: width - 1 <= cell_len(shown.lines[0]) <= width)
+            assert "NO TOOLS" in shown.pane.text and "sort-fi" in shown.pane.text
+            assert all(cell_len(line) <= width for line in shown.lines)
+            if width == 80:
+                heads = set(shown.lines[1].split())
+                assert {
+                    "state",
+                    "step",
+                    "task",
+                    "turns",
+                    "calls",
+                    "reward",
+                    "finish",
+                    "age",
+                    "flags",
+                } <= heads
+
+
+async def test_flagged_only_and_back() -> None:
+    app = app_of(seen(trial(0, **ZERO), trial(1), trial(2, finish_reason="max_tokens"), trial(3)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot, "4!")
+        assert shown.names == ["trial-000", "trial-002"] and "flagged only" in shown.lines[0]
+        await shown.press("!")
+        assert len(shown.names) == 4
+
+
+async def test_a_filter_is_typed_and_no_key_acts_meanwhile() -> None:
+    app = app_of(seen(trial(0, **ZERO), trial(1, task="quiz"), trial(2, finish_reason="length")))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot, "4")
+        await shown.press("slash", *"qx", "backspace", "u")
+        assert shown.names == ["trial-001"] and "/qu▏" in shown.lines[0]
+        await shown.press("enter")
+        assert app.screen.focused_pane() == "trials" and "/qu ·" in shown.lines[0]
+        await shown.press("slash", "ctrl+u", *"trunc", "enter")
+        assert shown.names == ["trial-002"], "also by the words of the flags"
+        await shown.press("slash", "q", "enter")
+        assert "none of them" in shown.pane.text
+        await shown.press("escape")
+        assert len(shown.names) == 3
+
+
+async def test_orders() -> None:
+    heads = (
+        trial(0, reward=0.1, turns=9, completion_tokens=5),
+        trial(1, reward=None, turns=1, completion_tokens=900),
+        trial(2, reward=0.9, turns=3, completion_tokens=50),
+    )
+    app = app_of(seen(*heads))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot)
+        orders = []
+        for _ in range(4):
+            await shown.press("o")
+            orders.append([name[-1] for name in shown.names])
+        assert orders == [list("201"), list("021"), list("120"), list("012")]
+        await shown.press("o")
+        assert "by reward" in shown.lines[0]
+
+
+async def test_the_cursor_stays_at_the_top_until_it_is_moved() -> None:
+    app = app_of(seen(trial(5), trial(4)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot)
+        await shown.show(seen(trial(6), trial(5), trial(4)))
+        assert shown.pane.cursor == trial(6).path
+        await shown.press("j")
+        await shown.show(seen(trial(7), trial(6), trial(5), trial(4)))
+        assert shown.pane.cursor == trial(5).path
+        await shown.press("g")
+        await shown.show(seen(trial(8), trial(7)))
+        assert shown.pane.cursor == trial(8).path
+
+
+async def test_equal_groups_are_named_once_all_of_the_step_is_known() -> None:
+    group = [trial(i, task="same", reward=0.0) for i in range(3)]
+    other = [trial(8, task="mixed", reward=0.0), trial(9, task="mixed", reward=1.0)]
+    app = app_of(seen(*group, *other, steps=(tally(7, 5, 0, 5),)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot)
+        assert shown.pane.text.count("all equal") == 3
+        await shown.press("!")
+        assert shown.names == [], "late in a training most groups are equal"
+        await shown.press("!")
+        await shown.show(seen(*group, *other, steps=(tally(7, 6, 0, 6),)))
+        assert "all equal" not in shown.pane.text
+
+
+async def test_copy_takes_the_path(tmp_path: Path) -> None:
+    app = app_of(seen(trial(0), trial(1)), tmp_path)
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot, "4j")
+        assert shown.pane.copy_line() == str(tmp_path / "trials/step_0007/trial-001")
+
+
+def write_step(run: Path, step: int, count: int, calls: int = 0) -> None:
+    for number in range(count):
+        folder = run / f"trials/step_{step:04}" / f"job-{number}-0a1b2c"
+        folder.mkdir(parents=True)
+        tools = [{"id": "c", "function": {"name": "ls", "arguments": "{}"}}] * calls
+        message = {"role": "assistant", "content": "x", "tool_calls": tools}
+        told = {
+            "success": True,
+            "request_time": (NOW + number) * 1000,
+            "request_body": {"messages": []},
+            "response_body": {"choices": [{"finish_reason": "stop", "message": message}]},
+        }
+        (folder / "litellm-trajectory.jsonl").write_text(json.dumps(told) + "\n")
+        (folder / "result.json").write_text(json.dumps({"verifier_result": {"rewards": {"reward": 0.5}}}))
+
+
+async def test_older_and_newer_steps_are_read_on_demand(tmp_path: Path) -> None:
+    write_step(tmp_path, 5, 3)
+    write_step(tmp_path, 6, 2, calls=1)
+    live = seen(trial(0, step=6), steps=(tally(6, 2, 0, 2),))
+    async with app_of(live, tmp_path).run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot)
+        await shown.press("left_square_bracket")
+        await shown.until(lambda: "all of step 6: ● 3/3 trials call tools" in shown.lines[0])
+        assert sorted(shown.names) == ["job-0-0a1b2c", "job-1-0a1b2c", "trial-000"], (
+            "and what the snapshot knows"
+        )
+        await shown.press("left_square_bracket")
+        await shown.until(lambda: "all of step 5: ✖ 0/3 trials call tools" in shown.lines[0])
+        assert (
+            shown.names == [f"job-{n}-0a1b2c" for n in (2, 1, 0)] and shown.pane.text.count("NO TOOLS") == 3
+        )
+        await shown.press("left_square_bracket")
+        await shown.press("right_square_bracket")
+        await shown.until(lambda: "all of step 6" in shown.lines[0])
+        await shown.press("right_square_bracket")
+        await shown.until(lambda: "all of" not in shown.lines[0])
+        assert shown.names == ["trial-000"]
+        await shown.press("left_square_bracket")
+        await shown.until(lambda: "all of step 6" in shown.lines[0])
+        await shown.press("escape")
+        assert shown.names == ["trial-000"]
+
+
+async def test_a_step_that_goes_on_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("liverl_tui.widgets.trials.AGAIN_S", 0.0)
+    write_step(tmp_path, 5, 1)
+    async with app_of(seen(steps=(tally(5, 0, 1, 1),)), tmp_path).run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot)
+        await shown.press("left_square_bracket")
+        await shown.until(lambda: "0/1 trials" in shown.lines[0])
+        (tmp_path / "trials/step_0005/new-0a1b2c").mkdir()
+        shown.pane._read_took = 0.0
+        await shown.show(seen(steps=(tally(5, 0, 2, 2),)))
+        await shown.until(lambda: "0/2 trials" in shown.lines[0])
+
+
+async def test_a_line_per_step(tmp_path: Path) -> None:
+    write_step(tmp_path, 6, 2)
+    steps = (tally(7, 3, 1, 4), tally(6, 0, 2, 2), StepTrials(5, 4, 0, 0, None, 0))
+    async with app_of(seen(trial(0), steps=steps), tmp_path).run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot, "4c")
+        lines = shown.pane.text
+        assert (
+            "▲ 3/4 trials call tools" in lines and "✖ 0/2 trials call tools" in lines and "4 trials" in lines
+        )
+        assert "length 1, stop 1" in lines and "0.250" in lines
+        assert "✖ 0/2" in shown.pane.copy_line() or "▲ 3/4" in shown.pane.copy_line()
+        await shown.press("j", "enter")
+        await shown.until(lambda: "all of step 6: ✖ 0/2" in shown.lines[0])
+        await shown.press("c", "escape", "escape")
+        assert shown.names == ["trial-000"]
+
+
+async def test_enter_opens_the_trajectory_and_the_cursor_follows(tmp_path: Path) -> None:
+    app = app_of(seen(trial(0), trial(1), trial(2)), tmp_path)
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot, "4j")
+        await shown.press("enter")
+        await settle(pilot)
+        assert app.screen.scope == "trajectory" and app.screen.path == trial(1).path  # type: ignore[attr-defined]
+        await shown.press("J", "escape")
+        await settle(pilot)
+        assert shown.pane.cursor == trial(2).path
+
+
+# -- pure parts
+
+
+@given(
+    st.builds(
+        trial,
+        st.integers(0, 500),
+        task=st.text(max_size=40),
+        finish_reason=st.sampled_from(["stop", "tool_calls", "length", None]),
+        flags=st.sampled_from([(), ("zero_tool_calls",), ("moved_replica", "failed_turns")]),
+        reward=st.none() | st.floats(-1e6, 1e6),
+        completion_tokens=st.integers(0, 10**9),
+    ),
+    st.integers(20, 220),
+)
+def test_rows_and_heads_have_the_same_columns(head: TrialHead, width: int) -> None:
+    row = trial_row(head, width, Known(now=NOW))
+    assert "\n" not in row.text and cell_len(row.text) <= width
+    heads = trial_head(width).text
+    if "calls" in heads and head.task.isascii():
+        end = heads.index("calls") + len("calls")
+        assert row.text[:end].endswith("✖ NO TOOLS" if "zero_tool_calls" in head.flags else " 3")
+
+
+@given(st.lists(st.builds(trial, st.integers(0, 99), reward=st.none() | st.floats(0, 1))), st.integers(0, 3))
+def test_orders_lose_nothing(heads: list[TrialHead], order: int) -> None:
+    assert sorted(map(repr, arrange(heads, order))) == sorted(map(repr, heads))
+    assert arrange(heads, order, only_flagged=True) == [h for h in arrange(heads, order) if flagged(h)]
+
+
+def test_names_of_replicas() -> None:
+    names = {"http://127.0.0.1:8000": "r0"}
+    assert replica_name("http://127.0.0.1:8000/v1", names) == "r0"
+    assert replica_name("http://127.0.0.1:8000/v1/chat/completions", names) == "r0"
+    assert replica_name("http://10.0.0.1:8000", names) == "10.0.0.1:8000" and replica_name(None, names) == "-"
+
+
+def test_a_step_without_news_raises_no_alarm() -> None:
+    assert "trials call" not in step_row(Tally(3, 16, 16), 80).text

@@ -1,0 +1,325 @@
+"""Symptoms of a run under way: what fires each rule, what must not, and how they begin and end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kit.screens import NOW, gpu, replica, service, snapshot, trial
+from msgspec.structs import replace
+
+from liverl.diagnose.live import LOW_DISK, RULES
+from liverl.diagnose.tracker import Beside, Diagnosis, Over, Rule, Seen, words
+from liverl.model import Cause, ProxyStatus, ReplicaSet, Snapshot, StepTrials, Symptom, TrialsStatus
+
+A, B = "http://127.0.0.1:8000", "http://127.0.0.1:8001"
+
+
+def found(now: Snapshot, before: Snapshot | None = None, **beside: Any) -> dict[str, Symptom]:
+    """What the rules find at one look, before anything is held back."""
+    seen = Seen(now, before, Beside(**beside))
+    all_ = [s for rule in RULES for s in rule.look(seen) if isinstance(s, Symptom)]
+    return {s.id: s for s in all_}
+
+
+def replicas(*items: Any, **fields: Any) -> Snapshot:
+    listed = sum(r.listed for r in items)
+    return snapshot(replicas=ReplicaSet(len(items), len(items), listed, items), **fields)
+
+
+def trials(*steps: StepTrials, newest: tuple[Any, ...] = (), **fields: Any) -> Snapshot:
+    return snapshot(trials=TrialsStatus(newest=newest, steps=steps), **fields)
+
+
+def test_a_healthy_run_has_none() -> None:
+    assert found(snapshot(), snapshot()) == {}
+
+
+# --- replicas -------------------------------------------------------------------------------------------
+
+
+def test_replica_idle() -> None:
+    idle = replica(1, running=0.0, waiting=0.0, idle_for=75.0, gpus=("GPU-00000001",))
+    symptom = found(replicas(replica(0), idle, gpus=(gpu(1, utilization=0.0),)))["replica_idle:r1"]
+    assert (symptom.severity, symptom.since, symptom.action) == ("warning", NOW - 75, "restart r1")
+    assert "75 s" in symptom.cause and symptom.title == "r1 is loaded but idle"
+    assert symptom.evidence == (
+        "r1: ready, 0 running, 0 waiting",
+        "GPU 1: 118 GiB loaded, 0 % used",
+        "r0: ready, 3 running, 0 waiting",
+    )
+    assert found(replicas(replica(0), replica(1, running=0.0))) == {}
+    assert found(replicas(replica(0), idle, state="stopping")) == {}
+
+
+def test_replica_unlisted() -> None:
+    waits = replica(1, listed=False, policy_version=6)
+    symptom = found(replicas(replica(0), waits))["replica_unlisted:r1"]
+    assert "policy version 6, the trainer 7" in symptom.cause and symptom.action is None
+    refused = found(replicas(replica(0), replica(1, listed=False)))["replica_unlisted:r1"]
+    assert refused.action == "restart r1" and refused.severity == "warning"
+    stale = replace(snapshot().proxy, backends=(A,))
+    unread = found(snapshot(proxy=stale))["replica_unlisted:r1"]
+    assert unread.action == "restart proxy" and f"the proxy routes to {A}" in unread.evidence
+    for harmless in (
+        replica(1, listed=False, leaving=True),
+        replica(1, "starting", listed=False),
+        replica(1, "stopped", listed=False, address=None),
+    ):
+        assert found(replicas(replica(0), harmless)) == {}
+    booting = tuple(
+        s if s.kind != "proxy" else service("proxy", "proxy", "starting") for s in snapshot().services
+    )
+    assert found(snapshot(services=booting, proxy=ProxyStatus())) == {}
+
+
+def test_replica_unlisted_is_held_for_half_a_minute() -> None:
+    clock = Clock(replicas(replica(0), replica(1, listed=False)))
+    assert clock.run(28) == []
+    assert [news.what for news in clock.run(4)] == ["new"]
+    # A replica that joined in time is none.
+    joining = Clock(replicas(replica(0), replica(1, listed=False)))
+    joining.run(20)
+    joining.state = snapshot()
+    assert joining.run(60) == []
+
+
+def test_proxy_cooled_down() -> None:
+    cold = replace(snapshot().proxy, cooled_down=(B,), failures=3)
+    symptom = found(snapshot(proxy=cold))["proxy_cooled_down:r1"]
+    assert symptom.severity == "warning" and symptom.action == "restart r1"
+    assert "3 of 1031 requests failed so far" in symptom.evidence
+    # That a replica which has died cannot be reached is its own symptom.
+    dead = ReplicaSet(2, 1, 1, (replica(0), replica(1, "backing_off", address=None)))
+    assert "proxy_cooled_down:r1" not in found(snapshot(proxy=cold, replicas=dead))
+
+
+# --- services -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["failed", "gave_up"])
+def test_service_down(state: str) -> None:
+    fallen = service(
+        "r1", "replica", state, why="6 failures in 300 s, the last: exit 1", since=NOW - 9, pid=None
+    )
+    cause = Cause("r1", "RuntimeError: CUDA error", NOW, "attempt_001/logs/r1.6.log", 812)
+    now = snapshot(services=(*snapshot().services[:2], fallen))
+    symptom = found(now, causes={"r1": cause})[f"service_{state}:r1"]
+    assert (symptom.severity, symptom.cause) == ("critical", "RuntimeError: CUDA error")
+    assert (symptom.since, symptom.action) == (NOW - 9, "restart r1")
+    assert symptom.evidence == (
+        "attempt_001/logs/r1.6.log at byte 812: RuntimeError: CUDA error",
+        "r1: 6 failures in 300 s, the last: exit 1",
+    )
+    assert found(now)[f"service_{state}:r1"].cause == fallen.why
+    assert found(replace(now, state="failed"))[f"service_{state}:r1"].action is None
+    ended = service("r1", "replica", "stopped", why="stopped as asked", pid=None)
+    assert found(snapshot(services=(*snapshot().services[:2], ended))) == {}
+
+
+def test_service_backing_off() -> None:
+    falls = service("r1", "replica", "backing_off", why="exit 1", pid=None, restarts=2)
+    now = snapshot(services=(*snapshot().services[:2], falls))
+    symptom = found(now)["service_backing_off:r1"]
+    assert (symptom.severity, symptom.cause, symptom.action) == ("warning", "exit 1", "restart r1")
+    assert "2 restarts so far" in symptom.evidence
+    again = snapshot(services=(*snapshot().services[:2], service("r1", "replica", "starting")))
+    assert found(again) == {}
+    # One symptom as long as it goes on failing, whatever it does in between.
+    clock = Clock(now)
+    assert [n.what for n in clock.run(4)] == ["new"]
+    for _ in range(5):
+        clock.state = again
+        assert clock.run(30) == []
+        clock.state = now
+        assert clock.run(4) == []
+    clock.state = replace(again, services=(replace(falls, state="gave_up"),))
+    assert {n.what + n.symptom.id for n in clock.run(2)} == {
+        "clearedservice_backing_off:r1",
+        "newservice_gave_up:r1",
+    }
+
+
+# --- trials ---------------------------------------------------------------------------------------------
+
+
+def step(number: int, finished: int, zero: int, calling: int | None = None, total: int = 16) -> StepTrials:
+    calling = finished - zero if calling is None else calling
+    return StepTrials(number, total, finished, zero, 0.5, calling=calling)
+
+
+def test_zero_tool_calls() -> None:
+    heads = tuple(trial(i, step=8, tool_calls=0, flags=("zero_tool_calls",)) for i in range(12))
+    every = found(trials(step(8, 5, 5), step(7, 16, 0), newest=(trial(90, step=8), *heads)))[
+        "zero_tool_calls"
+    ]
+    assert every.severity == "critical" and "all 5 trials of step 8" in every.cause
+    assert every.evidence == tuple(f"trials/step_0008/trial-{i:03}" for i in range(8))
+    assert "model.tool_parser" in every.fix and "model.model_path" in every.fix
+    half = found(trials(step(8, 16, 8)))["zero_tool_calls"]
+    assert half.severity == "warning" and "8 of 16 trials" in half.cause
+    # Agents that have ended without a call tell enough before their verifiers do.
+    assert found(trials(step(8, 0, 4, calling=0)))["zero_tool_calls"].severity == "critical"
+    # Too few to judge: the step before counts.
+    assert found(trials(step(8, 3, 3), step(7, 16, 16)))["zero_tool_calls"].severity == "critical"
+    assert found(trials(step(8, 3, 3))) == {}
+    assert found(trials(step(8, 16, 7))) == {}
+    # Others of the step are still at work, and call tools.
+    assert found(trials(step(8, 4, 4, calling=9))) == {}
+
+
+def test_zero_tool_calls_gets_worse_and_is_told_again() -> None:
+    clock = Clock(trials(step(8, 16, 9)))
+    assert [n.what for n in clock.run(2)] == ["new"]
+    clock.state = trials(step(9, 16, 16))
+    (news,) = clock.run(2)
+    assert news.what == "worse" and words(news, clock.at)[1] == "error"
+    since = news.symptom.since
+    clock.state = trials(step(10, 16, 7))
+    assert clock.run(40) == []
+    clock.state = trials(step(11, 16, 9))
+    assert clock.run(40) == [] and clock.diagnosis.symptoms[0].since == since
+    clock.state = trials(step(12, 16, 0))
+    (news,) = clock.run(80)
+    assert news.what == "cleared"
+
+
+def test_rewards_equal() -> None:
+    def now(reward: float, mean: float | None = None, *, zero: int = 0, odd: float | None = None) -> Snapshot:
+        heads = tuple(trial(i, reward=reward) for i in range(7))
+        heads = (*heads, trial(7, reward=reward if odd is None else odd))
+        steps = StepTrials(7, 8, 8, zero, reward if mean is None else mean, calling=8 - zero)
+        return trials(steps, newest=heads)
+
+    low = found(now(0.0))["rewards_equal"]
+    assert low.severity == "warning" and "step 7" in low.cause and len(low.evidence) == 8
+    assert found(now(1.0))["rewards_equal"].severity == "info"
+    assert found(now(1.0, odd=0.0, mean=0.9)) == {}
+    assert found(now(1.0, mean=0.75)) == {}, "a large step's older trials were different"
+    assert "rewards_equal" not in found(now(0.0, zero=8)), "no tool call is the cause"
+    assert found(replace(now(0.0), step=6)) == {}, "the step goes on"
+    running = replace(now(0.0).trials.steps[0], finished=7)
+    assert found(trials(running, newest=now(0.0).trials.newest)) == {}
+
+
+def test_trials_unattributed() -> None:
+    before = snapshot()
+    now = snapshot(proxy=replace(before.proxy, unattributed=2))
+    symptom = found(now, before)["trials_unattributed"]
+    assert symptom.severity == "info" and "2 requests" in symptom.cause
+    assert found(now, now) == {} and found(now) == {}
+    swapped = replace(before.proxy, generation=2, unattributed=9)
+    assert found(snapshot(proxy=swapped), now) == {}
+
+
+def test_disk_low() -> None:
+    assert found(snapshot(), disk_free=LOW_DISK - 1)["disk_low"].evidence == (
+        "/runs/liverl/first: 1024 MiB free",
+    )
+    assert found(snapshot(), disk_free=LOW_DISK) == {}
+
+
+# --- over time ------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Looks at ``state`` every two seconds."""
+
+    def __init__(
+        self, state: Snapshot, rules: tuple[Rule, ...] = RULES, known: tuple[Symptom, ...] = ()
+    ) -> None:
+        self.state, self.at = state, NOW
+        self.beside = Beside()
+        self.diagnosis = Diagnosis(rules, known)
+
+    def run(self, seconds: float) -> list[Any]:
+        news: list[Any] = []
+        for _ in range(round(seconds / 2)):
+            self.at += 2.0
+            news += self.diagnosis.update(replace(self.state, at=self.at), self.beside)
+        return news
+
+
+def bad(severity: str = "warning") -> Symptom:
+    return Symptom(id="bad", severity=severity, title="it is bad", cause="why", fix="mend it")  # type: ignore[arg-type]
+
+
+def while_step(seen: Seen) -> Iterator[Symptom | Over]:
+    """Bad while the step is odd, certainly over at step 0."""
+    if seen.now.step == 0:
+        yield Over("bad")
+    elif seen.now.step is not None and seen.now.step % 2:
+        yield bad()
+
+
+def at_step(number: int) -> Snapshot:
+    return snapshot(step=number)
+
+
+def test_a_symptom_begins_once_lingers_and_ends_once() -> None:
+    clock = Clock(at_step(1), (Rule(while_step, linger=30),))
+    (news,) = clock.run(60)
+    assert (news.what, news.symptom.since) == ("new", NOW + 2)
+    assert words(news, clock.at) == ("it is bad: why", "warning")
+    clock.state = at_step(2)
+    assert clock.run(28) == [] and clock.diagnosis.symptoms
+    clock.state = at_step(1)
+    assert clock.run(10) == [] and clock.diagnosis.symptoms[0].since == NOW + 2
+    clock.state = at_step(2)
+    (news,) = clock.run(60)
+    assert news.what == "cleared" and clock.diagnosis.symptoms == ()
+    assert words(news, NOW + 2 + 125) == ("cleared after 2m05s: it is bad", "info")
+    clock.state = at_step(1)
+    assert [n.what for n in clock.run(2)] == ["new"]
+    clock.state = at_step(0)
+    assert [n.what for n in clock.run(2)] == ["cleared"]
+
+
+def test_what_does_not_last_is_never_told() -> None:
+    clock = Clock(at_step(1), (Rule(while_step, hold=30),))
+    for _ in range(10):
+        clock.state = at_step(1)
+        assert clock.run(20) == []
+        clock.state = at_step(2)
+        assert clock.run(2) == []
+    assert clock.diagnosis.symptoms == ()
+
+
+def test_what_an_earlier_backend_told_is_not_told_again() -> None:
+    earlier = (replace(bad(), since=NOW - 500),)
+    clock = Clock(at_step(1), (Rule(while_step, hold=30),), earlier)
+    assert clock.run(60) == []
+    assert clock.diagnosis.symptoms[0].since == NOW - 500
+    clock.state = at_step(2)
+    assert [n.what for n in clock.run(60)] == ["cleared"]
+    # One that has gone meanwhile is told to have ended.
+    gone = Clock(at_step(2), (Rule(while_step),), earlier)
+    assert [n.what for n in gone.run(90)] == ["cleared"]
+
+
+def test_the_most_severe_comes_first() -> None:
+    def three(seen: Seen) -> Iterator[Symptom | Over]:
+        for number, severity in enumerate(("info", "critical", "warning")):
+            yield replace(bad(severity), id=f"{severity}:{number}")
+
+    clock = Clock(snapshot(), (Rule(three),))
+    clock.run(2)
+    assert [s.severity for s in clock.diagnosis.symptoms] == ["critical", "warning", "info"]
+
+
+def test_an_idle_replica_is_one_symptom_over_many_steps_until_it_works() -> None:
+    idle = replicas(replica(0), replica(1, running=0.0, idle_for=60.0))
+    between = replicas(replica(0, running=0.0), replica(1, running=0.0))
+    clock = Clock(idle)
+    assert [n.what for n in clock.run(20)] == ["new"]
+    clock.state = between
+    assert clock.run(120) == []
+    clock.state = idle
+    assert clock.run(20) == []
+    clock.state = snapshot()
+    assert [n.what for n in clock.run(2)] == ["cleared"]
+    clock.state = idle
+    clock.run(4)
+    clock.state = replicas(replica(0))
+    assert [n.what for n in clock.run(2)] == ["cleared"], "it was removed"

@@ -1,0 +1,108 @@
+"""The one table of keys, as data."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from textual.binding import Binding
+
+from liverl_tui.app import LiverlApp
+from liverl_tui.keymap import KEYS, SCOPE_TITLES, Key, bindings, find, key_name, keys_of, reachable
+from liverl_tui.screens.dashboard import Dashboard
+from liverl_tui.screens.dialogs import Dialog
+from liverl_tui.screens.help import HelpScreen
+
+SCOPED = {"app": LiverlApp, "dashboard": Dashboard, "help": HelpScreen, "dialog": Dialog}
+
+
+def test_no_key_means_two_things_in_one_scope() -> None:
+    for scope in SCOPE_TITLES:
+        counted = Counter(name for key in keys_of(scope) for name in key.keys.split(","))
+        assert not [name for name, count in counted.items() if count > 1], scope
+
+
+def test_every_entry_is_whole() -> None:
+    assert len({key.id for key in KEYS}) == len(KEYS)
+    for key in KEYS:
+        assert key.scope in SCOPE_TITLES
+        assert all(name and name == name.strip() for name in key.keys.split(",")), key
+        assert 0 < len(key.label) <= 18, key
+        assert key.help[0].isupper() and not key.help.removesuffix("...").endswith("."), key
+
+
+@pytest.mark.parametrize("scope", SCOPED)
+def test_every_entry_has_its_action(scope: str) -> None:
+    for key in keys_of(scope):  # type: ignore[arg-type]
+        assert callable(getattr(SCOPED[scope], f"action_{key.action.partition('(')[0]}", None)), key
+
+
+def test_some_keys_mean_the_same_wherever_one_is() -> None:
+    """Without these one could be caught on a screen: nothing takes them away, dialogs apart."""
+    for key in KEYS:
+        if key.scope not in ("app", "dialog"):
+            assert not {"ctrl+c", "ctrl+q", "ctrl+p", "ctrl+z"} & set(key.keys.split(",")), key
+
+
+def test_only_keys_of_the_interface_change_the_run() -> None:
+    assert {key.action for key in KEYS if key.changes} == {
+        "restart_proxy",
+        "add_replica",
+        "remove_replica",
+        "restart_service",
+        "stop_service",
+        "start_service",
+        "stop_run",
+        "revive",
+    }
+
+
+def test_bindings_are_the_table() -> None:
+    made = bindings("app")
+    assert [(b.key, b.action, b.id) for b in made] == [(k.keys, k.action, k.id) for k in keys_of("app")]
+    assert all(isinstance(b, Binding) and not b.show for b in made)
+    bound = LiverlApp._merged_bindings
+    assert bound is not None
+    for key in keys_of("app"):
+        for name in key.keys.split(","):
+            assert [b.action for b in bound.key_to_bindings[name]] == [key.action], "not Textual's own"
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("slash", "/"),
+        ("ctrl+p", "^p"),
+        ("shift+left", "⇧←"),
+        ("shift+tab", "⇧Tab"),
+        ("f1", "F1"),
+        ("G", "G"),
+        ("equals_sign", "="),
+    ],
+)
+def test_keys_as_people_write_them(key: str, name: str) -> None:
+    assert key_name(key) == name
+
+
+def test_no_name_of_a_key_is_textuals() -> None:
+    for key in KEYS:
+        for name in key.keys.split(","):
+            assert "_" not in key_name(name) and "+" not in key_name(name).removesuffix("+"), key
+
+
+def test_a_nearer_scope_takes_keys_away() -> None:
+    help_keys = {name for key in keys_of("help") for name in key.keys.split(",")}
+    found = reachable(("help", "app"))
+    assert [k.scope for k in found] == sorted((k.scope for k in found), key=["help", "app"].index)
+    left = {k.action: k for k in found if k.scope == "app"}
+    assert left["leave"].keys == "ctrl+c,ctrl+q" and left["leave"].name == "^c"
+    assert "help" not in left, "all of its keys close the help screen here"
+    assert not help_keys & {name for k in left.values() for name in k.keys.split(",")}
+    assert reachable(("app",)) == list(keys_of("app"))
+
+
+def test_an_entry_is_found_by_its_action() -> None:
+    assert find("app", "copy").name == "y"
+    with pytest.raises(KeyError, match=r"app\.fly"):
+        find("app", "fly")
+    assert Key("app", "x", "space,b", "x", "X", shown="␣").name == "␣"

@@ -1,0 +1,314 @@
+"""A run without a backend, from made-up files: other hosts, other boots, damaged files, many trials."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kit.screens import gpu, replica, snapshot
+from msgspec.structs import replace
+
+from liverl import rundir
+from liverl.model import ReplicaSet, Result, Snapshot, Symptom
+from liverl.offline import OfflineRun
+from liverl.plan.spec import Plan, ServiceSpec
+from liverl.rundir import HEARTBEAT_DEAD_S, RunDir
+from liverl.supervise import procfs
+
+SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
+
+
+def polled(run_dir: Path) -> Snapshot:
+    found = OfflineRun(run_dir).poll()
+    assert found is not None
+    return found
+
+
+def write_backend(
+    run_dir: Path, *, host: str | None = None, boot: str | None = None, age: float = 100.0
+) -> None:
+    """The record of a backend that has died."""
+    record = {
+        "pid": 2**22 + 1,
+        "tick": 1,
+        "host": host or rundir.hostname(),
+        "boot_id": boot or procfs.boot_id(),
+        "socket": "s",
+        "started_at": time.time() - 1000,
+        "version": "0",
+    }
+    path = RunDir(run_dir).backend
+    path.write_text(json.dumps(record))
+    then = time.time() - age
+    os.utime(path, (then, then))
+
+
+def write_snapshot(run_dir: Path, **fields: Any) -> Snapshot:
+    shown = snapshot(at=time.time() - 500, **fields)
+    RunDir(run_dir).snapshot.write_bytes(msgspec.json.encode(shown))
+    return shown
+
+
+class Journal:
+    """Writes a journal as the backend does."""
+
+    def __init__(self, run_dir: Path, era: str | None = None) -> None:
+        self._path = RunDir(run_dir).journal
+        self.add(k="attempt", n=1, era=era or procfs.pid_era(), at=100.0)
+
+    def add(self, **record: Any) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps({"at": 100.0, **record}) + "\n")
+
+    def service(self, name: str, pid: int, tick: int | None, state: str = "ready", gen: int = 1) -> None:
+        self.add(k="intent", svc=name, gen=gen, role="current", ports={"http": 80}, gpus=["GPU-00000000"], log="l.log",
+                 log_start=0, progress="")  # fmt: skip
+        self.add(k="spawned", svc=name, gen=gen, pid=pid, tick=tick)
+        self.add(
+            k="state", svc=name, gen=gen, role="current", unit={"state": state, "generation": gen, "why": "x"}
+        )
+
+
+@pytest.fixture
+def process() -> Any:
+    child = subprocess.Popen(SLEEP)
+    yield child
+    child.kill()
+    child.wait()
+
+
+def test_nothing_at_all(tmp_path: Path) -> None:
+    assert OfflineRun(tmp_path).poll() is None
+    assert OfflineRun(tmp_path / "no").poll() is None
+
+
+def test_a_run_that_was_never_started(tmp_path: Path) -> None:
+    run_dir = tmp_path / "p" / "n"
+    run_dir.mkdir(parents=True)
+    template = ServiceSpec("replica-{index}", "replica", ("x",))
+    services = (ServiceSpec("proxy", "proxy", ("x",)), ServiceSpec("trainer", "trainer", ("x",)))
+    plan = Plan("p/n", str(run_dir), "managed", (), services, template, 2, total_steps=9)
+    RunDir(run_dir).plan.write_bytes(msgspec.json.encode(plan))
+    seen = polled(run_dir)
+    assert (seen.run, seen.state, seen.phase, seen.total_steps) == ("p/n", "dead", "never started", 9)
+    assert [(s.name, s.kind, s.state) for s in seen.services] == [
+        ("replica-0", "replica", "waiting"),
+        ("replica-1", "replica", "waiting"),
+        ("proxy", "proxy", "waiting"),
+        ("trainer", "trainer", "waiting"),
+    ]
+    assert (seen.replicas.expected, seen.replicas.ready, len(seen.replicas.items)) == (2, 0, 2)
+
+
+def test_a_living_replica_of_a_dead_backend(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+    write_backend(tmp_path, age=190)
+    shown = write_snapshot(
+        tmp_path, gpus=(gpu(0), gpu(1)), replicas=ReplicaSet(2, 2, 2, (replica(0), replica(1)))
+    )
+    journal = Journal(tmp_path)
+    journal.service("r0", process.pid, procfs.start_tick(process.pid))
+    journal.service("r1", process.pid, 1)  # its pid belongs to another process now
+    seen = polled(tmp_path)
+    assert (seen.state, seen.phase) == ("dead", "backend died 3m ago: files only")
+    assert [(r.name, r.state, r.listed, r.running) for r in seen.replicas.items] == [
+        ("r0", "ready", True, None),
+        ("r1", "stopped", False, None),
+    ]
+    assert (seen.replicas.ready, seen.replicas.listed) == (1, 1)
+    r0, r1 = (seen.service(name) for name in ("r0", "r1"))
+    assert r0 is not None and r1 is not None
+    assert (r0.why, r0.pid) == ("still runs; its backend is dead", process.pid) and r0.tree.processes == 1
+    assert (r1.why, r1.pid, r1.members) == ("gone", None, ())
+    # Nobody measures: what was read last is not what is.
+    assert [(g.owner, g.utilization, g.memory_total) for g in seen.gpus] == [
+        ("r0", None, shown.gpus[0].memory_total),
+        ("unknown (not measured)", None, shown.gpus[1].memory_total),
+    ]
+    # Of the proxy and the trainer nothing tells that they live.
+    assert {s.state for s in seen.services if s.kind in ("proxy", "trainer")} == {"stopped"}
+    assert seen.proxy.backends == () and seen.proxy.address == shown.proxy.address
+    assert seen.trials == shown.trials or seen.trials.total == 0
+
+
+def test_a_living_proxy_still_tells(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+    write_backend(tmp_path)
+    write_snapshot(tmp_path)
+    Journal(tmp_path).service("proxy", process.pid, procfs.start_tick(process.pid), gen=3)
+    (tmp_path / "proxy").mkdir()
+    report = {
+        "requests": 9,
+        "failures": 1,
+        "unattributed": 2,
+        "backends": ["http://a"],
+        "cooled_down": ["http://a"],
+    }
+    (tmp_path / "proxy" / "status.3.json").write_text(json.dumps(report))
+    proxy = polled(tmp_path).proxy
+    assert (proxy.requests, proxy.failures, proxy.unattributed, proxy.generation) == (9, 1, 2, 3)
+    assert proxy.backends == ("http://a",) == proxy.cooled_down
+
+
+def test_after_a_reboot_nothing_lives(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+    write_backend(tmp_path, boot="another")
+    write_snapshot(tmp_path)
+    Journal(tmp_path, era="another pid:[1]").service("r0", process.pid, procfs.start_tick(process.pid))
+    seen = polled(tmp_path)
+    assert {s.state for s in seen.services if s.kind != "environment"} == {"stopped"}
+    assert all(s.pid is None for s in seen.services) and seen.replicas.ready == 0
+
+
+@pytest.mark.parametrize("journalled", [True, False])
+def test_a_run_on_another_host_is_as_last_known(tmp_path: Path, journalled: bool) -> None:
+    write_backend(tmp_path, host="node7", age=10)
+    shown = write_snapshot(tmp_path)
+    if journalled:
+        Journal(tmp_path, era="its own").service("r0", 17, 18)
+    seen = polled(tmp_path)
+    assert seen.state == shown.state and seen.phase.startswith("on host node7")
+    assert seen.replicas == shown.replicas
+    r0 = seen.service("r0")
+    assert r0 is not None and (r0.state, r0.why) == ("ready", "as last known: it runs on host node7")
+    assert seen.host.cpu_percent is None and seen.host.memory_used is None
+    write_backend(tmp_path, host="node7", age=HEARTBEAT_DEAD_S + 130)
+    seen = polled(tmp_path)
+    assert (seen.state, seen.phase) == ("dead", "on host node7: no sign of life for 5m")
+
+
+def test_the_result_is_what_the_run_is(tmp_path: Path) -> None:
+    write_backend(tmp_path)
+    symptom = Symptom(
+        "zero_tool_calls", "critical", "trials call no tool", "c", "f", since=5.0, action="restart r1"
+    )
+    write_snapshot(tmp_path, state="stopping", symptoms=(symptom,))
+    result = Result("done", 0, None, 20, 1.0, 2.0, 1, "done: 20 steps")
+    RunDir(tmp_path).result.write_bytes(msgspec.json.encode(result))
+    journal = Journal(tmp_path)
+    journal.service("r0", 2**22 + 2, 5, state="stopped")
+    journal.add(k="end", exit_code=0)
+    seen = polled(tmp_path)
+    assert (seen.state, seen.phase, seen.step, seen.result) == ("done", "done: 20 steps", 20, result)
+    assert seen.symptoms == (replace(symptom, action=None),)
+    r0 = seen.service("r0")
+    assert r0 is not None and (r0.state, r0.why) == ("stopped", "x")
+
+
+def test_a_snapshot_of_an_earlier_attempt_or_version_does_not_count(tmp_path: Path) -> None:
+    write_backend(tmp_path)
+    write_snapshot(tmp_path)
+    journal = Journal(tmp_path)
+    journal.add(k="attempt", n=2, era=procfs.pid_era(), at=200.0)
+    journal.service("r9", 2**22 + 2, 5)
+    seen = polled(tmp_path)
+    assert (seen.attempt, seen.started_at, [s.name for s in seen.services]) == (2, 200.0, ["r9"])
+    RunDir(tmp_path).snapshot.write_text('{"seq": 1, "at": 2.0, "version": 99}')
+    assert polled(tmp_path).attempt == 2
+
+
+def test_zero_tool_calls_are_found_in_the_trials_files_alone(tmp_path: Path) -> None:
+    """No metrics, no snapshot: what the proxy wrote per trial is enough."""
+    write_backend(tmp_path)
+    Journal(tmp_path)
+    call = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+
+    def write(number: int, tools: bool) -> None:
+        folder = tmp_path / "trials" / "step_0001" / f"task-{number:08x}"
+        folder.mkdir(parents=True, exist_ok=True)
+        message = {"role": "assistant", "content": "<tool_call>", "tool_calls": [call] if tools else None}
+        record = {
+            "success": True,
+            "response_body": {"choices": [{"finish_reason": "stop", "message": message}]},
+        }
+        (folder / "litellm-trajectory.jsonl").write_text(json.dumps(record) + "\n")
+
+    for number in range(3):
+        write(number, tools=False)
+    files = OfflineRun(tmp_path)
+    first = files.poll()
+    assert first is not None and (first.metrics, first.trials.zero_tool_calls, first.symptoms) == (
+        None,
+        3,
+        (),
+    )
+    write(3, tools=False)
+    seen = files.poll()
+    assert seen is not None and seen.trials.zero_tool_calls == 4
+    (symptom,) = seen.symptoms
+    assert (symptom.id, symptom.severity, len(symptom.evidence)) == ("zero_tool_calls", "critical", 4)
+
+
+def test_finished_trials_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a poll costs the same with ten thousand of them."""
+    write_backend(tmp_path)
+    write_snapshot(tmp_path)
+    old = time.time() - 3600
+    for number in range(400):
+        folder = tmp_path / "trials" / f"step_{number // 20 + 1:04}" / f"t-{number:08x}"
+        os.makedirs(folder)
+        (folder / "result.json").write_text('{"verifier_result": {"rewards": {"reward": 1.0}}}')
+        os.utime(folder / "result.json", (old, old))
+        os.utime(folder, (old, old))
+    files = OfflineRun(tmp_path)
+    for _ in range(10):
+        seen = files.poll()
+    assert seen is not None and seen.trials.finished == 400
+    calls: list[str] = []
+    for name in ("open", "stat", "scandir"):
+        real = getattr(os, name)
+        monkeypatch.setattr(
+            os, name, lambda *a, _n=name, _real=real, **k: (calls.append(_n), _real(*a, **k))[1]
+        )
+    files.poll()
+    assert 0 < len(calls) < 100
+
+
+NAMES = ["snapshot.json", "plan.json", "result.json", "members.json", "events.jsonl", "journal.jsonl", "backend.json",
+         "trainer.json", "metrics.jsonl", "exits/r0.1.json", "proxy/status.1.json"]  # fmt: skip
+WORDS = ["k", "svc", "gen", "attempt", "n", "era", "unit", "state", "at", "role", "pid", "tick", "spawned", "intent",
+         "trees", "r0.1", "r0", "current", "step", "data", "exit", "code", "seq", "started_at", "host"]  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(WORDS) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=6),
+    max_leaves=12,
+)
+RECORDS = st.fixed_dictionaries(
+    {
+        "k": st.sampled_from(
+            ["attempt", "intent", "spawned", "state", "exit", "promoted", "stop", "replicas", "end"]
+        )
+    },
+    optional={word: JSON for word in WORDS if word != "k"},
+)
+LINES = st.lists(RECORDS | JSON, max_size=6).map(
+    lambda found: "".join(json.dumps(r) + "\n" for r in found).encode()
+)
+CONTENTS = st.binary(max_size=40) | JSON.map(lambda v: json.dumps(v).encode()) | LINES
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(files=st.dictionaries(st.sampled_from(NAMES), CONTENTS, max_size=6), cut=st.integers(0, 5000))
+def test_no_file_whatever_is_in_it_makes_a_poll_fail(
+    tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], cut: int
+) -> None:
+    run_dir = tmp_path_factory.mktemp("run")
+    write_backend(run_dir)
+    write_snapshot(run_dir)
+    Journal(run_dir).service("r0", 2**22 + 2, 5)
+    whole = RunDir(run_dir).snapshot.read_bytes()
+    RunDir(run_dir).snapshot.write_bytes(whole[:cut] if cut % 2 else whole)
+    for name, content in files.items():
+        path = run_dir / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    seen = OfflineRun(run_dir).poll()
+    assert seen is None or all(s.pid is None for s in seen.services if s.state == "stopped")
+    if seen is not None:
+        assert msgspec.json.decode(msgspec.json.encode(seen), type=Snapshot).run_dir == str(run_dir)

@@ -1,0 +1,141 @@
+"""From the engines' numbers, the trainer's phase and the proxy's list to the verdict on each replica."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from liverl.model import ReplicaStatus, StepTrials, TrialsStatus
+from liverl.plan.spec import Plan, PortSpec, ServiceSpec
+from liverl.supervise.machine import Unit
+from liverl.supervise.replicas import Replicas
+
+
+class Fake:
+    """Two ready replicas, a trainer and a proxy; ``look`` looks once a second."""
+
+    def __init__(
+        self, run_dir: Path, argv: tuple[str, ...] = ("python", "-m", "liverl.embedded.engine")
+    ) -> None:
+        self.run_dir, self.clock = run_dir, 1000.0
+        self.engines: dict[str, dict[str, float] | None] = {"r0": {"running": 2.0}, "r1": {}}
+        self.trials = TrialsStatus()
+        self.slots: dict[str, Any] = {
+            name: self._slot(name, kind, port)
+            for name, kind, port in (("r0", "replica", 80), ("r1", "replica", 81), ("trainer", "trainer", 0))
+        }
+        supervisor: Any = SimpleNamespace(
+            slots=self.slots,
+            stopping=False,
+            run_dir=run_dir,
+            now=lambda: self.clock,
+            say=lambda *a, **k: None,
+            http=SimpleNamespace(get=self._get),
+            records=SimpleNamespace(write_failed=lambda text: None),
+        )
+        template = ServiceSpec("r{index}", "replica", argv)
+        plan = Plan("p/n", str(run_dir), "managed", (), (), template, 2, served_model="m")
+        self.replicas = Replicas(supervisor, plan, 30.0, 1.0)
+        self.tell(phase="rollout", step=4, policy_version=4)
+
+    def _slot(self, name: str, kind: str, port: int) -> Any:
+        process = SimpleNamespace(pid=5, generation=1, ports={"http": port}, gpus=(), member=(5, 6))
+        current = SimpleNamespace(
+            unit=Unit(state="ready", generation=1, leader_gone=False), process=process, port=lambda _: port
+        )
+        spec = SimpleNamespace(kind=kind, ports=(PortSpec("http"),))
+        return SimpleNamespace(
+            name=name, state="ready", spec=spec, current=current, restarts=0, instances=lambda: [current]
+        )
+
+    async def _get(self, address: str, timeout: float) -> tuple[int, str]:
+        told = self.engines["r0" if address.startswith("http://127.0.0.1:80/") else "r1"]
+        if told is None:
+            raise TimeoutError
+        values = {"running": 0.0, "waiting": 0.0, "tokens": 10.0, "version": 4.0, **told}
+        names = {"running": "vllm:num_requests_running", "waiting": "vllm:num_requests_waiting",
+                 "tokens": "vllm:generation_tokens_total", "version": "liverl:policy_version"}  # fmt: skip
+        return 200, "".join(f'{names[key]}{{a="b"}} {value}\n' for key, value in values.items())
+
+    def tell(self, **fields: Any) -> None:
+        (self.run_dir / "trainer.json").write_text(json.dumps(fields))
+
+    async def look(self, seconds: int) -> ReplicaStatus:
+        """r1 as it is after so many more looks."""
+        for _ in range(seconds):
+            self.clock += 1.0
+            await self.replicas.look(self.trials)
+        return self.replicas.status({}).items[1]
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Fake:
+    return Fake(tmp_path)
+
+
+async def test_idle_for_a_minute_beside_a_busy_one(fake: Fake) -> None:
+    assert (await fake.look(60)).idle_for is None
+    r1 = await fake.look(1)
+    assert r1.listed and r1.idle_for == 60.0
+    fake.clock += 3.0
+    assert fake.replicas.status({}).items[1].idle_for == 63.0
+    assert fake.replicas.status({}).items[0].idle_for is None
+
+
+async def test_what_ends_it(fake: Fake) -> None:
+    async def ends_by(change: Any, undo: Any) -> None:
+        await fake.look(90)
+        assert fake.replicas.status({}).items[1].idle_for is not None
+        change()
+        assert (await fake.look(1)).idle_for is None
+        undo()
+        assert (await fake.look(30)).idle_for is None
+
+    await ends_by(lambda: fake.engines.update(r1={"running": 1.0}), lambda: fake.engines.update(r1={}))
+    # A request that came and went between two looks.
+    await ends_by(lambda: fake.engines.update(r1={"tokens": 11.0}), lambda: None)
+    await ends_by(lambda: fake.engines.update(r1=None), lambda: fake.engines.update(r1={"tokens": 11.0}))
+    await ends_by(lambda: fake.tell(phase="update", step=4, policy_version=4),
+                  lambda: fake.tell(phase="rollout", step=4, policy_version=4))  # fmt: skip
+    await ends_by(lambda: fake.tell(phase="rollout", step=5, policy_version=4), lambda: None)
+    await ends_by(lambda: fake.engines.update(r1={"tokens": 11.0, "version": 3.0}),
+                  lambda: fake.engines.update(r1={"tokens": 11.0}))  # fmt: skip
+    await ends_by(lambda: setattr(fake.slots["r1"], "state", "degraded"),
+                  lambda: setattr(fake.slots["r1"], "state", "ready"))  # fmt: skip
+    fake.replicas.leaving.add("r1")
+    fake.replicas.listed.discard("r1")
+    r1 = await fake.look(90)
+    assert r1.leaving and r1.idle_for is None
+
+
+async def test_no_work_no_verdict_but_for_what_the_proxy_holds(fake: Fake) -> None:
+    fake.engines["r0"] = {}
+    assert (await fake.look(120)).idle_for is None
+    proxy = fake.slots["proxy"] = fake._slot("proxy", "proxy", 90)
+    proxy.spec.ports = (PortSpec("http", host="127.0.0.1"),)
+    (fake.run_dir / "proxy").mkdir(exist_ok=True)
+    # Written once and not again: the number does not change while the requests hang.
+    (fake.run_dir / "proxy" / "status.1.json").write_text('{"pid": 6, "in_flight": 3, "config_sha": ""}')
+    assert (await fake.look(70)).idle_for is not None
+    proxy.current.unit = Unit(state="backing_off", generation=1, leader_gone=True)
+    assert (await fake.look(30)).idle_for is None
+
+
+async def test_the_tail_of_a_step_is_no_verdict(fake: Fake) -> None:
+    fake.tell(phase="rollout", step=4, policy_version=4, trials_done=3, trials_total=8)
+    fake.engines["r1"] = {"running": 1.0}
+    await fake.look(5)
+    fake.engines["r1"] = {}
+    fake.trials = TrialsStatus(steps=(StepTrials(5, 8, 3, 0, None),))
+    assert (await fake.look(200)).idle_for is None
+    fake.trials = TrialsStatus(steps=(StepTrials(5, 7, 3, 0, None),))
+    assert (await fake.look(70)).idle_for is not None
+
+
+def test_who_made_the_replicas(tmp_path: Path) -> None:
+    assert Fake(tmp_path).replicas.kind == "embedded"
+    assert Fake(tmp_path, ("python", "-m", "vllm.entrypoints.cli.main", "serve")).replicas.kind == "managed"
