@@ -42,6 +42,8 @@ class KeysInOrder(App[None]):
             await self._deliver(event)
 
     async def _deliver(self, event: events.Event) -> None:
+        if not self.screen_stack:
+            return  # we are closing
         target, screen = self.focused or self.screen, self.screen
         self._turn += 1
         await super().on_event(event)
@@ -52,6 +54,8 @@ class KeysInOrder(App[None]):
     async def on_delivered(self, message: Delivered) -> None:
         """The key has gone through everything; a screen that it has opened still has to get its focus."""
         message.stop()
+        if not self.screen_stack:
+            return  # we are closing
         if self.screen is message.screen:
             await self._go_on(message.turn)
         else:

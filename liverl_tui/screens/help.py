@@ -36,7 +36,7 @@ LINKS = (
     ("ended", "the run has ended; its files are shown"),
 )
 FACTS = (
-    "Closing the terminal, a lost ssh connection, Ctrl-C and d all detach: the run goes on.",
+    "Closing the terminal or losing the ssh connection detaches, as D does: the run goes on. Ctrl-C asks first.",
     "liverl-tui attach shows it again, from any terminal of this host. Only a typed name stops a run.",
     "The run's events say which client did what (E).",
     "What lists show is marked by a sign and a word, never by a colour alone.",

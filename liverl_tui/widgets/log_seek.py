@@ -9,6 +9,8 @@ from liverl.logs.picking import Matches
 from liverl.logs.query import Needle, Query
 from liverl_tui.widgets.log_frame import Search
 
+FRESH = 1 << 20  # bytes
+
 
 class Jump(msgspec.Struct, frozen=True):
     """To the next hit (``by`` 1) or the one before (-1), from ``origin`` (None: from the end that it comes from).
@@ -108,6 +110,13 @@ def search(matches: Matches, document: Document, *, older_first: bool = False) -
 
 
 def unfinished(matches: Matches | None, document: Document) -> float | None:
-    """The share that has been searched, as long as that is not everything."""
-    share = 1.0 if matches is None else matches.progress(document.segments)
-    return share if share < 1 else None
+    """The share that has been searched, as long as that is not everything. What is being written just now does
+    not count: there will always be some."""
+    if matches is None:
+        return None
+    edges = [(segment.size, matches.newer(segment)) for segment in document.segments]
+    if all(edge is None or size - edge <= FRESH for size, edge in edges) and not any(
+        matches.older(segment) is not None for segment in document.segments
+    ):
+        return None
+    return min(0.99, matches.progress(document.segments))

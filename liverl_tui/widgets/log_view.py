@@ -115,6 +115,8 @@ class LogView(Pane):
 
     def _seen(self) -> bool:
         """Whether the pane can be seen; as long as it cannot, the reader does not look at the files."""
+        if not self.is_attached:
+            return False
         top = self.app.screen  # not is_current: that of the screen below an opaque one is true as well
         seen = self.display and (top is self.screen or top.is_modal)
         if self._worker is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from liverl_tui.widgets.log_session import Session
 
 POLL_S = 0.25  # between two looks at the files: four pictures a second are what a terminal over ssh can take
 SLICE_S = 0.005  # of searching before keys are looked at again
+TURN_S = 0.001
 PICTURE_S = 0.1  # between two pictures while a search goes on
 
 Operation = Callable[[Session], None]
@@ -34,6 +36,8 @@ class LogWorker:
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="logs", daemon=True)
 
     def start(self) -> None:
+        # A search computes without a pause; what draws then waits so long for its turn, several times per key.
+        sys.setswitchinterval(min(sys.getswitchinterval(), TURN_S))
         self._thread.start()
 
     def do(self, operation: Operation) -> None:

@@ -106,6 +106,13 @@ class LogsPane(LogView):
         return fit(line.service, margin - 1) + " ", f"chart{number % COLOURS + 1}"
 
 
+    def copy_all(self) -> str:
+        if self._active != ALL:
+            return super().copy_all()
+        width = self._margin() - 1
+        return "\n".join(f"{line.service:<{width}} | {line.copy}" for line in self.frame.lines)
+
+
 def _logged(snapshot: Snapshot | None) -> list[ServiceStatus]:
     """The services that write a log, or will: environments only where they have one."""
     services = snapshot.services if snapshot is not None else ()

@@ -110,7 +110,9 @@ def _row(cells: Mapping[str, Span], chosen: Sequence[tuple[Column, int]]) -> Row
 
 def _age(seconds: float) -> str:
     """Coarse below a minute: a list of young trials would otherwise change in every row, every second."""
-    return age(seconds - seconds % 10 if 0 <= seconds < 60 else max(0.0, seconds))
+    if seconds < 10:
+        return "now"
+    return age(seconds - seconds % 10 if seconds < 60 else seconds)
 
 
 # -- which rows, and in which order

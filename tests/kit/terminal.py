@@ -49,7 +49,10 @@ _KITTY = re.compile(rb"\x1b\[[<>=][0-9;]*u")
 RAW_BYTES = 65536
 _ALTERNATE = 1049  # DEC's private mode: the screen of full-screen programs
 # What would make the program under test behave differently on the machine of whoever runs it.
-NOT_INHERITED = ("SSH_CONNECTION", "SSH_TTY", "TMUX", "STY", "NO_COLOR", "COLUMNS", "LINES")
+NOT_INHERITED = (
+    *("SSH_CONNECTION", "SSH_TTY", "TMUX", "STY", "NO_COLOR", "COLUMNS", "LINES"),
+    "PYTHONDONTWRITEBYTECODE",  # without bytecode every start compiles Textual: twice as long
+)
 
 
 def clean_environment(**more: str) -> dict[str, str]:

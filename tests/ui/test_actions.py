@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from kit.quick import quick_waits  # noqa: F401
 from kit.screens import FakeSource, event, service, settle, snapshot, view
 from textual.pilot import Pilot
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.quick import quick_waits  # noqa: F401
 from kit.screens import FakeSource, settle, view
 
 from liverl_tui import clipboard

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kit.quick import quick_waits  # noqa: F401
 from kit.screens import FakeSource, settle, view
 from textual.pilot import Pilot
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.quick import quick_waits  # noqa: F401
 from kit.screens import FakeSource, settle, view
 from textual.pilot import Pilot
 from textual.widgets import Input

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from kit.quick import quick_waits  # noqa: F401
 from kit.screens import FakeSource, settle, view
 from textual import events
 from textual.pilot import Pilot

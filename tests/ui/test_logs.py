@@ -405,7 +405,11 @@ async def test_copying_takes_what_is_shown_as_it_was_written(run):
         ui.app.copy_text = copied.append
         await ui.press("y", "Y")
         assert copied[0] == "last line"
-        assert copied[1].splitlines()[-2:] == ["line 199", "last line"]
+        assert copied[1].splitlines()[-2:] == ["r0      | line 199", "r0      | last line"]
+        await ui.press("right_square_bracket")
+        await ui.until(lambda: ui.pane.frame.tab == "r0")
+        await ui.press("Y")
+        assert copied[2].splitlines()[-2:] == ["line 199", "last line"]
         await ui.press("k")
         await ui.until(lambda: ui.cursor == "line 199")
         # another screen on top lets the reader rest, and what came meanwhile is there afterwards

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
+from kit.quick import quick_waits  # noqa: F401
 from kit.screens import FakeSource, settle, view
 from rich.color import ColorSystem, ColorTriplet
 from rich.style import Style

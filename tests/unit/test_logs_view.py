@@ -17,6 +17,7 @@ from liverl.logs.picking import Matches
 from liverl.logs.query import Query, needle
 from liverl.logs.segment import Segment
 from liverl.rundir import RunDir
+from liverl_tui.widgets import log_seek
 from liverl_tui.widgets.log_frame import Frame
 from liverl_tui.widgets.log_rows import rows_of
 from liverl_tui.widgets.log_session import Session
@@ -45,6 +46,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(segment, "BLOCK", 4096)
     monkeypatch.setattr(picking, "BLOCK", 4096)
     monkeypatch.setattr(segment, "LONG", 64)
+    monkeypatch.setattr(log_seek, "FRESH", 4096)
 
 
 @given(
@@ -241,6 +243,7 @@ def test_filters_show_the_newest_lines_first_and_keep_following(tmp_path, small_
     numbered(path, 1, 10_000, word=lambda n: " keep")
     numbered(path, 1, 10_001)
     view.poll()
+    assert view.frame().scanned is None, "there is always something that has just been written"
     assert shown(finish(view))[-1] == "line 10000 keep"
     view.set_filter(needle("keep"), needle("999"), None)
     assert shown(finish(view)) == ["line 10000 keep"]

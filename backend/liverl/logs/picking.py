@@ -236,6 +236,8 @@ class Matches:
         block = offset // BLOCK
         if block >= state.high:
             return 0
+        if block < state.low:  # not searched there yet, maybe nowhere
+            return sum(state.counts[state.low :])
         places = self._of(segment, block) if state.some[block] else ()
         return len(places) - bisect_left(places, offset) + sum(state.counts[block + 1 :])
 
