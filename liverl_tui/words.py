@@ -124,3 +124,14 @@ def number(value: float | None, digits: int = 3) -> str:
 def cut(text: str, width: int) -> str:
     """At most ``width`` characters, with a mark where something is missing."""
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def short_name(name: str, width: int) -> str:
+    """A service's name in at most ``width`` columns: it is cut in the middle, for the number at its end tells it
+    from its siblings."""
+    if len(name) <= width:
+        return name
+    end = name[max(name.rfind("-"), name.rfind("_")) :] if ("-" in name or "_" in name) else ""
+    if not end or len(end) > width - 2:
+        return cut(name, width)
+    return name[: width - 1 - len(end)] + "…" + end

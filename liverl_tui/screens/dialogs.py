@@ -247,7 +247,7 @@ class TypeName(Dialog[bool]):
 
     def action_pick(self) -> None:
         typed = self.query_one(TypedInput).value.strip()
-        if typed == self._wanted:
+        if typed == self._wanted or typed.endswith(f"/{self._wanted}"):  # with its project is as good
             self.dismiss(True)
         else:
             self.query_one("#hint", Wrapped).say(f"That is not {self._wanted}: nothing is done.", "bad")

@@ -10,7 +10,7 @@ from liverl_tui.widgets.cells import Row
 from liverl_tui.widgets.fitting import Chosen, Column, choose
 from liverl_tui.widgets.meters import Sweep, bar
 from liverl_tui.widgets.standing import Standing
-from liverl_tui.words import UNKNOWN, percent, size
+from liverl_tui.words import UNKNOWN, percent, short_name, size
 
 CELL = 26  # columns of the smallest cell, the gap included
 _ENDED = ("stopped", "failed", "gave_up")
@@ -104,7 +104,7 @@ def cell(service: ServiceStatus, standing: Standing, past: Sweep, name: int, wid
     state = 10 if width >= 36 else 1
     room = width - state - 14  # for the name and the history
     name = max(1, min(max(name, room - 16), room - 3))
-    row = Row().add(service.name, "text", name).add(" ")
+    row = Row().add(short_name(service.name, name), "text", name).add(" ")
     row.add(_value(service, "cpu"), "text", 5, ">").add(" ").add(_value(service, "rss"), "text", 5, ">").add(
         " "
     )

@@ -26,6 +26,8 @@ class LogsPane(LogView):
         super().__init__(id=id)
         self._view = View()
         self._known: object = None
+        self._tabs: tuple[Snapshot | None, tuple[str, ...], list[Tab]] | None = None
+        self._colours: dict[str, str] = {}  # of services
         self._active = ALL
         self._places: list[tuple[int, int, str]] = []  # of the tabs in the bar
 
@@ -47,10 +49,16 @@ class LogsPane(LogView):
     # -- tabs
 
     def tabs(self) -> list[Tab]:
-        services = _logged(self._view.snapshot)
-        listed = {service.name for service in services}
-        others = [name for name in self.frame.services if name not in listed]
-        return [Tab(ALL), *(Tab(s.name, s) for s in services), *map(Tab, others)]
+        """All, the run's services, and those of which there are only files."""
+        snapshot, found = self._view.snapshot, self.frame.services
+        if self._tabs is None or self._tabs[0] is not snapshot or self._tabs[1] != found:
+            services = _logged(snapshot)
+            listed = {service.name for service in services}
+            others = (Tab(name) for name in found if name not in listed)
+            tabs = [Tab(ALL), *(Tab(s.name, s) for s in services), *others]
+            self._tabs = snapshot, found, tabs
+            self._colours = {tab.name: f"chart{number % COLOURS + 1}" for number, tab in enumerate(tabs)}
+        return self._tabs[2]
 
     def tab(self) -> Tab:
         return next((tab for tab in self.tabs() if tab.name == self._active), Tab(self._active))
@@ -101,10 +109,7 @@ class LogsPane(LogView):
         return min(SERVICE, longest) + 1
 
     def _service(self, line: LogLine, margin: int) -> Span:
-        names = [tab.name for tab in self.tabs()]
-        number = names.index(line.service) if line.service in names else 0
-        return fit(line.service, margin - 1) + " ", f"chart{number % COLOURS + 1}"
-
+        return fit(line.service, margin - 1) + " ", self._colours.get(line.service, "dim")
 
     def copy_all(self) -> str:
         if self._active != ALL:

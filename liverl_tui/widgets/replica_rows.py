@@ -9,7 +9,7 @@ from liverl_tui.widgets.cells import Row
 from liverl_tui.widgets.fitting import Chosen, Column, choose
 from liverl_tui.widgets.meters import bar
 from liverl_tui.widgets.standing import Scene, Standing
-from liverl_tui.words import UNKNOWN, age, count, one_line, percent, size
+from liverl_tui.words import UNKNOWN, age, count, one_line, percent, short_name, size
 
 STATE = 26  # columns: "▲ not in the proxy's list" is the longest that has columns beside it
 CROWDED = 0.95  # share of the KV cache from which requests are put back
@@ -128,7 +128,7 @@ def service_line(
     """A service that runs: what one wants to know of its kind."""
     row = (
         Row()
-        .add(service.name, "text", name_width)
+        .add(short_name(service.name, name_width), "text", name_width)
         .add(" ")
         .add(standing.within(STATE), standing.style, STATE)
         .add(" ")

@@ -114,3 +114,15 @@ def test_states_of_different_consequence_differ_in_glyph() -> None:
     told = {(words.GLYPH[s], words.STYLE[s]) for s in words.GLYPH}
     assert len({glyph for glyph, _ in told}) >= len({style for _, style in told})
     assert words.state_word("backing_off") == "backing off"
+
+
+@given(st.from_regex(r"[a-z]{1,12}([-_][a-z0-9]{1,4})?", fullmatch=True), st.integers(1, 20))
+def test_a_short_name_fits_and_keeps_its_number(name: str, width: int) -> None:
+    shown = words.short_name(name, width)
+    assert len(shown) <= width
+    assert shown == name or "…" in shown
+
+
+def test_siblings_stay_apart_in_a_narrow_column() -> None:
+    assert [words.short_name(f"replica-{i}", 7) for i in (0, 11)] == ["repl…-0", "rep…-11"]
+    assert words.short_name("trainer_of_everything", 6) == "train…"
