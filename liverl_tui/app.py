@@ -101,6 +101,8 @@ class LiverlApp(RunActions):
 
     def take(self, view: View) -> None:
         """Show a view on every screen that is seen."""
+        if self._exit:
+            return  # the screens are being taken down
         before, self.view = self.view, view
         for screen in self.screen_stack:
             if isinstance(screen, RunScreen) and screen.is_current:
@@ -110,7 +112,7 @@ class LiverlApp(RunActions):
     def _tick(self) -> None:
         """Clocks go on while nothing else happens."""
         screen = self.run_screen
-        if screen is not None and screen.is_current:
+        if screen is not None and screen.is_current and not self._exit:
             screen.show(self.view)
 
     def _redraw(self) -> None:

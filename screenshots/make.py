@@ -103,7 +103,7 @@ def healthy(studio: Studio) -> None:
         studio.until(
             "first", lambda s: any(x.kind == "proxy" and x.state == "starting" for x in s.services), 300
         )
-        time.sleep(SETTLE_S)
+        time.sleep(2 * SETTLE_S)
         studio.save("boot", terminal)
         studio.until("first", lambda s: (s.step or 0) >= 9, 300)
         for size in SIZES:

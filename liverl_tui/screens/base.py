@@ -49,8 +49,14 @@ class RunScreen(Screen[None]):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
+        if not all(node.is_mounted for node in self.query("*")):
+            self.call_after_refresh(self._begin)  # on a busy machine, what stands in containers comes later
+            return
         self._composed = True
         self.on_screen_resume()
+
+    def on_unmount(self) -> None:
+        self._composed = False
 
     def on_screen_resume(self) -> None:
         self.show(self.liverl.view)

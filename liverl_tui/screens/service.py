@@ -51,6 +51,7 @@ class ServiceScreen(RunScreen):
     def __init__(self, name: str | None = None) -> None:
         super().__init__()
         self.selected_service = name
+        self.chooser = ServiceList(self.choose, id="services")
         self._clock = Clock()
         self._detail: ServiceDetail | None = None
         self._note = ""
@@ -62,7 +63,7 @@ class ServiceScreen(RunScreen):
 
     def compose(self) -> ComposeResult:
         with Container(id="both"):
-            yield ServiceList(self.choose, id="services")
+            yield self.chooser
             yield DetailPane(id="detail")
         yield KeyBar()
 
@@ -70,10 +71,6 @@ class ServiceScreen(RunScreen):
         super().on_mount()
         self.chooser.copies(lambda: argv_line(self._detail))
         self.set_interval(LOOK_S, self._look)
-
-    @property
-    def chooser(self) -> ServiceList:
-        return self.query_one(ServiceList)
 
     # -- what is known
 

@@ -99,7 +99,7 @@ class EventList(Pane):
         self.least: Level = "info"
         self.following = True
         self.complete = False  # there is nothing older
-        self.loading = False
+        self.reading = False
         self.prompt = Prompt()
 
     # -- events come
@@ -126,7 +126,7 @@ class EventList(Pane):
 
     def take_older(self, older: Sequence[Event], complete: bool) -> None:
         """Events before the first known one."""
-        self.loading, self.complete = False, complete
+        self.reading, self.complete = False, complete
         first = self.first_known
         older = [e for e in older if first is None or e.seq < first]
         self._known = [*older, *self._known]
@@ -202,7 +202,7 @@ class EventList(Pane):
         if self._shown:
             parts.append(f"{len(self._shown) if self.following else self._at + 1} of {len(self._shown)}")
         parts.append("following" if self.following else "not following (f follows)")
-        if self.loading:
+        if self.reading:
             parts.append("reading older ones ...")
         elif not self.complete and not self.following and self._at == 0:
             parts.append("older ones are in the files")
@@ -219,8 +219,8 @@ class EventList(Pane):
         self.update()
 
     def _want_older(self, everything: bool = False) -> None:
-        if not self.complete and not self.loading:
-            self.loading = True
+        if not self.complete and not self.reading:
+            self.reading = True
             self._older(everything or bool(self.prompt.text) or self.least != "debug")
 
     def action_move(self, by: int) -> None:

@@ -19,8 +19,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "backend"), str(HERE.parents[1])]
 
-from terminal_rows import ROWS, Plan  # noqa: E402
-from terminal_tools import Load, Row, lnav, quantile  # noqa: E402
+from terminal_rows import ROWS  # noqa: E402
+from terminal_tools import Load, Plan, Row, lnav, quantile  # noqa: E402
 
 NEEDED_GB = 2.5  # of disk, while it runs
 

@@ -1,4 +1,5 @@
-"""The rows of ``terminal.py``: each measures one promise of the interface, beside what else there is."""
+"""The rows of ``terminal.py`` but those of logs: each measures one promise of the interface, beside what else there
+is."""
 
 from __future__ import annotations
 
@@ -7,71 +8,29 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from processes import cpu_seconds, pss_mib
-from terminal_feed import LINE, lines
+from processes import cpu_seconds
+from terminal_feed import LINE
+from terminal_logs import big_log, follow
 from terminal_tools import (
-    WIDE,
+    GREETING,
+    MINIMAL,
     Ear,
+    Plan,
     Row,
     changed_bytes,
     environment,
     fake_run,
     interface,
-    lnav,
+    median,
     quantile,
-    replay,
+    shown,
+    start,
     writer,
 )
 
 from liverl_tui.themes import DARK
-
-BIG_LINES = 6_700_000  # of LINE bytes: 1 GB
-# The least that Textual can do: one text, and two things that show which of them has the keys.
-MINIMAL = """
-from textual.app import App
-from textual.widgets import Static
-class Light(Static, can_focus=True):
-    def render(self):
-        return f" {self.id} " + ("lit" if self.has_focus else "dark")
-class Minimal(App):
-    BINDINGS = [("1", "light('GPUs')"), ("2", "light('Replicas')")]
-    def compose(self):
-        yield Static("hello from a minimal app")
-        yield Light(id="GPUs")
-        yield Light(id="Replicas")
-    def action_light(self, name):
-        self.query_one("#" + name).focus()
-Minimal().run(mouse=False)
-"""
-_STAMPS = re.compile(r"ts=(\d{10}\.\d{6})")
-
-
-@dataclass(frozen=True)
-class Plan:
-    folder: Path
-    quick: bool
-
-    def rounds(self, full: int, quick: int) -> int:
-        return quick if self.quick else full
-
-
-def start(plan: Plan, argv: list[str], term: str = "xterm-256color") -> Ear:
-    return Ear(argv, size=WIDE, env={**environment(plan.folder), "TERM": term}, cwd=plan.folder)
-
-
-def shown(plan: Plan, run_dir: Path) -> Ear:
-    """The interface on a run, once it shows it."""
-    terminal = start(plan, interface(run_dir))
-    terminal.wait_for("bench/toy")
-    return terminal
-
-
-def median(values: list[float]) -> float:
-    return quantile(values, 0.5)
-
 
 # --- paint ----------------------------------------------------------------------------------------------
 
@@ -88,168 +47,11 @@ def first_paint(plan: Plan) -> Iterator[Row]:
             subprocess.run([sys.executable, "-c", "pass"], check=True)
             bare.append((time.monotonic() - began) * 1e3)
             with start(plan, [sys.executable, "-c", MINIMAL]) as terminal:
-                minimal.append(terminal.wait_for("hello from a minimal app") * 1e3)
+                minimal.append(terminal.wait_for(GREETING) * 1e3)
             with start(plan, interface(run.path)) as terminal:
                 ours.append(terminal.wait_for(lambda text: "bench/toy" in text and "rollout" in text) * 1e3)
     beside = {"minimal Textual app": median(minimal), "python -c pass": median(bare)}
     yield Row("paint", "first paint of a live run", "ms", ours, 450, beside=beside)
-
-
-# --- logs -----------------------------------------------------------------------------------------------
-
-
-def number(n: int) -> str:
-    return f"n={n:012d}"
-
-
-def write_big(path: Path, count: int) -> None:
-    step = 100_000
-    with path.open("wb") as file:
-        for first in range(0, count, step):
-            file.write(lines(min(step, count - first), first, b"ts=1790000000.000000"))
-
-
-def big_log(plan: Plan) -> Iterator[Row]:
-    count = plan.rounds(BIG_LINES, BIG_LINES // 10)
-    size = f"{count * LINE / 1e9:.1f} GB"
-    first, last = number(0), number(count - 1)
-    with fake_run(plan.folder) as run:
-        write_big(run.log, count)
-        opened: list[float] = []
-        header: list[float] = []
-        jumps: dict[str, list[float]] = {"top": [], "end": []}
-        memory: list[float] = []
-        resident = 0.0
-        for _ in range(plan.rounds(5, 2)):
-            with start(plan, interface(run.path)) as terminal:
-                header.append(terminal.wait_for("bench/toy") * 1e3)
-                opened.append(terminal.wait_for(last) * 1e3)
-                terminal.press("3")
-                time.sleep(plan.rounds(4, 2))
-                for name, key, wanted in (("top", "g", first), ("end", "G", last)):
-                    pressed = time.monotonic() - terminal.started_at
-                    terminal.press(key)
-                    jumps[name].append((terminal.wait_for(wanted) - pressed) * 1e3)
-                memory.append(pss_mib([terminal.pid]))
-                resident = procfs_rss_mib(terminal.pid)
-        peer = big_log_lnav(plan, run.log, first, last)
-    yield Row(
-        "big-log",
-        f"{size} log in the dashboard: its last lines, after the first paint",
-        "ms",
-        [max(0.0, a - b) for a, b in zip(opened, header, strict=True)],
-        300,
-        beside={"lnav, from its start": peer["opened"], "lnav, any line": peer["any"]} if peer else {},
-        note=f"from the start of the program {median(opened):.0f} ms",
-    )
-    yield Row(
-        "big-log",
-        f"{size} log: memory (PSS) with it open",
-        "MiB",
-        memory,
-        80,
-        beside={"lnav": peer["memory"]} if peer else {},
-        note=f"resident {resident:.0f} MiB",
-    )
-    for name, values in jumps.items():
-        beside = {"lnav": peer[name]} if peer else {}
-        yield Row("big-log", f"{size} log: jump to its {name}", "ms", values, 100, beside=beside)
-
-
-def procfs_rss_mib(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 2**20
-
-
-def big_log_lnav(plan: Plan, log: Path, first: str, last: str) -> dict[str, float]:
-    program = lnav()
-    if program is None:
-        return {}
-    found: dict[str, list[float]] = {"any": [], "opened": [], "memory": [], "top": [], "end": []}
-    for turn in range(plan.rounds(3, 1) + 1):
-        with start(plan, [program, str(log)], "screen-256color") as terminal:
-            if turn == 0:
-                terminal.wait_for(last, 60)  # its first start ever writes its own files
-                continue
-            found["any"].append(terminal.wait_for(" n=0", 60) * 1e3)
-            found["opened"].append(terminal.wait_for(last, 60) * 1e3)
-            settle(terminal)
-            for name, key, wanted in (("top", "g", first), ("end", "G", last)):
-                pressed = time.monotonic() - terminal.started_at
-                terminal.press(key)
-                found[name].append((terminal.wait_for(wanted, 60) - pressed) * 1e3)
-            found["memory"].append(pss_mib([terminal.pid]))
-    return {name: median(values) for name, values in found.items()}
-
-
-def settle(terminal: Ear, seconds: float = 60.0) -> None:
-    """Until the program has used little CPU for a second: its index is done."""
-    deadline = time.monotonic() + seconds
-    before = cpu_seconds([terminal.pid])
-    while time.monotonic() < deadline:
-        time.sleep(1.0)
-        now = cpu_seconds([terminal.pid])
-        if now - before < 0.1:
-            return
-        before = now
-
-
-def follow(plan: Plan) -> Iterator[Row]:
-    seconds, rate = plan.rounds(15, 5), 50.0
-    with fake_run(plan.folder) as run:
-        lags, cpu, sent = following(plan, lambda: shown(plan, run.path), run.log, rate, seconds)
-    peer: dict[str, list[float]] = {}
-    program = lnav()
-    if program is not None:
-        log = plan.folder / "peer.log"
-        log.write_bytes(lines(1000, stamp=b"ts=1790000000.000000"))
-
-        def lnav_shown() -> Ear:
-            terminal = start(plan, [program, str(log)], "screen-256color")
-            terminal.wait_for(number(999))
-            return terminal
-
-        theirs, busy, written = following(plan, lnav_shown, log, rate, seconds)
-        log.unlink()
-        peer = {"lag": theirs, "cpu": [busy], "sent": [written]}
-    what = f"follow {rate:g} MB/s"
-    p50 = {"lnav p50": median(peer["lag"])} if peer else {}
-    worst = {"lnav max": max(peer["lag"])} if peer else {}
-    yield Row("follow", f"{what}: lag p50", "s", lags, 0.5, 0.5, p50)
-    yield Row("follow", f"{what}: lag max", "s", lags, 0.5, 1.0, worst)
-    yield Row("follow", f"{what}: CPU", "%", [cpu], 20, beside={"lnav": peer["cpu"][0]} if peer else {})
-    beside = {"lnav": peer["sent"][0]} if peer else {}
-    yield Row("follow", f"{what}: sent to the terminal", "KB/s", [sent], 60, beside=beside)
-
-
-def following(
-    plan: Plan, open_: Callable[[], Ear], log: Path, rate: float, seconds: float
-) -> tuple[list[float], float, float]:
-    """(lag every 20 ms in seconds, CPU %, KB/s) of a program that follows ``log`` while it grows."""
-    with open_() as terminal:
-        time.sleep(1.0)
-        _ = terminal.lines  # what came until now is on the screen
-        with writer(log, rate):
-            time.sleep(1.0)
-            pieces = terminal.take()
-            began, used = time.monotonic(), cpu_seconds([terminal.pid])
-            pieces_after = terminal.listen(seconds)
-            ended = time.monotonic()
-            cpu = (cpu_seconds([terminal.pid]) - used) / (ended - began) * 100
-        sent = sum(len(data) for _, data in pieces_after) / (ended - began) / 1e3
-        offset = time.time() - time.monotonic()
-        newest: list[tuple[float, float]] = []  # (when it was on the screen, how new it is), monotonic
-        for at, screen in replay(terminal, pieces + pieces_after):
-            stamps = [float(s) - offset for row in screen for s in _STAMPS.findall(row)]
-            if stamps:
-                newest.append((at, max(stamps)))
-    lags, place = [], 0
-    moment = began
-    while moment < ended and newest:
-        while place + 1 < len(newest) and newest[place + 1][0] <= moment:
-            place += 1
-        lags.append(moment - newest[place][1])
-        moment += 0.02
-    return lags, cpu, sent
 
 
 # --- keys -----------------------------------------------------------------------------------------------
@@ -277,7 +79,7 @@ def press_keys(terminal: Ear, count: int, shown: dict[str, re.Pattern[bytes]] = 
 def minimal_keys(plan: Plan, count: int) -> list[float]:
     """The same of an app that does nothing else."""
     with start(plan, [sys.executable, "-c", MINIMAL]) as terminal:
-        terminal.wait_for("hello from a minimal app")
+        terminal.wait_for(GREETING)
         time.sleep(0.5)
         return press_keys(terminal, count, _LIGHTS)
 

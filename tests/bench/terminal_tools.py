@@ -90,6 +90,26 @@ def changed_bytes(terminal: Ear, pieces: list[tuple[float, bytes]]) -> int:
     return total
 
 
+# The least that Textual can do: one text, and two things that show which of them has the keys.
+GREETING = "hello from a minimal app"
+MINIMAL = """
+from textual.app import App
+from textual.widgets import Static
+class Light(Static, can_focus=True):
+    def render(self):
+        return f" {self.id} " + ("lit" if self.has_focus else "dark")
+class Minimal(App):
+    BINDINGS = [("1", "light('GPUs')"), ("2", "light('Replicas')")]
+    def compose(self):
+        yield Static("hello from a minimal app")
+        yield Light(id="GPUs")
+        yield Light(id="Replicas")
+    def action_light(self, name):
+        self.query_one("#" + name).focus()
+Minimal().run(mouse=False)
+"""
+
+
 # --- programs under test --------------------------------------------------------------------------------
 
 
@@ -113,6 +133,26 @@ def environment(folder: Path) -> dict[str, str]:
     )
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     return env
+
+
+@dataclass(frozen=True)
+class Plan:
+    folder: Path
+    quick: bool
+
+    def rounds(self, full: int, quick: int) -> int:
+        return quick if self.quick else full
+
+
+def start(plan: Plan, argv: list[str], term: str = "xterm-256color") -> Ear:
+    return Ear(argv, size=WIDE, env={**environment(plan.folder), "TERM": term}, cwd=plan.folder)
+
+
+def shown(plan: Plan, run_dir: Path) -> Ear:
+    """The interface on a run, once it shows it."""
+    terminal = start(plan, interface(run_dir))
+    terminal.wait_for("bench/toy")
+    return terminal
 
 
 @dataclass
@@ -172,6 +212,10 @@ def quantile(values: list[float], share: float) -> float:
     """The smallest value that at least ``share`` of them do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * round(share * 1000) // 1000) - 1))]
+
+
+def median(values: list[float]) -> float:
+    return quantile(values, 0.5)
 
 
 @dataclass

@@ -133,7 +133,11 @@ def gpu(index: int, **fields: Any) -> GpuStatus:
 def snapshot(**fields: Any) -> Snapshot:
     """A healthy run at step 7 of 20 with two replicas on a machine without GPUs; ``fields`` replace."""
     zero = trial(0, tool_calls=0, turns=1, reward=0.0, flags=("zero_tool_calls",))
-    newest = (zero, *(trial(i) for i in range(1, 7)), trial(7, state="running", reward=None, finish_reason=None))
+    newest = (
+        zero,
+        *(trial(i) for i in range(1, 7)),
+        trial(7, state="running", reward=None, finish_reason=None),
+    )
     base = Snapshot(
         seq=40,
         at=NOW,

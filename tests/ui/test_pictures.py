@@ -89,17 +89,22 @@ class Artist:
             await press(self.pilot, key)
             await settle(self.pilot)
 
+    def picture(self) -> str:
+        return svg(app_screen(self.app), [(str(self.run_dir.parent.parent), "~/runs")])
+
     async def check(self, name: str) -> None:
         for field in self.app.screen.query(Input):
             field.cursor_blink = False
         await settle(self.pilot)
-        picture = svg(app_screen(self.app), [(str(self.run_dir.parent.parent), "~/runs")])
         path = PICTURES / f"{name}.svg"
         if self.update:
             path.parent.mkdir(exist_ok=True)
-            path.write_text(picture)
+            path.write_text(self.picture())
             return
         stored = path.read_text() if path.exists() else ""
+        deadline = time.monotonic() + 5  # a busy machine draws later
+        while (picture := self.picture()) != stored and time.monotonic() < deadline:
+            await self.pilot.pause(0.05)
         if picture == stored:
             return
         told = list(difflib.unified_diff(words(stored), words(picture), "stored", "now", lineterm="", n=0))

@@ -64,7 +64,9 @@ class Instance:
         self.unit = unit or Unit(since=hub.now())
         self.leader = Leader(hub, self._leader_ended)
         self.last_problem: str | None = None  # of a start-up check
-        self.looks: dict[str, tuple[float, str | None]] = {}  # the newest check by each probe: when, and problem
+        self.looks: dict[
+            str, tuple[float, str | None]
+        ] = {}  # the newest check by each probe: when, and problem
         self.progress = ""  # content of spec.restart_needs at the last start
         self.work: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None

@@ -343,7 +343,9 @@ class Run:
             return {"text": "stopping"}
         if name == "scale":
             to, delta, remove = args.get("to"), args.get("delta"), args.get("remove")
-            self._log(client, f"remove {remove}" if remove is not None else f"scale {delta if to is None else to}")
+            self._log(
+                client, f"remove {remove}" if remove is not None else f"scale {delta if to is None else to}"
+            )
             return await self.scaling.scale(to, delta, remove)
         if name in ("restart", "stop_service", "start_service"):
             service = str(args.get("service", ""))
