@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from liverl_tui.view import View
 
 
+SOON_S = 0.01  # until a screen looks again whether everything in it is there
+
+
 class RunScreen(Screen[None]):
     """A full screen about the run. Every ``CellPanel`` in it gets each new view through ``show``."""
 
@@ -50,7 +53,9 @@ class RunScreen(Screen[None]):
 
     def _begin(self) -> None:
         if not all(node.is_mounted for node in self.query("*")):
-            self.call_after_refresh(self._begin)  # on a busy machine, what stands in containers comes later
+            # On a busy machine, what stands in containers comes later. (A callback after the next refresh might
+            # never be called: there may be none before somebody begins to draw.)
+            self.set_timer(SOON_S, self._begin)
             return
         self._composed = True
         self.on_screen_resume()

@@ -125,7 +125,7 @@ class Dashboard(RunScreen):
         target: Iterable[Widget] = [pane] if pane.can_focus else pane.query(Pane)
         for widget in target:
             if widget.can_focus:
-                widget.focus()
+                self.set_focus(widget)  # at once: the next key is for it
                 return
 
     def focused_pane(self) -> str | None:

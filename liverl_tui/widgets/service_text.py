@@ -241,7 +241,8 @@ def _probes(about: About, width: int) -> Iterator[Row]:
         return
     for probe in detail.probes:
         glyph, outcome, style = _outcome(probe, about)
-        every = f"  (every {probe.interval:g} s, {probe.timeout:g} s for an answer, {probe.failures} failures count)"
+        counts = "one failure counts" if probe.failures == 1 else f"{probe.failures} failures in a row count"
+        every = f"  (every {probe.interval:g} s, {probe.timeout:g} s for an answer, {counts})"
         if probe.what == "the process exists":
             every = ""
         elif probe.name == "startup" and detail.startup_deadline is not None:

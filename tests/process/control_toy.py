@@ -81,7 +81,6 @@ class Toy:
                 self.emit("x" * args.get("size", 0) + str(i))
                 if i % 100 == 99:
                     await asyncio.sleep(0)
-            self.server.publish_snapshot()
             return {"emitted": args["count"]}
         if name == "slow":
             await asyncio.sleep(args["seconds"])

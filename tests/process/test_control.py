@@ -274,6 +274,17 @@ def test_pipelined_requests_of_a_client_that_does_not_read_are_bounded(start):
         assert liverl.command(run_dir, "rss")["bytes"] - before < 16 << 20
 
 
+def test_an_event_brings_the_state_that_it_tells_of(start):
+    run_dir, _ = start()
+    with Connection(run_dir) as connection:
+        connection.subscribe(10**9, snapshots=True, interval=0.1)
+        before = connection.read(5.0).snapshot
+        liverl.command(run_dir, "emit", count=1)
+        while (message := connection.read(5.0)).snapshot is None:
+            assert message.event is not None
+        assert message.snapshot.seq == before.seq + 1
+
+
 def test_snapshots_are_throttled(start):
     run_dir, _ = start()
     with Connection(run_dir) as connection:

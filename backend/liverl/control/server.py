@@ -278,7 +278,10 @@ class ControlServer:
         self._server = await asyncio.start_unix_server(self._connected, sock=sock, limit=LINE_LIMIT, **extra)
 
     def publish(self, event: Event) -> None:
-        """Give an event to every subscriber. It must be in the handler's ``events_since`` already."""
+        """Give an event to every subscriber. It must be in the handler's ``events_since`` already. What it tells
+        of has changed the state: that is sent too, once the caller is done with the change."""
+        if self._clients:
+            asyncio.get_running_loop().call_soon(self.publish_snapshot)
         line: bytes | None = None
         for client in self._clients:
             if client.subscribed:

@@ -101,6 +101,12 @@ async def _check(probe: Probe, target: Target, http: Http) -> str | None:
         return await _completion(probe, url, http)
     except TimeoutError:
         return f"no answer on port {port} within {probe.timeout:g} s"
+    except ConnectionRefusedError:
+        return f"nothing listens on port {port} yet"
+    except aiohttp.ClientConnectorError as error:
+        if isinstance(error.os_error, ConnectionRefusedError):
+            return f"nothing listens on port {port} yet"
+        return f"no answer on port {port}: {error}"
     except (OSError, aiohttp.ClientError) as error:
         return f"no answer on port {port}: {error}"
 
