@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.fuzzy import FuzzySearch
-from textual.widgets import Input
 
 from liverl_tui import themes
 from liverl_tui.asking import ENDED, STARTABLE, processes
 from liverl_tui.keymap import reachable
-from liverl_tui.screens.dialogs import Dialog, Options, TypedInput, Wrapped
+from liverl_tui.screens.finder import QUERY_MOST, Choices, Finder
 from liverl_tui.widgets.cells import Row
 from liverl_tui.words import state_word
 
 if TYPE_CHECKING:
     from liverl_tui.looking import Looking
 
-QUERY_MOST = 40  # characters; the matcher tries every way in which they could be spread
 _NAME = 24  # columns of a name
 _KEY = 7
 _ABOUT_SCORE = 0.01  # for a hit in the explanation only: behind every hit in a name
@@ -95,24 +91,16 @@ def rank(query: str, found: Sequence[Entry]) -> list[Entry]:
     return [entry for _, entry in scored]
 
 
-class Entries(Options):
-    """The list. Its keys are typed into the input above it, which keeps the focus."""
-
-    can_focus = False
+class Entries(Choices):
+    """The entries that fit."""
 
     def __init__(self, found: Sequence[Entry]) -> None:
-        super().__init__(())
+        super().__init__()
         self._all = list(found)
         self._found = self._all
-        self._query = ""
 
-    def look_for(self, query: str) -> None:
-        if query == self._query:
-            return
-        self._query = query
+    def find(self, query: str) -> None:
         self._found = rank(query, self._all)
-        self._go(0)
-        self.update()
 
     @property
     def chosen(self) -> Entry | None:
@@ -135,52 +123,15 @@ class Entries(Options):
     def empty(self, width: int) -> Iterable[Row]:
         return [Row((" nothing is called that", "dim"))]
 
-    def compose_rows(self, width: int, height: int) -> Iterable[Row]:
-        rows = list(super().compose_rows(width, height))
-        place = 1 + self._at - self._top  # below the line
-        if self._found and place < len(rows):
-            rows[place].cursor = True
-        return rows
 
-
-class Palette(Dialog[Entry]):
+class Palette(Finder[Entry]):
     """The command palette."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,ctrl+p", "move(-1)", show=False),
-        Binding("down,ctrl+n", "move(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown", "page(1)", show=False),
-    ]
-    DEFAULT_CSS = "Palette { align: center top; }"
     widest = 100
 
     def __init__(self, found: Sequence[Entry]) -> None:
-        super().__init__()
-        self._entries = found
+        self._entries = Entries(found)
+        super().__init__("Commands", "type a part of a name", self._entries)
 
-    def parts(self) -> ComposeResult:
-        yield Wrapped("Commands", "title")
-        yield TypedInput("type a part of a name", id="query")
-        yield Entries(self._entries)
-
-    @property
-    def list(self) -> Entries:
-        return self.query_one(Entries)
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        for found in self.query(Entries):  # it may come when the palette is being closed
-            found.look_for(event.value)
-
-    def action_move(self, by: int) -> None:
-        self.list.action_move(by)
-
-    def action_page(self, by: int) -> None:
-        self.list.action_page(by)
-
-    def action_pick(self) -> None:
-        # News of the newest letters may still be on its way when Enter comes right behind them.
-        self.list.look_for(self.query_one(TypedInput).value)
-        chosen = self.list.chosen
-        if chosen is not None:
-            self.dismiss(chosen)
+    def answer(self) -> Entry | None:
+        return self._entries.chosen
