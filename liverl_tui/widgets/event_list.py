@@ -285,10 +285,6 @@ class EventList(Pane):
         if self.prompt.open:
             self.prompt.key(event)
             self._filter()
-        elif event.key == "slash":  # at once: a binding would act after the keys that came with it
-            event.stop()
-            event.prevent_default()
-            self.action_filter()
 
     def on_paste(self, event: events.Paste) -> None:
         if self.prompt.open:

@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from textual import events
 from textual.binding import Binding, BindingType
 
-from liverl_tui.keymap import find
 from liverl_tui.widgets.cells import Row
 from liverl_tui.widgets.rows import Pane
 from liverl_tui.widgets.trajectory_doc import Block
 from liverl_tui.widgets.trajectory_flow import START, Flow, Place
 from liverl_tui.widgets.trial_prompt import Prompt
 
-_FIND_KEYS = find("trajectory", "find").keys.split(",")
 _MOVES: list[BindingType] = [
     Binding("up,k", "move(-1)", show=False),
     Binding("down,j", "move(1)", show=False),
@@ -169,10 +167,6 @@ class TrajectoryView(Pane):
 
     def on_key(self, event: events.Key) -> None:
         if not self.prompt.open:
-            if event.key in _FIND_KEYS:  # at once: a binding would act after the keys that came with it
-                event.stop()
-                event.prevent_default()
-                self.find()
             return
         did = self.prompt.key(event)
         if did in ("kept", "cancelled"):

@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 
 from liverl.model import TrialHead, TrialsStatus
 from liverl.observe.trial_steps import equal_groups, heads_of_step, steps_on_disk
-from liverl_tui.keymap import bindings, find
+from liverl_tui.keymap import bindings
 from liverl_tui.view import View
 from liverl_tui.widgets.cells import Row
 from liverl_tui.widgets.clock import Clock
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from liverl_tui.app import LiverlApp
 
 AGAIN_S = 5.0  # between two readings of a step that goes on; longer where reading takes long
-_FILTER_KEYS = find("trials", "filter").keys.split(",")
 _STEP = "step:"  # begins the names of the rows of the table of steps
 
 
@@ -194,10 +193,6 @@ class TrialsPane(RowsPane):
         if self._prompt.open:
             self._prompt.key(event)
             self._show_again()
-        elif event.key in _FILTER_KEYS:  # at once: a binding would act after the keys that came with it
-            event.stop()
-            event.prevent_default()
-            self.action_filter()
 
     def on_paste(self, event: events.Paste) -> None:
         if self._prompt.open:
