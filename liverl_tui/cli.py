@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "scale": ("steer", "Add or remove replicas."),
     "wait": ("wait", "Wait until a run is ready or done."),
     "plan": ("plan", "What a configuration would start."),
+    "make-smoke": ("make_smoke", "Make a tiny model with data, to try verl with."),
     "ls": ("ls", "Runs, live and past."),
     "config": ("config", "The annotated default, or a resolved configuration."),
     "completion": ("completion", "Print shell completion for bash, zsh or fish."),
@@ -55,7 +56,7 @@ class Commands(click.Group):
         if entry is None:
             return None
         command: click.Command = getattr(
-            import_module(f"liverl_tui.commands.{entry[0]}"), f"{cmd_name}_command"
+            import_module(f"liverl_tui.commands.{entry[0]}"), f"{cmd_name.replace('-', '_')}_command"
         )
         return command
 

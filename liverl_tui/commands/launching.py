@@ -73,6 +73,7 @@ def _check_name(what: str, name: str) -> None:
 
 
 def needs_gpus(plan: Plan) -> bool:
-    """Whether starting it takes GPUs away from somebody."""
+    """Whether starting it takes GPUs away from somebody. A cluster or a script that is not ours is taken to."""
     template = plan.replica_template
-    return plan.topology == "verl" or any(s.gpus for s in plan.services) or bool(template and template.gpus)
+    foreign = plan.topology == "verl" and not any(s.kind == "ray" for s in plan.services)
+    return foreign or any(s.gpus for s in plan.services) or bool(template and template.gpus)

@@ -28,6 +28,7 @@ from liverl_tui.commands.showing import Mode, interface, mode, show
 from liverl_tui.settings import check_theme
 
 if TYPE_CHECKING:
+    from liverl.config.schema import RunConfig
     from liverl.plan.spec import Plan
     from liverl_tui.plain import Asked
 
@@ -127,7 +128,7 @@ def _from_config(options: UpOptions) -> int:
         click.echo(f"warning: {warning}", err=True)
     plan = target.plan()
     _confirm(plan, options)
-    _preflight(plan)
+    _preflight(plan, target.loaded.config)
     from liverl.supervise.launch import create_run
 
     create_run(target.loaded, plan, target.run_dir)
@@ -152,11 +153,11 @@ def _confirm(plan: Plan, options: UpOptions) -> None:
         raise click.Abort
 
 
-def _preflight(plan: Plan) -> None:
+def _preflight(plan: Plan, config: RunConfig) -> None:
     from liverl.preflight import run_checks
 
     failed = 0
-    for check in run_checks(plan):
+    for check in run_checks(plan, config):
         if check.status != "ok":
             click.echo(f"preflight {check.status}: {check.name}: {check.text}", err=True)
         failed += check.status == "fail"

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from liverl.environments import BuildError, ensure, resolve
-from liverl.plan.spec import EnvironmentSpec
+from liverl.plan.spec import EnvironmentSpec, InstallStep
 
 SAID: list[tuple[str, float | None]] = []
 
@@ -109,7 +109,7 @@ async def test_it_is_built_once_and_then_used_without_uv(
     python = await ensure(spec("tiny==1.0"), cache, note)
     assert await run(python, "-c", "import tiny; print(tiny.VALUE)") == b"1\n"
     texts = [text for text, _ in SAID]
-    assert "resolved 1 packages" in texts and "installed 1 packages" in texts
+    assert "resolved 1 packages" in texts and "compiled 1 files" in texts
     assert leftovers(cache) == []
     marker = json.loads((python.parents[1] / "liverl-environment.json").read_text())
     assert marker["requirements"] == ["tiny==1.0"]
@@ -252,3 +252,77 @@ async def test_an_existing_environment_is_checked(tmp_path: Path) -> None:
     broken.chmod(0o755)
     with pytest.raises(BuildError, match="a library is missing"):
         await ensure(existing(tmp_path / "broken"), tmp_path, note)
+
+
+def bundled_pip(folder: Path) -> None:
+    """pip itself, as Python brings it: a new environment for pip gets it from the index."""
+    import ensurepip
+
+    bundled = Path(ensurepip.__file__).parent / "_bundled"
+    for wheel in bundled.glob("pip-*.whl"):
+        (folder / wheel.name).write_bytes(wheel.read_bytes())
+
+
+def run_python(python: Path, code: str) -> str:
+    import subprocess
+
+    return subprocess.run(
+        [str(python), "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+async def test_what_comes_first_comes_by_pip_and_stays(
+    offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other step's installer would choose another build."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    bundled_pip(offline)
+    make_wheel(offline, "core", "1.0+cpu", "BUILD = 'cpu'\n")
+    make_wheel(offline, "core", "2.0", "BUILD = 'cuda'\n")
+    first = InstallStep(("core==1.0+cpu",), "pip")
+    spec = EnvironmentSpec("steps", ("tiny", "core"), find_links=(str(offline),), first=first)
+    python = await ensure(spec, tmp_path / "cache", note)
+    assert run_python(python, "import core, tiny; print(core.BUILD, tiny.VALUE)") == "cpu 1"
+    marker = json.loads((python.parents[1] / "liverl-environment.json").read_text())
+    assert marker["requirements"] == ["core==1.0+cpu", "core", "tiny"]
+
+
+async def test_pip_alone_and_links_of_the_environment(
+    offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled_pip(offline)
+    own = tmp_path / "own"
+    own.mkdir()
+    make_wheel(own, "mine", "1.0", "VALUE = 7\n")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    spec = EnvironmentSpec("links", ("mine",), installer="pip", find_links=(str(own),))
+    python = await ensure(spec, tmp_path / "cache", note)
+    assert run_python(python, "import mine; print(mine.VALUE)") == "7"
+
+
+async def test_pip_that_finds_nothing_says_so(
+    offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled_pip(offline)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    spec = EnvironmentSpec("nothing", ("absent-package",), installer="pip")
+    with pytest.raises(BuildError, match="cannot be met by the package index") as caught:
+        await ensure(spec, tmp_path / "cache", note)
+    assert "  pip: " in str(caught.value)
+    assert not list((tmp_path / "cache" / "envs").glob("nothing-*"))
+
+
+async def test_no_password_of_an_index_is_said_or_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UV_NO_INDEX")
+    monkeypatch.setenv("INDEX_TOKEN", "hunter2")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    index = "http://user:${INDEX_TOKEN}@127.0.0.1:9/private-name/simple"
+    spec = EnvironmentSpec("secret", ("absent-package",), index_url=index)
+    with pytest.raises(BuildError) as caught:
+        await ensure(spec, tmp_path / "cache", note)
+    left = [p.read_text(errors="replace") for p in (tmp_path / "cache").rglob("*") if p.is_file()]
+    said = "\n".join([str(caught.value), *(text for text, _ in SAID), *left])
+    assert "hunter2" not in said
+    assert "private-name" not in said

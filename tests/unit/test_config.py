@@ -277,7 +277,14 @@ def test_every_profile_is_complete_and_quiet(name: str, tmp_path: Path) -> None:
 
 
 def test_the_shipped_profiles() -> None:
-    assert list_profiles() == ("embedded", "hermes", "liverl-gen1", "vllm-managed")
+    assert list_profiles() == (
+        "cpu-verl",
+        "embedded",
+        "h200-smoke",
+        "hermes",
+        "liverl-gen1",
+        "vllm-managed",
+    )
     assert load_config(profile="embedded", env={}).config == load_config(env={}).config
     hermes = load_config(profile="hermes", env={}).config.model
     assert (hermes.model_path, hermes.tool_parser) == ("builtin:hermes", "hermes")

@@ -130,7 +130,7 @@ def test_one_problem_each(text: str | bytes, expected: str, tmp_path: Path) -> N
     [
         ("trainer: {kind: command}", "trainer.command: trainer.kind command needs a command"),
         ("vllm: {gen_tp: 3}", "vllm.gen_tp: must divide the GPUs of the run (8)"),
-        ("training: {sp_size: 16}", "training.sp_size: must divide"),
+        ("training: {sp_size: 16}", "training.sp_size: must divide the GPUs of the trainer (8)"),
         (
             "training: {n_resp_per_prompt: 1, train_batch_size: 4, train_prompt_mini_batch_size: 4}",
             "multiple of",

@@ -197,6 +197,7 @@ def test_uvs_lines_become_progress() -> None:
         "Prepared 118 packages in 40ms",
         "Installed 118 packages in 300ms",
         " + aiohttp==3.9",
+        "Bytecode compiled 9000 files in 20s",
     ]
     told = [found for found in map(parser.take, said) if found]
     assert [text for text, _ in told] == [
@@ -205,7 +206,8 @@ def test_uvs_lines_become_progress() -> None:
         "downloaded torch",
         "building tiny",
         "prepared 118 packages",
-        "installed 118 packages",
+        "installed 118 packages, compiling them",
+        "compiled 9000 files",
     ]
     shares = [share for _, share in told]
     assert None not in shares and shares == sorted(shares, key=float) and shares[-1] == 1.0  # type: ignore[arg-type]

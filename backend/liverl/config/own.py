@@ -13,6 +13,7 @@ from liverl.config.types import (
     Count,
     CountOrZero,
     Engine,
+    Installer,
     Name,
     Seconds,
     SecondsOrZero,
@@ -31,12 +32,24 @@ class Run(Struct, frozen=True, kw_only=True):
     replicas: Count
 
 
+class FirstEntry(Struct, frozen=True, kw_only=True):
+    """What is installed before the rest of an environment; the rest does not change it."""
+
+    requirements: tuple[Name, ...] = ()
+    installer: Installer = "pip"
+    index_url: str = ""
+
+
 class EnvironmentEntry(Struct, frozen=True, kw_only=True):
     """One named Python environment. A ``venv_path`` is used as it is; else ``requirements`` are installed."""
 
     requirements: tuple[Name, ...] = ()
     venv_path: str | None = None
     python: str | None = None
+    installer: Installer = "uv"
+    index_url: str = ""
+    find_links: tuple[Name, ...] = ()
+    first: FirstEntry = FirstEntry()
 
 
 class Trainer(Struct, frozen=True, kw_only=True):

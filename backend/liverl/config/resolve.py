@@ -10,7 +10,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from liverl.config.schema import RunConfig
-from liverl.config.validate import BUILTIN
+from liverl.config.secrets import FILE_SCHEME
+from liverl.config.sizes import BUILTIN, SMOKE
+from liverl.places import default_cache_dir
 
 NAME_FORMAT = "%Y%m%d-%H%M%S"  # UTC
 
@@ -33,8 +35,14 @@ def resolved(
     def absolute(text: str) -> str:
         return _absolute(text, base, env) if text else ""
 
+    def link(text: str) -> str:
+        return text if "://" in text else absolute(text)
+
     model = config.model.model_path
-    if not model.startswith(BUILTIN) and model.startswith(("~/", "./", "../")):
+    if model.startswith(SMOKE):
+        folder = absolute(model.removeprefix(SMOKE)) or str(default_cache_dir(env).absolute() / "smoke")
+        model = SMOKE + folder
+    elif not model.startswith(BUILTIN) and model.startswith(("~/", "./", "../")):
         model = absolute(model)  # anything else may be a model id such as Qwen/Qwen3-0.6B
     return replace(
         config,
@@ -48,10 +56,22 @@ def resolved(
         ),
         environment=replace(config.environment, venv_path=absolute(config.environment.venv_path)),
         environments={
-            key: replace(entry, venv_path=absolute(entry.venv_path or "") or None)
+            key: replace(
+                entry,
+                venv_path=absolute(entry.venv_path or "") or None,
+                find_links=tuple(link(text) for text in entry.find_links),
+            )
             for key, entry in config.environments.items()
         },
+        ray=replace(
+            config.ray,
+            temp_dir=absolute(config.ray.temp_dir),
+            auth_token_file=absolute(config.ray.auth_token_file),
+        ),
         k8s=replace(config.k8s, kubeconfig=absolute(config.k8s.kubeconfig)),
+        credentials=replace(
+            config.credentials, wandb_api_key=_key_file(config.credentials.wandb_api_key, env)
+        ),
         experiment=replace(
             config.experiment,
             exp_name=name,
@@ -76,6 +96,16 @@ def run_directory(config: RunConfig) -> Path:
     if not config.run.name or not os.path.isabs(config.run.run_root):
         raise ValueError("resolve the configuration first: it has no run name or no absolute run_root")
     return Path(config.run.run_root, config.experiment.project_name, config.run.name)
+
+
+def _key_file(value: str, env: Mapping[str, str]) -> str:
+    """``file:~/x`` by its absolute path."""
+    home = f"{FILE_SCHEME}~/"
+    return (
+        f"{FILE_SCHEME}{env['HOME']}/{value[len(home) :]}"
+        if value.startswith(home) and env.get("HOME")
+        else value
+    )
 
 
 def _absolute(text: str, base: Path, env: Mapping[str, str]) -> str:

@@ -25,6 +25,7 @@ from liverl.config.sections import (
     Training,
     Vllm,
 )
+from liverl.config.stack import Ray, Verl
 from liverl.config.values import plain_type
 
 Path = tuple[str, ...]
@@ -46,6 +47,8 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     harbor_agent: HarborAgent
     harbor_runtime: HarborRuntime
     trainer: Trainer
+    ray: Ray
+    verl: Verl
     proxy: Proxy
     supervise: Supervise
     observe: Observe

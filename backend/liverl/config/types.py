@@ -22,4 +22,5 @@ Name = Annotated[str, Meta(min_length=1)]
 
 Topology = Literal["managed", "verl", "in_process"]
 Engine = Literal["embedded", "vllm"]
+Installer = Literal["uv", "pip"]
 TrainerKind = Literal["embedded", "verl", "command", "none"]

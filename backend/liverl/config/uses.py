@@ -86,6 +86,28 @@ def serves(c: RunConfig) -> bool:
     return plans_vllm(c) or embedded_engine(c)
 
 
+def our_ray(c: RunConfig) -> bool:
+    """We start Ray and verl ourselves."""
+    return c.run.topology == "verl" and verl_trainer(c)
+
+
+def our_head(c: RunConfig) -> bool:
+    return our_ray(c) and not c.ray.address
+
+
+def any_ray(c: RunConfig) -> bool:
+    """There is a Ray in which we look for replicas, whoever starts it."""
+    return our_ray(c) or (c.run.topology == "verl" and command(c))
+
+
+def foreign_head(c: RunConfig) -> bool:
+    return any_ray(c) and (bool(c.ray.address) or command(c))
+
+
+def cpu_replicas(c: RunConfig) -> bool:
+    return our_ray(c) and c.verl.device == "cpu"
+
+
 def our_proxy(c: RunConfig) -> bool:
     return c.run.topology != "in_process" and not command(c)
 
@@ -128,6 +150,19 @@ def _vllm_key(c: RunConfig) -> str:
     return "your launch script sets it itself; LiveRL's file only mirrors it"
 
 
+def _ray_key(ours: str) -> Why:
+    """A key of Ray or verl: what to say depends on who starts them."""
+
+    def why(c: RunConfig) -> str:
+        if c.run.topology == "managed":
+            return "topology managed starts neither Ray nor verl"
+        if command(c):
+            return "your launch script starts Ray and verl itself"
+        return "topology in_process is observed, not started" if c.run.topology == "in_process" else ours
+
+    return why
+
+
 def _proxy_key(c: RunConfig) -> str:
     if c.run.topology == "in_process":
         return "the proxy lives inside verl and chooses its own port"
@@ -143,6 +178,8 @@ _NO_GPU_TRAINING = _trial_key("the embedded policy is a small table: it has no s
 _NO_ALGORITHM = _trial_key("the embedded trainer is GRPO with a clipped token ratio: it has no such setting")
 _ENGINE_ONLY = _sentence("a fault of the embedded engine: run.engine is vllm")
 _TRAINER_ONLY = _sentence("a fault of the embedded trainer: trainer.kind is not embedded")
+
+_CPU_ONLY = _ray_key("a fault of the replicas of verl.device cpu")
 
 _PLAN, _OBSERVE, _CONFIG = "liverl.plan", "liverl.observe", "liverl.config"
 
@@ -241,6 +278,31 @@ _TABLE: tuple[Iterable[tuple[str, Rule]], ...] = (
     _group("trainer: restart", {_PLAN: trains}, _trial_key("")),
     _group("trainer: command", {_PLAN: command}, _sentence("only trainer.kind command runs it")),
     _group("trainer: overrides", {_PLAN: verl_trainer}, _sentence("only trainer.kind verl takes overrides")),
+    _group("ray: address", {_PLAN: any_ray}, _ray_key("")),
+    _group("ray: timeline", {_PLAN: our_ray}, _ray_key("")),
+    _group(
+        "ray: dashboard_address auth_token_file",
+        {_PLAN: foreign_head},
+        _ray_key("ray.address is empty: the run starts a Ray of its own"),
+    ),
+    _group(
+        "ray: num_cpus temp_dir object_store_memory",
+        {_PLAN: our_head},
+        _ray_key("ray.address names a cluster that runs already"),
+    ),
+    _group(
+        "verl: device rollout_mode rollout_gpus agent_loop agent_workers calculate_log_probs "
+        "disable_cascade_attn use_torch_compile wandb_proxy",
+        {_PLAN: our_ray},
+        _ray_key(""),
+    ),
+    _group("verl: actor_deadline address_deadline health_deadline", {_PLAN: any_ray}, _ray_key("")),
+    _group("verl.faults.late_replica: *", {_PLAN: cpu_replicas}, _CPU_ONLY),
+    _group(
+        "verl.faults: pending_replica mute_replica dead_replica crash_at_step",
+        {_PLAN: cpu_replicas},
+        _CPU_ONLY,
+    ),
     _group("proxy: *", {_PLAN: our_proxy}, _proxy_key),
     _group("supervise: *", {_PLAN: always}),
     _group("observe: *", {_PLAN: always}),

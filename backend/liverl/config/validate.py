@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from msgspec import Struct
-
+from liverl.config import validate_stack
 from liverl.config.dump import looks_secret
 from liverl.config.errors import Problem, did_you_mean
 from liverl.config.layers import Setting
+from liverl.config.rules import SAFE_NAME, Finding, RuleSet
 from liverl.config.schema import Path, RunConfig
+from liverl.config.sizes import BUILTIN, is_smoke
 
-BUILTIN = "builtin:"
 BUILTIN_POLICIES = ("qwen3_coder", "hermes")
 EMBEDDED_PARSERS = ("qwen3_coder", "hermes")
 # The parsers vLLM lists for --tool-call-parser (version 0.24 and later).
@@ -26,7 +26,6 @@ muse_glimmer olmo3 openai phi4_mini_json plamo3 poolside_v1 pythonic qwen3_coder
 qwen3_xml seed_oss step3 step3p5 xlam
 """
 VLLM_PARSERS = tuple(_VLLM.split())
-SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 KINDS = {
     ("managed", "embedded"): ("embedded", "none"),
     ("managed", "vllm"): ("none",),
@@ -35,32 +34,14 @@ KINDS = {
 }
 
 
-class Finding(Struct, frozen=True):
-    """What one rule found: the key to blame, and the words."""
-
-    key: str
-    message: str
-    found: str = ""
-    allowed: str = ""
-    hint: str = ""
-
-
-Rule = Callable[[RunConfig], Iterator[Finding]]
-RULES: list[tuple[tuple[str, ...], Rule]] = []
-
-
-def _rule(*keys: str) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
-        RULES.append((keys, rule))
-        return rule
-
-    return register
+RULES = RuleSet()
+_rule = RULES.rule
 
 
 def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> list[Problem]:
     """Every broken rule, at the place of the key to blame (of several, one that somebody set)."""
     problems = []
-    for keys, rule in RULES:
+    for keys, rule in (*RULES, *validate_stack.RULES):
         if any(key in bad for key in keys):
             continue
         for finding in rule(config):
@@ -111,7 +92,7 @@ def _command(c: RunConfig) -> Iterator[Finding]:
         )
 
 
-@_rule("run.engine", "model.model_path")
+@_rule("run.topology", "run.engine", "model.model_path")
 def _model(c: RunConfig) -> Iterator[Finding]:
     path = c.model.model_path
     builtin = path.removeprefix(BUILTIN) if path.startswith(BUILTIN) else None
@@ -125,6 +106,13 @@ def _model(c: RunConfig) -> Iterator[Finding]:
             f"'{path}'",
             f"{policies}, or the path of a model directory that it wrote",
             hint or "a checkpoint needs run.engine: vllm (--profile vllm-managed or liverl-gen1)",
+        )
+    elif c.run.topology == "managed" and is_smoke(c):
+        yield Finding(
+            "model.model_path",
+            "only topology verl makes it: it needs verl's environment",
+            f"'{path}'",
+            "the directory that `liverl-tui make-smoke DIR` has made: DIR/model",
         )
     elif c.run.engine == "vllm" and builtin is not None:
         yield Finding(
@@ -176,35 +164,6 @@ def _managed_gpus(c: RunConfig) -> Iterator[Finding]:
         yield Finding("run.replicas", words, f"infrastructure.ngpus_per_node: {have}", allowed)
 
 
-_WORLD = ("run.topology", "infrastructure.nnodes", "infrastructure.ngpus_per_node")
-
-
-def _world(c: RunConfig) -> int:
-    return c.infrastructure.nnodes * c.infrastructure.ngpus_per_node if c.run.topology != "managed" else 0
-
-
-@_rule(*_WORLD, "vllm.gen_tp")
-def _tensor_parallel(c: RunConfig) -> Iterator[Finding]:
-    if _world(c) % c.vllm.gen_tp:
-        words = f"must divide the GPUs of the run ({_world(c)})"
-        yield Finding("vllm.gen_tp", words, str(c.vllm.gen_tp))
-
-
-@_rule(*_WORLD, "training.sp_size")
-def _sequence_parallel(c: RunConfig) -> Iterator[Finding]:
-    if _world(c) % c.training.sp_size:
-        words = f"must divide the GPUs of the run ({_world(c)})"
-        yield Finding("training.sp_size", words, str(c.training.sp_size))
-
-
-@_rule(*_WORLD, "training.train_batch_size", "training.n_resp_per_prompt", "trainer.kind")
-def _batch_over_gpus(c: RunConfig) -> Iterator[Finding]:
-    trials = c.training.train_batch_size * c.training.n_resp_per_prompt
-    if c.trainer.kind == "verl" and _world(c) and trials % _world(c):
-        words = f"trials per step ({trials}) must be a multiple of the run's GPUs ({_world(c)})"
-        yield Finding("training.train_batch_size", words, str(c.training.train_batch_size))
-
-
 @_rule("run.topology", "training.max_prompt_length", "training.max_response_length", "vllm.max_model_length")
 def _window(c: RunConfig) -> Iterator[Finding]:
     total = c.training.max_prompt_length + c.training.max_response_length
@@ -250,25 +209,6 @@ def _timeouts(c: RunConfig) -> Iterator[Finding]:
         yield Finding("proxy.request_timeout", words, f"{given:g} s", f"at least {trial:g} s")
 
 
-@_rule(
-    "infrastructure.litellm_port",
-    "infrastructure.ray_port",
-    "infrastructure.ray_dashboard_port",
-    "run.topology",
-)
-def _ports(c: RunConfig) -> Iterator[Finding]:
-    if c.run.topology == "managed":
-        return
-    seen: dict[int, str] = {}
-    for name in ("ray_port", "ray_dashboard_port", "litellm_port"):
-        port: int = getattr(c.infrastructure, name)
-        if port and port in seen:
-            yield Finding(
-                f"infrastructure.{name}", f"the same port as infrastructure.{seen[port]}", str(port)
-            )
-        seen[port] = name
-
-
 @_rule("run.name", "experiment.project_name", "experiment.exp_name")
 def _names(c: RunConfig) -> Iterator[Finding]:
     allowed = "one path component: letters, digits and . _ -, at most 128, the first a letter or a digit"
@@ -280,16 +220,6 @@ def _names(c: RunConfig) -> Iterator[Finding]:
     for key, name in names.items():
         if (name or key == "experiment.project_name") and not SAFE_NAME.fullmatch(name):
             yield Finding(key, "not usable as a directory's name", f"'{name}'", allowed)
-
-
-@_rule("environments")
-def _environments(c: RunConfig) -> Iterator[Finding]:
-    for name, entry in c.environments.items():
-        if not SAFE_NAME.fullmatch(name):
-            yield Finding(f"environments.{name}.python", "not usable as an environment's name", f"'{name}'")
-        elif not entry.requirements and not entry.venv_path:
-            words = "an environment needs venv_path or requirements"
-            yield Finding(f"environments.{name}.requirements", words, "neither")
 
 
 @_rule(

@@ -12,14 +12,14 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from liverl.environments.errors import BuildError
-from liverl.environments.index import uv_environment
+from liverl.environments.index import pip_environment, uv_environment, with_index
 from liverl.environments.resolve import MARKER, EnvPlan, resolve
-from liverl.environments.uv import Progress, find_uv, run_uv
-from liverl.plan.spec import EnvironmentSpec
+from liverl.environments.uv import Progress, find_uv, run_installer
+from liverl.plan.spec import EnvironmentSpec, InstallStep
 
 PYTHON_STARTS_WITHIN = 60.0  # seconds; a cold network disk is slow
 _LOCK_POLL = 0.2  # seconds
@@ -139,28 +139,48 @@ async def _build(spec: EnvironmentSpec, plan: EnvPlan, progress: Progress) -> No
 
 async def _fill(spec: EnvironmentSpec, plan: EnvPlan, draft: Path, progress: Progress) -> None:
     uv = find_uv()
-    env = uv_environment(os.environ)
     began = time.monotonic()
     python = spec.python or sys.executable
+    first = InstallStep(plan.first, spec.first.installer, spec.first.index_url or spec.index_url)
+    # What came first is required again: the others then leave it as it is.
+    rest = InstallStep((*plan.first, *plan.requirements), spec.installer, spec.index_url)
+    steps = [step for step in (first, rest) if step.requirements]
     try:
         progress(f"creating an environment for {plan.name}", 0.0)
-        venv = ["venv", "--relocatable", "--allow-existing", "--no-project", "--python", python, str(draft)]
-        await run_uv([*uv, *venv], env, draft, progress)
+        venv = ["venv", "--relocatable", "--allow-existing", "--no-project", "--python", python]
+        if any(step.installer == "pip" for step in steps):
+            venv.append("--seed")
+        env = uv_environment(os.environ)
+        await run_installer([*uv, *venv, str(draft)], env, draft, progress)
         interpreter = draft / "bin" / "python"
-        if plan.requirements:
-            progress(f"resolving {', '.join(plan.requirements)}", 0.02)
-            install = ["pip", "install", "--python", str(interpreter), "--", *plan.requirements]
-            if env.get("UV_NO_INDEX") == "1":
-                install.insert(2, "--no-index")
-            await run_uv([*uv, *install], env, draft, progress)
+        for step in steps:
+            progress(f"resolving {', '.join(step.requirements)}", 0.02)
+            await _install(step, spec.find_links, interpreter, uv, progress)
     except BuildError as error:
-        raise BuildError(f"environment {plan.name!r}: {error.text}", error.output) from None
+        raise BuildError(f"environment {plan.name!r}: {error.text}", error.output, error.tool) from None
     await _check_python(interpreter, f"environment {plan.name!r} (just built)")
     marker = {
         "name": plan.name,
         "key": plan.key,
-        "requirements": plan.requirements,
+        "requirements": [*plan.first, *plan.requirements],
         "built_at": round(time.time(), 1),
         "seconds": round(time.monotonic() - began, 1),
     }
     (draft / MARKER).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
+
+
+async def _install(
+    step: InstallStep, links: Sequence[str], interpreter: Path, uv: list[str], progress: Progress
+) -> None:
+    """One step. Addresses of indexes are given in the environment: a command line can be read by others."""
+    if step.installer == "uv":
+        env = with_index(uv_environment(os.environ), step.index_url, links)
+        # As pip does. Else the first start of Ray or LiteLLM compiles everything, in each of its processes at once,
+        # and again at every start where PYTHONDONTWRITEBYTECODE is set: Ray's raylet then gives up on its agents.
+        argv = [*uv, "pip", "install", "--compile-bytecode", "--python", str(interpreter)]
+        argv += ["--no-index"] if env.get("UV_NO_INDEX") == "1" else []
+    else:
+        env = with_index(pip_environment(os.environ), step.index_url, links)
+        argv = [str(interpreter), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+        argv += ["--progress-bar", "off"]
+    await run_installer([*argv, "--", *step.requirements], env, interpreter.parent, progress, step.installer)

@@ -10,9 +10,11 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from liverl.environments.errors import BuildError
 
 PYPI = "https://pypi.org/simple"  # pip's and uv's default
 _UV_SETTINGS = (
@@ -25,7 +27,11 @@ _UV_SETTINGS = (
     "UV_OFFLINE",
 )
 _UV_KEYS = frozenset({"index", "index-url", "extra-index-url", "find-links", "no-index", "offline"})
+_PIP_SETTINGS = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
 _PIP_KEYS = ("index-url", "extra-index-url", "find-links", "no-index", "trusted-host", "cert")
+# The interpreter is named explicitly; ours must not leak into builds.
+_FOREIGN = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME")
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _URL = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*)://[^\s\"'`<>()\[\],]+")
 _LOCAL = frozenset({"", "localhost", "127.0.0.1", "::1"})
 
@@ -36,8 +42,8 @@ def uv_environment(env: Mapping[str, str], prefix: str = sys.prefix) -> dict[str
     result.setdefault("UV_SYSTEM_CERTS", "1")
     result.setdefault("UV_NATIVE_TLS", "1")  # the same, for uv before 0.11
     result["UV_NO_PROGRESS"] = "1"
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME"):
-        result.pop(name, None)  # the interpreter is named explicitly; ours must not leak into builds
+    for name in _FOREIGN:
+        result.pop(name, None)
     if any(env.get(name) for name in _UV_SETTINGS) or uv_has_index(env):
         return result
     pip = pip_settings(env, prefix)
@@ -61,6 +67,47 @@ def uv_environment(env: Mapping[str, str], prefix: str = sys.prefix) -> dict[str
     return result
 
 
+def pip_environment(env: Mapping[str, str], prefix: str = sys.prefix) -> dict[str, str]:
+    """``env`` for pip in another environment: the caller's, and what pip here is configured with."""
+    result = {k: v for k, v in env.items() if k not in _FOREIGN}
+    for key, value in pip_settings(env, prefix).items():
+        result[_variable(key)] = value
+    return result
+
+
+def with_index(env: Mapping[str, str], index_url: str, find_links: Sequence[str]) -> dict[str, str]:
+    """``env`` for uv and pip with an environment's own index in place of the configured ones, and its links too.
+
+    ``${NAME}`` is replaced by that variable. Raises BuildError if it is not set.
+    """
+    result = dict(env)
+    if index_url:
+        address = _expanded(index_url, env)
+        for name in ("UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_NO_INDEX", "PIP_NO_INDEX"):
+            result.pop(name, None)
+        result |= {"UV_DEFAULT_INDEX": address, "PIP_INDEX_URL": address, "PIP_EXTRA_INDEX_URL": ""}
+    if find_links:
+        links = [_expanded(text, env) for text in find_links]
+        known = [part for part in result.get("UV_FIND_LINKS", "").split(",") if part]
+        result["UV_FIND_LINKS"] = ",".join([*links, *known])
+        result["PIP_FIND_LINKS"] = " ".join([*links, *result.get("PIP_FIND_LINKS", "").split()])
+    return result
+
+
+def _expanded(text: str, env: Mapping[str, str]) -> str:
+    def value(match: re.Match[str]) -> str:
+        if not env.get(match[1]):
+            raise BuildError(f"the variable {match[1]}, which an index address names, is not set")
+        return env[match[1]]
+
+    return _REFERENCE.sub(value, text)
+
+
+def _variable(key: str) -> str:
+    """The environment variable of one of pip's settings."""
+    return "PIP_" + key.upper().replace("-", "_")
+
+
 def pip_settings(env: Mapping[str, str], prefix: str = sys.prefix) -> dict[str, str]:
     """pip's effective settings of an index, from its files and variables, in pip's order of precedence."""
     merged: dict[str, str] = {}
@@ -76,7 +123,7 @@ def pip_settings(env: Mapping[str, str], prefix: str = sys.prefix) -> dict[str, 
                     {key: parser.get(section, key) for key in _PIP_KEYS if parser.has_option(section, key)}
                 )
     for key in _PIP_KEYS:
-        value = env.get("PIP_" + key.upper().replace("-", "_"))
+        value = env.get(_variable(key))
         if value:
             merged[key] = value
     return merged
@@ -124,13 +171,13 @@ def uv_has_index(env: Mapping[str, str]) -> bool:
 
 
 class Redactor:
-    """Replaces addresses of indexes in uv's output: whole settings, their hosts, any other remote host."""
+    """Replaces addresses of indexes in an installer's output: whole settings, their hosts, other remote hosts."""
 
-    def __init__(self, uv_env: Mapping[str, str]) -> None:
+    def __init__(self, env: Mapping[str, str]) -> None:
         urls = {
             part
-            for name in _UV_SETTINGS
-            for part in re.split(r"[\s,]+", uv_env.get(name, ""))
+            for name in (*_UV_SETTINGS, *_PIP_SETTINGS)
+            for part in re.split(r"[\s,]+", env.get(name, ""))
             if "://" in part
         }
         # A named index is written name=address.

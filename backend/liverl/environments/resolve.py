@@ -9,9 +9,9 @@ import platform
 import re
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -33,6 +33,7 @@ class EnvPlan(msgspec.Struct, frozen=True):
     folder: Path | None = None
     key: str = ""
     requirements: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
 
     @property
     def published(self) -> bool:
@@ -42,16 +43,6 @@ class EnvPlan(msgspec.Struct, frozen=True):
         if self.folder is not None and not (self.folder / MARKER).is_file():
             return False
         return os.access(self.python, os.X_OK)
-
-
-def default_cache_dir(env: Mapping[str, str] | None = None) -> Path:
-    """``$LIVERL_CACHE_DIR``, else ``$XDG_CACHE_HOME/liverl``, else ``~/.cache/liverl``."""
-    env = os.environ if env is None else env
-    if env.get("LIVERL_CACHE_DIR"):
-        return Path(env["LIVERL_CACHE_DIR"]).expanduser()
-    if os.path.isabs(env.get("XDG_CACHE_HOME", "")):  # the XDG standard: a relative one is ignored
-        return Path(env["XDG_CACHE_HOME"]) / "liverl"
-    return Path("~/.cache/liverl").expanduser()
 
 
 def normalise_requirement(text: str) -> str:
@@ -79,12 +70,15 @@ def resolve(spec: EnvironmentSpec, cache_dir: Path) -> EnvPlan:
         path = Path(spec.venv_path).expanduser().absolute()
         python = path if path.name.startswith("python") and not path.is_dir() else path / "bin" / "python"
         return EnvPlan(name=spec.name, kind="existing", python=python)
-    if not spec.requirements and spec.python is None:
+    if not spec.requirements and not spec.first.requirements and spec.python is None:
         return EnvPlan(name=spec.name, kind="own", python=Path(sys.executable))
-    requirements = tuple(sorted({normalise_requirement(text) for text in spec.requirements}))
-    key = hashlib.sha256(
-        json.dumps([requirements, _interpreter(spec.python), sysconfig.get_platform(), _libc()]).encode()
-    ).hexdigest()
+    requirements, first = _normalised(spec.requirements), _normalised(spec.first.requirements)
+    contents: list[Any] = [requirements, _interpreter(spec.python), sysconfig.get_platform(), _libc()]
+    source: list[Any] = [first, spec.first.installer, spec.first.index_url] if first else []
+    source += [spec.installer, spec.index_url, spec.find_links]
+    if source != ["uv", "", ()]:  # another index may have another build of the same version
+        contents.append(source)
+    key = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
     folder = cache_dir.expanduser().absolute() / "envs" / f"{spec.name}-{key[:16]}"
     return EnvPlan(
         name=spec.name,
@@ -93,7 +87,12 @@ def resolve(spec: EnvironmentSpec, cache_dir: Path) -> EnvPlan:
         folder=folder,
         key=key,
         requirements=requirements,
+        first=first,
     )
+
+
+def _normalised(requirements: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({normalise_requirement(text) for text in requirements}))
 
 
 def _interpreter(python: str | None) -> str:

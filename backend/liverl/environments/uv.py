@@ -1,4 +1,4 @@
-"""Running uv: where it is, what it says, and its end with everything that it started."""
+"""Running an installer: where uv is, what uv and pip say, and their end with everything that they started."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from liverl.environments.errors import BuildError
 from liverl.environments.index import Redactor
@@ -22,7 +23,7 @@ Progress = Callable[[str, float | None], None]
 _TAIL = 12  # lines of uv's output that an error quotes
 _KILL_AFTER = 5.0  # seconds between TERM and KILL
 # Shares of a build's time, measured for LiteLLM (117 packages): preparing is the download.
-_RESOLVED, _PREPARED = 0.15, 0.9
+_RESOLVED, _PREPARED, _INSTALLED = 0.15, 0.8, 0.85
 
 
 def find_uv() -> list[str]:
@@ -62,7 +63,9 @@ class UvProgress:
         if match := re.match(r"Prepared (\d+) packages?", text):
             return f"prepared {match[1]} packages", _PREPARED
         if match := re.match(r"Installed (\d+) packages?", text):
-            return f"installed {match[1]} packages", 1.0
+            return f"installed {match[1]} packages, compiling them", _INSTALLED
+        if match := re.match(r"Bytecode compiled (\d+) files?", text):
+            return f"compiled {match[1]} files", 1.0
         return None
 
     def _share(self) -> float | None:
@@ -72,8 +75,27 @@ class UvProgress:
         return _RESOLVED + (_PREPARED - _RESOLVED) * min(1.0, self._done / self._total)
 
 
-async def run_uv(argv: Sequence[str], env: dict[str, str], cwd: Path, progress: Progress) -> None:
-    """Run one uv command to its end. Raises BuildError with its last lines when it fails.
+class PipProgress:
+    """The same for pip, which does not say beforehand how much there is. Pure."""
+
+    def take(self, line: str) -> tuple[str, float | None] | None:
+        text = line.strip()
+        if match := re.match(r"(Collecting|Downloading|Building wheel for) (\S+)(.*)", text):
+            size = match[3].strip()
+            name = match[2].rsplit("/", 1)[-1]
+            return (
+                f"{match[1].lower()} {name}{' ' + size if size.startswith('(') and size[1:2].isdigit() else ''}",
+                None,
+            )
+        if text.startswith("Installing collected packages"):
+            return "installing", None
+        return None
+
+
+async def run_installer(
+    argv: Sequence[str], env: dict[str, str], cwd: Path, progress: Progress, tool: Literal["uv", "pip"] = "uv"
+) -> None:
+    """Run one command of uv or pip to its end. Raises BuildError with its last lines when it fails.
 
     A cancelled run leaves no process behind.
     """
@@ -90,11 +112,11 @@ async def run_uv(argv: Sequence[str], env: dict[str, str], cwd: Path, progress: 
             limit=1 << 20,
         )
     except OSError as error:
-        raise BuildError(f"uv cannot be started: {error.strerror}") from None
+        raise BuildError(f"{tool} cannot be started: {error.strerror}") from None
     tail: deque[str] = deque(maxlen=_TAIL)
     try:
         assert process.stdout is not None
-        parser = UvProgress()
+        parser = UvProgress() if tool == "uv" else PipProgress()
         async for raw in process.stdout:
             line = redact(raw.decode("utf-8", "replace").rstrip())
             if line:
@@ -107,10 +129,10 @@ async def run_uv(argv: Sequence[str], env: dict[str, str], cwd: Path, progress: 
         await asyncio.shield(_end(process))
         raise
     if code != 0:
-        raise BuildError(_explain(argv, code, "\n".join(tail)), tuple(tail))
+        raise BuildError(_explain(argv, code, "\n".join(tail), tool), tuple(tail), tool)
 
 
-def _explain(argv: Sequence[str], code: int, output: str) -> str:
+def _explain(argv: Sequence[str], code: int, output: str, tool: str) -> str:
     lower = output.lower()
     if "no space left" in lower or "os error 28" in lower or "disk quota" in lower:
         return "the disk is full: free some space, or set LIVERL_CACHE_DIR and UV_CACHE_DIR to another disk"
@@ -122,18 +144,21 @@ def _explain(argv: Sequence[str], code: int, output: str) -> str:
         "failed to lookup",
         "failed to fetch",
         "connection refused",
+        "failed to establish a new connection",
     )
     if any(sign in lower for sign in unreachable):
         return (
-            "the package index cannot be reached: set UV_DEFAULT_INDEX or pip's index-url, or use venv_path"
+            "the package index cannot be reached: set UV_DEFAULT_INDEX or pip's index-url, or the environment's "
+            "index_url, or use venv_path"
         )
-    if "no solution found" in lower or "not found in the package registry" in lower:
+    unmet = ("no solution found", "not found in the package registry", "no matching distribution found")
+    if any(sign in lower for sign in unmet) or "resolutionimpossible" in lower:
         return "the requirements cannot be met by the package index"
     if "no interpreter found" in lower or "no virtual environment or system python" in lower:
         return "the wanted Python is not on this machine"
-    step = "pip install" if "install" in argv else "venv"
+    step = ("pip install" if tool == "uv" else "install") if "install" in argv else "venv"
     ending = f"exit {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
-    return f"uv {step} failed ({ending})"
+    return f"{tool} {step} failed ({ending})"
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from liverl.config import LoadedConfig, inert_keys
+from msgspec import Struct
+
+from liverl.config import LoadedConfig, inert_keys, sizes
+from liverl.config.dump import looks_secret
 from liverl.config.schema import RunConfig
-from liverl.plan import proxy, replica, trainer
-from liverl.plan.spec import EnvironmentSpec, Plan, Settings
+from liverl.plan import proxy, ray, replica, trainer, verltrainer
+from liverl.plan.spec import (
+    Dependency,
+    EnvironmentSpec,
+    InstallStep,
+    Plan,
+    RayPlan,
+    ServiceSpec,
+    Settings,
+)
 
 
 class PlanError(Exception):
@@ -18,45 +29,131 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
     """The plan of a run in ``run_dir`` (absolute).
 
     Raises:
-        PlanError: the topology is one that this version cannot start.
+        PlanError: this version cannot start the topology, or the paths and overrides cannot be handed to verl.
     """
     config = loaded.config
-    if config.run.topology != "managed":
+    if config.run.topology == "managed":
+        parts = _managed(config)
+    elif config.run.topology == "verl":
+        parts = _verl(config, run_dir)
+    else:
         raise PlanError(
             f"run.topology: {config.run.topology!r} cannot be started by this version; found in "
-            f"{loaded.origins.get('run.topology', loaded.source)}, possible: 'managed'"
+            f"{loaded.origins.get('run.topology', loaded.source)}, possible: 'managed', 'verl'"
         )
-    services = [proxy.service(config)]
-    if config.trainer.kind == "embedded":
-        services.append(trainer.service(config))
-    elif config.trainer.kind != "none":
-        raise PlanError(
-            f"trainer.kind: {config.trainer.kind!r} needs run.topology verl; with managed: 'embedded' or 'none'"
-        )
-    template = replica.template(config)
-    names = {s.environment for s in (*services, template) if s.environment}
+    names = {s.environment for s in parts.everything if s.environment}
+    trains = config.trainer.kind in ("embedded", "verl")
     return Plan(
         run=f"{run_dir.parent.name}/{run_dir.name}",
         run_dir=str(run_dir),
-        topology="managed",
-        environments=tuple(_environment(config, name) for name in sorted(names)),
-        services=tuple(services),
-        replica_template=template,
-        expected_replicas=config.run.replicas,
-        replica_arguments=replica.arguments(config),
-        total_steps=config.training.total_steps if config.trainer.kind == "embedded" else None,
+        topology=config.run.topology,
+        environments=tuple(environment_spec(config, name) for name in sorted(names)),
+        services=parts.services,
+        replica_template=parts.template,
+        expected_replicas=parts.expected,
+        replica_arguments=parts.arguments,
+        total_steps=config.training.total_steps if trains else None,
+        trials_per_step=config.training.train_batch_size * config.training.n_resp_per_prompt
+        if trains
+        else None,
         served_model=config.model.served_model_name,
         trial_timeout=config.proxy.request_timeout or config.harbor_agent.trial_timeout,
+        ray=parts.ray,
+        adopted_port=parts.adopted_port,
         settings=_settings(config),
         inert=inert_keys(config, loaded),
         warnings=tuple(loaded.warnings),
     )
 
 
-def _environment(config: RunConfig, name: str) -> EnvironmentSpec:
+class _Parts(Struct, frozen=True):
+    """What differs between topologies."""
+
+    services: tuple[ServiceSpec, ...]
+    expected: int
+    template: ServiceSpec | None = None
+    arguments: dict[str, tuple[str, ...]] = {}
+    ray: RayPlan | None = None
+    adopted_port: int | None = None
+
+    @property
+    def everything(self) -> tuple[ServiceSpec, ...]:
+        return (*self.services, self.template) if self.template else self.services
+
+
+def _managed(config: RunConfig) -> _Parts:
+    services = [proxy.service(config, Dependency("all_ready", "replica", config.run.replicas))]
+    if config.trainer.kind == "embedded":
+        services.append(trainer.service(config))
+    elif config.trainer.kind != "none":
+        raise PlanError(
+            f"trainer.kind: {config.trainer.kind!r} needs run.topology verl; with managed: 'embedded' or 'none'"
+        )
+    template, arguments = replica.template(config), replica.arguments(config)
+    return _Parts(tuple(services), config.run.replicas, template, arguments)
+
+
+def _verl(config: RunConfig, run_dir: Path) -> _Parts:
+    try:
+        expected = sizes.expected_replicas(config)
+    except sizes.SizeError as error:
+        raise PlanError(f"trainer.overrides: {error}") from None
+    if config.trainer.kind == "command":  # the script starts Ray, replicas and proxy: they are adopted
+        port = config.infrastructure.litellm_port
+        script = verltrainer.command(config, run_dir)
+        return _Parts((script,), expected, ray=ray.script_plan(config), adopted_port=port)
+    if expected < 1 or sizes.generating_gpus(config) % sizes.replica_gpus(config):
+        gpus, each = sizes.generating_gpus(config), sizes.replica_gpus(config)
+        raise PlanError(
+            f"vllm.gen_tp: {gpus} GPUs that generate are no whole number of replicas with {each} each"
+        )
+    _speakable(config, run_dir)
+    secrets = verltrainer.secret_env(config)
+    services = []
+    if not config.ray.address:
+        services.append(
+            ray.service(config, run_dir, verltrainer.worker_env(config), secrets, verltrainer.stub())
+        )
+    if sizes.is_smoke(config):
+        services.append(verltrainer.smoke(config))
+    services += [
+        proxy.service(config, Dependency("discovered", "replica", expected)),
+        verltrainer.service(config),
+    ]
+    return _Parts(tuple(services), expected, ray=ray.ray_plan(config))
+
+
+def _speakable(config: RunConfig, run_dir: Path) -> None:
+    """What cannot stand on verl's command line.
+
+    Raises:
+        PlanError: the run's path would be read as Hydra's grammar, or an override holds a secret.
+    """
+    if any(sign in str(run_dir) for sign in ("'", "\\", "${", "\n")):
+        raise PlanError(
+            f"run.run_root: verl cannot be given this path: {str(run_dir)!r}; use one without quotes"
+        )
+    for key, value in config.trainer.overrides.items():
+        if looks_secret(key) and value not in (None, ""):
+            raise PlanError(
+                f"trainer.overrides.{key}: looks like a secret, and other users can read a command line: "
+                "give it to verl in an environment variable"
+            )
+
+
+def environment_spec(config: RunConfig, name: str) -> EnvironmentSpec:
+    """A named environment; LiveRL's ``environment.venv_path`` is verl's."""
     entry = config.environments[name]
+    venv_path = entry.venv_path or ((config.environment.venv_path or None) if name == "verl" else None)
     return EnvironmentSpec(
-        name=name, requirements=entry.requirements, venv_path=entry.venv_path, python=entry.python
+        name=name,
+        requirements=entry.requirements,
+        venv_path=venv_path,
+        python=entry.python,
+        installer=entry.installer,
+        index_url=entry.index_url,
+        find_links=entry.find_links,
+        first=InstallStep(entry.first.requirements, entry.first.installer, entry.first.index_url),
     )
 
 

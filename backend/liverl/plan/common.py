@@ -28,3 +28,8 @@ def restart_policy(config: RunConfig) -> RestartPolicy:
         max_failures=supervise.storm_failures,
         stable=supervise.stable_after,
     )
+
+
+def client_host(host: str) -> str:
+    """Where a client on this machine reaches a service that listens on ``host``."""
+    return "127.0.0.1" if host in ("0.0.0.0", "::", "") else host

@@ -11,8 +11,8 @@ from liverl.plan.spec import Dependency, PortSpec, Probe, Probes, ServiceSpec, S
 _RUNNER = Path(__file__).parents[1] / "proxy" / "runtime" / "runner.py"
 
 
-def service(config: RunConfig) -> ServiceSpec:
-    """LiteLLM behind our runner. It starts when all expected replicas are ready."""
+def service(config: RunConfig, replicas: Dependency) -> ServiceSpec:
+    """LiteLLM behind our runner. It starts when all expected replicas are there: ``replicas`` says how that shows."""
     proxy = config.proxy
     health = "/health/liveliness"
     return ServiceSpec(
@@ -30,7 +30,7 @@ def service(config: RunConfig) -> ServiceSpec:
         environment="proxy",
         depends_on=(
             Dependency("environment_ready", "proxy"),
-            Dependency("all_ready", "replica", config.run.replicas),
+            replicas,
         ),
         ports=(PortSpec("http", config.infrastructure.litellm_port, proxy.host, held=True),),
         probes=Probes(

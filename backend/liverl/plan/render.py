@@ -12,6 +12,7 @@ import msgspec
 from liverl.plan.spec import Plan, Probe, ServiceSpec
 
 _SECRET = re.compile(r"(key|token|secret|password|credential)", re.IGNORECASE)
+_PLACES = ("_FILE", "_PATH")  # these name where a secret is
 
 
 def plan_json(plan: Plan) -> str:
@@ -23,7 +24,7 @@ def _redacted(plan: Plan) -> Plan:
     from msgspec.structs import replace
 
     def clean(spec: ServiceSpec) -> ServiceSpec:
-        env = {k: "***" if _SECRET.search(k) and not k.endswith("_FILE") else v for k, v in spec.env.items()}
+        env = {k: "***" if _SECRET.search(k) and not k.endswith(_PLACES) else v for k, v in spec.env.items()}
         return replace(spec, env=env)
 
     template = plan.replica_template

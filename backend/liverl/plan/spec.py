@@ -12,28 +12,31 @@ from typing import Any, Literal
 
 import msgspec
 
-from liverl.model import ServiceKind
+from liverl.model import Owner, ServiceKind
 
+Installer = Literal["uv", "pip"]
 Condition = Literal[
     "environment_ready",  # the named Python environment is built
     "listening",  # the run holds the service's socket: connections queue, whoever serves them later
     "started",  # a process exists
     "ready",  # its ready probe holds
     "all_ready",  # N of N services of a kind are ready
+    "discovered",  # N of N replicas that Ray holds are named, addressed and healthy
     "exited_0",
 ]
 
 
 class Dependency(msgspec.Struct, frozen=True):
     condition: Condition
-    on: str  # service name, environment name, or a kind for all_ready
-    count: int | None = None  # for all_ready; None = as many as the plan expects
+    on: str  # service name, environment name, or a kind for all_ready and discovered
+    count: int | None = None  # for all_ready and discovered; None = as many as the plan expects
 
 
 class Probe(msgspec.Struct, frozen=True):
     """One check. ``kind`` decides which fields count.
 
-    http: GET ``path`` on ``port`` gives 200. completion: one real chat completion of ``model`` is answered.
+    http: GET ``path`` on ``port`` gives 200; ``token_file`` makes it carry that bearer token.
+    completion: one real chat completion of ``model`` is answered.
     log_line: ``pattern`` (regular expression) appears in the log after this generation's start.
     status_file: the JSON file ``path`` (``{generation}`` is filled in), written by the process itself, names its
     pid and says ``"state": pattern``. process: the process exists.
@@ -47,6 +50,7 @@ class Probe(msgspec.Struct, frozen=True):
     interval: float = 1.0  # seconds between two checks
     timeout: float = 5.0  # seconds for one check
     failures: int = 3  # in a row before it counts as failed (live) or degraded (ready)
+    token_file: str = ""  # of a bearer token; relative to the run directory
 
 
 class Probes(msgspec.Struct, frozen=True):
@@ -114,6 +118,8 @@ class ServiceSpec(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     env: dict[str, str] = {}
     unset_env: tuple[str, ...] = ()
+    # Variable -> absolute path of the file that holds its value: a secret is read at each start and is in no plan.
+    secret_env: dict[str, str] = {}
     cwd: str = "{run_dir}"
     environment: str | None = None  # name in Plan.environments; None = the backend's own interpreter
     depends_on: tuple[Dependency, ...] = ()
@@ -130,16 +136,32 @@ class ServiceSpec(msgspec.Struct, frozen=True):
         ""  # a file (in the run directory) that must have changed since the last automatic start
     )
     stage_parser: Literal["", "vllm", "litellm", "trainer"] = ""
-    owner: Literal["ours", "adopted", "foreign"] = "ours"
+    owner: Owner = "ours"
+
+
+class InstallStep(msgspec.Struct, frozen=True):
+    """``requirements`` by one installer, from one index ("" = the environment's)."""
+
+    requirements: tuple[str, ...] = ()
+    installer: Installer = "uv"
+    index_url: str = ""
 
 
 class EnvironmentSpec(msgspec.Struct, frozen=True):
-    """A named Python environment: either an existing ``venv_path`` or ``requirements`` built into a cache."""
+    """A named Python environment: either an existing ``venv_path`` or ``requirements`` built into a cache.
+
+    ``first`` is installed before the others, which leave it as it is. ``index_url`` and ``find_links`` may hold
+    ``${NAME}``, a variable that is read when the environment is built.
+    """
 
     name: str
     requirements: tuple[str, ...] = ()
     venv_path: str | None = None
     python: str | None = None  # version or interpreter for uv; None = the one that runs us
+    installer: Installer = "uv"
+    index_url: str = ""  # "" = what the installer is configured with
+    find_links: tuple[str, ...] = ()
+    first: InstallStep = InstallStep()
 
 
 class Inert(msgspec.Struct, frozen=True):
@@ -164,6 +186,36 @@ class Settings(msgspec.Struct, frozen=True):
     stuck_after: float = 15.0  # of a tree that SIGKILL does not end, before the run ends without it
 
 
+class RayPlan(msgspec.Struct, frozen=True):
+    """The Ray cluster of topology verl, and how the replicas in it are found.
+
+    ``owner`` ours: the service ``service`` is its head, and ``token_file`` (relative to the run directory) must hold
+    a token before that starts. foreign: the cluster at ``address`` is somebody else's; it is read and never ended,
+    ``service`` and ``port`` are empty, and ``token_file`` is an absolute path, or empty for Ray's own default
+    (``~/.ray/auth_token``, where there is one). With a trainer of kind command what is empty here is found out
+    once its script has started Ray.
+    """
+
+    owner: Owner
+    address: str  # host:port of the GCS: what RAY_ADDRESS says
+    dashboard: str  # host:port of the dashboard's REST interface
+    namespace: str  # of the named actors; "" = any
+    environment: str  # name in Plan.environments: the Python in which children may import ray
+    token_file: str
+    expected: int  # replicas, ranks 0 to expected-1
+    actor_deadline: float  # seconds from the trainer's start until every rank's actor is alive
+    address_deadline: float  # seconds from there until each has told its address
+    health_deadline: float  # seconds from there until each answers /health
+    service: str = ""  # name in Plan.services
+    port: str = ""  # that service's port of the dashboard
+    actor: str = r"vllm_server_(\d+)_0"  # regular expression of a counted actor's whole name; group 1 = rank
+    child_env: dict[str, str] = {}  # of children that talk to the cluster; placeholders as in ServiceSpec
+    python: str = ""  # interpreter of those children, where it is in no environment of the plan
+    earlier: bool = (
+        False  # replicas that were there before the trainer count too: the caller named this cluster
+    )
+
+
 class Plan(msgspec.Struct, frozen=True):
     run: str  # project/name
     run_dir: str
@@ -174,8 +226,11 @@ class Plan(msgspec.Struct, frozen=True):
     expected_replicas: int
     replica_arguments: dict[str, tuple[str, ...]] = {}  # further argv of single replicas, by index (faults)
     total_steps: int | None = None
+    trials_per_step: int | None = None  # prompts times trials per prompt, where we configure the trainer
     served_model: str = ""
     trial_timeout: float = 2400.0
+    ray: RayPlan | None = None  # topology verl
+    adopted_port: int | None = None  # where the proxy of a trainer of kind command listens
     settings: Settings = Settings()
     inert: tuple[Inert, ...] = ()
     warnings: tuple[str, ...] = ()

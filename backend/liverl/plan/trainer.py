@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from liverl.config.schema import RunConfig
-from liverl.plan.common import restart_policy, stop_stages
+from liverl.plan.common import client_host, restart_policy, stop_stages
 from liverl.plan.spec import Dependency, FileSpec, Probe, Probes, RestartPolicy, ServiceSpec
 
 SETTINGS = "trainer/settings.json"
@@ -40,7 +40,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     return {
         "run_dir": "{run_dir}",
         "attempt_dir": "{attempt_dir}",
-        "proxy_url": f"http://{_client_host(config.proxy.host)}:{{port:proxy}}",
+        "proxy_url": f"http://{client_host(config.proxy.host)}:{{port:proxy}}",
         "run_key_file": "{run_dir}/secrets/run_key",
         "served_model": config.model.served_model_name,
         "train_batch_size": training.train_batch_size,
@@ -66,7 +66,3 @@ def _settings(config: RunConfig) -> dict[str, Any]:
             "leak_worker": False,
         },
     }
-
-
-def _client_host(host: str) -> str:
-    return "127.0.0.1" if host in ("0.0.0.0", "::", "") else host

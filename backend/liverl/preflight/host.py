@@ -7,6 +7,7 @@ import shutil
 import socket
 from pathlib import Path
 
+from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.supervise import procfs
@@ -14,11 +15,23 @@ from liverl.supervise import procfs
 # A run's directory without checkpoints of large models: logs, trajectories, journal. Less than this and the
 # run would stop within minutes.
 FREE_BYTES = 64 << 20
+_RAY_HINT = (
+    ": a Ray cluster runs there; use it with ray.address, or give this run's Ray another infrastructure.ray_port "
+    "and ray_dashboard_port"
+)
 
 
-def run_checks(plan: Plan) -> list[Check]:
-    """What must hold before anything is started. Nothing is changed."""
-    return [*_ports(plan), _disk(Path(plan.run_dir))]
+def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
+    """What must hold before anything is started. Nothing is changed.
+
+    ``config``, from which the plan was made, is needed for what topology verl reads: data, model, batches.
+    """
+    checks = [*_ports(plan), _disk(Path(plan.run_dir))]
+    if plan.topology == "verl" and config is not None:
+        from liverl.preflight import ray, verl
+
+        checks += [*ray.checks(plan, config), *verl.checks(plan, config)]
+    return checks
 
 
 def _ports(plan: Plan) -> list[Check]:
@@ -31,10 +44,15 @@ def _ports(plan: Plan) -> list[Check]:
             name = f"port {port.number} ({spec.name})"
             holder = procfs.port_holder(port.number)
             if holder is not None:
-                checks.append(Check(name, "fail", f"held by {holder.words()}"))
+                hint = _RAY_HINT if spec.kind == "ray" and _is_ray(holder.words()) else ""
+                checks.append(Check(name, "fail", f"held by {holder.words()}{hint}"))
             else:
                 checks.append(_bindable(name, port.host, port.number))
     return checks
+
+
+def _is_ray(words: str) -> bool:
+    return any(sign in words for sign in ("gcs_server", "raylet", "dashboard", "ray::"))
 
 
 def _bindable(name: str, host: str, number: int) -> Check:

@@ -1,0 +1,173 @@
+"""The plan of Ray: a head of our own, or the description of somebody else's, and where replicas are looked for."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from liverl.config import sizes
+from liverl.config.schema import RunConfig
+from liverl.plan.common import stop_stages
+from liverl.plan.spec import (
+    Dependency,
+    FileSpec,
+    PortSpec,
+    Probe,
+    Probes,
+    RayPlan,
+    RestartPolicy,
+    ServiceSpec,
+)
+from liverl.plan.verl import NAMESPACE
+
+NAME, ENVIRONMENT, TOKEN = "ray", "verl", "secrets/ray_token"
+HOST = "127.0.0.1"
+# Of the caller's environment: they would join or name another cluster.
+FOREIGN_VARIABLES = (
+    "RAY_ADDRESS",
+    "RAY_NAMESPACE",
+    "RAY_JOB_CONFIG_JSON_ENV_VAR",
+    "RAY_TMPDIR",
+    "PYTHONHOME",
+)
+# Ports of Ray's helpers -> their flags; free ones, chosen by us. By default some are fixed numbers, which a second
+# cluster on the host would take too. The others the raylet learns from files, and if its dashboard agent is not up
+# within 15 s (a cold start on busy cores) it ends: a number that is given is not waited for.
+AGENT_PORTS = {
+    "client": "--ray-client-server-port",
+    "agent": "--dashboard-agent-grpc-port",
+    "agent_http": "--dashboard-agent-listen-port",
+    "runtime_env": "--runtime-env-agent-port",
+    "metrics": "--metrics-export-port",
+}
+_DEADLINE = 180.0  # seconds until the dashboard answers; a cold start on two busy cores takes 40
+
+
+def service(
+    config: RunConfig, run_dir: Path, worker_env: dict[str, str], secret_env: dict[str, str], stub: FileSpec
+) -> ServiceSpec:
+    """Our own head. Its workers inherit its environment, so what verl's processes need is given here."""
+    version = Probe(
+        "http",
+        port="dashboard",
+        path="/api/version",
+        interval=1.0,
+        timeout=10.0,
+        failures=6,
+        token_file=TOKEN,
+    )
+    infra = config.infrastructure
+    return ServiceSpec(
+        name=NAME,
+        kind="ray",
+        argv=_argv(config, run_dir),
+        # 60 s by default, in which a dashboard may not come up on two busy cores; then Ray's start fails.
+        env={
+            **worker_env,
+            **own_cluster(),
+            "RAY_DASHBOARD_STARTUP_TIMEOUT_S": f"{_DEADLINE:g}",
+            "RAY_agent_register_timeout_ms": f"{_DEADLINE * 1000:.0f}",
+        },
+        unset_env=FOREIGN_VARIABLES,
+        secret_env=secret_env,
+        environment=ENVIRONMENT,
+        depends_on=(Dependency("environment_ready", ENVIRONMENT),),
+        ports=(
+            PortSpec("gcs", infra.ray_port, HOST),
+            PortSpec("dashboard", infra.ray_dashboard_port, HOST),
+            *(PortSpec(name, 0, HOST) for name in AGENT_PORTS),
+        ),
+        probes=Probes(startup=version, startup_deadline=_DEADLINE, ready=version),
+        # The run's actors end with their cluster: a new one would be empty.
+        restart=RestartPolicy(mode="never"),
+        stop=stop_stages(config),
+        gpus=infra.ngpus_per_node if config.verl.device == "cuda" else 0,
+        files=(stub,),
+    )
+
+
+def _argv(config: RunConfig, run_dir: Path) -> tuple[str, ...]:
+    flags = [
+        *("{python:verl}", "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+        *("--node-ip-address", HOST, "--port", "{port:gcs}"),
+        *("--include-dashboard", "true", "--dashboard-host", HOST, "--dashboard-port", "{port:dashboard}"),
+        *("--temp-dir", temp_dir(config, run_dir)),
+        *("--num-cpus", str(config.ray.num_cpus or sizes.cpus_needed(config))),
+        *("--num-gpus", str(config.infrastructure.ngpus_per_node)),
+        *(part for name, flag in AGENT_PORTS.items() for part in (flag, f"{{port:{name}}}")),
+        *("--min-worker-port", "0", "--max-worker-port", "0"),
+        "--disable-usage-stats",
+    ]
+    if config.ray.object_store_memory is not None:
+        flags += ["--object-store-memory", str(config.ray.object_store_memory)]
+    return tuple(flags)
+
+
+def temp_dir(config: RunConfig, run_dir: Path) -> str:
+    """A short one, the same for each attempt: Ray's sockets lie deep below it, and have 107 bytes for a name."""
+    return config.ray.temp_dir or "/tmp/lv-" + hashlib.sha256(str(run_dir).encode()).hexdigest()[:8]
+
+
+def own_cluster() -> dict[str, str]:
+    """What every process that talks to our cluster has in its environment; the token itself is in a file."""
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": f"{{run_dir}}/{TOKEN}",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+
+def cluster_env(config: RunConfig) -> dict[str, str]:
+    """How a client of the cluster finds it and is let in."""
+    if not config.ray.address:
+        return {**own_cluster(), "RAY_ADDRESS": f"{HOST}:{config.infrastructure.ray_port}"}
+    env = {"RAY_ADDRESS": config.ray.address, "RAY_USAGE_STATS_ENABLED": "0"}
+    if config.ray.auth_token_file:
+        env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": config.ray.auth_token_file}
+    return env
+
+
+def ray_plan(config: RunConfig) -> RayPlan:
+    """Where the replicas are looked for, and for how long."""
+    verl, infra, attach = config.verl, config.infrastructure, config.ray.address
+    dashboard = (
+        config.ray.dashboard_address or f"{attach.rpartition(':')[0] or HOST}:{infra.ray_dashboard_port}"
+    )
+    return RayPlan(
+        owner="foreign" if attach else "ours",
+        address=attach or f"{HOST}:{infra.ray_port}",
+        dashboard=dashboard if attach else f"{HOST}:{infra.ray_dashboard_port}",
+        namespace=NAMESPACE,
+        environment=ENVIRONMENT,
+        token_file=config.ray.auth_token_file if attach else TOKEN,
+        expected=sizes.expected_replicas(config),
+        actor_deadline=verl.actor_deadline,
+        address_deadline=verl.address_deadline,
+        health_deadline=verl.health_deadline,
+        service="" if attach else NAME,
+        port="" if attach else "dashboard",
+        child_env=cluster_env(config),
+    )
+
+
+def script_plan(config: RunConfig) -> RayPlan:
+    """Of a launch script's Ray: what the configuration names, and else where LiveRL's scripts have it. The rest is
+    found out from its processes."""
+    verl, infra, given = config.verl, config.infrastructure, config.ray
+    host = given.address.rpartition(":")[0] or HOST
+    venv = config.environments[ENVIRONMENT].venv_path or config.environment.venv_path
+    return RayPlan(
+        owner="foreign",
+        address=given.address,
+        dashboard=given.dashboard_address or f"{host}:{infra.ray_dashboard_port}",
+        namespace="",
+        environment="",
+        token_file=given.auth_token_file,
+        expected=sizes.expected_replicas(config),
+        actor_deadline=verl.actor_deadline,
+        address_deadline=verl.address_deadline,
+        health_deadline=verl.health_deadline,
+        child_env=cluster_env(config) if given.address else {"RAY_USAGE_STATS_ENABLED": "0"},
+        python=str(Path(venv) / "bin" / "python") if venv else "",
+        earlier=bool(given.address or given.dashboard_address),
+    )

@@ -1,0 +1,54 @@
+"""What a checkpoint's config.json says about tensor parallelism."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+_MAX_BYTES = 4 << 20
+
+
+class Heads(msgspec.Struct, frozen=True):
+    """Attention heads of a model; None = its config.json does not say."""
+
+    attention: int | None = None
+    key_value: int | None = None
+
+    def problem(self, tensor_parallel: int) -> str:
+        """Why the model cannot be cut into so many parts; "" = it can, or nobody knows."""
+        if self.attention is not None and self.attention % tensor_parallel:
+            return f"{self.attention} attention heads cannot be divided by {tensor_parallel}"
+        few = self.key_value
+        if few is not None and few % tensor_parallel and tensor_parallel % few:
+            return f"{few} key-value heads cannot be divided by {tensor_parallel}"
+        if few is not None and few % tensor_parallel:
+            return (
+                f"{few} key-value heads are fewer than {tensor_parallel}: vLLM copies them, which with some kernels "
+                "ends in 'an illegal memory access was encountered'"
+            )
+        return ""
+
+
+def read_heads(config: Path) -> Heads:
+    """The heads in a ``config.json``; of a model for text and pictures, those of its text part.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no JSON mapping.
+    """
+    with config.open("rb") as file:
+        data: Any = json.loads(file.read(_MAX_BYTES))
+    if not isinstance(data, dict):
+        raise ValueError("not a mapping")
+    inner = data.get("text_config")
+    told = inner if isinstance(inner, dict) else data
+
+    def number(key: str) -> int | None:
+        value = told.get(key)
+        return value if isinstance(value, int) and value > 0 else None
+
+    attention = number("num_attention_heads")
+    return Heads(attention, number("num_key_value_heads") or attention)

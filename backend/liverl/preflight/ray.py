@@ -1,0 +1,155 @@
+"""Checks for Ray: its CPUs, GPUs, memory and directories, and the cluster that a run is to use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from liverl.config import sizes
+from liverl.config.schema import RunConfig
+from liverl.model import Check
+from liverl.plan.ray import temp_dir
+from liverl.plan.spec import Plan, RayPlan
+from liverl.preflight.limits import CpuLimits, cpu_limits
+
+# Linux: sun_path has 108 bytes, one of them for the end.
+_SOCKET_BYTES = 107
+# What Ray puts below its temp dir: /session_YYYY-mm-dd_HH-MM-SS_ffffff_PID/sockets/plasma_store, pid of 7 digits.
+_BELOW_TEMP = len("/session_2026-01-02_03-04-05_123456_1234567/sockets/plasma_store")
+# A worker of Ray has 30 to 60 threads, and each counts.
+_PROCESSES = 4096
+_SHM = Path("/dev/shm")
+_SHM_BYTES = 1 << 30
+_REACH_SECONDS = 5.0
+
+
+def checks(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
+    """Everything about the cluster of a run whose trainer we start."""
+    ray = plan.ray
+    if ray is None or plan.adopted_port is not None:
+        return  # a launch script has its own
+    yield from gpus(config, env)
+    if ray.owner == "foreign":
+        yield from foreign(ray)
+        return
+    yield cpus(config, cpu_limits(env))
+    yield processes()
+    yield temp(temp_dir(config, Path(plan.run_dir)))
+    yield memory(config.ray.object_store_memory, shutil.disk_usage(_SHM).free if _SHM.is_dir() else 0)
+
+
+def cpus(config: RunConfig, limits: CpuLimits) -> Check:
+    """CPUs that Ray counts against those that this process may use."""
+    need = sizes.cpus_needed(config)
+    told = config.ray.num_cpus or need
+    if told < need:
+        return Check(
+            "Ray CPUs", "fail", f"ray.num_cpus {told} is below {need}: verl would wait for ever, silently"
+        )
+    counted = f"Ray counts {told}, this process may use {limits.allowed:g}"
+    if limits.who and told > limits.allowed:
+        return Check(
+            "Ray CPUs",
+            "warn",
+            f"{counted}, limited by {limits.who}. If workers fail with 'Unable to register worker with raylet', the "
+            f"job needs more CPUs: verl needs {need}",
+        )
+    return Check("Ray CPUs", "ok", counted)
+
+
+def processes() -> Check:
+    """The limit on processes and threads of this user."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if soft != resource.RLIM_INFINITY and soft < _PROCESSES:
+        text = f"at most {soft} processes and threads (ulimit -u); Ray's workers need thousands"
+        return Check("process limit", "warn", f"{text}: else 'Unable to register worker with raylet'")
+    return Check("process limit", "ok", "unlimited" if soft == resource.RLIM_INFINITY else str(soft))
+
+
+def temp(folder: str) -> Check:
+    """Ray's directory: short enough for its sockets, and ours."""
+    room = _SOCKET_BYTES - _BELOW_TEMP
+    if len(os.fsencode(folder)) > room:
+        text = f"{folder} has {len(os.fsencode(folder))} bytes; Ray's sockets below it leave room for {room}"
+        return Check("Ray directory", "fail", f"ray.temp_dir: {text}")
+    path = Path(folder)
+    if path.is_symlink() or (path.exists() and path.stat().st_uid != os.geteuid()):
+        return Check("Ray directory", "fail", f"{folder} is not this user's; set ray.temp_dir")
+    existing = next(parent for parent in (path, *path.parents) if parent.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return Check("Ray directory", "fail", f"{existing} cannot be written; set ray.temp_dir")
+    share = shutil.disk_usage(existing)
+    if share.free < share.total * 0.05:
+        return Check(
+            "Ray directory", "warn", f"{existing} is over 95 % full: Ray then refuses to spill objects"
+        )
+    return Check("Ray directory", "ok", folder)
+
+
+def memory(wanted: int | None, free: int) -> Check:
+    """Room for the object store. ``wanted`` None = Ray takes what it finds."""
+    need = _SHM_BYTES if wanted is None else wanted
+    if free < need:
+        text = f"{free >> 20} MiB free in /dev/shm, {need >> 20} MiB are wanted (ray.object_store_memory)"
+        return Check("object store", "warn", f"{text}: Ray falls back to the disk, which is slow")
+    return Check("object store", "ok", f"{free >> 20} MiB free in /dev/shm")
+
+
+def gpus(config: RunConfig, env: Mapping[str, str]) -> Iterator[Check]:
+    """GPUs of this host, where Ray is ours."""
+    if config.verl.device != "cuda" or config.ray.address:
+        return
+    from liverl.observe.gpus import GpuSampler
+
+    found, note = GpuSampler().sample()
+    need, visible = config.infrastructure.ngpus_per_node, env.get("CUDA_VISIBLE_DEVICES")
+    have = len(found)
+    if visible is not None:
+        have = min(have, len([part for part in visible.split(",") if part.strip()]))
+    if have < need:
+        words = f"{have} visible here, infrastructure.ngpus_per_node is {need}" + (
+            f" ({note})" if note else ""
+        )
+        hint = "; without GPUs: --profile cpu-verl" if not have else ""
+        yield Check("GPUs", "fail", words + hint)
+    else:
+        yield Check("GPUs", "ok", f"{have} visible, {need} used")
+
+
+def foreign(ray: RayPlan) -> Iterator[Check]:
+    """A cluster that runs already: whether it is there, and whether it may be used."""
+    host, _, port = ray.address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
+    except OSError as error:
+        yield Check("Ray cluster", "fail", f"ray.address {ray.address}: {error.strerror or error}")
+        return
+    if ray.token_file and not os.access(ray.token_file, os.R_OK):
+        yield Check("Ray token", "fail", f"ray.auth_token_file {ray.token_file} cannot be read")
+        return
+    yield asyncio.run(data_plane(ray))
+
+
+async def data_plane(ray: RayPlan) -> Check:
+    """Two verl jobs in one cluster would share TransferQueue: the second one is refused."""
+    from liverl.discover.judge import controller_conflict
+    from liverl.discover.rest import RayError, RayRest
+    from liverl.supervise.probes import Http
+
+    token = Path(ray.token_file) if ray.token_file else Path("~/.ray/auth_token").expanduser()
+    http = Http()
+    try:
+        rest = RayRest(http, f"http://{ray.dashboard}", token if token.is_file() else None)
+        conflict = controller_conflict(await rest.actors())
+    except RayError as error:
+        return Check(
+            "Ray cluster", "fail", f"its dashboard {ray.dashboard} does not tell its actors: {error}"
+        )
+    finally:
+        await http.close()
+    return Check("Ray cluster", "fail" if conflict else "ok", conflict or f"{ray.address}, no other verl job")

@@ -1,0 +1,206 @@
+"""Checks for topology verl: what verl and Ray would find out minutes after their start, or never."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from liverl.config import sizes
+from liverl.config.schema import RunConfig
+from liverl.environments import BuildError, resolve
+from liverl.model import Check
+from liverl.places import default_cache_dir
+from liverl.plan.spec import Plan
+from liverl.plan.verl import FORMATS, PROXY_LOOP
+from liverl.preflight.modeldir import read_heads
+
+# What `main_ppo` imports; TransferQueue and cachetools are not among the packages that verl itself requires.
+MODULES = ("transfer_queue", "cachetools", "tensordict", "ray", "hydra", "verl")
+_DISTRIBUTIONS = ("verl", "ray", "torch", "vllm", "TransferQueue", "transformers")
+_IMPORT_SECONDS = 60.0  # a cold network disk is slow
+# verl/utils/tracking.py; an unknown one is found out only when all engines are up.
+LOGGERS = (
+    "wandb",
+    "mlflow",
+    "swanlab",
+    "vemlp_wandb",
+    "tensorboard",
+    "console",
+    "clearml",
+    "trackio",
+    "file",
+    "rl_insight",
+)
+_ASK = """
+import importlib.util, importlib.metadata, json, sys
+modules, names = json.loads(sys.argv[1])
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+print(json.dumps({
+    "missing": [m for m in modules if importlib.util.find_spec(m) is None],
+    "versions": {n: version(n) for n in names},
+}))
+"""
+
+
+def checks(plan: Plan, config: RunConfig) -> Iterator[Check]:
+    """Everything that the files and the configuration tell. Nothing is changed."""
+    yield environment(plan)
+    if config.trainer.kind != "verl":
+        return
+    yield from data_files(config)
+    yield from model(config)
+    yield loggers(config)
+    yield tool_parser(config)
+    yield batches(config)
+
+
+def environment(plan: Plan) -> Check:
+    """Whether verl's environment has what the trainer imports. Its modules are looked for, not loaded: verl's own
+    import takes 10 to 30 s."""
+    name = "environment verl"
+    spec = next((e for e in plan.environments if e.name == "verl"), None)
+    if spec is None:
+        return Check(name, "ok", "not used: the launch script brings its own")
+    try:
+        place = resolve(spec, default_cache_dir())
+    except BuildError as error:
+        return Check(name, "fail", error.text)
+    if not place.published:
+        if place.kind == "built":
+            return Check(name, "ok", "will be built first")
+        return Check(name, "fail", f"there is no {place.python}")
+    return imports(place.python)
+
+
+def imports(python: Path) -> Check:
+    """What ``python`` has of verl's modules, with versions."""
+    name = "environment verl"
+    try:
+        told = subprocess.run(
+            [str(python), "-c", _ASK, json.dumps([MODULES, _DISTRIBUTIONS])],
+            capture_output=True,
+            text=True,
+            timeout=_IMPORT_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=True,
+        )
+        answer = json.loads(told.stdout)
+        missing, versions = answer["missing"], answer["versions"]
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
+        return Check(name, "fail", f"{python} cannot be asked: {error}")
+    if missing:
+        hint = "; a plain `pip install verl` leaves TransferQueue and cachetools out"
+        return Check(name, "fail", f"{python} lacks {', '.join(missing)}{hint}")
+    found = ", ".join(f"{n} {v}" for n, v in versions.items() if v)
+    if not str(versions.get("verl") or "").startswith("0.9."):
+        return Check(name, "warn", f"{found}: the overrides are those of verl 0.9")
+    return Check(name, "ok", found)
+
+
+def data_files(config: RunConfig) -> Iterator[Check]:
+    """The parquet files; a run without them fails when its data is loaded."""
+    files = {"data.train_index": sizes.train_file(config), "data.val_index": sizes.val_file(config)}
+    if sizes.is_smoke(config) and not (config.data.train_index or config.data.val_index):
+        folder = sizes.smoke_directory(config)
+        made = Path(folder, "val.parquet").is_file()
+        yield Check("data", "ok", f"{folder}: " + ("there" if made else "made at the start of the run"))
+        return
+    for key, name in files.items():
+        yield parquet(key, name)
+
+
+def parquet(key: str, name: str) -> Check:
+    """One parquet file, by its first bytes."""
+    if not name:
+        return Check(key, "fail", "no parquet file is given")
+    if "://" in name:
+        return Check(key, "ok", f"{name}: read by verl")
+    try:
+        with open(name, "rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        return Check(key, "fail", f"{name}: {os.strerror(error.errno or 0)}")
+    if magic != b"PAR1":
+        return Check(key, "fail", f"{name} is no parquet file")
+    return Check(key, "ok", name)
+
+
+def model(config: RunConfig) -> Iterator[Check]:
+    """The checkpoint, and whether it can be cut over the GPUs of a replica."""
+    path = sizes.model_path(config)
+    if not os.path.isabs(path):
+        yield Check("model", "ok", f"{path}: a model id, which verl downloads if it is not cached")
+        return
+    folder = Path(path)
+    if sizes.is_smoke(config) and not folder.exists():
+        return
+    try:
+        heads = read_heads(folder / "config.json")
+    except OSError as error:
+        yield Check("model", "fail", f"{folder / 'config.json'}: {os.strerror(error.errno or 0)}")
+        return
+    except ValueError as error:
+        yield Check("model", "fail", f"{folder / 'config.json'}: {error}")
+        return
+    tensor = config.vllm.gen_tp
+    problem = heads.problem(tensor)
+    if problem:
+        yield Check("model", "fail", f"vllm.gen_tp: {tensor}: {problem}")
+    else:
+        yield Check(
+            "model", "ok", f"{path}: {heads.key_value or 'unknown'} key-value heads, vllm.gen_tp {tensor}"
+        )
+
+
+def loggers(config: RunConfig) -> Check:
+    """``trainer.logger`` of the overrides."""
+    given = sizes.override(config, "trainer.logger")
+    if given is None:
+        return Check("loggers", "ok", "console, file")
+    names = given if isinstance(given, list) else re.findall(r"[A-Za-z_][A-Za-z0-9_-]*", str(given))
+    unknown = [str(name) for name in names if name not in LOGGERS]
+    if unknown:
+        return Check(
+            "loggers", "fail", f"verl has no logger {', '.join(unknown)}; it has {', '.join(LOGGERS)}"
+        )
+    if "file" not in names:
+        return Check(
+            "loggers", "warn", "without 'file' the numbers of each step are read from the console's text"
+        )
+    return Check("loggers", "ok", ", ".join(str(name) for name in names))
+
+
+def tool_parser(config: RunConfig) -> Check:
+    """One name drives vLLM's parser and verl's; verl knows fewer formats."""
+    parser = config.model.tool_parser
+    if parser in FORMATS:
+        return Check("tool parser", "ok", f"{parser} (verl: {FORMATS[parser]})")
+    words = f"verl has no parser for {parser!r}; it has one for {', '.join(FORMATS)}"
+    if config.verl.device == "cpu" or config.verl.agent_loop != PROXY_LOOP:
+        return Check("tool parser", "fail", words)
+    return Check("tool parser", "ok", f"{parser}: vLLM reads the calls ({words})")
+
+
+def batches(config: RunConfig) -> Check:
+    """The arithmetic that verl asserts after its start."""
+    training = config.training
+    trials = training.train_batch_size * training.n_resp_per_prompt
+    mini = training.train_prompt_mini_batch_size * training.n_resp_per_prompt
+    ranks = max(1, sizes.trainer_gpus(config) // training.sp_size)
+    if training.train_prompt_mini_batch_size > training.train_batch_size:
+        return Check("batches", "fail", "training.train_prompt_mini_batch_size is larger than the batch")
+    if mini % ranks:
+        return Check(
+            "batches",
+            "fail",
+            f"{mini} trials of a mini batch cannot be shared by {ranks} trainer ranks (GPUs / training.sp_size)",
+        )
+    return Check("batches", "ok", f"{trials} trials per step, {mini} per update, over {ranks} trainer ranks")

@@ -1,0 +1,138 @@
+"""The overrides that we plan, read by verl's own configuration, and the environment of profile cpu-verl.
+
+Needs an environment with verl 0.9.1: LIVERL_TEST_VERL_PYTHON names its Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from liverl.config import load_config, resolved
+from liverl.environments import default_cache_dir, ensure
+from liverl.plan import make_plan
+from liverl.plan.build import environment_spec
+from liverl.plan.verl import FORMATS
+from liverl.preflight.verl import LOGGERS
+
+pytestmark = pytest.mark.stack
+
+PYTHON = os.environ.get("LIVERL_TEST_VERL_PYTHON", "")
+RUN = Path("/runs with space/p,=(1)/n")
+INDEX = "data.train_index=/d/t.parquet"
+CASES: dict[str, list[str]] = {
+    "cpu-verl": [],
+    "h200-smoke": [],
+    "h200-smoke one GPU": ["infrastructure.ngpus_per_node=1"],
+    "liverl-gen1": [INDEX],
+    "liverl-gen1 standalone": [
+        INDEX,
+        *("verl.rollout_mode=standalone", "verl.rollout_gpus=4", "training.train_prompt_mini_batch_size=16"),
+    ],
+    "liverl-gen1 attached": [INDEX, "ray.address=h:6379"],
+    "liverl-gen1 all knobs": [
+        INDEX,
+        *("verl.disable_cascade_attn=true", "verl.wandb_proxy=http://p:80", "ray.timeline=true"),
+        *(
+            "vllm.enable_chunked_prefill=false",
+            "model.served_model_name=a/b:c",
+            "experiment.project_name=007",
+        ),
+        'trainer.overrides={"trainer.max_actor_ckpt_to_keep": 2, "++actor_rollout_ref.rollout.seed": 3}',
+    ],
+}
+COMPOSE = """
+import json, os, sys
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+import verl
+from verl.experimental.agent_loop.tool_parser import ToolParser
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.utils.config import omega_conf_to_dataclass, validate_config
+from verl.utils.tracking import Tracking
+answer = {"values": {}, "parsers": sorted(ToolParser._registry), "loggers": sorted(Tracking.supported_backend)}
+with initialize_config_dir(os.path.join(os.path.dirname(verl.__file__), "trainer", "config"), version_base=None):
+    for name, overrides in json.load(sys.stdin).items():
+        config = compose("ppo_trainer", overrides)
+        OmegaConf.resolve(config)
+        validate_config(config, need_reference_policy(config), need_critic(config))
+        omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+        keys = [text.lstrip("+").partition("=")[0] for text in overrides]
+        plain = {key: OmegaConf.select(config, key) for key in keys}
+        answer["values"][name] = {
+            k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in plain.items()
+        }
+print("ANSWER" + json.dumps(answer))
+"""
+
+
+def planned(name: str) -> list[str]:
+    """The overrides of a case, without Hydra's own."""
+    sets = ["run.name=n", *CASES[name]]
+    loaded = load_config(profile=name.split()[0], sets=sets, env={})
+    config = resolved(loaded.config, env={"LIVERL_CACHE_DIR": "/c"}, cwd=Path("/w"), now=0.0)
+    plan = make_plan(replace(loaded, config=config), RUN)
+    (trainer,) = [service for service in plan.services if service.name == "trainer"]
+    filled = [
+        text.replace("{run_dir}", str(RUN)).replace("{attempt_dir}", f"{RUN}/a1") for text in trainer.argv[3:]
+    ]
+    return [text for text in filled if not text.startswith("hydra.")]
+
+
+@pytest.fixture(scope="module")
+def answer() -> dict[str, Any]:
+    if not PYTHON:
+        pytest.skip("LIVERL_TEST_VERL_PYTHON names no Python with verl")
+    told = subprocess.run(
+        [PYTHON, "-c", COMPOSE],
+        input=json.dumps({name: planned(name) for name in CASES}),
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr[-3000:]
+    line = next(line for line in told.stdout.splitlines() if line.startswith("ANSWER"))
+    found: dict[str, Any] = json.loads(line.removeprefix("ANSWER"))
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_verl_reads_what_was_planned(answer: dict[str, Any], name: str) -> None:
+    values = answer["values"][name]
+    for text in planned(name):
+        key, _, written = text.lstrip("+").partition("=")
+        value = values[key]
+        if isinstance(value, bool) or value is None:
+            assert str(value) == {"null": "None", "true": "True", "false": "False"}.get(written, written), key
+        elif isinstance(value, int | float):
+            assert value == pytest.approx(float(written)), key
+        elif isinstance(value, list):
+            assert f"[{','.join(value)}]" == written, key
+        else:
+            assert value == (written[1:-1] if written[:1] == "'" else written), key
+    assert values["trainer.default_local_dir"] == f"{RUN}/checkpoints"
+
+
+def test_names_that_verl_knows(answer: dict[str, Any]) -> None:
+    assert set(FORMATS.values()) <= set(answer["parsers"])
+    assert set(LOGGERS) <= set(answer["loggers"])
+
+
+@pytest.mark.slow
+def test_the_environment_of_the_cpu_profile_has_no_cuda() -> None:
+    """Built by the project's own builder: 70 s here, most of it torch's wheel; 1.7 GB."""
+    spec = environment_spec(load_config(profile="cpu-verl", env={}).config, "verl")
+    python = asyncio.run(ensure(spec, default_cache_dir(), lambda text, share: None))
+    code = "import importlib.metadata as m, json; print(json.dumps([d.metadata['Name'] for d in m.distributions()]))"
+    told = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True)
+    names = [name.lower() for name in json.loads(told.stdout)]
+    assert {"verl", "ray", "transferqueue", "torch", "msgspec", "aiohttp"} <= set(names)
+    assert [name for name in names if name.startswith(("nvidia-", "cuda-", "triton"))] == []

@@ -1,0 +1,160 @@
+"""Topology verl in the configuration: its size, its rules, and the smoke model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from liverl.config import ConfigError, RunConfig, dump_yaml, load_config, resolved, sizes
+from liverl.config.validate_stack import holds_secret
+
+
+def verl(*sets: str, profile: str = "liverl-gen1") -> RunConfig:
+    return load_config(profile=profile, sets=sets, env={}).config
+
+
+def refused(*sets: str, profile: str = "liverl-gen1") -> str:
+    with pytest.raises(ConfigError) as caught:
+        verl(*sets, profile=profile)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sets", "replicas", "cpus"),
+    [
+        ((), 2, 2 + 8 + 24),
+        (("vllm.gen_tp=8",), 1, 2 + 8 + 24),
+        (("infrastructure.ngpus_per_node=4", "vllm.gen_tp=2"), 2, 2 + 8 + 12),
+        (("infrastructure.nnodes=2", "ray.address=h:6379"), 4, 2 + 8 + 48),
+        (("verl.rollout_mode=standalone", "verl.rollout_gpus=4", "vllm.gen_tp=2"), 2, 2 + 8 + 24),
+        (('trainer.overrides={"actor_rollout_ref.rollout.data_parallel_size": 2}',), 1, 2 + 8 + 24),
+        (('trainer.overrides={"actor_rollout_ref.rollout.tensor_model_parallel_size": 1}',), 8, 2 + 8 + 24),
+        (('trainer.overrides={"++trainer.n_gpus_per_node": 4}',), 1, 2 + 8 + 12),
+        ((f"trainer.overrides={{{sizes.UNITS_KEY}: 1}}",), 2, 2 + 1 + 24),
+    ],
+)
+def test_size_of_a_run(sets: tuple[str, ...], replicas: int, cpus: int) -> None:
+    config = verl(*sets)
+    assert (sizes.expected_replicas(config), sizes.cpus_needed(config)) == (replicas, cpus)
+
+
+def test_prefill_and_decode_count_as_one_replica() -> None:
+    split = "actor_rollout_ref.rollout.disaggregation"
+    config = verl(f'trainer.overrides={{"{split}.enabled": true, "{split}.decode_replicas": 1}}')
+    assert (sizes.replica_gpus(config), sizes.expected_replicas(config)) == (8, 1)
+
+
+def test_the_cpu_profile_is_small() -> None:
+    config = verl(profile="cpu-verl")
+    assert (sizes.expected_replicas(config), sizes.cpus_needed(config)) == (2, 2 + 1 + 6)
+    assert config.training.total_steps is not None
+    assert config.training.total_steps >= 4
+
+
+@pytest.mark.parametrize(
+    ("sets", "words"),
+    [
+        (("ray.num_cpus=33",), "allowed: at least 34"),
+        (("ray.address=http://h:6379",), "not an address"),
+        (("ray.address=h:70000",), "not an address"),
+        (("infrastructure.nnodes=2",), "serves this host alone"),
+        (("verl.rollout_gpus=4",), "all GPUs generate and train in turn"),
+        (("verl.rollout_mode=standalone",), "allowed: 1 to 7"),
+        (('trainer.overrides={"trainer.nnodes": x}',), "trainer.overrides.trainer.nnodes: decides the size"),
+        (("verl.device=cpu",), "each replica is one process"),
+        (("verl.faults.dead_replica=2",), "allowed: 0 to 1"),
+        (("verl.faults.late_replica={index: 5, seconds: 60}",), "there is no such replica"),
+        (("verl.wandb_proxy=http://me:pw@proxy:80",), "other users can read"),
+        (("verl.actr_deadline=1",), "did you mean verl.actor_deadline?"),
+        (("ray.num_cpu=1",), "did you mean ray.num_cpus?"),
+    ],
+)
+def test_rules(sets: tuple[str, ...], words: str) -> None:
+    text = refused(*sets)
+    assert words in text
+    assert "pw" not in text
+
+
+def test_a_running_cluster_brings_its_own_cpus_and_hosts() -> None:
+    config = verl("ray.address=10.0.0.1:6379", "ray.num_cpus=1", "infrastructure.nnodes=2")
+    assert config.ray.address == "10.0.0.1:6379"
+
+
+def test_the_smoke_model_lies_in_the_cache() -> None:
+    config = load_config(profile="cpu-verl", env={}).config
+    fixed = resolved(config, env={"LIVERL_CACHE_DIR": "/c"}, cwd=Path("/w"), now=0.0)
+    assert fixed.model.model_path == "smoke:/c/smoke"
+    assert resolved(fixed, env={}, cwd=Path("/w"), now=0.0).model == fixed.model
+    assert sizes.model_path(fixed) == "/c/smoke/model"
+    assert (sizes.train_file(fixed), sizes.val_file(fixed)) == (
+        "/c/smoke/train.parquet",
+        "/c/smoke/val.parquet",
+    )
+    given = load_config(
+        profile="cpu-verl", sets=["model.model_path=smoke:d", "data.train_index=t"], env={}
+    ).config
+    fixed = resolved(given, env={}, cwd=Path("/w"), now=0.0)
+    assert (sizes.model_path(fixed), sizes.train_file(fixed)) == ("/w/d/model", "/w/t")
+
+
+def test_the_smoke_model_needs_verl() -> None:
+    text = refused("model.model_path=smoke:", profile="vllm-managed")
+    assert "make-smoke DIR" in text
+
+
+def test_ray_paths_are_absolute() -> None:
+    config = verl(
+        "ray.temp_dir=~/r", "ray.auth_token_file=t", "environments.verl.find_links=[w, 'https://h/w']"
+    )
+    fixed = resolved(config, env={"HOME": "/home/u"}, cwd=Path("/w"), now=0.0)
+    assert (fixed.ray.temp_dir, fixed.ray.auth_token_file) == ("/home/u/r", "/w/t")
+    assert fixed.environments["verl"].find_links == ("/w/w", "https://h/w")
+
+
+def test_a_key_file_is_named_by_its_absolute_path(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("abc")
+    key.chmod(0o600)
+    env = {"HOME": str(tmp_path), "WANDB_API_KEY_FILE": "~/key"}
+    config = load_config(profile="liverl-gen1", env=env).config
+    assert resolved(config, env=env, cwd=Path("/w"), now=0.0).credentials.wandb_api_key == f"file:{key}"
+
+
+@pytest.mark.parametrize(
+    ("address", "secret"),
+    [
+        ("", False),
+        ("https://pypi.org/simple", False),
+        ("/opt/wheels", False),
+        ("https://u:p@h/simple", True),
+        ("https://token@h/simple", True),
+        ("https://${USER_NAME}:${TOKEN}@h/simple", False),
+        ("https://u:${TOKEN}@h/simple", True),
+        ("https://h/simple?token=abc", True),
+    ],
+)
+def test_addresses_with_passwords(address: str, secret: bool) -> None:
+    assert holds_secret(address) is secret
+
+
+@pytest.mark.parametrize("key", ["index_url", "find_links", "first.index_url"])
+def test_passwords_of_an_index_are_refused_and_not_shown(key: str) -> None:
+    value = "https://me:hunter2@pkg.example/simple"
+    text = refused(f"environments.verl.{key}=" + (f"['{value}']" if key == "find_links" else value))
+    assert f"environments.verl.{key}: an address with a password" in text
+    assert "hunter2" not in text
+
+
+def test_installer_and_index_of_an_environment_are_kept() -> None:
+    sets = ["environments.verl.installer=pip", "environments.verl.index_url=https://${T}@h/s"]
+    config = verl(*sets)
+    entry = config.environments["verl"]
+    assert (entry.installer, entry.index_url, entry.first.requirements) == ("pip", "https://${T}@h/s", ())
+    assert "https://${T}@h/s" in dump_yaml(config)
+    cpu = verl(profile="cpu-verl").environments["verl"]
+    assert (cpu.installer, cpu.first.installer, cpu.first.requirements) == (
+        "uv",
+        "pip",
+        ("torch==2.13.0+cpu",),
+    )

@@ -1,0 +1,406 @@
+"""RunConfig -> Plan for topology verl: pure, so everything is looked at as data."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from liverl.config import consumers, load_config, resolved
+from liverl.plan import PlanError, make_plan
+from liverl.plan.hydra import Override, command_line, text
+from liverl.plan.render import plan_json, plan_text
+from liverl.plan.spec import Plan, ServiceSpec
+
+RUN = Path("/runs/p/n")
+
+
+def plan_of(
+    *sets: str, profile: str = "cpu-verl", run_dir: Path = RUN, env: dict[str, str] | None = None
+) -> Plan:
+    env = {"HOME": "/home/u", **(env or {})}
+    loaded = load_config(profile=profile, sets=["run.name=n", *sets], env=env)
+    config = resolved(loaded.config, env=env, cwd=Path("/w"), now=0.0)
+    return make_plan(replace(loaded, config=config), run_dir)
+
+
+def service(plan: Plan, name: str) -> ServiceSpec:
+    return next(s for s in plan.services if s.name == name)
+
+
+def overrides_of(plan: Plan) -> dict[str, str]:
+    """Hydra key without its sign -> the text of its value."""
+    lines = service(plan, "trainer").argv[3:]
+    pairs = [line.lstrip("+~").partition("=") for line in lines]
+    found = {key: value for key, _, value in pairs}
+    assert len(found) == len(lines), "a key stands twice"
+    return found
+
+
+# --- Hydra's text -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (None, "null"),
+        (True, "True"),
+        (8, "8"),
+        (1e-6, "1e-06"),
+        ("fsdp2", "fsdp2"),
+        ("/a/b.parquet", "/a/b.parquet"),
+        ("", "''"),
+        ("007", "'007'"),
+        ("null", "'null'"),
+        ("a b,c", "'a b,c'"),
+        ("it's", r"'it\'s'"),
+        ("a\\'b", r"'a\\\'b'"),
+        ("end\\", r"'end\\'"),
+        ("${x}", r"'\${x}'"),
+        (["console", "file"], "[console,file]"),
+        ({"a": 1, "b": "x y"}, "{a:1,b:'x y'}"),
+    ],
+)
+def test_values_in_hydras_grammar(value: Any, written: str) -> None:
+    assert text(value) == written
+
+
+def test_the_users_overrides_win_and_stand_once() -> None:
+    ours = [Override("a.b", 1), Override("new.k", "x", new=True), Override("gone", 3), Override("kept", 4)]
+    lines = command_line(ours, {"a.b": "[x,y]", "new.k": 2, "~gone": None, "+added": "", "++forced": True})
+    assert lines == ("kept=4", "a.b=[x,y]", "+new.k=2", "~gone", "+added=''", "++forced=True")
+
+
+@given(
+    ours=st.lists(st.tuples(st.sampled_from("abcd"), st.integers()), unique_by=lambda pair: pair[0]),
+    given_=st.dictionaries(st.sampled_from(["a", "+b", "++c", "e"]), st.integers()),
+)
+def test_no_key_is_written_twice(ours: list[tuple[str, int]], given_: dict[str, int]) -> None:
+    lines = command_line([Override(key, value) for key, value in ours], given_)
+    keys = [line.lstrip("+").partition("=")[0] for line in lines]
+    assert len(keys) == len(set(keys))
+    assert all(f"{key}={value}" in lines for key, value in given_.items() if not key.startswith("b"))
+
+
+# --- overrides ----------------------------------------------------------------------------------------
+
+_R, _A = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
+LANDING = {
+    "training.train_batch_size": (16, {"data.train_batch_size": "16"}),
+    "training.val_batch_size": (7, {"data.val_batch_size": "7"}),
+    "training.n_resp_per_prompt": (6, {f"{_R}.n": "6"}),
+    "training.train_prompt_mini_batch_size": (4, {f"{_A}.ppo_mini_batch_size": "4"}),
+    "training.max_prompt_length": (300, {"data.max_prompt_length": "300"}),
+    "training.max_response_length": (400, {"data.max_response_length": "400"}),
+    "training.sp_size": (2, {f"{_A}.ulysses_sequence_parallel_size": "2"}),
+    "training.use_dynamic_bsz": (
+        True,
+        {f"{_A}.use_dynamic_bsz": "True", f"{_A}.ppo_max_token_len_per_gpu": "1024"},
+    ),
+    "training.ref_offload": (True, {"actor_rollout_ref.ref.fsdp_config.param_offload": "True"}),
+    "training.actor_offload": (True, {f"{_A}.fsdp_config.optimizer_offload": "True"}),
+    "training.total_epochs": (9, {"trainer.total_epochs": "9"}),
+    "training.total_steps": (6, {"trainer.total_training_steps": "6"}),
+    "training.save_freq": (3, {"trainer.save_freq": "3"}),
+    "training.test_freq": (3, {"trainer.test_freq": "3"}),
+    "training.val_before_train": (True, {"trainer.val_before_train": "True"}),
+    "algorithm.adv_estimator": ("rloo", {"algorithm.adv_estimator": "rloo"}),
+    "algorithm.policy_loss_mode": ("gspo", {f"{_A}.policy_loss.loss_mode": "gspo"}),
+    "algorithm.learning_rate": (2e-6, {f"{_A}.optim.lr": "2e-06"}),
+    "algorithm.use_kl_loss": (True, {f"{_A}.use_kl_loss": "True"}),
+    "algorithm.kl_loss_coef": (0.5, {f"{_A}.kl_loss_coef": "0.5"}),
+    "algorithm.kl_loss_type": ("kl", {f"{_A}.kl_loss_type": "kl"}),
+    "algorithm.clip_ratio_low": (0.1, {f"{_A}.clip_ratio_low": "0.1"}),
+    "algorithm.clip_ratio_high": (0.4, {f"{_A}.clip_ratio_high": "0.4"}),
+    "algorithm.entropy_coeff": (0.01, {f"{_A}.entropy_coeff": "0.01"}),
+    "algorithm.loss_agg_mode": ("token-mean", {f"{_A}.loss_agg_mode": "token-mean"}),
+    "algorithm.temperature": (0.7, {f"{_R}.temperature": "0.7"}),
+    "algorithm.top_p": (0.9, {f"{_R}.top_p": "0.9"}),
+    "algorithm.top_k": (50, {f"{_R}.top_k": "50"}),
+    "algorithm.val_temperature": (
+        0.3,
+        {f"{_R}.val_kwargs.temperature": "0.3", f"{_R}.val_kwargs.do_sample": "True"},
+    ),
+    "algorithm.val_top_p": (0.8, {f"{_R}.val_kwargs.top_p": "0.8"}),
+    "algorithm.val_top_k": (5, {f"{_R}.val_kwargs.top_k": "5"}),
+    "vllm.max_model_length": (2048, {f"{_R}.max_model_len": "2048"}),
+    "vllm.gpu_memory_utilization": (0.5, {f"{_R}.gpu_memory_utilization": "0.5"}),
+    "vllm.max_num_seqs": (3, {f"{_R}.max_num_seqs": "3"}),
+    "vllm.enforce_eager": (False, {f"{_R}.enforce_eager": "False"}),
+    "vllm.dtype": ("float32", {f"{_R}.dtype": "float32"}),
+    "vllm.enable_chunked_prefill": (
+        False,
+        {f"{_R}.enable_chunked_prefill": "False", f"{_R}.max_num_batched_tokens": "1024"},
+    ),
+    "verl.agent_loop": ("tool_agent", {f"{_R}.agent.default_agent_loop": "tool_agent"}),
+    "verl.agent_workers": (3, {f"{_R}.agent.num_workers": "3"}),
+    "verl.calculate_log_probs": (False, {f"{_R}.calculate_log_probs": "False"}),
+    "verl.disable_cascade_attn": (True, {f"{_R}.engine_kwargs.vllm.disable_cascade_attn": "True"}),
+    "verl.use_torch_compile": (
+        True,
+        {f"{_A}.use_torch_compile": "True", f"{_A}.fsdp_config.use_torch_compile": "True"},
+    ),
+    "verl.wandb_proxy": ("http://p:8", {"trainer.wandb_proxy": "'http://p:8'"}),
+    "ray.timeline": (True, {"ray_kwargs.timeline_json_file": "'{attempt_dir}/ray_timeline.json'"}),
+    "credentials.wandb_mode": ("offline", {"trainer.logger": "[console,file,wandb]"}),
+    "experiment.project_name": ("proj", {"trainer.project_name": "proj"}),
+    "model.served_model_name": ("served", {f"{_R}.engine_kwargs.vllm.served_model_name": "served"}),
+    "model.tool_parser": (
+        "hermes",
+        {f"{_R}.multi_turn.format": "hermes", f"{_R}.engine_kwargs.vllm.tool_call_parser": "hermes"},
+    ),
+    "harbor_agent.max_iterations": (5, {f"{_R}.multi_turn.max_assistant_turns": "5"}),
+    "data.train_index": ("/d/t.parquet", {"data.train_files": "/d/t.parquet"}),
+    "data.val_index": ("/d/v.parquet", {"data.val_files": "/d/v.parquet"}),
+}
+
+
+@pytest.mark.parametrize("key", LANDING)
+def test_every_key_lands_in_its_override(key: str) -> None:
+    value, expected = LANDING[key]
+    found = overrides_of(plan_of(f"{key}={json.dumps(value) if not isinstance(value, str) else value}"))
+    assert expected.items() <= found.items()
+
+
+def test_every_training_key_of_verl_has_a_landing() -> None:
+    config = load_config(profile="cpu-verl", env={}).config
+    planned = {key for key, modules in consumers(config).items() if "liverl.plan" in modules}
+    sections = ("training.", "algorithm.", "vllm.", "verl.")
+    elsewhere = {  # these make services, dependencies or files; other tests look at them
+        *("vllm.gen_tp", "verl.device", "verl.rollout_mode", "verl.rollout_gpus"),
+        *("verl.actor_deadline", "verl.address_deadline", "verl.health_deadline"),
+    }
+    expected = {key for key in planned if key.startswith(sections) and "faults" not in key}
+    assert expected - elsewhere == {key for key in LANDING if key.startswith(sections)}
+
+
+def test_what_the_run_always_asks_of_verl() -> None:
+    found = overrides_of(plan_of())
+    always = {
+        f"{_R}.disable_log_stats": "False",
+        f"{_R}.engine_kwargs.vllm.enable_auto_tool_choice": "True",
+        f"{_R}.agent.agent_loop_config_path": "'{run_dir}/trainer/agent_loop.yaml'",
+        "trainer.default_local_dir": "'{run_dir}/checkpoints'",
+        "trainer.rollout_data_dir": "'{run_dir}/rollouts'",
+        "trainer.resume_mode": "auto",
+        "ray_kwargs.ray_init.namespace": "liverl",
+        "trainer.n_gpus_per_node": "2",
+        f"{_R}.tensor_model_parallel_size": "1",
+        "trainer.device": "cpu",
+        f"{_A}.strategy": "fsdp2",
+        "actor_rollout_ref.model.path": "/home/u/.cache/liverl/smoke/model",
+    }
+    found["actor_rollout_ref.model.path"] = found["actor_rollout_ref.model.path"].replace(
+        str(Path("~/.cache").expanduser()), "/home/u/.cache"
+    )
+    assert always.items() <= found.items()
+    assert not any(key.startswith("ray_kwargs.ray_init.num_cpus") for key in found)
+
+
+def test_overrides_of_the_configuration_win() -> None:
+    plan = plan_of('trainer.overrides={"trainer.save_freq": 7, "actor_rollout_ref.actor.strategy": fsdp}')
+    assert overrides_of(plan)["trainer.save_freq"] == "7"
+    assert overrides_of(plan)[f"{_A}.strategy"] == "fsdp"
+
+
+def test_standalone_replicas() -> None:
+    plan = plan_of(
+        "verl.rollout_mode=standalone",
+        "verl.rollout_gpus=2",
+        "infrastructure.ngpus_per_node=4",
+        "verl.device=cuda",
+        "training.train_prompt_mini_batch_size=4",
+    )
+    found = overrides_of(plan)
+    assert (plan.expected_replicas, found["trainer.n_gpus_per_node"], found[f"{_R}.n_gpus_per_node"]) == (
+        2,
+        "2",
+        "2",
+    )
+    assert found["trainer.v1.trainer_mode"] == "separate_async"
+    assert found["trainer.v1.separate_async.parameter_sync_step"] == "2"
+    assert found["actor_rollout_ref.hybrid_engine"] == "False"
+    assert service(plan, "ray").gpus == 4
+
+
+# --- services -----------------------------------------------------------------------------------------
+
+
+def test_the_services_of_a_run() -> None:
+    plan = plan_of()
+    assert [s.name for s in plan.services] == ["ray", "smoke", "proxy", "trainer"]
+    assert (plan.topology, plan.expected_replicas, plan.replica_template, plan.total_steps) == (
+        "verl",
+        2,
+        None,
+        4,
+    )
+    needs = {(d.condition, d.on) for d in service(plan, "trainer").depends_on}
+    assert needs == {
+        ("environment_ready", "verl"),
+        ("ready", "ray"),
+        ("listening", "proxy.http"),
+        ("exited_0", "smoke"),
+    }
+    (waits,) = [d for d in service(plan, "proxy").depends_on if d.condition == "discovered"]
+    assert (waits.on, waits.count) == ("replica", 2)
+    trainer = service(plan, "trainer")
+    assert trainer.ends_run
+    assert trainer.restart.mode == "never"
+    assert trainer.env["VERL_FILE_LOGGER_PATH"] == "{attempt_dir}/metrics.verl.jsonl"
+    assert {
+        "RAY_ADDRESS": "127.0.0.1:6379",
+        "HARBOR_TOOL_PARSER": "qwen3_coder",
+    }.items() <= trainer.env.items()
+    again = service(plan_of("trainer.restart=from_checkpoint"), "trainer")
+    assert (again.restart.mode, again.restart_needs) == (
+        "on_failure",
+        "checkpoints/latest_checkpointed_iteration.txt",
+    )
+
+
+def test_our_ray_head() -> None:
+    spec = service(plan_of("infrastructure.ray_port=7001", "infrastructure.ray_dashboard_port=7002"), "ray")
+    argv = spec.argv
+    assert argv[:6] == ("{python:verl}", "-m", "ray.scripts.scripts", "start", "--head", "--block")
+    flags = dict(itertools.pairwise(argv))
+    assert flags["--num-cpus"] == "9"
+    assert flags["--num-gpus"] == "2"
+    assert flags["--dashboard-host"] == flags["--node-ip-address"] == "127.0.0.1"
+    assert flags["--object-store-memory"] == "536870912"
+    assert flags["--temp-dir"].startswith("/tmp/lv-")
+    assert len(flags["--temp-dir"]) == len("/tmp/lv-") + 8
+    assert {p.name: p.number for p in spec.ports if p.number} == {"gcs": 7001, "dashboard": 7002}
+    # The raylet waits 15 s for the port of an agent that chooses its own.
+    assert flags["--dashboard-agent-grpc-port"] == "{port:agent}"
+    assert {text for text in argv if text.startswith("{port:")} == {f"{{port:{p.name}}}" for p in spec.ports}
+    assert (spec.probes.startup.path, spec.probes.startup.token_file) == ("/api/version", "secrets/ray_token")
+    assert (spec.restart.mode, spec.gpus) == ("never", 0)
+    # Its workers inherit its environment.
+    assert spec.env["PYTHONPATH"] == "{run_dir}/trainer/path"
+    assert spec.env["VERL_USE_EXTERNAL_MODULES"] == "liverl.verlside.cpu"
+    assert json.loads(spec.env["LIVERL_CPU_FAULTS"])["pending_replica"] is None
+    (stub,) = spec.files
+    assert stub.path == "trainer/path/liverl/__init__.py"
+    namespace: dict[str, Any] = {}
+    exec(stub.text, namespace)
+    assert (Path(namespace["__path__"][0]) / "plan" / "spec.py").is_file()
+
+
+def test_where_the_replicas_are_looked_for() -> None:
+    ray = plan_of("verl.actor_deadline=11", "verl.address_deadline=12", "verl.health_deadline=13").ray
+    assert ray is not None
+    assert (ray.owner, ray.service, ray.port, ray.address) == ("ours", "ray", "dashboard", "127.0.0.1:6379")
+    assert (ray.namespace, ray.environment, ray.token_file) == ("liverl", "verl", "secrets/ray_token")
+    assert (ray.expected, ray.actor_deadline, ray.address_deadline, ray.health_deadline) == (2, 11, 12, 13)
+    assert ray.child_env["RAY_AUTH_TOKEN_PATH"] == "{run_dir}/secrets/ray_token"
+
+
+def test_a_cluster_of_somebody_else() -> None:
+    plan = plan_of(
+        "ray.address=10.0.0.1:6000", "ray.auth_token_file=/t", "infrastructure.ray_dashboard_port=8300"
+    )
+    assert [s.name for s in plan.services] == ["smoke", "proxy", "trainer"]
+    ray = plan.ray
+    assert ray is not None
+    assert (ray.owner, ray.address, ray.dashboard, ray.service) == (
+        "foreign",
+        "10.0.0.1:6000",
+        "10.0.0.1:8300",
+        "",
+    )
+    assert ray.token_file == "/t"
+    trainer = service(plan, "trainer")
+    assert trainer.env["RAY_ADDRESS"] == "10.0.0.1:6000"
+    assert trainer.env["RAY_AUTH_TOKEN_PATH"] == "/t"
+    assert not any(d.on == "ray" for d in trainer.depends_on)
+    job = overrides_of(plan)
+    env = "ray_kwargs.ray_init.runtime_env.env_vars"
+    assert job[f"{env}.PYTHONPATH"] == "'{run_dir}/trainer/path'"
+    assert f"{env}.VERL_FILE_LOGGER_PATH" in job
+    elsewhere = plan_of("ray.address=10.0.0.1:6000", "ray.dashboard_address=d:1").ray
+    assert elsewhere is not None
+    assert (elsewhere.dashboard, elsewhere.token_file) == ("d:1", "")
+
+
+def test_the_agent_loops_file() -> None:
+    (file,) = [
+        f for f in service(plan_of("harbor_agent.max_iterations=5"), "trainer").files if "loop" in f.path
+    ]
+    (entry,) = yaml.safe_load(file.text)
+    assert (entry["name"], entry["_target_"]) == (
+        "liverl_proxy",
+        "liverl.verlside.agent_loop.ProxyAgentLoop",
+    )
+    assert entry["proxy_url"] == "http://127.0.0.1:{port:proxy}"
+    assert (entry["max_turns"], entry["trial_timeout"], entry["max_tokens"]) == (5, 120.0, 512)
+    stock = service(plan_of("verl.agent_loop=tool_agent"), "trainer")
+    assert [f.path for f in stock.files] == ["trainer/path/liverl/__init__.py"]
+
+
+def test_faults_reach_the_replicas() -> None:
+    plan = plan_of("verl.faults.late_replica={index: 1, seconds: 60}", "verl.faults.crash_at_step=3")
+    for name in ("ray", "trainer"):
+        faults = json.loads(service(plan, name).env["LIVERL_CPU_FAULTS"])
+        assert faults["late_replica"] == {"index": 1, "seconds": 60.0}
+        assert faults["crash_at_step"] == 3
+
+
+def test_a_launch_script_is_all_that_is_started() -> None:
+    plan = plan_of("trainer.kind=command", "trainer.command=[bash, run.sh]", profile="liverl-gen1")
+    (spec,) = plan.services
+    assert (spec.name, spec.argv, plan.expected_replicas) == ("trainer", ("bash", "run.sh"), 2)
+    assert spec.env["MODEL_PATH"] == "Qwen/Qwen3-30B-A3B-Instruct-2507"
+    assert spec.env["NGPUS_PER_NODE"] == "8"
+    assert spec.secret_env == {"ANTHROPIC_API_KEY": "/runs/p/n/secrets/run_key"}
+    assert plan.environments == ()
+
+
+def test_on_gpus() -> None:
+    plan = plan_of(profile="h200-smoke")
+    ray, trainer = service(plan, "ray"), service(plan, "trainer")
+    assert (ray.gpus, plan.expected_replicas) == (2, 2)
+    assert "VERL_USE_EXTERNAL_MODULES" not in {**ray.env, **trainer.env}
+    assert ray.env["VLLM_LOGGING_LEVEL"] == "INFO"
+    one = plan_of("infrastructure.ngpus_per_node=1", profile="h200-smoke")
+    assert (one.expected_replicas, service(one, "ray").gpus) == (1, 1)
+
+
+def test_secrets_are_in_no_plan(tmp_path: Path) -> None:
+    key = tmp_path / "wandb"
+    key.write_text("s3cr3t-value")
+    key.chmod(0o600)
+    sets = ["credentials.wandb_mode=online", f"credentials.wandb_api_key=file:{key}"]
+    plan = plan_of(*sets, env={"MY_TOKEN": "t0ken"})
+    assert (
+        service(plan, "ray").secret_env == service(plan, "trainer").secret_env == {"WANDB_API_KEY": str(key)}
+    )
+    whole = msgspec.json.encode(plan).decode() + plan_json(plan) + plan_text(plan)
+    assert "s3cr3t" not in whole
+    with pytest.raises(PlanError, match="other users can read"):
+        plan_of('trainer.overrides={"+x.api_key": abc}')
+
+
+def test_paths_that_hydra_would_misread_are_refused() -> None:
+    with pytest.raises(PlanError, match=r"run\.run_root"):
+        plan_of(run_dir=Path("/it's/p/n"))
+
+
+def test_what_cannot_be_started_says_so() -> None:
+    with pytest.raises(PlanError, match="in_process"):
+        plan_of("run.topology=in_process", profile="liverl-gen1")
+
+
+def test_the_page_names_everything_and_no_token() -> None:
+    page = plan_text(plan_of())
+    assert "topology   verl: 2 replicas, 4 steps" in page
+    assert "after     replica: discovered (2)" in page
+    assert "RAY_AUTH_TOKEN_PATH={run_dir}/secrets/ray_token" in page

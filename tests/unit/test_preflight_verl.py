@@ -1,0 +1,248 @@
+"""Checks for topology verl: each is given its facts."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from liverl.config import RunConfig, load_config, resolved
+from liverl.plan import make_plan
+from liverl.plan.spec import Plan, PortSpec, RayPlan, ServiceSpec
+from liverl.preflight import ray, run_checks, verl
+from liverl.preflight.host import run_checks as host_checks
+from liverl.preflight.limits import CpuLimits, cpu_limits, parse_quota, slurm_cpus
+from liverl.preflight.modeldir import Heads, read_heads
+
+
+def config_of(*sets: str, profile: str = "liverl-gen1") -> RunConfig:
+    config = load_config(profile=profile, sets=["run.name=n", *sets], env={}).config
+    return resolved(config, env={}, cwd=Path("/w"), now=0.0)
+
+
+# --- data and model -----------------------------------------------------------------------------------
+
+
+def test_parquet_files(tmp_path: Path) -> None:
+    good, bad = tmp_path / "t.parquet", tmp_path / "bad.parquet"
+    good.write_bytes(b"PAR1....PAR1")
+    bad.write_bytes(b'{"a": 1}')
+    assert verl.parquet("data.train_index", str(good)).status == "ok"
+    assert verl.parquet("data.train_index", "hdfs://h/t.parquet").status == "ok"
+    for name, words in (
+        ("", "no parquet file is given"),
+        (str(bad), "is no parquet"),
+        ("/no/such", "No such file"),
+    ):
+        check = verl.parquet("data.train_index", name)
+        assert check.status == "fail"
+        assert words in check.text
+
+
+def test_a_smoke_run_makes_its_data(tmp_path: Path) -> None:
+    config = config_of(f"model.model_path=smoke:{tmp_path}/s", profile="cpu-verl")
+    (check,) = verl.data_files(config)
+    assert check.status == "ok"
+    assert "made at the start" in check.text
+    assert list(verl.model(config)) == []
+
+
+def test_the_checkpoint(tmp_path: Path) -> None:
+    def status(*sets: str) -> tuple[str, str]:
+        (check,) = verl.model(config_of(f"model.model_path={tmp_path}", *sets))
+        return check.status, check.text
+
+    assert status() == ("fail", f"{tmp_path / 'config.json'}: No such file or directory")
+    (tmp_path / "config.json").write_text(json.dumps({"num_attention_heads": 32, "num_key_value_heads": 4}))
+    assert status()[0] == "ok"
+    state, words = status("vllm.gen_tp=8")
+    assert state == "fail"
+    assert "illegal memory access" in words
+    (tmp_path / "config.json").write_text("[]")
+    assert status()[0] == "fail"
+    (check,) = verl.model(config_of())
+    assert "a model id" in check.text
+
+
+@pytest.mark.parametrize(
+    ("heads", "tensor", "words"),
+    [
+        (Heads(32, 4), 4, ""),
+        (Heads(32, 4), 2, ""),
+        (Heads(14, 2), 4, "14 attention heads"),
+        (Heads(12, 4), 3, "4 key-value heads cannot"),
+        (Heads(32, 4), 8, "are fewer than 8"),
+        (Heads(), 8, ""),
+    ],
+)
+def test_heads(heads: Heads, tensor: int, words: str) -> None:
+    problem = heads.problem(tensor)
+    assert words in problem
+    assert bool(problem) == bool(words)
+
+
+@given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 16))
+def test_only_what_divides_both_passes(attention: int, key_value: int, tensor: int) -> None:
+    divides = attention % tensor == 0 and key_value % tensor == 0
+    assert (Heads(attention, key_value).problem(tensor) == "") is divides
+
+
+def test_heads_of_a_model_for_pictures(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"text_config": {"num_attention_heads": 8}, "num_attention_heads": 3}))
+    assert read_heads(path) == Heads(8, 8)
+
+
+# --- names and numbers that verl checks late ----------------------------------------------------------
+
+
+def test_loggers() -> None:
+    assert verl.loggers(config_of()).status == "ok"
+    bad = verl.loggers(config_of('trainer.overrides={"trainer.logger": "[console,wandbb]"}'))
+    assert (bad.status, "wandbb" in bad.text) == ("fail", True)
+    assert verl.loggers(config_of('trainer.overrides={"trainer.logger": [console]}')).status == "warn"
+
+
+@pytest.mark.parametrize(
+    ("sets", "status"),
+    [
+        (("model.tool_parser=qwen3_coder",), "ok"),
+        (("model.tool_parser=hermes",), "ok"),
+        (("model.tool_parser=granite",), "ok"),
+        (("model.tool_parser=granite", "verl.agent_loop=tool_agent"), "fail"),
+        (("model.tool_parser=granite", "verl.device=cpu", "vllm.gen_tp=1"), "fail"),
+    ],
+)
+def test_tool_parsers(sets: tuple[str, ...], status: str) -> None:
+    assert verl.tool_parser(config_of(*sets)).status == status
+
+
+def test_batches() -> None:
+    assert verl.batches(config_of()).status == "ok"
+    sets = ("training.n_resp_per_prompt=1", "training.train_prompt_mini_batch_size=1")
+    assert verl.batches(config_of(*sets, "training.sp_size=1")).status == "fail"
+
+
+def test_what_an_environment_has() -> None:
+    ours = verl.imports(Path(sys.executable))
+    assert ours.status == "fail"
+    assert "transfer_queue" in ours.text
+    assert verl.imports(Path("/no/python")).status == "fail"
+    plan = _plan(config_of(f"environments.verl.venv_path={sys.prefix}", profile="cpu-verl"))
+    assert verl.environment(plan) == ours
+
+
+def test_an_environment_that_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIVERL_CACHE_DIR", str(tmp_path))
+    assert verl.environment(_plan(config_of(profile="cpu-verl"))).text == "will be built first"
+    missing = _plan(config_of("environments.verl.venv_path=/no/such", profile="cpu-verl"))
+    assert verl.environment(missing).status == "fail"
+
+
+# --- Ray ----------------------------------------------------------------------------------------------
+
+
+def _plan(config: RunConfig) -> Plan:
+    loaded = load_config(profile="cpu-verl", env={})
+    return make_plan(replace(loaded, config=config), Path("/runs/p/n"))
+
+
+def test_cpus_and_who_limits_them() -> None:
+    config = config_of(profile="cpu-verl")
+    assert ray.cpus(config, CpuLimits(machine=2, affinity=2)).status == "ok"
+    slurm = ray.cpus(config, CpuLimits(machine=64, affinity=64, slurm=4))
+    assert slurm.status == "warn"
+    assert "Slurm" in slurm.text
+    assert "Unable to register worker with raylet" in slurm.text
+    assert "CPU set" in ray.cpus(config, CpuLimits(machine=64, affinity=4)).text
+    assert "quota" in ray.cpus(config, CpuLimits(machine=64, affinity=64, quota=2.5)).text
+    assert ray.cpus(config, CpuLimits(machine=64, affinity=32)).status == "ok"
+    fewer = replace(config, ray=replace(config.ray, num_cpus=8))
+    assert ray.cpus(fewer, CpuLimits(machine=64, affinity=64)).status == "fail"
+
+
+def test_limits_of_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    limits = cpu_limits({}, tmp_path)
+    assert (limits.quota, limits.slurm, limits.affinity) == (1.5, None, len(os.sched_getaffinity(0)))
+    assert cpu_limits({}, tmp_path / "none").quota is None
+
+
+@given(st.text(max_size=30))
+def test_any_quota_file_is_read(text: str) -> None:
+    value = parse_quota(text)
+    assert value is None or value >= 0
+
+
+def test_quota_and_slurm() -> None:
+    assert (parse_quota("max 100000"), parse_quota("200000 100000")) == (None, 2.0)
+    job = {"SLURM_JOB_ID": "1", "SLURM_CPUS_ON_NODE": "16"}
+    assert (slurm_cpus(job), slurm_cpus({**job, "SLURM_CPUS_PER_TASK": "4"}), slurm_cpus({})) == (16, 4, None)
+
+
+def test_rays_directory(tmp_path: Path) -> None:
+    assert ray.temp("/tmp/lv-01234567").status == "ok"
+    long = ray.temp("/tmp/" + "x" * 60)
+    assert long.status == "fail"
+    assert "leave room for 43" in long.text
+    target = tmp_path / "t"
+    target.mkdir()
+    link = Path("/tmp", f"lv-test-{os.getpid()}")
+    link.symlink_to(target)
+    try:
+        assert "not this user's" in ray.temp(str(link)).text
+    finally:
+        link.unlink()
+
+
+def test_room_for_the_object_store() -> None:
+    assert ray.memory(512 << 20, 1 << 30).status == "ok"
+    assert ray.memory(None, 512 << 20).status == "warn"
+
+
+def test_gpus_of_this_host() -> None:
+    config = config_of()
+    many = replace(config, infrastructure=replace(config.infrastructure, ngpus_per_node=1000))
+    (check,) = ray.gpus(many, {})
+    assert check.status == "fail"
+    assert list(ray.gpus(config_of(profile="cpu-verl"), {})) == []
+
+
+def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
+    plan = _plan(config_of("ray.address=127.0.0.1:9", profile="cpu-verl"))
+    assert isinstance(plan.ray, RayPlan)
+    (check,) = ray.foreign(plan.ray)
+    assert check.status == "fail"
+    assert "ray.address 127.0.0.1:9" in check.text
+
+
+def test_a_foreign_ray_on_the_port_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from liverl.supervise import procfs
+
+    holder = procfs.Holder(7, "u", "/x/ray/core/src/ray/gcs/gcs_server --port 6379")
+    monkeypatch.setattr(procfs, "port_holder", lambda port: holder)
+    spec = ServiceSpec("ray", "ray", ("x",), ports=(PortSpec("gcs", 6379),))
+    plan = Plan("p/n", str(tmp_path), "verl", (), (spec,), None, 1)
+    check = host_checks(plan)[0]
+    assert check.status == "fail"
+    assert "use it with ray.address" in check.text
+
+
+def test_all_checks_of_the_cpu_profile() -> None:
+    config = config_of(profile="cpu-verl")
+    names = {check.name for check in run_checks(_plan(config), config)}
+    assert {
+        "Ray CPUs",
+        "Ray directory",
+        "object store",
+        "environment verl",
+        "data",
+        "loggers",
+        "batches",
+    } <= names
