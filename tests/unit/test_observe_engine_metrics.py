@@ -26,6 +26,15 @@ def test_vllm_0_24_on_an_h200() -> None:
         request_success_total=1.0,
         policy_version=None,
         sleep_state="awake",
+        preemptions_total=0.0,
+        aborted_total=0.0,
+        errors_total=0.0,
+        tool_calls_total=0.0,
+        no_tool_calls_total=0.0,
+        kv_blocks=450874,
+        kv_block_size=16,
+        kv_tokens=7213984,
+        max_concurrency=3522.453125,
     )
 
 
@@ -34,6 +43,38 @@ def test_vllm_0_32_on_a_cpu() -> None:
     assert facts.prompt_tokens_total == 378.0
     assert (facts.prefix_cache_queries_total, facts.prefix_cache_hits_total) == (378.0, 128.0)
     assert facts.sleep_state == "awake"
+    assert (facts.tool_calls_total, facts.no_tool_calls_total) == (1.0, 2.0)
+    assert (facts.kv_tokens, facts.max_concurrency, facts.kv_block_size) == (2097152, 1024.0, 128)
+    assert (facts.request_success_total, facts.aborted_total) == (6.0, 0.0)
+    assert facts.admission_rejections_total == 0.0
+    assert facts.updates_in_flight is None and facts.actor_generate_total is None
+
+
+def test_two_engines_behind_one_server() -> None:
+    """simulated: the samples of a second engine, and operations under way"""
+    facts = parse_engine_metrics(
+        "\n".join(
+            [
+                'vllm:cache_config_info{engine="0",num_gpu_blocks="10",block_size="16",'
+                'kv_cache_max_concurrency="4.5",kv_cache_size_tokens="None"} 1.0',
+                'vllm:cache_config_info{engine="1",num_gpu_blocks="8",block_size="16",'
+                'kv_cache_max_concurrency="3.5"} 1.0',
+                'vllm:num_preemptions{engine="0"} 2',
+                'vllm:num_preemptions{engine="1"} 3',
+                'vllm:tool_call_parser_invocations_total{mode="streaming",outcome="tool_call"} 7',
+                'vllm:engine_sleep_state{engine="0",sleep_state="awake"} 0.0',
+                'vllm:engine_sleep_state{engine="0",sleep_state="discard_all"} 1.0',
+                "vllm:rl_weight_update_operations_in_flight 1",
+                "vllm:sleep_mode_operations_in_flight 0",
+                'liverl:actor_generate_total{x="a\\"} b"} 4',
+            ]
+        )
+    )
+    assert (facts.kv_blocks, facts.kv_block_size, facts.kv_tokens) == (18, 16, None)
+    assert facts.max_concurrency == 3.5, "the engine that holds the least"
+    assert facts.preemptions_total == 5.0 and facts.tool_calls_total == 7.0
+    assert facts.sleep_state == "discard_all"
+    assert (facts.updates_in_flight, facts.sleeps_in_flight, facts.actor_generate_total) == (1.0, 0.0, 4.0)
 
 
 def test_older_names_and_several_engines() -> None:

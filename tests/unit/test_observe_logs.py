@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liverl.observe.causes import LONGEST, find_cause
+from liverl.observe.causes import BURST, LONGEST, find_cause
 from liverl.observe.lines import plain
 from liverl.observe.logs import TailIndex, last_lines, time_of
 
@@ -24,6 +24,8 @@ CAUSES = {
     "litellm_fail_no_config.log": "Exception: Config file not found: lit/nofile.yaml",
     "litellm_fail_port_in_use.log": "OSError: [Errno 98] error while attempting to bind on address",
     "litellm_fail_port_in_use2.log": "OSError: [Errno 98] error while attempting to bind on address",
+    "verl_cpu/fail_hydra_grammar.log": "no viable alternative at input '[a,'",
+    "verl_cpu/fail_hydra_unknown_key.log": "Could not override 'actor_rollout_ref.rollout.no_such_key': To append",
     "verl_cpu/fail_no_gpu.stderr.log": "ValueError: Total available GPUs 0 is less than total desired GPUs 1",
     "verl_cpu/fail_ray_oom_kill.stderr.log": "OutOfMemoryError: 6 worker(s) were killed due to the node",
     "verl_cpu/fail_server_actor_killed.stderr.log": "The actor is dead because it was killed by `ray.kill`.",
@@ -33,6 +35,9 @@ CAUSES = {
     "vllm_enginecore_killed.log": "engine core exited unexpectedly",
     # killed by SIGKILL: nobody could say anything
     "vllm_apiserver_sigkilled.log": "Executor: all workers exited gracefully",
+    # proxies that failed requests, with tracebacks, and were none the worse for it
+    "litellm_backend_down.log": '"GET /model/info HTTP/1.1" 200 OK',
+    "litellm_startup.log": '"GET /health/readiness HTTP/1.1" 200 OK',
 }
 
 
@@ -85,6 +90,45 @@ def test_cause_of_small_logs(tmp_path: Path, log: str, text: str) -> None:
     path.write_text(log, newline="")
     cause = find_cause(path)
     assert cause is not None and text in cause[0]
+
+
+def test_the_process_that_fell_first_is_the_cause(tmp_path: Path) -> None:
+    """simulated: two workers of one engine, the second of which falls because of the first"""
+    log = tmp_path / "log"
+    log.write_text(
+        "ValueError: long ago\n"
+        + "x\n" * (BURST + 1)
+        + "(Worker_TP0 pid=1) Traceback (most recent call last):\n"
+        "(Worker_TP0 pid=1)   File x\n(Worker_TP0 pid=1) KeyError: 'a'\n"
+        "(Worker_TP0 pid=1) During handling of the above exception, another exception occurred:\n"
+        "(Worker_TP0 pid=1) Traceback (most recent call last):\n(Worker_TP0 pid=1)   File x\n"
+        "(Worker_TP0 pid=1) torch.OutOfMemoryError: CUDA out of memory.\n"
+        "(Worker_TP1 pid=2) Traceback (most recent call last):\n(Worker_TP1 pid=2)   File x\n"
+        "(Worker_TP1 pid=2) RuntimeError: NCCL error: remote process exited\n"
+        "RuntimeError: Engine core initialization failed. See root cause above.\n"
+    )
+    cause = find_cause(log)
+    assert cause is not None and cause[0] == "torch.OutOfMemoryError: CUDA out of memory."
+
+
+def test_a_prompt_that_verl_gave_up_is_no_cause(tmp_path: Path) -> None:
+    """simulated: verl marks the prompt as failed and goes on"""
+    log = tmp_path / "log"
+    log.write_text(
+        "(AgentLoopWorkerTQ pid=1) ERROR:2026-11-21 00:02:09,570:Error in _run_prompt for uid=6\n"
+        "(AgentLoopWorkerTQ pid=1) Traceback (most recent call last):\n(AgentLoopWorkerTQ pid=1)   File x\n"
+        "(AgentLoopWorkerTQ pid=1) TimeoutError: a tool\n"
+        "ValueError: response_mask must contain at least one valid token (1).\n"
+    )
+    cause = find_cause(log)
+    assert cause is not None and cause[0].startswith("ValueError: response_mask")
+
+
+def test_folded_lines_are_quoted_without_what_ray_adds(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("\x1b[36m(A pid=1)\x1b[0m ValueError: twice\x1b[32m [repeated 2x across cluster]\x1b[0m\n")
+    cause = find_cause(log)
+    assert cause is not None and cause[0] == "ValueError: twice"
 
 
 def test_interleaved_processes_keep_their_own_tracebacks(tmp_path: Path) -> None:

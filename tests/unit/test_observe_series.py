@@ -41,6 +41,7 @@ def test_a_real_run_gives_its_usual_charts() -> None:
         "reward",
         "validation",
         "KL",
+        "rollout mismatch",
         "entropy",
         "gradient norm",
         "response length",

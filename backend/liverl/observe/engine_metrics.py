@@ -10,6 +10,7 @@ import msgspec
 
 # Fact -> the names it had in vLLM 0.8 to 0.33, newest first; the first one present counts. Counters carry
 # `_total` in the text form of prometheus_client, not in that of every exporter.
+_TOOLS = ("vllm:tool_call_parser_invocations_total", "vllm:tool_call_parser_invocations")
 _VARIANTS: dict[str, tuple[str, ...]] = {
     "running": ("vllm:num_requests_running",),
     "waiting": ("vllm:num_requests_waiting",),
@@ -29,18 +30,39 @@ _VARIANTS: dict[str, tuple[str, ...]] = {
         "vllm:gpu_prefix_cache_hits",
     ),
     "request_success_total": ("vllm:request_success_total", "vllm:request_success"),
+    "preemptions_total": ("vllm:num_preemptions_total", "vllm:num_preemptions"),
+    "admission_rejections_total": ("vllm:admission_rejections_total", "vllm:admission_rejections"),
+    "corrupted_requests_total": ("vllm:corrupted_requests_total", "vllm:corrupted_requests"),
+    "updates_in_flight": ("vllm:rl_weight_update_operations_in_flight",),
+    "sleeps_in_flight": ("vllm:sleep_mode_operations_in_flight",),
+    "actor_generate_total": ("liverl:actor_generate_total", "liverl:actor_generate"),
+}
+# Counters that are told apart by one label: fact -> (names, label, its value).
+_BY_LABEL: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "aborted_total": (_VARIANTS["request_success_total"], "finished_reason", "abort"),
+    "errors_total": (_VARIANTS["request_success_total"], "finished_reason", "error"),
+    "tool_calls_total": (_TOOLS, "outcome", "tool_call"),
+    "no_tool_calls_total": (_TOOLS, "outcome", "no_tool_call"),
 }
 _POLICY = "liverl:policy_version"
 _SLEEP = "vllm:engine_sleep_state"
-_WANTED = frozenset(name for names in _VARIANTS.values() for name in names) | {_POLICY, _SLEEP}
+_CACHE = "vllm:cache_config_info"
+_WANTED = frozenset(name for names in (*_VARIANTS.values(), _TOOLS) for name in names) | {
+    _POLICY,
+    _SLEEP,
+    _CACHE,
+}
 _NAME_END = re.compile(r"[{\s]")
-_SLEEP_STATE = re.compile(r'sleep_state="([^"]*)"')
+_LABEL = re.compile(r'(\w+)="((?:[^"\\\n]|\\.)*)"')
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
     """One scrape. Several engines behind one server are summed; ``kv_cache_usage`` (0..1) is their mean and
     ``policy_version`` the oldest. ``sleep_state``: ``awake``, ``weights_offloaded``, ``discard_all`` or
-    ``asleep``; None where the engine does not say."""
+    ``asleep``; None where the engine does not say.
+
+    ``tool_calls_total`` only tells whether any answer held a tool call: streamed answers are counted by piece,
+    and an exception of the parser counts as none."""
 
     running: float | None = None
     waiting: float | None = None
@@ -52,6 +74,20 @@ class EngineFacts(msgspec.Struct, frozen=True):
     request_success_total: float | None = None
     policy_version: int | None = None
     sleep_state: str | None = None
+    preemptions_total: float | None = None
+    aborted_total: float | None = None
+    errors_total: float | None = None
+    admission_rejections_total: float | None = None
+    corrupted_requests_total: float | None = None
+    tool_calls_total: float | None = None
+    no_tool_calls_total: float | None = None
+    updates_in_flight: float | None = None  # weight updates
+    sleeps_in_flight: float | None = None  # falling asleep and waking up
+    actor_generate_total: float | None = None  # answers that did not come over HTTP; embedded replicas only
+    kv_blocks: int | None = None
+    kv_block_size: int | None = None  # tokens
+    kv_tokens: int | None = None
+    max_concurrency: float | None = None  # requests of the longest kind that the KV cache holds; of the least
 
 
 class EngineRates(msgspec.Struct, frozen=True):
@@ -63,49 +99,69 @@ class EngineRates(msgspec.Struct, frozen=True):
 
 def parse_engine_metrics(text: str) -> EngineFacts:
     """Facts in ``text``. Lines that are not samples, and values that are not finite numbers, are skipped."""
-    found: dict[str, list[float]] = {}
-    sleep: dict[str, float] = {}
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
     for line in text.split("\n"):
         if not line.startswith(("vllm:", "liverl:")):
             continue
         end = _NAME_END.search(line)
         if end is None or line[: end.start()] not in _WANTED:
             continue
-        name = line[: end.start()]
         # a label's value may hold spaces and braces, and an exemplar has braces of its own
         body = line[end.start() :].partition(" # ")[0]
         labels, _, rest = body.rpartition("}")
         value = _number(rest)
-        if value is None:
-            continue
-        if name == _SLEEP:
-            state = _SLEEP_STATE.search(labels)
-            if state is not None:
-                sleep[state.group(1)] = sleep.get(state.group(1), 0.0) + value
-                found.setdefault(name + state.group(1), []).append(value)
-            continue
-        found.setdefault(name, []).append(value)
-    sums: dict[str, float] = {}
+        if value is not None:
+            found.setdefault(line[: end.start()], []).append((dict(_LABEL.findall(labels)), value))
+    facts: dict[str, float] = {}
     for fact, names in _VARIANTS.items():
-        values = next((found[name] for name in names if name in found), None)
-        if values is not None:
-            sums[fact] = sum(values) / len(values) if fact == "kv_cache_usage" else sum(values)
-    versions = found.get(_POLICY)
-    return EngineFacts(
-        running=sums.get("running"),
-        waiting=sums.get("waiting"),
-        kv_cache_usage=sums.get("kv_cache_usage"),
-        prompt_tokens_total=sums.get("prompt_tokens_total"),
-        generation_tokens_total=sums.get("generation_tokens_total"),
-        prefix_cache_queries_total=sums.get("prefix_cache_queries_total"),
-        prefix_cache_hits_total=sums.get("prefix_cache_hits_total"),
-        request_success_total=sums.get("request_success_total"),
+        samples = _first(found, names)
+        if samples:
+            total = sum(value for _, value in samples)
+            facts[fact] = total / len(samples) if fact == "kv_cache_usage" else total
+    for fact, (names, label, wanted) in _BY_LABEL.items():
+        samples = [sample for sample in _first(found, names) if label in sample[0]]
+        if samples:
+            facts[fact] = sum(value for labels_, value in samples if labels_[label] == wanted)
+    versions = [value for _, value in found.get(_POLICY, ())]
+    return msgspec.structs.replace(
+        _cache([labels_ for labels_, _ in found.get(_CACHE, ())]),
         policy_version=int(min(versions)) if versions else None,
-        sleep_state=_sleep_state(sleep, len(found.get(_SLEEP + "awake", ()))),
+        sleep_state=_sleep_state(found.get(_SLEEP, [])),
+        **facts,
     )
 
 
-def _sleep_state(states: dict[str, float], engines: int) -> str | None:
+def _first(
+    found: dict[str, list[tuple[dict[str, str], float]]], names: tuple[str, ...]
+) -> list[tuple[dict[str, str], float]]:
+    return next((found[name] for name in names if name in found), [])
+
+
+def _cache(infos: list[dict[str, str]]) -> EngineFacts:
+    """Its facts are labels; what the engine does not know is the word ``None``."""
+
+    def numbers(label: str) -> list[float]:
+        return [value for info in infos if (value := _number(info.get(label, ""))) is not None]
+
+    blocks, tokens = numbers("num_gpu_blocks"), numbers("kv_cache_size_tokens")
+    sizes = numbers("block_size")
+    return EngineFacts(
+        kv_blocks=int(sum(blocks)) if blocks else None,
+        kv_block_size=int(sizes[0]) if sizes else None,
+        kv_tokens=int(sum(tokens)) if tokens else None,
+        max_concurrency=min(numbers("kv_cache_max_concurrency"), default=None),
+    )
+
+
+def _sleep_state(samples: list[tuple[dict[str, str], float]]) -> str | None:
+    """Awake only if every engine is."""
+    states: dict[str, float] = {}
+    engines = 0
+    for labels, value in samples:
+        state = labels.get("sleep_state")
+        if state is not None:
+            states[state] = states.get(state, 0.0) + value
+            engines += state == "awake"
     if not states:
         return None
     if "awake" in states and states["awake"] >= engines:

@@ -9,20 +9,17 @@ import math
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping
 
-import msgspec
+from liverl.observe.metric_files import CHUNK, Batch, MetricFiles
 
-from liverl.observe.follow import LineFollower
-from liverl.observe.steps import decode_record
-
-CHUNK = 1 << 20  # bytes of one poll: reading a long history must leave others their turn
-_STEP_LIMIT = 1 << 62
+__all__ = ["CHARTS", "CHUNK", "Batch", "Series", "SeriesReader", "SeriesSet", "chart_name"]
 
 # What is worth a chart by itself: a name for people, and verl's keys for it, the first one that exists.
 CHARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("reward", ("critic/score/mean", "critic/rewards/mean")),
     ("KL", ("actor/kl_loss", "actor/ppo_kl", "rollout_corr/kl", "actor/reward_kl_penalty")),
+    # how far the probabilities of the replicas and of the trainer are apart, for the same tokens and weights
+    ("rollout mismatch", ("training/rollout_probs_diff_mean", "rollout_corr/k3_kl")),
     ("entropy", ("actor/entropy", "actor/entropy_loss")),
     ("gradient norm", ("actor/grad_norm",)),
     ("response length", ("response_length/mean",)),
@@ -67,6 +64,16 @@ class Series:
             self.steps.insert(place, step)
             self.values.insert(place, value)
 
+    def cut(self, step: int) -> None:
+        """Forget the points at ``step`` and after it."""
+        place = bisect_left(self.steps, step)
+        if place < len(self.steps):
+            self.version += 1
+            self.rewrites += 1
+            self.gaps -= sum(not math.isfinite(value) for value in self.values[place:])
+            del self.steps[place:]
+            del self.values[place:]
+
     def at(self, step: int) -> tuple[int, float] | None:
         """(step, value) of the newest point that is not after ``step``."""
         place = bisect_left(self.steps, step + 1) - 1
@@ -82,26 +89,23 @@ class Series:
         return self.steps[max(0, min(len(self.steps) - 1, place + by))]
 
 
-class Batch(msgspec.Struct, frozen=True):
-    """New records. ``fresh``: the file was replaced or truncated, and these are its first ones. ``more``: a
-    further poll finds others at once."""
-
-    records: tuple[tuple[int, dict[str, float]], ...] = ()
-    fresh: bool = False
-    more: bool = False
-    bad_lines: int = 0
-
-
 class SeriesReader:
-    """Reads a ``metrics.jsonl``; to be called off the event loop."""
+    """Reads one ``metrics.jsonl``, or the metrics of a run (``of_run``); to be called off the event loop."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._lines = LineFollower(path)
+        self._files = MetricFiles(path)
+
+    @classmethod
+    def of_run(cls, run_dir: str | os.PathLike[str]) -> SeriesReader:
+        """Of every trainer that the run had: see ``liverl.observe.metric_files``."""
+        reader = cls(run_dir)
+        reader._files = MetricFiles(run_dir, run_dir=True)
+        return reader
 
     @property
     def offset(self) -> int:
-        """Bytes read of the file as it is now."""
-        return self._lines.follower.offset
+        """Bytes read of the files as they are now."""
+        return self._files.offset
 
     def poll(self, cap: int = CHUNK) -> Batch:
         """The records completed by the next ``cap`` bytes.
@@ -109,18 +113,7 @@ class SeriesReader:
         Raises:
             OSError: the file exists and cannot be read.
         """
-        resets, before = self._lines.resets, self.offset
-        lines = self._lines.poll(cap)
-        fresh = self._lines.resets != resets
-        records, bad = [], 0
-        for line in lines:
-            record = decode_record(line)
-            if record is not None and abs(record[0]) < _STEP_LIMIT:
-                records.append((record[0], _numbers(record[1])))
-            elif line.strip():
-                bad += 1
-        read = self.offset - (0 if fresh else before)
-        return Batch(tuple(records), fresh, read >= cap, bad)
+        return self._files.poll(cap)
 
 
 class SeriesSet:
@@ -138,6 +131,8 @@ class SeriesSet:
             self.series = {}
             self.bad_lines, self.first, self.last = 0, None, None
             self.version += 1
+        if batch.cut is not None:
+            self._cut(batch.cut)
         self.bad_lines += batch.bad_lines
         for step, values in batch.records:
             self.version += 1
@@ -148,6 +143,15 @@ class SeriesSet:
                 if series is None:
                     series = self.series[key] = Series()
                 series.add(step, value)
+
+    def _cut(self, step: int) -> None:
+        """A later trainer does this step and those after it again."""
+        for series in self.series.values():
+            series.cut(step)
+        self.series = {key: series for key, series in self.series.items() if series.steps}
+        self.first = min((series.steps[0] for series in self.series.values()), default=None)
+        self.last = max((series.steps[-1] for series in self.series.values()), default=None)
+        self.version += 1
 
     def default_charts(self) -> tuple[str, ...]:
         """The keys of ``CHARTS`` that exist, validation scores behind the first."""
@@ -165,16 +169,3 @@ def chart_name(key: str) -> str:
         if key in keys:
             return name
     return "validation" if key.startswith("val-core/") else ""
-
-
-def _numbers(data: Mapping[str, object]) -> dict[str, float]:
-    found = {}
-    for key, value in data.items():
-        if value is None:  # how writers without NaN say it
-            found[key] = math.nan
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            try:
-                found[key] = float(value)
-            except OverflowError:
-                found[key] = math.inf if value > 0 else -math.inf
-    return found

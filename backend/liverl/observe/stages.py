@@ -1,131 +1,100 @@
-"""How far a service's start is, from its log. Stems are of vLLM 0.24 to 0.33, LiteLLM 1.106, verl 0.9."""
+"""How far a service's start is, from its log."""
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
 
+from liverl.observe.boot_facts import BootFacts, engine_facts
+from liverl.observe.boot_lines import LITELLM_LISTENS, RANKS, Kind, Ranks, Rule
 from liverl.observe.follow import Follower
 from liverl.observe.lines import colourless
 
-Kind = Literal["vllm", "litellm", "trainer"]
+__all__ = ["CAP", "Kind", "Stage", "StageParser", "StageTracker", "stage_of"]
+
 Stage = tuple[str, float | None]  # in words, and 0..1 within the stage where the log tells
 CAP = 256 << 10  # bytes looked at per poll
 _CARRY = 400  # characters of the last poll looked at again: a line may be torn between two
 _TRIES = 16  # a bar may be torn at the end of the text, and `step:` ends other names too
-
-
-class _Rule(NamedTuple):
-    stem: str  # literal, searched first
-    words: str  # may name groups of `bar`
-    bar: re.Pattern[str] | None = None  # matched at the stem; groups a and b are the progress a/b
-
-
-def _rules(*ranks: tuple[_Rule, ...]) -> tuple[tuple[_Rule, ...], ...]:
-    return ranks
-
-
-_BAR = r"[^\r\n]{0,200}?\| *(?P<a>\d+)/(?P<b>\d+)"
-_RANKS: dict[Kind, tuple[tuple[_Rule, ...], ...]] = {
-    "vllm": _rules(
-        (_Rule("non-default args:", "process"),),
-        (
-            _Rule("Resolved architecture:", "config"),
-            _Rule("Using max model len", "config"),
-            _Rule("Chunked prefill is enabled", "config"),
-        ),
-        (_Rule("Initializing a V1 LLM engine", "engine"), _Rule("distributed_init_method=", "engine")),
-        (
-            _Rule("Starting to load model", "loading weights"),
-            _Rule("Loading model from scratch", "loading weights"),
-            _Rule(
-                "Loading safetensors checkpoint shards:",
-                "loading weights",
-                re.compile(r"Loading safetensors checkpoint shards:" + _BAR),
-            ),
-            _Rule("Loading weights took", "weights loaded"),
-            _Rule("Model loading took", "weights loaded"),
-        ),
-        (
-            _Rule("Dynamo bytecode transform time", "compiling"),
-            _Rule("for vLLM's torch.compile", "compiling"),
-            _Rule("Compiling a graph for", "compiling"),
-            _Rule("Directly load the compiled graph", "compiling"),
-            _Rule("Warming up model for the compilation", "compiling"),
-            _Rule("torch.compile took", "compiled"),
-            _Rule("Warming up done", "compiled"),
-        ),
-        (_Rule("Available KV cache memory:", "KV cache"), _Rule("KV cache size:", "KV cache")),
-        (
-            _Rule(
-                "Capturing CUDA graphs",
-                "CUDA graphs {a}/{b}",
-                re.compile(r"Capturing CUDA graphs" + _BAR),
-            ),
-            _Rule("Graph capturing finished", "CUDA graphs captured"),
-        ),
-        (_Rule("init engine (profile", "engine up"),),
-        (_Rule("Starting vLLM server on", "server"),),
-        (_Rule("Application startup complete", "server up"),),
-    ),
-    "litellm": _rules(
-        (_Rule("Started server process", "config"), _Rule("Waiting for application startup", "config")),
-        (_Rule("Proxy initialized with Config", "models set"),),
-        (_Rule("Application startup complete", "startup complete"),),
-        (_Rule("Uvicorn running on", "serving"),),
-    ),
-    "trainer": _rules(
-        (_Rule("Started a local Ray instance", "Ray up"), _Rule("Connected to Ray cluster", "Ray up")),
-        (
-            _Rule(
-                "Total training steps:", "{b} steps planned", re.compile(r"Total training steps: *(?P<b>\d+)")
-            ),
-        ),
-        (_Rule("create worker group", "creating workers"),),
-        (_Rule("model engine initialized", "model loaded"),),
-        (_Rule("checkpoint engine manager initialized", "replicas up"),),
-        (_Rule("ready to fit", "ready to fit"),),
-        (
-            _Rule("Training Progress:", "step {a}/{b}", re.compile(r"Training Progress:" + _BAR)),
-            _Rule("step:", "step {a}", re.compile(r"(?<![\w/])step:(?P<a>\d+) - ")),
-        ),
-    ),
-}
 _TOTAL = re.compile(r"Total training steps: *(\d+)")
 
 
 class StageParser:
-    """Follows one start of a service. A stage never goes back: several processes write into one log."""
+    """Follows one start of a service. A stage never goes back: several processes write into one log.
+
+    ``rank`` counts the stages from 0; -1 before the first known line. ``facts`` are an engine's figures.
+    """
 
     def __init__(self, kind: Kind) -> None:
         self.kind: Kind = kind
-        self._ranks = _RANKS[kind]
-        self._rank = -1
-        self._total: int | None = None
+        self.rank = -1
         self.stage: Stage | None = ("importing", None) if kind == "litellm" else None
+        self.facts = BootFacts()
+        self._ranks: Ranks = RANKS[kind]
+        self._total: int | None = None
+        self._step: Stage | None = None  # of a trainer, without what happens within it
+        self._listens = False
 
     @property
     def done(self) -> bool:
         """The last stage of a server is reached: the log has nothing more to tell."""
-        return self.kind != "trainer" and self._rank == len(self._ranks) - 1
+        last = self.rank == len(self._ranks) - 1
+        return last and self.kind != "trainer" and (self._listens or self.kind != "litellm")
 
     def feed(self, text: str) -> Stage | None:
         """The newest stage, after ``text`` (a piece of the log, torn anywhere)."""
         text = colourless(text)
-        if self.kind == "trainer":
+        if self.kind == "vllm":
+            self.facts = engine_facts(self.facts, text.split("\n"), started=self.done)
+        elif self.kind == "trainer":
             totals = _TOTAL.findall(text)
             if totals:
                 self._total = int(totals[-1])
-        for rank in range(len(self._ranks) - 1, max(self._rank, 0) - 1, -1):
-            found = [hit for rule in self._ranks[rank] if (hit := self._find(rule, text)) is not None]
-            if found:
-                self._rank = rank
-                self.stage = max(found, key=lambda hit: hit[0])[1]
+        for rank in range(len(self._ranks) - 1, max(self.rank, 0) - 1, -1):
+            if self._take(rank, text):
                 break
+        if self.kind == "litellm":
+            self._listens = self._listens or LITELLM_LISTENS in text
+            if self.done:
+                self.stage = ("serving", None)
         return self.stage
 
-    def _find(self, rule: _Rule, text: str) -> tuple[int, Stage] | None:
+    def reach(self, rank: int) -> None:
+        """Somebody else's word that this stage is reached."""
+        if rank > self.rank:
+            self.rank = rank
+            self.stage = (self._ranks[rank][0].words, None)
+
+    def _take(self, rank: int, text: str) -> bool:
+        """Whether ``text`` reaches ``rank``; if so, the stage is set."""
+        rules = self._ranks[rank]
+        found = self._newest([rule for rule in rules if not rule.within], text)
+        inner = self._newest([rule for rule in rules if rule.within], text)
+        if found is None and inner is None:
+            return False
+        before = self._step
+        newest = found[1] if found is not None else before
+        if self.kind == "trainer" and rank == len(self._ranks) - 1 and newest is not None:
+            newest = (newest[0], 1.0)
+        if inner is not None:
+            until = self._newest([rule for rule in rules if not rule.within], text[: inner[0]])
+            during = until[1] if until is not None else before
+            # a bar that is drawn again does not end what happens within its step
+            if found is None or inner[0] > found[0] or during == newest:
+                self.stage = (f"{newest[0]}, {inner[1][0]}", newest[1]) if newest is not None else inner[1]
+            else:
+                self.stage = newest
+        elif rank != self.rank or newest != before:
+            self.stage = newest
+        self.rank, self._step = rank, newest
+        return True
+
+    def _newest(self, rules: Sequence[Rule], text: str) -> tuple[int, Stage] | None:
+        hits = [hit for rule in rules if (hit := self._find(rule, text)) is not None]
+        return max(hits, key=lambda hit: hit[0], default=None)
+
+    def _find(self, rule: Rule, text: str) -> tuple[int, Stage] | None:
         end = len(text)
         for _ in range(_TRIES):
             at = text.rfind(rule.stem, 0, end)
@@ -139,14 +108,14 @@ class StageParser:
             end = at
         return None
 
-    def _stage(self, rule: _Rule, groups: dict[str, str]) -> Stage:
+    def _stage(self, rule: Rule, groups: dict[str, str]) -> Stage:
         words, done, total = rule.words, groups.get("a"), groups.get("b")
-        if done is not None and total is None and self._total is not None:
+        if rule.stem == "step:" and total is None and self._total is not None:
             words, total = "step {a}/{b}", str(self._total)
+        told = words.format_map({**groups, "a": done, "b": total})
         if done is None or total is None:
-            return words.format(a=done, b=total), None
-        share = min(1.0, int(done) / int(total)) if int(total) else None
-        return words.format(a=done, b=total), share
+            return told, None
+        return told, min(1.0, int(done) / int(total)) if int(total) else None
 
 
 def stage_of(kind: Kind, text_tail: str) -> Stage | None:
@@ -165,6 +134,11 @@ class StageTracker:
     @property
     def done(self) -> bool:
         return self._parser.done
+
+    @property
+    def facts(self) -> BootFacts:
+        """What an engine has said of itself so far."""
+        return self._parser.facts
 
     def poll(self) -> Stage | None:
         """The stage so far. Reads what was appended since the last call. Raises OSError but "not there"."""
