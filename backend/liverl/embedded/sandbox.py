@@ -54,6 +54,8 @@ class Sandbox:
             return f"error: {error}"
         except OSError as error:
             return f"error: {error.strerror or error}"
+        except ValueError as error:  # a name with a null byte, a file that is no text, a lone surrogate
+            return f"error: {error}"
 
     def _path(self, name: str) -> Path:
         if not isinstance(name, str) or not name:

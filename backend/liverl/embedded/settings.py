@@ -65,7 +65,12 @@ class TrainerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def chat_url(self) -> str:
-        return self.proxy_url.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
+        return chat_url(self.proxy_url)
+
+
+def chat_url(proxy_url: str) -> str:
+    """Where turns are asked for; ``proxy_url`` is http://host:port, with or without /v1."""
+    return proxy_url.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
 
 
 def read_settings(path: Path) -> TrainerConfig:

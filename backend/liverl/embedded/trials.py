@@ -1,29 +1,26 @@
-"""One trial from its directory to its reward, and the files that tell its story."""
+"""One trial of the embedded trainer, from its directory to its reward, and the trials of a step."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 import time
-import traceback
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
 
-from liverl.embedded.agent import SYSTEM, Conversation, Reply, TrialFailed, converse
-from liverl.embedded.files import write_json
-from liverl.embedded.grpo import TrialSample
+from liverl.embedded.agent import SYSTEM, Conversation, Reply, Talk, TrialFailed, converse, trial_headers
+from liverl.embedded.grpo import TrialSample, TurnSample
+from liverl.embedded.policy import state_of
 from liverl.embedded.sandbox import EmptySandbox, Sandbox
 from liverl.embedded.settings import TrainerConfig
 from liverl.embedded.tasks import Task, verify
-from liverl.embedded.tools import TOOLS
-from liverl.files import write_atomic
-from liverl.version import __version__
+from liverl.embedded.trial_files import exception_info, write_config, write_outcome
 
 _PROCESS = uuid.uuid4().hex
 SANDBOXES = {"full": Sandbox, "empty": EmptySandbox}
@@ -76,7 +73,7 @@ async def run_trial(
     directory.mkdir(parents=True, exist_ok=True)
     where = {"step": plan.step, "task": plan.task.id}
     place = {"prompt_index": plan.prompt_index, "sample_index": plan.sample_index, "seed": seed}
-    write_json(directory / "config.json", {**where, **place})
+    write_config(directory, {**where, **place})
     sandbox = SANDBOXES[config.tool_executor](directory / "sandbox")
     sandbox.prepare(plan.task.files)
     conversation = Conversation(
@@ -85,49 +82,56 @@ async def run_trial(
             {"role": "user", "content": f"{plan.task.instruction}\nWorking directory: {name}/sandbox"},
         ]
     )
-    headers = {"Content-Type": "application/json", "x-litellm-routing-key": name}
-    if run_key is not None:
-        headers["Authorization"] = f"Bearer {run_key}"
+    talk = Talk(
+        chat_url=config.chat_url,
+        headers=trial_headers(name, run_key),
+        request={
+            "model": config.served_model,
+            "temperature": config.temperature,
+            "max_tokens": config.max_tokens,
+        },
+        max_turns=config.max_iterations,
+        timeout=config.trial_timeout,
+    )
+    samples: list[TurnSample] = []
+
+    def options(turn: int) -> dict[str, Any]:
+        # One seed per turn: a turn that is sent again is the same turn, whichever replica answers.
+        return {"seed": random.Random(f"{seed}:{turn}").getrandbits(31)}
+
+    def heard(reply: Reply) -> str:
+        # Only what was read as a call can be trained on: an unread turn has no action.
+        bit = 1 if reply.message.get("tool_calls") else 0
+        mask = [bit] * len(reply.token_ids)
+        samples.append(TurnSample(state_of(conversation.messages), reply.token_ids, reply.logprobs, mask))
+        return ""
+
     started = time.time()
     reward, exception = 0.0, None
     try:
-        await converse(session, config, name, conversation, sandbox, headers, seed)
+        await converse(session, talk, conversation, sandbox, options=options, heard=heard)
         reward = verify(plan.task, sandbox.root)
     except TrialFailed as error:
-        exception = {
-            "exception_type": error.kind,
-            "exception_message": str(error),
-            "exception_traceback": traceback.format_exc(),
-            "occurred_at": _iso(time.time()),
-        }
-        for sample in conversation.samples:
+        exception = exception_info(error)
+        for sample in samples:
             sample.mask = [0] * len(sample.mask)
     finished = time.time()
-    _write_story(directory, config, conversation, name)
-    (directory / "verifier").mkdir(exist_ok=True)
-    write_atomic(directory / "verifier" / "reward.txt", f"{reward}\n".encode(), sync=False)
-    write_json(
-        directory / "result.json",
-        {
-            "trial_name": name,
-            "task_name": plan.task.id,
-            "step": plan.step,
-            "verifier_result": {"rewards": {"reward": reward}},
-            "exception_info": exception,
-            "started_at": _iso(started),
-            "finished_at": _iso(finished),
-            "turns": len(conversation.replies),
-            "tool_calls": conversation.tool_calls,
-            "policy_version": policy_version,
-            "ended_by": "exception" if exception else conversation.ended_by,
-            "retries": conversation.retries,
-        },
+    write_outcome(
+        directory,
+        conversation,
+        agent="liverl-embedded",
+        model=config.served_model,
+        reward=reward,
+        started=started,
+        finished=finished,
+        exception=exception,
+        facts={"task_name": plan.task.id, "step": plan.step, "policy_version": policy_version},
     )
     replies = conversation.replies
     prompt = replies[0].prompt_tokens if replies else 0
     end = replies[-1].prompt_tokens + len(replies[-1].token_ids) if replies else 0
     return TrialOutcome(
-        sample=TrialSample(group=plan.prompt_index, reward=reward, turns=conversation.samples),
+        sample=TrialSample(group=plan.prompt_index, reward=reward, turns=samples),
         turns=len(replies),
         tool_calls=conversation.tool_calls,
         retries=conversation.retries,
@@ -136,76 +140,6 @@ async def run_trial(
         seconds=finished - started,
         exception=f"{exception['exception_type']}: {exception['exception_message']}" if exception else None,
     )
-
-
-def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat()
-
-
-def _write_story(directory: Path, config: TrainerConfig, conversation: Conversation, name: str) -> None:
-    """``agent/trajectory.json`` in ATIF: a step per message, observations with the turn that caused them."""
-    steps: list[dict[str, Any]] = []
-    replies = iter(conversation.replies)
-    for message in conversation.messages:
-        role = message["role"]
-        if role == "tool":
-            observation = steps[-1].setdefault("observation", {"results": []})
-            observation["results"].append(
-                {"source_call_id": message["tool_call_id"], "content": message["content"]}
-            )
-            continue
-        step: dict[str, Any] = {
-            "step_id": len(steps) + 1,
-            "source": "agent" if role == "assistant" else role,
-            "message": message.get("content") or "",
-        }
-        if role == "assistant":
-            _add_turn(step, message, next(replies), config.served_model)
-        steps.append(step)
-    (directory / "agent").mkdir(exist_ok=True)
-    write_json(
-        directory / "agent" / "trajectory.json",
-        {
-            "schema_version": "ATIF-v1.8",
-            "session_id": name,
-            "agent": {
-                "name": "liverl-embedded",
-                "version": __version__,
-                "model_name": config.served_model,
-                "tool_definitions": list(TOOLS),
-            },
-            "steps": steps,
-        },
-    )
-
-
-def _add_turn(step: dict[str, Any], message: dict[str, Any], reply: Reply, model: str) -> None:
-    step["model_name"] = model
-    step["llm_call_count"] = 1
-    calls = [
-        {
-            "tool_call_id": call.get("id", ""),
-            "function_name": call["function"]["name"],
-            "arguments": _arguments(call["function"].get("arguments")),
-        }
-        for call in message.get("tool_calls") or ()
-    ]
-    if calls:
-        step["tool_calls"] = calls
-    step["metrics"] = {
-        "prompt_tokens": reply.prompt_tokens,
-        "completion_tokens": len(reply.token_ids),
-        "completion_token_ids": reply.token_ids,
-        "logprobs": reply.logprobs,
-        "extra": {"finish_reason": reply.finish_reason},
-    }
-
-
-def _arguments(text: str | None) -> Any:
-    try:
-        return msgspec.json.decode(text or "{}")
-    except msgspec.DecodeError:
-        return {"unreadable": text}
 
 
 async def run_batch(

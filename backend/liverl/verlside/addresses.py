@@ -1,0 +1,133 @@
+"""Asks verl's server actors for their addresses. Runs in verl's Python, by path: ``python addresses.py --address
+HOST:PORT [--namespace NS]``; ``RAY_AUTH_MODE`` and ``RAY_AUTH_TOKEN_PATH`` come from the environment.
+
+It answers lines of JSON on stdin with lines of JSON on stdout, and ends when stdin does::
+
+    {"ready": "2.60.0"}                                   once it is connected
+    {"fatal": "words"}                                    it is not, and ends
+    <- {"id": 1, "names": ["vllm_server_0_0"], "timeout": 3.0, "namespace": "liverl"}
+    -> {"id": 1, "addresses": {"vllm_server_0_0": "192.0.2.2:34677"}, "errors": {}}
+
+``namespace`` is optional. Only ``get_server_address`` is called. Everything that Ray prints goes to stderr. When the
+cluster goes away Ray's client ends this process: whoever asks finds the pipe closed.
+"""
+
+import sys
+
+# The modules beside this one have names that others want to import from elsewhere.
+if sys.path and sys.path[0] == __file__.rpartition("/")[0]:
+    del sys.path[0]
+
+import argparse
+import importlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+class Asker:
+    """The calls that are under way. An actor whose engine starts does not answer for minutes, and then answers every
+    call: so a name has at most one, and later questions wait for that one's answer."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+        self._calls: dict[tuple[str | None, str], tuple[str, Any]] = {}
+
+    def ask(
+        self, names: Iterable[str], namespace: str | None, timeout: float
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """``(addresses, errors)`` by name, after at most ``timeout`` seconds (and Ray's own look-up of a name)."""
+        addresses: dict[str, str] = {}
+        errors: dict[str, str] = {}
+        waiting: dict[str, Any] = {}
+        for name in dict.fromkeys(names):
+            try:
+                waiting[name] = self._call(name, namespace)
+            except Exception as error:  # noqa: BLE001 - whatever Ray raises is an answer about this name
+                errors[name] = _words(error)
+        refs = list(waiting.values())
+        done, _ = self._ray.wait(refs, num_returns=len(refs), timeout=timeout) if refs else ([], [])
+        for name, ref in waiting.items():
+            if ref not in done:
+                errors[name] = f"no answer within {timeout:g} s"
+                continue
+            self._calls.pop((namespace, name), None)
+            try:
+                addresses[name] = join(self._ray.get(ref, timeout=timeout))
+            except Exception as error:  # noqa: BLE001 - as above
+                errors[name] = _words(error)
+        return addresses, errors
+
+    def _call(self, name: str, namespace: str | None) -> Any:
+        actor = self._ray.get_actor(name, namespace=namespace)
+        identity = actor._actor_id.hex()
+        known, ref = self._calls.get((namespace, name), ("", None))
+        if known != identity:
+            ref = actor.get_server_address.remote()
+            self._calls[namespace, name] = (identity, ref)
+        return ref
+
+
+def join(answer: Any) -> str:
+    """``(ip, port)`` -> ``ip:port``.
+
+    Raises:
+        ValueError: there is no address in it (yet).
+    """
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+        raise ValueError(f"it answered {answer!r:.100} for an address")
+    host, port = answer
+    if not host or not isinstance(port, int) or port <= 0:
+        raise ValueError(f"its server has no port yet (it answered {answer!r:.100})")
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+
+
+def _words(error: BaseException) -> str:
+    """One line; of an exception that the actor's own code raised, that exception."""
+    raised = getattr(error, "cause", None) or error
+    line = next((line for line in str(raised).splitlines() if line.strip()), "").strip()
+    return f"{type(raised).__name__}: {line}"[:300].rstrip(": ")
+
+
+def _request(line: str) -> Mapping[str, Any]:
+    request = json.loads(line)
+    if not isinstance(request, dict):
+        raise ValueError("a question must be an object")
+    return request
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--namespace", default=None)
+    options = parser.parse_args()
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # Ray prints on stdout
+
+    def answer(what: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(what) + "\n")
+        answers.flush()
+
+    try:
+        ray: Any = importlib.import_module("ray")
+        ray.init(address=options.address, namespace=options.namespace, log_to_driver=False)
+    except Exception as error:  # noqa: BLE001 - told to whoever asks, who tries again
+        answer({"fatal": _words(error)})
+        return 1
+    answer({"ready": ray.__version__})
+    asker = Asker(ray)
+    for line in sys.stdin:
+        try:
+            request = _request(line)
+            namespace = request.get("namespace") or options.namespace
+            addresses, errors = asker.ask(request["names"], namespace, float(request["timeout"]))
+            reply = {"id": request.get("id"), "addresses": addresses, "errors": errors}
+        except (ValueError, KeyError, TypeError) as error:
+            reply = {"id": None, "addresses": {}, "errors": {}, "problem": _words(error)}
+        answer(reply)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

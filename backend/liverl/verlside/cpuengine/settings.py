@@ -1,0 +1,62 @@
+"""What a replica is told: plain values, so that its process need not import verl to read them."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+
+FAULTS_VARIABLE = "LIVERL_CPU_FAULTS"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One replica. Lengths are tokens."""
+
+    rank: int
+    model: str  # directory
+    served: tuple[str, ...]
+    tool_parser: str
+    max_model_len: int
+    max_num_seqs: int
+    prompt_length: int
+    response_length: int
+    seed: int
+    hybrid: bool  # shares its device with the trainer: sleeps, and boots without weights
+    free_cache_engine: bool
+    load_weights: bool  # False: random weights until the trainer's come (vLLM's load format "dummy")
+    listen_delay: float = 0.0  # faults from here on; seconds before it listens
+    mute: bool = False  # never listens
+    dead: bool = False  # ends during its launch
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Faults on purpose, for drills; a rank or step of None is no fault."""
+
+    late_rank: int | None = None
+    late_seconds: float = 0.0
+    pending_rank: int | None = None
+    mute_rank: int | None = None
+    dead_rank: int | None = None
+    crash_at_step: int | None = None
+
+
+def faults(text: str | None = None) -> Faults:
+    """The faults in ``text``, by default in the environment. Raises ValueError if it is not that mapping."""
+    text = os.environ.get(FAULTS_VARIABLE, "") if text is None else text
+    if not text:
+        return Faults()
+    given = json.loads(text)
+    if not isinstance(given, dict):
+        raise ValueError(f"{FAULTS_VARIABLE} must be a JSON object")
+    late = given.get("late_replica") or {}
+    seconds = float(late.get("seconds") or 0.0)
+    return Faults(
+        late_rank=late.get("index") if seconds > 0 else None,
+        late_seconds=seconds,
+        pending_rank=given.get("pending_replica"),
+        mute_rank=given.get("mute_replica"),
+        dead_rank=given.get("dead_replica"),
+        crash_at_step=given.get("crash_at_step"),
+    )

@@ -1,0 +1,275 @@
+"""verl 0.9.1's real trainer on a CPU: the smoke model, the replica's engine, and two steps with two replicas.
+
+Needs an environment with verl (variable LIVERL_TEST_VERL_PYTHON). The replicas are LiveRL's own, not vLLM.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from kit.raykit import free_ports
+from kit.waiting import wait_until
+
+import liverl
+
+PYTHON = os.environ.get("LIVERL_TEST_VERL_PYTHON") or ""
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.skipif(not PYTHON, reason="LIVERL_TEST_VERL_PYTHON names no Python with verl 0.9.1"),
+]
+INSIDE = Path(__file__).with_name("verl_cpu_inside.py")
+FAULTS = Path(__file__).with_name("verl_cpu_faults_inside.py")
+TRAINING = 100.0  # seconds that the smoke model may take: 20 on a quiet core
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Only our sources are added to verl's own environment."""
+    package = folder / "path" / "liverl"
+    package.mkdir(parents=True, exist_ok=True)
+    (package / "__init__.py").write_text(f'__path__ = ["{Path(liverl.__file__).parent}"]\n')
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "RAY_", "VERL_"))}
+    return kept | {"PYTHONPATH": str(package.parent), "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The smoke directory, and what making it printed."""
+    folder = tmp_path_factory.mktemp("smoke")
+    run = subprocess.run(
+        [PYTHON, "-m", "liverl.verlside.smoke", str(folder), "--seconds", f"{TRAINING:g}"],
+        check=False,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=TRAINING + 120,
+    )
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
+    return folder, run.stdout
+
+
+@pytest.mark.timeout(400)
+def test_smoke_and_engine(smoke: tuple[Path, str], tmp_path: Path) -> None:
+    folder, printed = smoke
+    assert re.search(r"training: \d+/100 s, step \d+, loss [\d.]+", printed)
+    share = re.search(r"tool calls: (\d+)% of 64 sampled turns", printed)
+    assert share is not None and int(share[1]) >= 70
+    run = subprocess.run(
+        [PYTHON, str(INSIDE), str(folder)],
+        check=False,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-4000:]
+    told = json.loads(run.stdout.splitlines()[-1])
+    assert told["longest_prompt"] < 128
+    assert told["as_transformers"] and told["logprob_error"] < 1e-3 and all(told["cached"])
+    assert told["seeded"][0] == told["seeded"][1] == told["seeded"][2]
+    assert told["asleep"] == [True, False, 1, 0] and told["new_weights_error"] < 1e-3
+    assert "nobody" in told["refused"][0] and "no new value came for" in told["refused"][1]
+    judge_http(told["http"])
+
+
+def judge_http(told: dict[str, Any]) -> None:
+    first, second = told["first"], told["second"]
+    choice = first["choices"][0]
+    assert (choice["finish_reason"], first["object"]) == ("tool_calls", "chat.completion")
+    call = choice["message"]["tool_calls"][0]["function"]
+    assert call["name"] == "write_file" and json.loads(call["arguments"])["path"].endswith(".txt")
+    assert (
+        len(choice["token_ids"]) == len(choice["logprobs"]["content"]) == first["usage"]["completion_tokens"]
+    )
+    assert len(first["prompt_token_ids"]) == first["usage"]["prompt_tokens"]
+    # The next turn's prompt starts with exactly what was sent and sampled: nothing is tokenised anew.
+    before = first["prompt_token_ids"] + choice["token_ids"]
+    assert second["prompt_token_ids"][: len(before)] == before
+    assert told["health"] == 200 and told["models"] == ["policy"] and told["errors"] == [404, 400, 400]
+    for line in (
+        'vllm:engine_sleep_state{engine="0",model_name="policy",sleep_state="discard_all"} 1.0',
+        'vllm:request_success_total{engine="0",finished_reason="stop",model_name="policy"} 2.0',
+        'vllm:num_requests_running{engine="0",model_name="policy"} 0.0',
+        'liverl:actor_generate_total{engine="0",model_name="policy"} 0.0',
+    ):
+        assert line in told["metrics"]
+
+
+@pytest.mark.timeout(400)
+def test_faults(smoke: tuple[Path, str], tmp_path: Path) -> None:
+    """One replica each that is late, pending, mute and dead, beside one that is well."""
+    temp = Path(f"/tmp/lv-{secrets.token_hex(4)}")
+    env = environment(tmp_path) | {
+        "VERL_USE_EXTERNAL_MODULES": "liverl.verlside.cpu",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_TMPDIR": str(temp),
+    }
+    temp.mkdir()
+    try:
+        run = subprocess.run(
+            [PYTHON, str(FAULTS), str(smoke[0] / "model")],
+            check=False,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-4000:]
+    found = [line for line in run.stdout.splitlines() if line.startswith("{")]
+    assert found, run.stdout[-2000:] + run.stderr[-4000:]
+    told = json.loads(found[-1])
+    assert isinstance(told["0"][1], int) and isinstance(told["1"][1], int) and told["late_by"] > 4
+    assert told["2"].startswith("TimeoutError")  # Ray never finds what it asks for
+    assert "http server is not launched, port is None" in told["3"]
+    assert "ActorDiedError" in told["dead"]
+    tokens, logprobs, reason = told["generated"]
+    assert tokens == logprobs > 0 and reason == "completed"
+
+
+class Head:
+    """``ray start --head`` with two GPUs that are mere numbers. Workers get their environment from here."""
+
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        token = folder / "token"
+        token.touch(0o600)
+        token.write_text(secrets.token_hex(32))
+        port, dashboard, agent, client = free_ports(4)
+        self.temp = Path(f"/tmp/lv-{secrets.token_hex(4)}")
+        self.env = env | {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_DEDUP_LOGS": "0",
+        }
+        self.log = folder / "ray.log"
+        self.address = f"127.0.0.1:{port}"
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    str(Path(PYTHON).with_name("ray")),
+                    *("start", "--head", "--block", "--disable-usage-stats", "--num-cpus", "32"),
+                    *("--num-gpus", "2", "--port", str(port), "--node-ip-address", "127.0.0.1"),
+                    *("--dashboard-host", "127.0.0.1", "--dashboard-port", str(dashboard)),
+                    *("--dashboard-agent-listen-port", str(agent), "--ray-client-server-port", str(client)),
+                    *("--min-worker-port", "0", "--max-worker-port", "0"),
+                    *("--temp-dir", str(self.temp), "--object-store-memory", str(200 << 20)),
+                ],
+                env=self.env,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def up(self) -> bool:
+        text = self.log.read_text()
+        assert self._process.poll() is None, text[-2000:]
+        return "Ray runtime started" in text
+
+    def end(self) -> None:
+        """End its whole tree, by pid."""
+        leader = psutil.Process(self._process.pid)
+        tree = [*leader.children(recursive=True), leader]
+        leader.terminate()
+        psutil.wait_procs(tree, timeout=10)
+        for process in tree:
+            if process.is_running():
+                process.kill()
+        self._process.wait()
+        shutil.rmtree(self.temp, ignore_errors=True)
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Iterator[Head]:
+    env = environment(tmp_path) | {
+        "VERL_USE_EXTERNAL_MODULES": "liverl.verlside.cpu",
+        "VERL_FILE_LOGGER_PATH": str(tmp_path / "metrics.jsonl"),
+        "TORCH_COMPILE_DISABLE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    head = Head(tmp_path, env)
+    try:
+        wait_until(head.up, 150, "Ray's head")
+        yield head
+    finally:
+        head.end()
+
+
+def overrides(folder: Path, smoke: Path, steps: int) -> list[str]:
+    return f"""
+        algorithm.adv_estimator=grpo data.dataloader_num_workers=0 data.train_batch_size=4
+        data.train_files={folder}/train.parquet data.val_files={folder}/train.parquet
+        data.max_prompt_length=256 data.max_response_length=256
+        actor_rollout_ref.model.path={smoke}/model actor_rollout_ref.model.use_remove_padding=False
+        +actor_rollout_ref.model.override_config.attn_implementation=sdpa
+        actor_rollout_ref.actor.strategy=fsdp2 actor_rollout_ref.actor.use_torch_compile=False
+        actor_rollout_ref.actor.fsdp_config.use_torch_compile=False
+        actor_rollout_ref.actor.ppo_mini_batch_size=4 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8
+        actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=8
+        actor_rollout_ref.rollout.tensor_model_parallel_size=1 actor_rollout_ref.rollout.max_num_seqs=32
+        actor_rollout_ref.rollout.max_model_len=1024 actor_rollout_ref.rollout.disable_log_stats=False
+        actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8
+        actor_rollout_ref.rollout.multi_turn.format=qwen3_coder actor_rollout_ref.rollout.agent.num_workers=1
+        reward.num_workers=1 reward.custom_reward_function.path={folder}/reward.py
+        transfer_queue.backend.SimpleStorage.num_data_storage_units=1
+        trainer.logger=["console","file"] trainer.project_name=liverl trainer.experiment_name=smoke
+        trainer.device=cpu trainer.nnodes=1 trainer.n_gpus_per_node=2 trainer.total_epochs=10
+        trainer.total_training_steps={steps} trainer.save_freq=-1 trainer.test_freq=-1
+        trainer.val_before_train=False trainer.resume_mode=disable trainer.default_local_dir={folder}/checkpoints
+        +ray_kwargs.ray_init.namespace=liverl
+    """.split()
+
+
+_DATA = """
+import sys, pyarrow as pa, pyarrow.parquet as pq
+rows = pq.read_table(sys.argv[1]).to_pylist()
+for row in rows: row["agent_name"] = "single_turn_agent"
+pq.write_table(pa.Table.from_pylist(rows), sys.argv[2])
+"""
+_REWARD = """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **other):
+    return float(solution_str.count("<parameter=") == 2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_steps_with_two_replicas(smoke: tuple[Path, str], head: Head, tmp_path: Path) -> None:
+    """verl's own single-turn loop by actor calls; two FSDP ranks over gloo, each feeding its replica."""
+    source = smoke[0] / "train.parquet"
+    subprocess.run([PYTHON, "-c", _DATA, source, tmp_path / "train.parquet"], check=True, timeout=100)
+    (tmp_path / "reward.py").write_text(_REWARD)
+    run = subprocess.run(
+        [PYTHON, "-m", "verl.trainer.main_ppo", *overrides(tmp_path, smoke[0], 2)],
+        check=False,
+        env=head.env | {"RAY_ADDRESS": head.address},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=700,
+    )
+    assert run.returncode == 0, run.stdout[-6000:]
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2]
+    for line in lines:
+        # The engine's weights are the trainer's: both find the same probabilities, bfloat16 apart.
+        assert line["data"]["training/rollout_probs_diff_mean"] < 0.02
+        assert line["data"]["actor/grad_norm"] >= 0
+    for rank in (0, 1):
+        assert f"Replica {rank}: LiveRL's CPU engine" in run.stdout
+    for version in (0, 1, 2):
+        assert run.stdout.count(f"Weights updated to version {version};") == 2
+    assert run.stdout.count("seconds to fall asleep") >= 6

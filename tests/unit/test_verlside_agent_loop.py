@@ -1,0 +1,333 @@
+"""One trial of verl's rollout, without verl, against a proxy that follows a script (simulated)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from liverl.embedded.chat import prompt_ids
+from liverl.embedded.sandbox import Sandbox
+from liverl.embedded.tasks import dataset
+from liverl.embedded.tokenizer import EOS_ID, encode
+from liverl.embedded.toolcalls import render_qwen3_coder
+from liverl.embedded.tools import TOOLS
+from liverl.observe.trial_records import parse_result
+from liverl.verlside.loop_trial import LoopSettings, Outcome, Prompt, read_prompt, run_trial
+
+TASK = next(task for task in dataset() if task.kind == "create")
+CREATE = ("write_file", {"path": next(iter(TASK.expect)), "content": next(iter(TASK.expect.values()))})
+SUBMIT = ("submit", dict[str, str]())
+Change = Callable[[dict[str, Any]], object]
+
+
+@dataclass
+class Scripted:
+    """Answers in the shape that LiteLLM gives vLLM's answers; a step is a call, a text, or a refusal."""
+
+    steps: list[Any]
+    bend: dict[int, Change] = field(default_factory=dict)  # answer number -> what is changed in it
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[Mapping[str, str]] = field(default_factory=list)
+    url: str = ""
+    answers: int = 0
+
+    async def chat(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.requests.append(body)
+        self.headers.append(dict(request.headers))
+        step = self.steps.pop(0)
+        if isinstance(step, int):
+            return web.Response(status=step, text="busy")
+        if isinstance(step, web.Response):
+            return step
+        answer = self.answer(body, step)
+        self.bend.get(self.answers, lambda _: None)(answer)
+        self.answers += 1
+        return web.json_response(answer)
+
+    def answer(self, body: dict[str, Any], step: Any) -> dict[str, Any]:
+        ids = prompt_ids(body["messages"], body["tools"], render_qwen3_coder)
+        message: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": None}
+        if isinstance(step, str):
+            text, message["content"] = step, step
+        else:
+            text = render_qwen3_coder(*step)
+            function = {"name": step[0], "arguments": json.dumps(step[1])}
+            message["tool_calls"] = [{"id": f"c{self.answers}", "type": "function", "function": function}]
+        sampled = [*encode(text), EOS_ID][: body["max_tokens"]]
+        logprobs = [{"token": "t", "logprob": -0.25} for _ in sampled]
+        choice = {
+            "message": message,
+            "finish_reason": "stop",
+            "logprobs": {"content": logprobs},
+            "provider_specific_fields": {"token_ids": sampled},
+        }
+        return {"choices": [choice], "usage": {"prompt_tokens": len(ids)}, "prompt_token_ids": ids}
+
+
+@pytest.fixture
+async def script() -> AsyncIterator[Callable[..., Any]]:
+    servers: list[TestServer] = []
+
+    async def start(*steps: Any, bend: dict[int, Change] | None = None) -> Scripted:
+        scripted = Scripted(list(steps), bend or {})
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", scripted.chat)
+        server = TestServer(app)
+        await server.start_server()
+        servers.append(server)
+        scripted.url = str(server.make_url("/v1"))
+        return scripted
+
+    yield start
+    for server in servers:
+        await server.close()
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    """What verl's agent-loop worker passes to ``run``."""
+    return {
+        "raw_prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": TASK.instruction}],
+        "extra_info": {"task_id": TASK.id, "split": "train", "index": 0},
+        "global_steps": 3,
+        "uid": "u",
+        "session_id": 0,
+        "index": 0,
+        **changes,
+    }
+
+
+def prompt(**changes: Any) -> Prompt:
+    return read_prompt(row(**changes), {"temperature": 1.0, "top_p": 1.0, "top_k": -1}, fallback=0.5)
+
+
+def settings(run_dir: Path, url: str, **changes: Any) -> LoopSettings:
+    known: dict[str, Any] = {
+        "proxy_url": url,
+        "run_dir": str(run_dir),
+        "attempt_dir": str(run_dir / "attempt_002"),
+        "served_model": "policy",
+        "prompt_length": 4000,
+        "response_length": 4000,
+        "trial_timeout": 20.0,
+    }
+    return LoopSettings(**{**known, **changes})
+
+
+def story(run_dir: Path, outcome: Outcome, where: str = "step_0003") -> dict[str, Any]:
+    directory = run_dir / "trials" / where / outcome.name
+    return dict(json.loads((directory / "result.json").read_text()))
+
+
+async def test_a_solved_trial(tmp_path: Path, script: Callable[..., Any]) -> None:
+    proxy = await script(CREATE, SUBMIT)
+    (tmp_path / "key").write_text("sk-run\n")
+    given = settings(tmp_path, proxy.url, run_key_file=str(tmp_path / "key"))
+    outcome = await run_trial(given, prompt())
+    assert (outcome.reward, outcome.ended_by, outcome.num_turns, outcome.tool_calls) == (1.0, "submit", 4, 2)
+    assert (outcome.divergences, outcome.exception, outcome.retries) == (0, None, 0)
+    assert outcome.asked_seconds > 0 and outcome.tool_seconds > 0
+    first, second = ([*encode(render_qwen3_coder(*call)), EOS_ID] for call in (CREATE, SUBMIT))
+    found = outcome.row
+    assert found is not None
+    assert found.prompt == prompt_ids(proxy.requests[0]["messages"], TOOLS, render_qwen3_coder)
+    assert found.response[: len(first)] == first and found.response[-len(second) :] == second
+    observed = len(found.mask) - len(first) - len(second)
+    assert found.mask == [1] * len(first) + [0] * observed + [1] * len(second) and observed > 0
+    assert set(found.logprobs[: len(first)]) == {-0.25}
+    assert set(found.logprobs[len(first) : len(first) + observed]) == {0.0}
+
+    assert all(headers["x-litellm-routing-key"] == outcome.name for headers in proxy.headers)
+    assert all(headers["Authorization"] == "Bearer sk-run" for headers in proxy.headers)
+    asked = proxy.requests[0]
+    assert asked["logprobs"] is asked["return_token_ids"] is True and asked["tools"] == list(TOOLS)
+    assert not asked.get("stream") and {"top_p", "top_k", "seed"}.isdisjoint(asked)
+
+    directory = tmp_path / "trials" / "step_0003" / outcome.name
+    result = story(tmp_path, outcome)
+    assert (result["step"], result["policy_version"], result["ended_by"]) == (3, 2, "submit")
+    assert result["tokens_trained"] == len(first) + len(second) and result["turns_trained"] == 2
+    assert (directory / "verifier" / "reward.txt").read_text() == "1.0\n"
+    assert json.loads((directory / "config.json").read_text())["attempt"] == "attempt_002"
+    trajectory = json.loads((directory / "agent" / "trajectory.json").read_text())
+    assert [step["source"] for step in trajectory["steps"]] == ["system", "user", "agent", "agent"]
+    assert trajectory["steps"][2]["metrics"]["completion_token_ids"] == first
+    parsed = parse_result((directory / "result.json").read_bytes())
+    assert parsed is not None and (parsed.step, parsed.reward, parsed.task) == (3, 1.0, TASK.id)
+
+
+async def test_turns_wait_for_the_proxy(tmp_path: Path, script: Callable[..., Any]) -> None:
+    proxy = await script(503, 429, 500, CREATE, 502, SUBMIT)
+    outcome = await run_trial(settings(tmp_path, proxy.url), prompt())
+    assert (outcome.reward, outcome.retries, outcome.divergences) == (1.0, 4, 0)
+
+
+async def test_a_proxy_that_stays_away_leaves_no_row(tmp_path: Path, unused_tcp_port: int) -> None:
+    given = settings(tmp_path, f"http://127.0.0.1:{unused_tcp_port}", trial_timeout=0.3)
+    outcome = await run_trial(given, prompt())
+    assert outcome.row is None and outcome.ended_by == "exception" and outcome.num_turns == 1
+    assert (outcome.exception or "").startswith("TrialTimeoutError: no time left after 0.3 s; last: Client")
+    assert story(tmp_path, outcome)["exception_info"]["exception_type"] == "TrialTimeoutError"
+
+
+async def test_a_refusal_ends_the_trial(tmp_path: Path, script: Callable[..., Any]) -> None:
+    proxy = await script(CREATE, 401)
+    outcome = await run_trial(settings(tmp_path, proxy.url), prompt())
+    assert outcome.exception == "ProxyRefusedError: HTTP 401: busy" and outcome.row is None
+    result = story(tmp_path, outcome)
+    assert (result["turns"], result["turns_trained"], result["tokens_trained"]) == (1, 0, 0)
+
+
+async def test_a_full_context_ends_a_trial_that_counts(tmp_path: Path, script: Callable[..., Any]) -> None:
+    text = '{"error": {"message": "This model\'s maximum context length is 9 tokens."}}'
+    proxy = await script(CREATE, web.Response(status=400, text=text), web.Response(status=400, text=text))
+    outcome = await run_trial(settings(tmp_path, proxy.url), prompt())
+    assert (outcome.ended_by, outcome.exception, outcome.reward) == ("context_length", None, 0.0)
+    assert outcome.row is not None and 0 not in outcome.row.mask
+    outcome = await run_trial(settings(tmp_path, proxy.url), prompt(session_id=1))
+    assert outcome.row is None and (outcome.exception or "").startswith("ProxyRefusedError: HTTP 400")
+
+
+async def test_a_changed_prefix_is_counted_and_cut(
+    tmp_path: Path, script: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    def retokenised(answer: dict[str, Any]) -> None:
+        answer["prompt_token_ids"][answer["usage"]["prompt_tokens"] // 2] += 1
+
+    listing = ("list_files", {"path": "."})
+    proxy = await script(listing, CREATE, SUBMIT, bend={1: retokenised})
+    with caplog.at_level(logging.WARNING):
+        outcome = await run_trial(settings(tmp_path, proxy.url), prompt())
+    assert (outcome.reward, outcome.divergences, outcome.num_turns) == (1.0, 2, 6)
+    assert outcome.row is not None
+    assert outcome.row.response == [*encode(render_qwen3_coder(*listing)), EOS_ID]
+    assert set(outcome.row.mask) == {1}
+    result = story(tmp_path, outcome)
+    assert (result["turns"], result["turns_trained"]) == (3, 1)
+    assert [found["turn"] for found in result["divergences"]] == [1, 2]
+    assert "1 of 3 turns are trained on" in caplog.text
+    trajectory = tmp_path / "trials" / "step_0003" / outcome.name / "agent" / "trajectory.json"
+    assert len(json.loads(trajectory.read_text())["steps"]) == 5
+
+
+async def test_a_reply_without_a_call_is_trained_on(tmp_path: Path, script: Callable[..., Any]) -> None:
+    text = render_qwen3_coder(*CREATE)  # what a wrong tool parser leaves as text
+    proxy = await script(text)
+    outcome = await run_trial(settings(tmp_path, proxy.url), prompt())
+    assert (outcome.ended_by, outcome.reward, outcome.num_turns) == ("no_tool_call", 0.0, 2)
+    assert outcome.row is not None and outcome.row.mask == [1] * (len(encode(text)) + 1)
+
+
+async def test_the_row_is_no_longer_than_verls_limit(tmp_path: Path, script: Callable[..., Any]) -> None:
+    listing = ("list_files", {"path": "."})
+    size = len(encode(render_qwen3_coder(*listing))) + 1
+    proxy = await script(*[listing] * 8)
+    given = settings(tmp_path, proxy.url, response_length=2 * size, max_tokens=size)
+    outcome = await run_trial(given, prompt())
+    assert outcome.ended_by == "response_length" and outcome.num_turns == 4
+    assert outcome.row is not None
+    assert outcome.row.mask[-1] == 1 and len(outcome.row.response) <= 2 * size
+    assert [request["max_tokens"] for request in proxy.requests] == [size, size]
+    proxy = await script(*[listing] * 3)
+    outcome = await run_trial(settings(tmp_path, proxy.url, max_turns=3), prompt(session_id=1))
+    assert (outcome.ended_by, outcome.num_turns) == ("max_iterations", 6)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda answer: answer.pop("prompt_token_ids"),
+            "NoTokensError: the reply carries no prompt_token_ids",
+        ),
+        (
+            lambda answer: answer["choices"][0].pop("provider_specific_fields"),
+            "NoTokensError: the reply carries 0 token ids",
+        ),
+        (lambda answer: answer["prompt_token_ids"].extend([1] * 4000), "PromptTooLongError: the prompt has "),
+    ],
+)
+async def test_without_exact_tokens_there_is_no_row(
+    tmp_path: Path, script: Callable[..., Any], change: Change, said: str
+) -> None:
+    proxy = await script(CREATE, bend={0: change})
+    outcome = await run_trial(settings(tmp_path, proxy.url), prompt())
+    assert outcome.row is None and (outcome.exception or "").startswith(said)
+    assert story(tmp_path, outcome)["tokens_trained"] == 0
+
+
+async def test_a_validation_is_no_step(tmp_path: Path, script: Callable[..., Any]) -> None:
+    proxy = await script(CREATE, SUBMIT)
+    asked = prompt(extra_info={"task_id": TASK.id, "split": "val"})
+    outcome = await run_trial(settings(tmp_path, proxy.url), asked)
+    result = story(tmp_path, outcome, where="")
+    assert "step" not in result and (result["validation_after_step"], result["policy_version"]) == (3, 3)
+    assert outcome.reward == 1.0
+
+
+def test_names_differ_by_step_prompt_and_session() -> None:
+    changes = [{}, {"session_id": 1}, {"uid": "v"}, {"global_steps": 4}]
+    names = {prompt(**change).name() for change in changes}
+    assert len(names) == 4 and all(name.startswith(f"{TASK.id}-") for name in names)
+
+
+def test_sampling_is_verls() -> None:
+    assert prompt().sampling == {"temperature": 1.0}
+    greedy = read_prompt(row(), {"temperature": 0, "top_p": 0.9, "top_k": 20, "logprobs": True}, fallback=1.0)
+    assert greedy.sampling == {"temperature": 0.0, "top_p": 0.9, "top_k": 20}
+    assert read_prompt(row(), {}, fallback=0.5).sampling == {"temperature": 0.5}
+
+
+def test_rows_that_are_not_ours_are_refused() -> None:
+    for extra in (None, {}, {"task_id": "nonsense-001"}):
+        with pytest.raises(ValueError, match=r"extra_info\.task_id is .*no task"):
+            prompt(extra_info=extra)
+    known = row()
+    del known["session_id"], known["global_steps"]
+    with pytest.raises(ValueError, match="gave no global_steps, session_id"):
+        read_prompt(known, {}, fallback=1.0)
+
+
+@pytest.mark.parametrize(
+    "name", ["prompt_length", "response_length", "max_turns", "max_tokens", "trial_timeout"]
+)
+def test_settings_are_checked(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be greater than 0, not 0"):
+        settings(tmp_path, "http://h:1", **{name: 0})
+    assert msgspec.structs.replace(settings(tmp_path, "http://h:1"), max_turns=1).max_turns == 1
+
+
+def test_a_sandbox_answers_what_it_cannot_take(tmp_path: Path) -> None:
+    sandbox = Sandbox(tmp_path / "box")
+    sandbox.prepare({})
+    (tmp_path / "box" / "raw").write_bytes(b"\xff\xfe")
+    for name, arguments in (
+        ("write_file", {"path": "a\0b", "content": ""}),
+        ("write_file", {"path": "a", "content": "\ud800"}),
+        ("write_file", {"path": "b", "content": 5}),
+        ("write_file", {"path": "x" * 300, "content": ""}),
+    ):
+        assert sandbox.call(name, arguments).startswith("error: "), (name, arguments)
+    sandbox.call("read_file", {"path": "raw"})
+    assert sandbox.call("replace_text", {"path": "raw", "old": "a", "new": "b"}).startswith("error: ")
+
+
+def test_the_loop_needs_little_of_its_environment() -> None:
+    """Nothing outside of the standard library but msgspec and aiohttp."""
+    code = (
+        "import sys, aiohttp, msgspec; before = set(sys.modules); import liverl.verlside.loop_trial;"
+        "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) - sys.stdlib_module_names == {"liverl"}
