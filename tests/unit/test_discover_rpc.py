@@ -1,0 +1,303 @@
+"""The child that asks for addresses, from both sides. Ray and its dashboard are simulated here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from aiohttp import web
+
+from liverl.discover.discovery import Discovery
+from liverl.discover.judge import Expectation
+from liverl.discover.rpc import AddressClient, AddressesGone, Answer, address_argv
+from liverl.model import Level
+from liverl.plan.spec import Probe
+from liverl.supervise.probes import Http, Target, check
+from liverl.verlside import addresses
+
+# The form of addresses.py, with what the test wants it to answer.
+READY = "import json, sys, os, time\nprint(json.dumps({'ready': '0'}), flush=True)\n"
+ANSWERS = (
+    READY
+    + """
+for line in sys.stdin:
+    question = json.loads(line)
+    told = {name: "127.0.0.1:%s" % os.environ["PORT"] for name in question["names"] if name != "none"}
+    errors = {"none": question.get("namespace", "")}
+    print(json.dumps({"id": question["id"], "addresses": told, "errors": errors}), flush=True)
+"""
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Callable[[str], AddressClient]]:
+    made: list[AddressClient] = []
+
+    def start(script: str, clock: Callable[[], float] = time.monotonic) -> AddressClient:
+        command = ((sys.executable, "-c", script), {**os.environ, "PORT": "1"})
+        made.append(AddressClient(lambda: command, tmp_path / "child.log", clock))
+        return made[-1]
+
+    yield start
+    for one in made:
+        await one.close()
+
+
+async def test_it_answers_and_ends(client: Any) -> None:
+    one = client(ANSWERS)
+    assert one.pid is None
+    answers = await asyncio.gather(*(one.ask([f"a{i}", "none"], "ns", 5.0) for i in range(5)))
+    assert answers[3] == Answer({"a3": "127.0.0.1:1"}, {"none": "ns"})
+    pid = one.pid
+    assert pid is not None and [p.pid for p in psutil.Process().children() if p.pid == pid] == [pid]
+    await one.close()
+    assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ('print(\'{"fatal": "ConnectionError: nobody"}\')', "cannot connect to Ray: ConnectionError: nobody"),
+        ("raise SystemExit(3)", r"it ended \(exit 3\), see child.log"),
+        ("print('Ray says hello')", "it answered something else: Ray says hello"),
+        (READY + "sys.stdin.readline(); os._exit(5)", r"it ended \(exit 5\)"),
+        (
+            READY + "sys.stdin.readline(); print('[]', flush=True); time.sleep(60)",
+            "it answered something else",
+        ),
+        (READY + "sys.stdin.readline(); print('{\"id\": 7}', flush=True); time.sleep(60)", "something else"),
+        (READY + "sys.stdin.readline(); time.sleep(60)", "it did not answer within 0.5 s"),
+        (
+            READY + 'sys.stdin.readline(); print(\'{"id": 1, "addresses": 2}\', flush=True)',
+            "its answer is none",
+        ),
+    ],
+)
+async def test_a_child_that_goes_wrong_is_ended(
+    client: Any, script: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("liverl.discover.rpc.SLACK", 0.4)
+    monkeypatch.setattr("liverl.discover.rpc.FIRST", 0.4)
+    one = client(script)
+    with pytest.raises(AddressesGone, match=words):
+        await one.ask(["a"], "", 0.1)
+
+
+async def test_it_is_not_started_again_at_once(client: Any) -> None:
+    clock = Clock()
+    one = client("raise SystemExit(3)", clock)
+    waits = []
+    for _ in range(4):
+        with pytest.raises(AddressesGone, match="it ended"):
+            await one.ask(["a"], "", 0.1)
+        with pytest.raises(AddressesGone, match=r"started again in (\d+) s") as refused:
+            await one.ask(["a"], "", 0.1)
+        waits.append(int(str(refused.value).rsplit(" ", 2)[1]))
+        clock.now += waits[-1]
+    assert waits == [1, 2, 5, 10]
+
+
+async def test_a_cancelled_question_leaves_no_child(client: Any) -> None:
+    one = client(READY + "time.sleep(60)")
+    task = asyncio.create_task(one.ask(["a"], "", 30.0))
+    while one.pid is None:  # noqa: ASYNC110 - it tells nobody
+        await asyncio.sleep(0.01)
+    pid = one.pid
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert one.pid is None and not psutil.pid_exists(pid)
+
+
+async def test_no_such_python(tmp_path: Path) -> None:
+    argv = address_argv(str(tmp_path / "python"), "127.0.0.1:6379", "liverl")
+    assert argv[1].endswith("/verlside/addresses.py") and Path(argv[1]).is_file()
+    assert argv[2:] == ("--address", "127.0.0.1:6379", "--namespace", "liverl")
+    with pytest.raises(AddressesGone, match="cannot be started"):
+        await AddressClient(lambda: (argv, {}), tmp_path / "log").ask(["a"], "", 1.0)
+
+
+class FakeRay:
+    """Ray's client, as far as the child uses it (simulated). A reference is ``(answer, finished)``."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.actors: dict[str, tuple[str, Any, bool]] = {}
+
+    def get_actor(self, name: str, namespace: str | None) -> Any:
+        if name not in self.actors:
+            raise ValueError(f"Failed to look up actor with name {name!r}.\nMore text.")
+        identity, answer, finished = self.actors[name]
+        ray = self
+
+        class Handle:
+            class _actor_id:
+                hex = staticmethod(lambda: identity)
+
+            class get_server_address:
+                @staticmethod
+                def remote() -> Any:
+                    ray.calls.append(name)
+                    return [answer, finished]
+
+        return Handle
+
+    def wait(self, refs: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
+        return [ref for ref in refs if ref[1]], [ref for ref in refs if not ref[1]]
+
+    def get(self, ref: Any, timeout: float) -> Any:
+        if isinstance(ref[0], Exception):
+            raise ref[0]
+        return ref[0]
+
+
+def test_one_call_at_a_time_for_each_actor() -> None:
+    ray = FakeRay()
+    ray.actors = {"up": ("1", ("192.0.2.2", 80), True), "busy": ("2", None, False)}
+    asker = addresses.Asker(ray)
+    for _ in range(3):
+        assert asker.ask(["up", "busy", "none", "up"], "ns", 3.0) == (
+            {"up": "192.0.2.2:80"},
+            {"busy": "no answer within 3 s", "none": "ValueError: Failed to look up actor with name 'none'."},
+        )
+    assert ray.calls.count("busy") == 1  # the call that is under way is waited for, not made again
+    ray.actors["busy"] = ("3", AssertionError("http server is not launched, port is None"), True)
+    told = asker.ask(["busy"], "ns", 3.0)
+    assert told == ({}, {"busy": "AssertionError: http server is not launched, port is None"})
+    assert ray.calls.count("busy") == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "address"),
+    [(("192.0.2.2", 80), "192.0.2.2:80"), (["::1", 80], "[::1]:80"), (("h", 1), "h:1")],
+)
+def test_an_address(answer: Any, address: str) -> None:
+    assert addresses.join(answer) == address
+
+
+@pytest.mark.parametrize("answer", [None, ("192.0.2.2", None), ("", 80), (), ("a", 0), ("a", "80"), 5])
+def test_no_address(answer: Any) -> None:
+    with pytest.raises(ValueError, match=r"answered|no port"):
+        addresses.join(answer)
+
+
+async def test_a_whole_discovery(tmp_path: Path) -> None:
+    """A dashboard, a child and a server of the test's own."""
+    rows: list[dict[str, Any]] = []
+    broken = False
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path == "/health":
+            return web.Response()
+        if broken:
+            return web.Response(status=503, text="busy")
+        if request.path == "/logical/actors":
+            found = {row["actor_id"]: {"startTime": 110_000} for row in rows}
+            return web.json_response({"data": {"actors": found}})
+        return web.json_response({"data": {"result": {"result": rows}}})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    port = runner.addresses[0][1]
+    http, clock = Http(), Clock()
+    story: list[tuple[str, Level, int | None]] = []
+    api: list[str | None] = [None]
+    command = ((sys.executable, "-c", ANSWERS), {**os.environ, "PORT": str(port)})
+    discovery = Discovery(
+        http,
+        lambda: api[0],
+        None,
+        Expectation(1, since=100.0, actor_deadline=50),
+        lambda: command,
+        tmp_path / "logs" / "addresses.log",
+        lambda text, level, rank: story.append((text, level, rank)),
+        clock,
+    )
+    assert await discovery.look() == 1.0 and not story  # no dashboard yet
+    api[0] = f"http://127.0.0.1:{port}"
+    assert await discovery.look() == 1.0 and discovery.ranks[0].stage == "missing"
+    assert discovery.pid is None  # nobody to ask
+    rows.append({"actor_id": "a", "name": "vllm_server_0_0", "state": "PENDING_CREATION", "pid": 9})
+    await discovery.look()
+    rows[0] |= {"state": "ALIVE"}
+    clock.now = 161.0
+    asked: set[int] = set()
+    for _ in range(100):
+        if await discovery.look() == 3.0:
+            break
+        asked |= {discovery.pid} if discovery.pid is not None else set()
+        await asyncio.sleep(0.02)
+    assert discovery.ranks[0].since == 161.0 and discovery.verdict is None
+    broken = True
+    for clock.now in (170.0, 219.0):
+        assert await discovery.look() == 1.0
+    assert discovery.verdict is None and discovery.all_healthy
+    clock.now = 220.0
+    await discovery.look()
+    assert discovery.verdict is not None and discovery.verdict.rank is None
+    broken = False
+    assert await discovery.look() == 3.0 and discovery.verdict is None
+    told = [(text, rank) for text, _, rank in story]
+    assert told[:4] == [
+        ("replica 0: actor PENDING_CREATION: its constructor has not returned (pid 9)", 0),
+        ("replica 0: actor ALIVE, pid 9", 0),
+        (f"replica 0: address http://127.0.0.1:{port}", 0),
+        ("replica 0: healthy after 61 s", 0),
+    ]
+    assert told[4][0].endswith("answered GET /api/v0/actors with 503 and no JSON: 'busy'")
+    assert told[5:] == [("Ray's dashboard answers again", None)]
+    # the next trainer's actors are others
+    discovery.expect(Expectation(1, since=220.0, not_before=220.0))
+    assert discovery.ranks[0].stage == "missing"
+    await discovery.look()
+    assert discovery.ranks[0].stage == "missing" and discovery.ranks[0].generation == 1
+    assert discovery.pid is None  # with every address known, the child has gone
+    assert not any(psutil.pid_exists(pid) for pid in asked)
+    await discovery.close()
+    await http.close()
+    await runner.cleanup()
+
+
+async def test_a_probe_with_a_token(tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        ok = request.headers.get("Authorization") == "Bearer secret"
+        return web.Response(status=200 if ok else 401)
+
+    app = web.Application()
+    app.router.add_get("/api/version", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    port = runner.addresses[0][1]
+    target = Target("127.0.0.1", {"http": port}, tmp_path / "log", 0, tmp_path, 1, 1)
+    http = Http()
+    plain = Probe(kind="http", port="http", path="/api/version")
+    token = Probe(kind="http", port="http", path="/api/version", token_file="secrets/ray_token")
+    assert await check(plain, target, http) == "GET /api/version answered 401"
+    problem = await check(token, target, http)
+    assert problem is not None and problem.startswith("its token cannot be read: ")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets/ray_token").write_text("secret\n")
+    assert await check(token, target, http) is None
+    await runner.cleanup()
+    assert await check(token, target, http) == f"nothing listens on port {port} yet"
+    await http.close()
