@@ -144,6 +144,14 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     kind: str = "managed"  # who made it: managed, embedded, hybrid, standalone
     idle_for: float | None = None  # seconds for which it has been loaded but idle while there was work
     leaving: bool = False  # it finishes what it has; it gets no new trials and then ends
+    why: str = ""  # in words: why it is in this state
+    pid: int | None = None  # of its actor, where it is one
+    activity: str | None = (
+        None  # asleep, waking, updating, serving, idle: of one that the trainer puts to sleep
+    )
+    activity_since: float | None = None
+    tool_calls_total: float | None = None  # turns in which its parser found a tool call
+    max_concurrency: float | None = None  # requests of full length that its KV cache holds at once
 
 
 class ReplicaSet(msgspec.Struct, frozen=True):

@@ -85,7 +85,7 @@ class OfflineRun:
         self._event = _Kept(self._read_event, run.events)
         self._past = _Kept(lambda: read_past(self.run_dir), run.journal, run.members)
         self._trainer = _Kept(lambda: read_object(run.trainer) or {}, run.trainer)
-        self._steps = MetricsReader(run.metrics)
+        self._steps = MetricsReader.of_run(self.run_dir)
         self._pace = StepPace()
         self._metrics: StepMetrics | None = None
         self._trials = TrialScanner(self.run_dir)

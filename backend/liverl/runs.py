@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -98,6 +97,8 @@ def interface_root() -> Path:
 
 
 def run_hash(run_dir: Path) -> str:
+    import hashlib  # OpenSSL; nobody who only looks at a run needs it
+
     return hashlib.sha256(os.fsencode(os.path.realpath(run_dir))).hexdigest()[:16]
 
 

@@ -13,9 +13,9 @@ from rich.style import Style
 
 from liverl.logs.query import needle
 from liverl_tui.widgets.log_frame import ALL, Filter, Frame, Search
-from liverl_tui.widgets.log_prompt import HISTORY, Prompt
 from liverl_tui.widgets.log_rows import crop, rows_of, spans, width_of, wrapped
 from liverl_tui.widgets.log_title import Tab, empty_words, facts, tab_row
+from liverl_tui.widgets.prompt import HISTORY, Prompt
 
 WIDE = st.text(st.sampled_from("ab é日本\t\x1b[31m0;"), max_size=60)
 

@@ -71,10 +71,10 @@ def test_a_trial_that_goes_on_still_counts_after_a_replica_joined(tmp_path: Path
 
 def test_what_is_known_of_a_dead_replica_lists_no_other(tmp_path: Path) -> None:
     """It had the trainer's weights and died before it was listed: its next process starts without."""
-    unit = SimpleNamespace(generation=1)
+    unit = SimpleNamespace(generation=1, why="", since=0.0)
     current = SimpleNamespace(unit=unit, process=None)
     spec = SimpleNamespace(kind="replica", ports=(PortSpec("http"),))
-    replica = SimpleNamespace(name="replica-0", state="stopping", spec=spec, current=current)
+    replica = SimpleNamespace(name="replica-0", state="stopping", spec=spec, current=current, restarts=0)
     trainer = SimpleNamespace(name="trainer", state="ready", spec=SimpleNamespace(kind="trainer"))
     supervisor: Any = SimpleNamespace(
         slots={"replica-0": replica, "trainer": trainer},

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from liverl.rundir import RunDir
+if TYPE_CHECKING:
+    from liverl.rundir import RunDir
 
 _LOG = re.compile(r"(?P<service>.+)\.(?P<generation>\d+)\.log")
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from liverl.logs.document import Chain, Merged
 from liverl.logs.files import LogFile, history
 from liverl.logs.segment import Segment
-from liverl.rundir import RunDir
+
+if TYPE_CHECKING:
+    from liverl.rundir import RunDir
 
 KEPT_OPEN = (
     2  # newest generations of a service that may still grow: a replaced proxy drains beside its successor

@@ -46,6 +46,17 @@ def ensure_keys(run_dir: Path | str, configured_run_key: str | None = None) -> K
     return Keys(master, run)
 
 
+def ensure_ray_token(run_dir: Path | str) -> Path:
+    """Make (or find) ``<run_dir>/secrets/ray_token``, with which processes of the run enter its Ray cluster.
+
+    The same over all attempts. Raises OSError when the folder cannot be written.
+    """
+    folder = Path(run_dir) / FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _ensure(folder / "ray_token", None)
+    return folder / "ray_token"
+
+
 def _ensure(path: Path, wanted: str | None) -> str:
     try:
         present = path.read_text(encoding="ascii").strip()

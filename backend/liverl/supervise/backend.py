@@ -23,7 +23,7 @@ from liverl.files import write_atomic
 from liverl.model import Level
 from liverl.plan.batch import within_batch_limits
 from liverl.plan.spec import Plan
-from liverl.proxy.keys import ensure_keys
+from liverl.proxy.keys import ensure_keys, ensure_ray_token
 from liverl.rundir import HEARTBEAT_S, RunDir, own_record, touch_backend, write_backend
 from liverl.supervise import procfs
 from liverl.supervise.adoption import adopt_listeners, adopt_service, anything_alive
@@ -111,6 +111,8 @@ async def serve(run_dir: Path, resume: bool) -> int:
         raise
     finally:
         _unregister(run_dir)
+        if run.found is not None:
+            await run.found.close()
         await supervisor.http.close()
         run.observer.close()
         await server.close()
@@ -262,6 +264,7 @@ def main() -> None:
     try:
         take_lock(RunDir(run_dir).lock)
         ensure_keys(run_dir)
+        ensure_ray_token(run_dir)
         code = asyncio.run(serve(run_dir, args.resume))
     except StartProblem as problem:
         complain(f"cannot start: {problem}")

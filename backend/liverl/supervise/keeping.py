@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ class Keeping:
         self._on_keeper = on_keeper
         self._keeper = Keeper(run_dir, on_exit, self._gone)
         self._listeners: dict[str, tuple[PortSpec, int]] = {}  # name -> (spec, our duplicate)
+        self._numbers: dict[str, int] = {}  # the same, their port numbers
         self._up = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
         self._over = False
@@ -50,6 +52,10 @@ class Keeping:
     def holds(self, name: str) -> bool:
         """Whether a listening socket is held under this name."""
         return name in self._listeners
+
+    def held_port(self, name: str) -> int | None:
+        """The port number of a listening socket that is held under this name."""
+        return self._numbers.get(name)
 
     # --- being connected ---
 
@@ -156,22 +162,27 @@ class Keeping:
             who = f" is held by {holder.words()}" if holder else f": {error}"
             raise PrepareProblem(f"port {port.number}{who}") from None
         if name not in self._listeners:
-            self._listeners[name] = (port, await self._keeper.get_listener(name))
+            self._keep(name, port, await self._keeper.get_listener(name))
         number: int = answer["port"]
         return number
+
+    def _keep(self, name: str, port: PortSpec, fd: int) -> None:
+        self._listeners[name] = (port, fd)
+        with socket.socket(fileno=os.dup(fd)) as sock:
+            self._numbers[name] = sock.getsockname()[1]
 
     async def recover_listener(self, name: str, port: PortSpec) -> bool:
         """Get a duplicate of a socket that the keeper has held for an earlier backend, if it does."""
         listeners = (await self._keeper.request("hello"))["listeners"]
         if name not in listeners:
             return False
-        self._listeners[name] = (port, await self._keeper.get_listener(name))
+        self._keep(name, port, await self._keeper.get_listener(name))
         return True
 
     async def hand_over(self, name: str, port: PortSpec, fd: int) -> None:
         """Give the keeper a listening socket that it did not open."""
         await self._keeper.request("adopt_fd", fd=fd, name=name)
-        self._listeners[name] = (port, fd)
+        self._keep(name, port, fd)
 
     # --- the end ---
 
@@ -194,4 +205,5 @@ class Keeping:
         for _, fd in self._listeners.values():
             os.close(fd)
         self._listeners.clear()
+        self._numbers.clear()
         self._keeper.close()

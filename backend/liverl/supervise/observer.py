@@ -24,6 +24,7 @@ from liverl.observe.trials import TrialScanner
 from liverl.supervise.supervisor import Supervisor
 from liverl.supervise.ticks import until_tick
 
+Members = Callable[[dict[str, list[int]]], dict[str, list[int]]]
 _TOLD = (
     ("critic/score/mean", "reward {:.3f}"),
     ("actor/entropy", "entropy {:.3f}"),
@@ -53,11 +54,14 @@ class Observer:
         self, supervisor: Supervisor, *, host_interval: float, gpus_interval: float, trials_interval: float
     ) -> None:
         self.facts = Facts()
+        self.gpu_members: Members = (
+            dict  # tells the processes of one tree apart, where several owners share it
+        )
         self._supervisor = supervisor
         self._intervals = (host_interval, gpus_interval, trials_interval)
         self._procs = ProcSampler()
         self._gpus = GpuSampler()
-        self._steps = MetricsReader(supervisor.run_dir / "metrics.jsonl")
+        self._steps = MetricsReader.of_run(supervisor.run_dir)
         self._pace = StepPace()
         self._trials = TrialScanner(supervisor.run_dir)
         self._trackers: dict[str, tuple[Path, StageTracker]] = {}
@@ -95,7 +99,10 @@ class Observer:
         loop = asyncio.get_running_loop()
         supervisor = self._supervisor
         gpus, note = await loop.run_in_executor(
-            None, self._gpus.sample, dict(supervisor.ledger.holders), supervisor.census.members()
+            None,
+            self._gpus.sample,
+            dict(supervisor.ledger.holders),
+            self.gpu_members(supervisor.census.members()),
         )
         self.facts.gpus, self.facts.gpu_note = gpus, note
         supervisor.gpus = gpus
@@ -172,7 +179,7 @@ class Observer:
         """How the reward went, over the whole run: its first and last three steps."""
         rewards = [
             metrics.values["critic/score/mean"]
-            for metrics in MetricsReader(self._supervisor.run_dir / "metrics.jsonl").poll()
+            for metrics in MetricsReader.of_run(self._supervisor.run_dir).poll()
             if "critic/score/mean" in metrics.values
         ]
         if not rewards:

@@ -74,9 +74,14 @@ def choose_port(port: PortSpec) -> int:
 
 
 def environment(spec: ServiceSpec, values: Values, tag: str, gpus: tuple[str, ...]) -> dict[str, str]:
-    """The whole environment of the process: the backend's, the service's own, and the run's tag."""
+    """The whole environment of the process: the backend's, the service's own, its secrets, and the run's tag.
+
+    Raises:
+        PrepareProblem: the file of a secret cannot be read.
+    """
     env = {k: v for k, v in os.environ.items() if k not in spec.unset_env and not k.startswith("LIVERL_")}
     env.update({k: fill(v, values) for k, v in spec.env.items()})
+    env.update({name: _secret(name, path) for name, path in spec.secret_env.items()})
     if spec.gpus:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     env["PYTHONUNBUFFERED"] = "1"
@@ -84,6 +89,14 @@ def environment(spec: ServiceSpec, values: Values, tag: str, gpus: tuple[str, ..
     env["LIVERL_RUN_DIR"] = str(values.run_dir)
     env["LIVERL_GENERATION"] = str(values.generation)
     return env
+
+
+def _secret(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise PrepareProblem(f"the file of {name}, {path}, cannot be read: {why}") from None
 
 
 def write_files(spec: ServiceSpec, values: Values) -> None:

@@ -49,7 +49,9 @@ class Http:
             self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
         return self._session
 
-    async def get(self, url: str, timeout: float) -> tuple[int, str]:
+    async def get(
+        self, url: str, timeout: float, *, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, str]:
         """GET; returns (status, text).
 
         Raises:
@@ -58,7 +60,7 @@ class Http:
         import aiohttp
 
         limit = aiohttp.ClientTimeout(total=timeout)
-        async with self.session().get(url, timeout=limit) as reply:
+        async with self.session().get(url, timeout=limit, headers=headers) as reply:
             return reply.status, await reply.text()
 
     async def post(self, url: str, body: object, timeout: float) -> tuple[int, str]:
@@ -71,6 +73,15 @@ class Http:
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
+
+
+def bearer(path: Path) -> dict[str, str]:
+    """The header that proves who asks, by the token in the file ``path``.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    return {"Authorization": f"Bearer {path.read_text().strip()}"}
 
 
 async def check(probe: Probe, target: Target, http: Http) -> str | None:
@@ -96,13 +107,15 @@ async def _check(probe: Probe, target: Target, http: Http) -> str | None:
     url = f"http://{target.host}:{port}"
     try:
         if probe.kind == "http":
-            status, _ = await http.get(url + probe.path, probe.timeout)
+            try:
+                headers = bearer(target.run_dir / probe.token_file) if probe.token_file else None
+            except OSError as error:
+                return f"its token cannot be read: {error}"
+            status, _ = await http.get(url + probe.path, probe.timeout, headers=headers)
             return None if status == 200 else f"GET {probe.path} answered {status}"
         return await _completion(probe, url, http)
     except TimeoutError:
         return f"no answer on port {port} within {probe.timeout:g} s"
-    except ConnectionRefusedError:
-        return f"nothing listens on port {port} yet"
     except aiohttp.ClientConnectorError as error:
         if isinstance(error.os_error, ConnectionRefusedError):
             return f"nothing listens on port {port} yet"

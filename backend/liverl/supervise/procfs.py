@@ -163,6 +163,20 @@ def leader_by_tag(tag: str, run_dir: Path) -> tuple[int, int] | None:
     return (found[0].pid, found[0].tick) if found else None
 
 
+def arguments(pid: int) -> tuple[str, ...]:
+    """The command's words, empty ones included; none where it cannot be read or has none. Bytes that are no UTF-8
+    come so that ``os.fsencode`` gives them back."""
+    text = _slurp(f"/proc/{pid}/cmdline")
+    return tuple(os.fsdecode(text).removesuffix("\0").split("\0")) if text else ()
+
+
+def whole_environment(pid: int) -> dict[str, str] | None:
+    """The environment as it was at the process's exec; None where it cannot be read, or was wiped."""
+    text = _slurp(f"/proc/{pid}/environ")
+    pairs = (item.partition("=") for item in os.fsdecode(text or b"").split("\0"))
+    return {name: value for name, equals, value in pairs if name and equals} or None
+
+
 def command_line(pid: int) -> str:
     """The command as one line, or the name in brackets when there is none (kernel threads, zombies)."""
     text = _slurp(f"/proc/{pid}/cmdline")

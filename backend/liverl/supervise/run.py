@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from liverl.control.history import read_events
-from liverl.control.messages import CommandError
 from liverl.model import (
     BackendInfo,
     Cause,
@@ -25,14 +24,18 @@ from liverl.model import (
     TreeStats,
 )
 from liverl.observe.causes import find_cause
+from liverl.observe.verl_phase import verl_trainer_facts
 from liverl.plan.spec import Plan
 from liverl.rundir import hostname
 from liverl.supervise import machine
+from liverl.supervise.adopted import Adopted
 from liverl.supervise.chronicle import Chronicle
-from liverl.supervise.inspect import live_detail
+from liverl.supervise.commands import Commands
+from liverl.supervise.found import FoundReplicas
 from liverl.supervise.instance import Instance
 from liverl.supervise.observer import Observer
 from liverl.supervise.phases import phase_words
+from liverl.supervise.repair import Repair
 from liverl.supervise.replicas import Replicas
 from liverl.supervise.scaling import Scaling
 from liverl.supervise.slot import Slot
@@ -59,15 +62,28 @@ class Run:
         self.supervisor = supervisor
         self.started_at = started_at
         self.backend_started_at = supervisor.now()
-        self.replicas = Replicas(supervisor, plan, settings.cooldown, settings.replicas_interval)
+        self.adopted = Adopted(supervisor, plan) if plan.adopted_port is not None else None
+        make = Replicas if self.adopted is None else self.adopted.replicas
+        self.replicas = make(supervisor, plan, settings.cooldown, settings.replicas_interval)
         self.scaling = Scaling(supervisor, plan, self.replicas)
+        self.found: FoundReplicas | Adopted | None = self.adopted
+        if plan.ray is not None and self.adopted is None:
+            self.found = FoundReplicas(supervisor, plan.ray)
+        if self.found is not None:
+            self.replicas.found = self.found.seats
+            self.replicas.judge = self.found.doing
+            supervisor.found_serving = self.found.serving
         self.observer = Observer(
             supervisor,
             host_interval=settings.host_interval,
             gpus_interval=settings.gpus_interval,
             trials_interval=settings.trials_interval,
         )
+        if self.found is not None:
+            self.observer.gpu_members = self.found.members
         self.chronicle = Chronicle(supervisor, self.snapshot)
+        repair = Repair(supervisor, self.adopted) if self.adopted is not None else None
+        self.commands = Commands(supervisor, self.scaling, self.observer, self.request_stop, repair)
         self.verdict: Verdict | None = None
         self.result: Result | None = None
         self.over = asyncio.Event()
@@ -81,10 +97,15 @@ class Run:
         self.supervisor.start()
         self.observer.start()
         self.supervisor.spawn_task(self.supervisor.forever(self._look_at_replicas))
+        if self.found is not None:
+            self.supervisor.spawn_task(self.supervisor.forever(self.found.look))
         self.supervisor.spawn_task(self.supervisor.forever(self.chronicle.look))
 
     async def _look_at_replicas(self) -> float:
-        return await self.replicas.look(self.observer.facts.trials)
+        facts, told = self.observer.facts, None
+        if self.plan.ray is not None:
+            told = verl_trainer_facts(facts.metrics, facts.trials, self.plan.trials_per_step)
+        return await self.replicas.look(facts.trials, told)
 
     # --- deciding ---
 
@@ -102,11 +123,22 @@ class Run:
     @property
     def ready(self) -> bool:
         slots = self.supervisor.slots.values()
-        return bool(slots) and all(
-            s.state == "ready" or (s.state == "stopped" and s.spec.ends_run) for s in slots
+        return (
+            bool(slots)
+            and self.replicas.complete
+            and all(
+                s.state == "ready" or (s.state == "stopped" and (s.spec.ends_run or s.spec.kind == "task"))
+                for s in slots
+            )
         )
 
     def _judge(self) -> None:
+        for socket, why in self.supervisor.unheld.items():
+            self.end(Verdict("failed", 1, Cause(socket.partition(".")[0], why, self.supervisor.now())))
+            return
+        if self.found is not None and self.found.cause is not None:
+            self.end(Verdict("failed", 1, self.found.cause))
+            return
         failed = self.supervisor.environments.failed
         for slot in self.supervisor.slots.values():
             unit = slot.current.unit
@@ -142,6 +174,8 @@ class Run:
             reason, also = how, f"; {unit.why}"  # its next generation could not even be started
         if self._disk_is_full() and os.strerror(errno.ENOSPC) not in reason:
             also += f"; {os.strerror(errno.ENOSPC)} in {self.supervisor.run_dir}"  # its log may have been cut
+        if instance.spec.kind == "trainer" and self.found is not None and (dead := self.found.dead()):
+            also += f"; {dead}"  # verl ends some seconds after one of its replicas
         found = find_cause(process.log, process.log_start) if process is not None and unit.exit else None
         if process is None or found is None or (unit.exit is not None and unit.exit.signal == 9):
             return Cause(instance.name, reason + also, self.supervisor.now())
@@ -244,6 +278,7 @@ class Run:
         supervisor, facts = self.supervisor, self.observer.facts
         services = [*supervisor.environments.statuses()]
         services += [self._service(slot, facts.trees.get(slot.name)) for slot in supervisor.slots.values()]
+        services += self.adopted.services() if self.adopted is not None else ()
         replicas = self.replicas.status(facts.stages)
         total = self.replicas.trainer.get("total_steps") or self.plan.total_steps
         return Snapshot(
@@ -331,55 +366,5 @@ class Run:
     # --- what clients ask ---
 
     async def command(self, name: str, args: dict[str, Any], client: str) -> dict[str, Any]:
-        """Carry out one command.
-
-        Raises:
-            CommandError: unknown, or it cannot be done; the message says why.
-        """
-        supervisor = self.supervisor
-        if name == "stop":
-            self.request_stop(now=bool(args.get("now")), who=client or "a client")
-            await supervisor.records.journalled()  # what was answered holds, whatever happens to this backend
-            return {"text": "stopping"}
-        if name == "scale":
-            to, delta, remove = args.get("to"), args.get("delta"), args.get("remove")
-            self._log(
-                client, f"remove {remove}" if remove is not None else f"scale {delta if to is None else to}"
-            )
-            return await self.scaling.scale(to, delta, remove)
-        if name in ("restart", "stop_service", "start_service"):
-            service = str(args.get("service", ""))
-            slot = supervisor.slot(service)
-            self._log(client, f"{name.removesuffix('_service')} {service}")
-            if name == "restart":
-                return await supervisor.restart(service)
-            if name == "start_service":
-                return await self._start_service(slot)
-            return await self._stop_service(slot)
-        if name == "inspect":
-            return await live_detail(supervisor, str(args.get("service", "")), self.observer.pid_memory)
-        known = "inspect, restart, scale, start_service, stop, stop_service"
-        raise CommandError("unknown_command", f"no command {name!r}; there are: {known}")
-
-    def _log(self, client: str, text: str) -> None:
-        self.supervisor.say("command", f"{client or 'a client'}: {text}", data_client=client)
-
-    async def _stop_service(self, slot: Slot) -> dict[str, Any]:
-        if slot.incoming is not None:
-            slot.incoming.feed(machine.Stop())
-        slot.current.feed(machine.Stop())
-        await self.supervisor.until(lambda: slot.current.unit.state in machine.ENDED)
-        return {"service": slot.name, "state": slot.state}
-
-    async def _start_service(self, slot: Slot) -> dict[str, Any]:
-        if self.supervisor.stopping:
-            raise CommandError("stopping", "the run is stopping")
-        before = slot.current.unit.generation
-        if slot.state in ("ready", "starting", "preparing"):
-            return {"service": slot.name, "generation": before, "text": f"it is {slot.state} already"}
-        slot.current.feed(machine.Start())
-        self.supervisor.kick()
-        await self.supervisor.until(lambda: slot.state == "ready" or slot.state in machine.ENDED)
-        if slot.state in machine.ENDED:
-            raise CommandError("not_started", f"{slot.name} did not start: {slot.current.unit.why}")
-        return {"service": slot.name, "generation": slot.current.unit.generation}
+        """Carry out one command; see ``Commands``."""
+        return await self.commands.run(name, args, client)

@@ -193,7 +193,7 @@ class Scaling:
             facts = self.replicas.facts.get(name)
             since, late = self._leaving[index], now >= self._deadlines[index]
             busy = facts is None or (facts.running or 0) + (facts.waiting or 0) > 0
-            if not late and (busy or not self.replicas.proxy_knows()):
+            if not late and (busy or not self.replicas.proxy.knows()):
                 self._leaving[index] = 0.0
             elif since == 0.0 and not late:
                 self._leaving[index] = now

@@ -16,10 +16,11 @@ from liverl.control.messages import CommandError
 from liverl.model import Event, Exit, GpuStatus, Level
 from liverl.observe.causes import find_cause
 from liverl.observe.gpu_ledger import GpuLedger
-from liverl.plan.spec import Dependency, Plan, ServiceSpec
+from liverl.plan.spec import Plan, ServiceSpec
 from liverl.supervise import machine, probes
 from liverl.supervise.census import Census
 from liverl.supervise.crashpoints import crashpoint
+from liverl.supervise.dependencies import dependents, hold_sockets, unmet
 from liverl.supervise.envs import Environments
 from liverl.supervise.eventlog import words
 from liverl.supervise.instance import Instance
@@ -49,6 +50,8 @@ class Supervisor:
         self.allowed_gpus: tuple[str, ...] = ()  # UUIDs that the inherited environment lets us use
         self.used_generations: dict[str, int] = {}  # highest numbers of services that were removed
         self.on_change: Callable[[], None] = lambda: None
+        self.found_serving: Callable[[], int] = lambda: 0  # how many of verl's replicas serve now
+        self.unheld: dict[str, str] = {}  # sockets that could not be had, and why
         self.stopping: bool = False
         self.stop_now: bool = False
         self.records = Records(run_dir, self.now)
@@ -97,8 +100,12 @@ class Supervisor:
         return self.environments.pythons
 
     def service_ports(self) -> dict[str, int]:
-        """The ``http`` port of every service that has one now, by its name."""
-        found = {name: slot.current.port("http") for name, slot in self.slots.items()}
+        """The ``http`` port of every service that has one now, by its name; a socket that the run holds counts
+        before there is a process behind it."""
+        found = {
+            name: slot.current.port("http") or self.keeping.held_port(f"{name}.http")
+            for name, slot in self.slots.items()
+        }
         return {name: port for name, port in found.items() if port is not None}
 
     # --- life ---
@@ -120,6 +127,7 @@ class Supervisor:
         self._populated = True
         if not self.stopping:
             self.environments.start()
+            self.spawn_task(hold_sockets(self))
         self.spawn_task(self.forever(self.census.scan_and_pause))
         self.kick()
 
@@ -224,45 +232,11 @@ class Supervisor:
 
     def blocked_by(self, spec: ServiceSpec) -> str | None:
         """The first dependency that does not hold, in words; None if the service may start."""
-        for dependency in spec.depends_on:
-            problem = self._unmet(dependency)
-            if problem is not None:
-                return problem
-        return None
-
-    def _unmet(self, dependency: Dependency) -> str | None:
-        on = dependency.on
-        if dependency.condition == "environment_ready":
-            return None if on in self.environments.pythons else f"environment {on}"
-        if dependency.condition == "all_ready":
-            # As many as are wanted now: the number may have been scaled since the plan was made.
-            group = [s for s in self.slots.values() if s.spec.kind == on and s.current.unit.wanted]
-            wanted = len(group) or dependency.count or 0
-            ready = sum(s.state in ("ready", "degraded") for s in group)
-            return None if ready >= wanted else f"{on}s: {ready} of {wanted} ready"
-        if dependency.condition == "listening":
-            return None if self.keeping.holds(on) else f"the socket {on}"
-        slot = self.slots.get(on)
-        if slot is None:
-            return f"{on}, which does not exist"
-        if dependency.condition == "started":
-            return None if slot.state in machine.LIVE else f"{on} to be started"
-        if dependency.condition == "exited_0":
-            done = (
-                slot.state == "stopped" and slot.current.unit.exit is not None and slot.current.unit.exit.ok
-            )
-            return None if done else f"{on} to complete"
-        return None if slot.state == "ready" else f"{on} to be ready"
+        return next((why for d in spec.depends_on if (why := unmet(self, d)) is not None), None)
 
     def dependents(self, slot: Slot) -> list[Slot]:
         """The services that need this one: they stop first."""
-        names = (slot.name, slot.spec.kind)
-        return [
-            other
-            for other in self.slots.values()
-            if other is not slot
-            and any(d.on in names and d.condition != "environment_ready" for d in other.spec.depends_on)
-        ]
+        return dependents(self.slots.values(), slot)
 
     # --- stopping ---
 

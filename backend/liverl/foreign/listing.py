@@ -1,0 +1,147 @@
+"""The list of models in a LiteLLM configuration that is not ours: which servers it routes to, and one more. Pure."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+import yaml
+
+_BASES = ("api_base", "base_url")  # LiteLLM takes either
+_VARIABLE = "os.environ/"
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1", "::"})
+_VLLM = "hosted_vllm/"
+
+Document = dict[str, Any]
+Place = tuple[str, int]  # host in one spelling, port
+
+
+class ListingError(Exception):
+    """The file is no list of models that can be edited; the text says why."""
+
+
+def read(text: str) -> Document:
+    """The configuration.
+
+    Raises:
+        ListingError: it is not YAML, or has no list of models.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" (line {where.line + 1})" if where is not None else ""
+        raise ListingError(f"it is not YAML{line}: {getattr(error, 'problem', None) or error}") from None
+    models = document.get("model_list") if isinstance(document, dict) else None
+    if not isinstance(models, list):
+        raise ListingError("it has no model_list")
+    for model in models:
+        if not isinstance(model, dict) or not isinstance(model.get("litellm_params"), dict):
+            raise ListingError("an entry of its model_list has no litellm_params")
+    return dict(document)
+
+
+def render(document: Document) -> str:
+    """YAML for ``document``, keys in their order; comments are gone."""
+    # Escapes: PyYAML writes some characters as they are that it reads as line breaks (U+0085).
+    return yaml.safe_dump(document, sort_keys=False, width=4096)
+
+
+def place(url: str, own: Collection[str] = ()) -> Place | None:
+    """Where an address leads, so that two spellings can be compared: without scheme, path and the difference between
+    this host's names (``own``: its addresses). None if it leads nowhere."""
+    try:
+        parts = urlsplit(url if "//" in url else f"//{url}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if not host:
+        return None
+    local = host in _LOOPBACK or host in own
+    return "localhost" if local else host, port or (443 if parts.scheme == "https" else 80)
+
+
+def backends(document: Document, env: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """The addresses to which the list routes, each once, in order. ``env``: the proxy's environment, which an
+    address may name."""
+    found = (_base(model, env or {}) for model in document["model_list"])
+    return tuple(dict.fromkeys(base for base in found if base))
+
+
+def add(
+    document: Document,
+    address: str,
+    replicas: Iterable[str],
+    own: Collection[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> tuple[Document, tuple[str, ...]]:
+    """``document`` with ``address`` once under every model name that routes to a replica, and these names.
+
+    ``replicas``: the addresses of all known replicas, by which a name of the policy is told from one that leads
+    elsewhere (a judge, another provider). Where none of them is listed, the names that mean a vLLM count. A name
+    that lists the address already gets no second entry. The rest stays as it is.
+
+    Raises:
+        ListingError: no name routes to a replica.
+    """
+    env = env or {}
+    wanted = place(address, own)
+    if wanted is None:
+        raise ListingError(f"not an address: {address!r}")
+    known = {place(url, own) for url in replicas} | {wanted}
+    names = _names(document, lambda base, _: place(base, own) in known, env)
+    names = names or _names(document, lambda _, model: model.startswith(_VLLM), env)
+    if not names:
+        raise ListingError("none of its model names routes to a replica")
+    models: list[Document] = list(document["model_list"])
+    added = []
+    for name, pattern in names.items():
+        entries = [model for model in models if model.get("model_name") == name]
+        if any(place(_base(model, env), own) == wanted for model in entries):
+            continue
+        last = max(index for index, model in enumerate(models) if model is entries[-1])
+        models.insert(last + 1, _entry(pattern, address, env))
+        added.append(name)
+    return {**document, "model_list": models}, tuple(added)
+
+
+def _names(document: Document, fits: Any, env: Mapping[str, str]) -> dict[Any, Document]:
+    """Model names with the first fitting entry of each."""
+    found: dict[Any, Document] = {}
+    for model in document["model_list"]:
+        base = _base(model, env)
+        if base and fits(base, str(model["litellm_params"].get("model", ""))):
+            found.setdefault(model.get("model_name"), model)
+    return found
+
+
+def _entry(pattern: Document, address: str, env: Mapping[str, str]) -> Document:
+    """A copy of ``pattern`` that leads to ``address``; the path behind the address is the pattern's."""
+    entry = copy.deepcopy(pattern)
+    params = entry["litellm_params"]
+    new = _parts(address)
+    for key in _keys(params):
+        old = _parts(_value(params[key], env))
+        params[key] = urlunsplit((old.scheme or "http", new.netloc, old.path, "", ""))
+    if isinstance(entry.get("model_info"), dict):
+        entry["model_info"].pop("id", None)  # LiteLLM makes one; two entries of one id would be one
+    return entry
+
+
+def _parts(url: str) -> SplitResult:
+    return urlsplit(url if "//" in url else f"//{url}")
+
+
+def _keys(params: Mapping[str, Any]) -> Iterator[str]:
+    return (key for key in _BASES if isinstance(params.get(key), str))
+
+
+def _base(model: Document, env: Mapping[str, str]) -> str:
+    params = model["litellm_params"]
+    return next((_value(params[key], env) for key in _keys(params)), "")
+
+
+def _value(text: str, env: Mapping[str, str]) -> str:
+    return env.get(text.removeprefix(_VARIABLE), "") if text.startswith(_VARIABLE) else text

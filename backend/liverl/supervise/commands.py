@@ -1,0 +1,94 @@
+"""What clients may ask of a run, and the event that says who asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from liverl.control.messages import CommandError
+from liverl.supervise import machine
+from liverl.supervise.inspect import live_detail
+from liverl.supervise.observer import Observer
+from liverl.supervise.repair import Repair
+from liverl.supervise.scaling import Scaling
+from liverl.supervise.slot import Slot
+from liverl.supervise.supervisor import Supervisor
+
+
+class Commands:
+    """``stop(now=..., who=...)`` ends the run. ``repair``: where a launch script's own services were adopted."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        scaling: Scaling,
+        observer: Observer,
+        stop: Callable[..., None],
+        repair: Repair | None = None,
+    ) -> None:
+        self._supervisor = supervisor
+        self._scaling = scaling
+        self._observer = observer
+        self._stop = stop
+        self._repair = repair
+
+    async def run(self, name: str, args: dict[str, Any], client: str) -> dict[str, Any]:
+        """Carry out one command.
+
+        Raises:
+            CommandError: unknown, or it cannot be done; the message says why.
+        """
+        supervisor = self._supervisor
+        if name == "stop":
+            self._stop(now=bool(args.get("now")), who=client or "a client")
+            await supervisor.records.journalled()  # what was answered holds, whatever happens to this backend
+            return {"text": "stopping"}
+        if name == "scale":
+            to, delta, remove = args.get("to"), args.get("delta"), args.get("remove")
+            self._log(
+                client, f"remove {remove}" if remove is not None else f"scale {delta if to is None else to}"
+            )
+            if self._repair is not None:
+                return await self._repair.add(to, delta, remove)
+            return await self._scaling.scale(to, delta, remove)
+        if name in ("restart", "stop_service", "start_service"):
+            service = str(args.get("service", ""))
+            if self._repair is not None and self._repair.knows(service):
+                self._log(client, f"{name.removesuffix('_service')} {service}")
+                return await self._repair.run(name, service)
+            slot = supervisor.slot(service)
+            self._log(client, f"{name.removesuffix('_service')} {service}")
+            if name == "restart":
+                return await supervisor.restart(service)
+            if name == "start_service":
+                return await self._start_service(slot)
+            return await self._stop_service(slot)
+        if name == "inspect":
+            if self._repair is not None and self._repair.knows(str(args.get("service", ""))):
+                return await self._repair.run(name, str(args.get("service", "")))
+            return await live_detail(supervisor, str(args.get("service", "")), self._observer.pid_memory)
+        known = "inspect, restart, scale, start_service, stop, stop_service"
+        raise CommandError("unknown_command", f"no command {name!r}; there are: {known}")
+
+    def _log(self, client: str, text: str) -> None:
+        self._supervisor.say("command", f"{client or 'a client'}: {text}", data_client=client)
+
+    async def _stop_service(self, slot: Slot) -> dict[str, Any]:
+        if slot.incoming is not None:
+            slot.incoming.feed(machine.Stop())
+        slot.current.feed(machine.Stop())
+        await self._supervisor.until(lambda: slot.current.unit.state in machine.ENDED)
+        return {"service": slot.name, "state": slot.state}
+
+    async def _start_service(self, slot: Slot) -> dict[str, Any]:
+        if self._supervisor.stopping:
+            raise CommandError("stopping", "the run is stopping")
+        before = slot.current.unit.generation
+        if slot.state in ("ready", "starting", "preparing"):
+            return {"service": slot.name, "generation": before, "text": f"it is {slot.state} already"}
+        slot.current.feed(machine.Start())
+        self._supervisor.kick()
+        await self._supervisor.until(lambda: slot.state == "ready" or slot.state in machine.ENDED)
+        if slot.state in machine.ENDED:
+            raise CommandError("not_started", f"{slot.name} did not start: {slot.current.unit.why}")
+        return {"service": slot.name, "generation": slot.current.unit.generation}

@@ -1,0 +1,71 @@
+"""What services wait for, and the sockets that must listen before their service does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from liverl.plan.spec import Dependency
+from liverl.supervise import machine
+from liverl.supervise.keeperlink import KeeperGone
+from liverl.supervise.prepare import PrepareProblem
+from liverl.supervise.slot import Slot
+
+if TYPE_CHECKING:
+    from liverl.supervise.supervisor import Supervisor
+
+
+def unmet(supervisor: Supervisor, dependency: Dependency) -> str | None:
+    """What is missing, in words; None if the dependency holds."""
+    on, wanted = dependency.on, dependency.count or 0
+    if dependency.condition == "environment_ready":
+        return None if on in supervisor.environments.pythons else f"environment {on}"
+    if dependency.condition == "all_ready":
+        # As many as are wanted now: the number may have been scaled since the plan was made.
+        group = [s for s in supervisor.slots.values() if s.spec.kind == on and s.current.unit.wanted]
+        wanted = len(group) or wanted
+        ready = sum(s.state in ("ready", "degraded") for s in group)
+        return None if ready >= wanted else f"{on}s: {ready} of {wanted} ready"
+    if dependency.condition == "discovered":
+        found = supervisor.found_serving()
+        return None if found >= wanted else f"{on}s: {found} of {wanted} found"
+    if dependency.condition == "listening":
+        return None if supervisor.keeping.holds(on) else supervisor.unheld.get(on, f"the socket {on}")
+    slot = supervisor.slots.get(on)
+    if slot is None:
+        return f"{on}, which does not exist"
+    if dependency.condition == "started":
+        return None if slot.state in machine.LIVE else f"{on} to be started"
+    if dependency.condition == "exited_0":
+        unit = slot.current.unit
+        done = slot.state == "stopped" and unit.exit is not None and unit.exit.ok
+        return None if done else f"{on} to complete"
+    return None if slot.state == "ready" else f"{on} to be ready"
+
+
+def dependents(slots: Iterable[Slot], slot: Slot) -> list[Slot]:
+    """The services that need ``slot``: they stop first."""
+    names = (slot.name, slot.spec.kind)
+    return [
+        other
+        for other in slots
+        if other is not slot
+        and any(
+            d.on.partition(".")[0] in names and d.condition != "environment_ready"
+            for d in other.spec.depends_on
+        )
+    ]
+
+
+async def hold_sockets(supervisor: Supervisor) -> None:
+    """Listen where somebody relies on it before the service itself is up: connections queue until it is."""
+    specs = [slot.spec for slot in supervisor.slots.values()]
+    names = {d.on for spec in specs for d in spec.depends_on if d.condition == "listening"}
+    for name in sorted(names):
+        service, _, port_name = name.partition(".")
+        for port in (p for p in supervisor.slots[service].spec.ports if p.name == port_name):
+            try:
+                await supervisor.keeping.hold_port(service, port)
+            except (PrepareProblem, KeeperGone) as problem:
+                supervisor.unheld[name] = str(problem) or "the keeper has gone"
+    supervisor.kick()
