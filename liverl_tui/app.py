@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.widget import Widget
 
 from liverl.model import Snapshot
 from liverl_tui import themes
@@ -18,12 +21,13 @@ from liverl_tui.source import Source
 from liverl_tui.view import View
 from liverl_tui.widgets.cells import CellPanel
 
+FRESH_S = 0.6  # after a view, the clocks need not be moved on
 HOLD_S = 0.5  # the first paint waits no longer than this for the panes to be filled
 
 
 class LiverlApp(RunActions):
     """Shows one run. ``readonly``: every key that would change it is refused. ``first``: its state, where it is known
-    already."""
+    already. ``painted`` is called once, when there is something on the screen."""
 
     TITLE = "liverl-tui"
     ENABLE_COMMAND_PALETTE = False  # ours is opened by its own key, from the same table
@@ -38,6 +42,7 @@ class LiverlApp(RunActions):
         theme: str | None = None,
         bell: bool = True,
         first: Snapshot | None = None,
+        painted: Callable[[], object] = lambda: None,
     ) -> None:
         if not os.environ.get("NO_COLOR"):
             # Empty means unset (https://no-color.org); for Textual it does not.
@@ -46,9 +51,12 @@ class LiverlApp(RunActions):
         self.source = source
         self.readonly = readonly
         self.wants_bell = bell
-        self.view = View(snapshot=first)
-        # Where there is something to show, nothing is painted before it has its place.
-        self._held = first is not None
+        self.view = View() if first is None else View("live", snapshot=first)
+        # Where there is something to show, nothing is drawn before it has its place: mounting, placing and filling
+        # the panes would be five full paints, over ssh 60 KB, of which the last one is enough.
+        self.held = first is not None
+        self._painted = painted
+        self._shown_at = 0.0
         self._crash = ""  # the last words, when we have failed
         for entry in themes.textual_themes():
             self.register_theme(entry)
@@ -68,9 +76,11 @@ class LiverlApp(RunActions):
         self.app_suspend_signal.subscribe(self, lambda _app: self.window_title.restore())
         self.app_resume_signal.subscribe(self, lambda _app: self._resumed())
         self.listen()
-        if self._held:
+        if self.held:
             self.set_timer(HOLD_S, self.release)
-        self.run_worker(self._pump(), name="pump", exit_on_error=True)
+        else:
+            self._follow()
+            self.call_after_refresh(self._painted)
         self.set_interval(1.0, self._tick)
 
     def _resumed(self) -> None:
@@ -84,14 +94,27 @@ class LiverlApp(RunActions):
 
     def release(self) -> None:
         """Paint what there is, and from now on everything that changes."""
-        if self._held:
-            self._held = False
-            self._display(self.screen, self.screen._compositor.render_full_update())
+        if not self.held:
+            return
+        if self._batch_count:  # Textual would drop the paint
+            self.call_later(self.release)
+            return
+        self.held = False
+        screen = self.screen
+        for panel in screen.query(CellPanel):
+            panel.update()
+        self._display(screen, screen._compositor.render_full_update())
+        for widget in (screen, *screen.query(Widget)):
+            widget._exchange_repaint_regions()  # they have just been painted, and need not be again
+        self._painted()
+        self._follow()
 
     def _display(self, screen: Screen[object], renderable: object) -> None:
-        # Mounting, placing and filling the panes are five full paints, over ssh 60 KB; the last one is enough.
-        if not self._held:
+        if not self.held:
             super()._display(screen, renderable)  # type: ignore[arg-type]
+
+    def _follow(self) -> None:
+        self.run_worker(self._pump(), name="pump", exit_on_error=True)
 
     async def _pump(self) -> None:
         """The only way in: views, as the source has them; without any more there is nothing to show."""
@@ -99,11 +122,17 @@ class LiverlApp(RunActions):
             self.take(view)
         self.exit()
 
+    @property
+    def _ends(self) -> bool:
+        """The screens are being taken down, or will be at once."""
+        return self._exit or not self._running
+
     def take(self, view: View) -> None:
         """Show a view on every screen that is seen."""
-        if self._exit:
-            return  # the screens are being taken down
+        if self._ends:
+            return
         before, self.view = self.view, view
+        self._shown_at = time.monotonic()
         for screen in self.screen_stack:
             if isinstance(screen, RunScreen) and screen.is_current:
                 screen.show(view)
@@ -111,8 +140,10 @@ class LiverlApp(RunActions):
 
     def _tick(self) -> None:
         """Clocks go on while nothing else happens."""
+        if time.monotonic() - self._shown_at < FRESH_S:
+            return
         screen = self.run_screen
-        if screen is not None and screen.is_current and not self._exit:
+        if screen is not None and screen.is_current and not self._ends:
             screen.show(self.view)
 
     def _redraw(self) -> None:

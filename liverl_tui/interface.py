@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 
 from liverl.rundir import RunDir
 from liverl_tui.firstlook import FirstLook
-from liverl_tui.settings import before_textual, check_theme, read_settings
+from liverl_tui.settings import UiSettings, before_textual, check_theme, read_settings
 
 
 def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[[], object] | None = None) -> int:
@@ -20,6 +21,21 @@ def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[[], ob
         LaunchError: ``start`` failed.
     """
     settings = read_settings(run.config)
+    # Until something is on the screen, next to nothing of what is made is garbage: looking for it is a tenth of the
+    # start. What there is by then stays, and is never looked at again.
+    gc.disable()
+    try:
+        return _run(run, settings, readonly, start)
+    finally:
+        gc.enable()
+
+
+def _collect() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[[], object] | None) -> int:
     first = FirstLook(run) if start is None else None
     before_textual()
     from liverl_tui.announcing import farewell
@@ -27,9 +43,11 @@ def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[[], ob
     from liverl_tui.source import RunSource
 
     check_theme(settings.theme)
-    source = RunSource(run, interval=settings.interval, start=start)
     snapshot = first.snapshot() if first is not None else None
-    app = LiverlApp(source, readonly=readonly, theme=settings.theme, bell=settings.bell, first=snapshot)
+    source = RunSource(run, interval=settings.interval, start=start, first=snapshot)
+    app = LiverlApp(
+        source, readonly=readonly, theme=settings.theme, bell=settings.bell, first=snapshot, painted=_collect
+    )
     app.run(mouse=settings.mouse)
     if source.error is not None:
         raise source.error

@@ -130,20 +130,27 @@ class RunSource:
     """A run on this host. With ``start`` its backend is started first, and ``error`` says why it was not."""
 
     def __init__(
-        self, run: RunDir, *, interval: float = 0.5, start: Callable[[], object] | None = None
+        self,
+        run: RunDir,
+        *,
+        interval: float = 0.5,
+        start: Callable[[], object] | None = None,
+        first: Snapshot | None = None,
     ) -> None:
         """``interval``: seconds between two views. ``start``: blocks until the backend answers, and raises
-        LaunchError."""
+        LaunchError. ``first``: the run's state, where it is known already."""
         self.run = run
         self.interval = interval
         self.name = client_name()
         self.error: LaunchError | None = None
         self._start = start
+        self._first = first
         self._look = asyncio.Event()  # a backend may be there now
         self._heard = 0.0
 
     async def views(self) -> AsyncIterator[View]:
         newest = Newest(self.interval)
+        newest.snapshot = self._first
         following = asyncio.create_task(self._follow(newest))
         taking: asyncio.Task[View] | None = None
         try:

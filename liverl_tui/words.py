@@ -52,6 +52,7 @@ RUN_STYLE: dict[RunState, str] = {
 LEVEL_GLYPH: dict[Level, str] = {"debug": "·", "info": "•", "warning": "▲", "error": "✖"}
 LEVEL_STYLE: dict[Level, str] = {"debug": "dim", "info": "text", "warning": "warn", "error": "bad"}
 UNKNOWN = "-"
+_NUMBERS = re.compile(r"(?:[-_]\d+)+$")
 _CONTROL = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]"
 )
@@ -127,11 +128,14 @@ def cut(text: str, width: int) -> str:
 
 
 def short_name(name: str, width: int) -> str:
-    """A service's name in at most ``width`` columns: it is cut in the middle, for the number at its end tells it
-    from its siblings."""
+    """A service's name in at most ``width`` columns: it is cut in the middle, for the numbers at its end
+    (``replica-1``, ``vllm_server_1_0``) tell it from its siblings."""
     if len(name) <= width:
         return name
-    end = name[max(name.rfind("-"), name.rfind("_")) :] if ("-" in name or "_" in name) else ""
+    numbers = _NUMBERS.search(name)
+    end = numbers.group() if numbers else ""
+    if not end and ("-" in name or "_" in name):
+        end = name[max(name.rfind("-"), name.rfind("_")) :]
     if not end or len(end) > width - 2:
         return cut(name, width)
     return name[: width - 1 - len(end)] + "…" + end

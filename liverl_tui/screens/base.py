@@ -51,14 +51,21 @@ class RunScreen(Screen[None]):
     def on_mount(self) -> None:
         self.call_after_refresh(self._begin)
 
+    def begin(self) -> bool:
+        """Take views from now on, where everything in the screen is there; whether it is."""
+        self._composed = self._composed or all(node.is_mounted for node in self.query("*"))
+        return self._composed
+
     def _begin(self) -> None:
-        if not all(node.is_mounted for node in self.query("*")):
+        if self._composed:
+            return
+        if not self.begin():
             # On a busy machine, what stands in containers comes later. (A callback after the next refresh might
             # never be called: there may be none before somebody begins to draw.)
             self.set_timer(SOON_S, self._begin)
             return
-        self._composed = True
-        self.on_screen_resume()
+        self.show(self.liverl.view)
+        self.refresh_keys()
 
     def on_unmount(self) -> None:
         self._composed = False
@@ -88,8 +95,12 @@ class RunScreen(Screen[None]):
             bar.set_scopes(tuple(s for s, _ in self.scoped_nodes()), self.liverl.readonly)
 
     def _compositor_refresh(self) -> None:
-        """Behind a dialog, Textual draws everything again whenever one cell of this screen changes. The dialog's
-        screen can draw the changed regions alone."""
+        """Nothing is rendered that would not be shown. And behind a dialog, Textual draws everything again whenever
+        one cell of this screen changes; the dialog's screen can draw the changed regions alone."""
+        if self.liverl.held:
+            self._compositor._dirty_regions.clear()
+            self._dirty_widgets.clear()
+            return
         if self is self.app.screen or self not in self.app._background_screens:
             super()._compositor_refresh()
             return

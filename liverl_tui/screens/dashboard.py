@@ -64,13 +64,19 @@ class Dashboard(RunScreen):
     def pane(self, name: str) -> Widget:
         return self.query_one(f"#{name}")
 
+    def on_screen_resume(self) -> None:
+        # Comes before those of the bases. Where there is something to show, the very first layout has everything in
+        # its place: to wait for it, and then for another one, is 30 ms.
+        if self.liverl.held:
+            self.begin()
+
     def show(self, view: View) -> None:
         super().show(view)
         if self._composed:
             self.place()
-            if view.snapshot is not None:
-                self.liverl.call_after_refresh(self.liverl.release)
-            if not self._seeded and view.snapshot is not None:
+            if self.liverl.held:
+                self.call_later(self.liverl.release)
+            elif not self._seeded and view.snapshot is not None:
                 self._seeded = True
                 self.run_worker(self._seed(view.snapshot.at - PAST_S), group="history")
 
@@ -92,7 +98,7 @@ class Dashboard(RunScreen):
 
     def place(self) -> None:
         """Put the panes where they belong; nothing happens while nothing has changed."""
-        width, height = self.size
+        width, height = self.size or self.app.size
         header = Header.rows_at(width, height)
         needs = {name: _need(self.pane(name)) for name in PANES}
         state = (width, height, tuple(needs.items()), frozenset(self.hidden), self.maximised)

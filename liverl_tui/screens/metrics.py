@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -30,18 +31,18 @@ _KEYS: list[BindingType] = [*bindings("metrics"), Binding("escape", "back", show
 
 
 class Metrics:
-    """The charts of one interface and the file behind them; they outlive the screen that shows them."""
+    """The charts of one interface and the run behind them; they outlive the screen that shows them."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
         self.charts = Charts()
         self.problem = ""
         self.done = False  # the whole file has been read once
-        self._reader = SeriesReader(path)
+        self._reader = SeriesReader.of_run(run_dir)
         self._busy = False
 
     async def read(self) -> None:
-        """Take in what was written since the last call. The file is read in a thread, a piece at a time."""
+        """Take in what was written since the last call. The files are read in a thread, a piece at a time."""
         if self._busy:
             return
         self._busy = True
@@ -53,7 +54,8 @@ class Metrics:
                 more = batch.more
             self.problem, self.done = "", True
         except OSError as error:
-            self.problem = f"{self.path.name}: {error.strerror}"
+            name = os.path.basename(error.filename or self.run_dir)
+            self.problem = f"{name}: {error.strerror}"
         finally:
             self._busy = False
 
@@ -61,11 +63,11 @@ class Metrics:
 _kept: WeakKeyDictionary[App[Any], Metrics] = WeakKeyDictionary()
 
 
-def metrics_of(app: App[Any], path: Path) -> Metrics:
+def metrics_of(app: App[Any], run_dir: Path) -> Metrics:
     """Those of this interface."""
     metrics = _kept.get(app)
-    if metrics is None or metrics.path != path:
-        metrics = _kept[app] = Metrics(path)
+    if metrics is None or metrics.run_dir != run_dir:
+        metrics = _kept[app] = Metrics(run_dir)
     return metrics
 
 
@@ -78,7 +80,7 @@ class MetricsScreen(RunScreen):
     """
 
     def compose(self) -> ComposeResult:
-        self._metrics = metrics_of(self.app, self.liverl.source.run.metrics)
+        self._metrics = metrics_of(self.app, self.liverl.source.run.path)
         yield ChartGrid(self._metrics.charts, id="charts")
         yield KeyBar()
 
@@ -125,9 +127,9 @@ class MetricsScreen(RunScreen):
         grid = self.grid
         grid.facts, grid.facts_style = self._facts()
         grid.empty = (
-            ("reading metrics.jsonl ...",)
+            ("reading the metrics ...",)
             if not metrics.done and not metrics.problem
-            else ("no metrics yet: the trainer writes metrics.jsonl after each step",)
+            else ("no metrics yet: the trainer writes them after each step",)
             if not charts.series.series
             else ("no chart: press / to find a metric, or o for the usual ones",)
         )

@@ -124,7 +124,8 @@ class ServiceScreen(RunScreen):
             events=tuple(e for e in view.events if e.service == name),
             note=self._note,
         )
-        self.query_one(DetailPane).take(about)
+        for pane in self.query(DetailPane):  # an answer may come when the screen is being closed
+            pane.take(about)
 
     # -- looking and asking
 

@@ -7,7 +7,9 @@ and 2 Hz, this costs a thirtieth of the bytes of a ``DataTable`` with ``Sparklin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, get_character_cell_size
@@ -75,8 +77,10 @@ def fit(text: str, width: int, align: str = "<") -> str:
 
 
 def draw(row: Row, width: int, palette: Palette) -> Strip:
-    """A row as exactly ``width`` columns."""
-    segments, used = [], 0
+    """A row as exactly ``width`` columns. What follows upon another in the same style becomes one piece."""
+    texts: list[str] = []
+    styles: list[Style] = []
+    used = 0
     for text, style in row.spans:
         columns = len(text) if text.isascii() else cell_len(text)
         if used + columns > width:
@@ -84,23 +88,35 @@ def draw(row: Row, width: int, palette: Palette) -> Strip:
             columns = width - used
         if columns > 0:
             resolved = palette[style] if isinstance(style, str) else palette.background + style
-            segments.append(Segment(text, palette.under_cursor(resolved) if row.cursor else resolved))
+            if styles and styles[-1] is resolved:
+                texts[-1] += text
+            else:
+                texts.append(text)
+                styles.append(resolved)
             used += columns
         if used >= width:
             break
     if used < width:
-        rest = palette["text"]
-        segments.append(Segment(" " * (width - used), palette.under_cursor(rest) if row.cursor else rest))
-    return Strip(segments, width)
+        texts.append(" " * (width - used))
+        styles.append(palette["text"])
+    if row.cursor:
+        styles = [palette.under_cursor(style) for style in styles]
+    return Strip(map(Segment, texts, styles), width)
+
+
+# Texts of which every character has one column, told apart at once from those that have to be looked through.
+_NARROW = re.compile(r"[ -~·×°–-…←-↓─-◼◿⠀-⣿✔✖]*")
+
+
+def _narrow(strip: Strip) -> bool:
+    """Whether a character's place in the text is its column."""
+    return all(text.isascii() or _NARROW.fullmatch(text) for text, _, _ in strip)
 
 
 def _cells(strip: Strip) -> list[tuple[str, Style | None]]:
     """One entry per column; the second column of a wide character is empty."""
     cells: list[tuple[str, Style | None]] = []
     for text, style, _ in strip:
-        if text.isascii():
-            cells += [(character, style) for character in text]
-            continue
         for character in text:
             columns = get_character_cell_size(character)
             if columns == 0 and cells:  # it belongs to the character before it
@@ -113,16 +129,19 @@ def _cells(strip: Strip) -> list[tuple[str, Style | None]]:
 
 def changes(before: Strip, after: Strip) -> list[tuple[int, int]]:
     """Where two lines of the same width differ: (column, columns), runs that are close together joined."""
+    if before.cell_length != after.cell_length:
+        return [(0, max(before.cell_length, after.cell_length))]
+    runs: list[tuple[int, int]] = []
+    if _narrow(before) and _narrow(after):
+        for start, end in _differences(before, after):
+            _join(runs, start, end)
+        return [(start, end - start) for start, end in runs]
     old, new = _cells(before), _cells(after)
     if len(old) != len(new):
         return [(0, max(len(old), len(new)))]
-    runs: list[tuple[int, int]] = []
     for column, (a, b) in enumerate(zip(old, new, strict=True)):
         if a != b:
-            if runs and column - runs[-1][1] <= GAP:
-                runs[-1] = (runs[-1][0], column + 1)
-            else:
-                runs.append((column, column + 1))
+            _join(runs, column, column + 1)
     wide = []
     for start, end in runs:
         while start and new[start][0] == "":  # never begin or end inside a wide character
@@ -131,6 +150,40 @@ def changes(before: Strip, after: Strip) -> list[tuple[int, int]]:
             end += 1
         wide.append((start, end - start))
     return wide
+
+
+def _join(runs: list[tuple[int, int]], start: int, end: int) -> None:
+    if runs and start - runs[-1][1] <= GAP:
+        runs[-1] = (runs[-1][0], end)
+    else:
+        runs.append((start, end))
+
+
+def _differences(before: Strip, after: Strip) -> Iterator[tuple[int, int]]:
+    """(first column, the one behind the last) of what differs, piece by piece. Every character has one column."""
+    pieces, others = (filter(itemgetter(0), strip) for strip in (before, after))  # none is empty
+    old = new = ""
+    old_style = new_style = None
+    column = 0
+    while True:
+        if not old:
+            old, old_style, _ = next(pieces, _NOTHING)
+        if not new:
+            new, new_style, _ = next(others, _NOTHING)
+        size = min(len(old), len(new))
+        if not size:
+            return
+        if old_style is not new_style and old_style != new_style:
+            yield column, column + size
+        elif old[:size] != new[:size]:
+            for place in range(size):
+                if old[place] != new[place]:
+                    yield column + place, column + place + 1
+        old, new = old[size:], new[size:]
+        column += size
+
+
+_NOTHING = Segment("")
 
 
 class CellPanel(Widget):
@@ -160,6 +213,8 @@ class CellPanel(Widget):
         size = self.content_size
         if not size.width or not size.height or not self.is_attached:
             return
+        if getattr(self.app, "held", False):
+            return  # it is called again before the first paint
         palette = self.palette
         rows = list(self.compose_rows(size.width, size.height))[: size.height]
         rows += [Row()] * (size.height - len(rows))
@@ -190,6 +245,20 @@ class CellPanel(Widget):
     def text(self) -> str:
         """What is on the screen, as text."""
         return "\n".join(row.text.rstrip() for row in self._rows)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        # Textual makes every line up with the whole style of the widget (borders, padding, tint, opacity), most of
+        # a paint's time. Ours have none of these: a line is drawn as it will be seen.
+        if self.styles.gutter or self.opacity != 1.0:
+            return super().render_lines(crop)
+        width, blank = self.size.width, self.palette["text"]
+        strips = [self.render_line(y).adjust_cell_length(width, blank) for y in crop.line_range]
+        if filters := self.get_line_filters():
+            _, background = self.background_colors
+            for each in filters:
+                strips = [strip.apply_filter(each, background) for strip in strips]
+        left, right = crop.column_span
+        return [strip.crop(left, right) for strip in strips]
 
     def render_line(self, y: int) -> Strip:
         if y < len(self._strips):

@@ -14,8 +14,8 @@ from textual.binding import Binding
 from liverl.model import Event, Level
 from liverl_tui.keymap import bindings
 from liverl_tui.widgets.cells import Row, fit
+from liverl_tui.widgets.prompt import TitlePrompt
 from liverl_tui.widgets.rows import Pane
-from liverl_tui.widgets.trial_prompt import Prompt
 from liverl_tui.widgets.wrapping import wrap
 from liverl_tui.words import LEVEL_GLYPH, LEVEL_STYLE, one_line
 
@@ -100,7 +100,7 @@ class EventList(Pane):
         self.following = True
         self.complete = False  # there is nothing older
         self.reading = False
-        self.prompt = Prompt()
+        self.prompt = TitlePrompt()
 
     # -- events come
 

@@ -4,16 +4,23 @@ Textual's own partial update sends each changed region from the left edge of its
 text with its whole style before and a reset behind. A digit at the end of a line of 120 columns then costs the
 whole line. Here a region is sent by itself, and of a style what differs from the text before it. Measured on the
 dashboard at 200x50 with new numbers in every row twice a second: a fifth of the bytes.
+
+Textual also asks every widget on the screen for all of its lines, those behind others included. Here only lines
+with a changed cell are asked for, and of widgets that are seen there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.color import ColorSystem
 from rich.console import Console
-from textual._compositor import ChopsUpdate, Compositor
+from rich.segment import Segment
+from textual._compositor import Compositor, CompositorUpdate
+from textual.geometry import Region
 from textual.strip import Strip
 
 
@@ -63,27 +70,54 @@ def transition(before: str, after: str) -> str:
     return f"\x1b[{';'.join(codes)}m" if codes else ""
 
 
-class ExactUpdate(ChopsUpdate):
-    """Draws the same cells as its base."""
+class Piece(NamedTuple):
+    """The cells of line ``y`` from column ``left`` to before ``right``. ``strip`` begins at column ``origin``."""
+
+    y: int
+    left: int
+    right: int
+    origin: int
+    strip: Strip
+
+
+def _cut(text: str, start: int, end: int) -> str:
+    """The columns of ``text`` from ``start`` to before ``end``; half of a wide character is a blank."""
+    if text.isascii():
+        return text[max(0, start) : end]
+    segment = Segment(text)
+    if end < cell_len(text):
+        segment = segment.split_cells(end)[0]
+    return segment.split_cells(start)[1].text if start > 0 else segment.text
+
+
+class ExactUpdate(CompositorUpdate):
+    """Draws these pieces, which come in the order of the screen."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self.pieces = pieces
 
     def render_segments(self, console: Console) -> str:
         colours = console._color_system or ColorSystem.TRUECOLOR
         written: list[str] = []
         style_now = ""
-        for y, start, end in self.spans:
-            for chop_end, (x, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
-                left, right = max(x, start), min(chop_end, end)
-                if strip is None or left >= right:
+        for y, left, right, origin, strip in self.pieces:
+            written.append(f"\x1b[{y + 1};{left + 1}H")
+            end = origin
+            for text, style, _ in strip:
+                start, end = end, end + (len(text) if text.isascii() else cell_len(text))
+                if end <= left:
                     continue
-                written.append(f"\x1b[{y + 1};{left + 1}H")
-                for text, style, _ in strip.crop(left - x, right - x):
-                    if style is not None and style.link:
-                        written += [transition(style_now, ""), style.render(text, color_system=colours)]
-                        style_now = ""
-                        continue
-                    codes = "" if style is None else Strip.render_ansi(style, colours)
-                    written += [transition(style_now, codes), text]
-                    style_now = codes
+                if start >= right:
+                    break
+                if start < left or end > right:
+                    text = _cut(text, left - start, right - start)
+                if style is not None and style.link:
+                    written += [transition(style_now, ""), style.render(text, color_system=colours)]
+                    style_now = ""
+                    continue
+                codes = "" if style is None else Strip.render_ansi(style, colours)
+                written += [transition(style_now, codes), text]
+                style_now = codes
         written.append(transition(style_now, ""))
         return "".join(written)
 
@@ -91,6 +125,49 @@ class ExactUpdate(ChopsUpdate):
 class ExactCompositor(Compositor):
     """Put in the place of a screen's own compositor."""
 
-    def render_partial_update(self) -> ChopsUpdate | None:
-        update = super().render_partial_update()
-        return None if update is None else ExactUpdate(update.chops, update.spans, update.chop_ends)
+    def render_partial_update(self) -> ExactUpdate | None:  # type: ignore[override]  # nobody looks into it
+        dirty = self._dirty_regions.copy()
+        self._dirty_regions.clear()
+        return ExactUpdate(self._pieces(dirty)) if dirty else None
+
+    def _pieces(self, dirty: set[Region]) -> list[Piece]:
+        """What is seen in these regions, of the frontmost widget at each place."""
+        width, height = self.size
+        bare: dict[int, list[tuple[int, int]]] = {}  # of each line: columns of which no widget has been found
+        for y, start, end in self._regions_to_spans(dirty):
+            start, end = max(0, start), min(width, end)
+            if 0 <= y < height and start < end:
+                bare.setdefault(y, []).append((start, end))
+        pieces: list[Piece] = []
+        for widget, (region, clip) in self.visible_widgets.items():  # the frontmost first
+            x, top, columns, rows = region.intersection(clip)
+            lines = [
+                y
+                for y in range(top, top + rows)
+                if y in bare and any(start < x + columns and end > x for start, end in bare[y])
+            ]
+            if not lines:
+                continue
+            first = lines[0]
+            strips = widget.render_lines(
+                Region(x - region.x, first - region.y, columns, lines[-1] - first + 1)
+            )
+            for y in lines:
+                strip = strips[y - first]
+                stop = x + min(columns, strip.cell_length)
+                still: list[tuple[int, int]] = []
+                for start, end in bare.pop(y):
+                    left, right = max(start, x), min(end, stop)
+                    if left >= right:
+                        still.append((start, end))
+                        continue
+                    pieces.append(Piece(y, left, right, x, strip))
+                    if start < left:
+                        still.append((start, left))
+                    if right < end:
+                        still.append((right, end))
+                if still:
+                    bare[y] = still
+            if not bare:
+                break
+        return sorted(pieces, key=lambda piece: piece[:2])

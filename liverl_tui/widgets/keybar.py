@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from textual import events
 
-from liverl_tui.keymap import Key, Scope, reachable
+from liverl_tui.keymap import Key, Scope, offered
 from liverl_tui.widgets.cells import CellPanel, Row
 
 
@@ -29,7 +29,7 @@ class KeyBar(CellPanel):
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
         row = Row()
         self._places = []
-        keys = [k for k in reachable(self._scopes) if k.bar and not (k.changes and self._readonly)]
+        keys = offered(self._scopes, readonly=self._readonly)
         # help and quit stay visible whatever else there is
         keys.sort(key=lambda k: (k.action not in ("help", "leave"), not k.changes and k.scope == "app"))
         used = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from liverl.logs.document import MARK, Chain, Document, Place
 from liverl.logs.files import LogFile
@@ -20,10 +21,12 @@ from liverl.logs.segment import Segment
 from liverl.logs.text import bare, shown
 from liverl.model import Level
 from liverl.observe.lines import colourless, without_prefix
-from liverl.rundir import RunDir
 from liverl_tui.widgets.log_frame import ALL, RAW_BYTES, Filter, Frame, LogLine
 from liverl_tui.widgets.log_seek import Jump, Seeker, search, unfinished
 from liverl_tui.widgets.log_viewport import Viewport
+
+if TYPE_CHECKING:
+    from liverl.rundir import RunDir
 
 LOOK_S = 2.0  # between two looks for new files
 INDEX_S = 1.0  # between two looks at the time indexes

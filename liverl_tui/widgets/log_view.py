@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual import events
 from textual.actions import parse
 from textual.binding import Binding
+from textual.geometry import Size
 from textual.message import Message
 
 from liverl.logs.query import Needle, needle
@@ -19,11 +20,11 @@ from liverl.model import Level
 from liverl_tui.keymap import bindings
 from liverl_tui.widgets.cells import Row, Span, fit
 from liverl_tui.widgets.log_frame import ALL, Filter, Frame, LogLine
-from liverl_tui.widgets.log_prompt import Kind, Prompt
 from liverl_tui.widgets.log_rows import crop, rows_of, spans, width_of, wrapped
 from liverl_tui.widgets.log_session import Session
 from liverl_tui.widgets.log_title import Tab, empty_words, facts
 from liverl_tui.widgets.log_worker import LogWorker, Outcome
+from liverl_tui.widgets.prompt import Kind, Prompt
 from liverl_tui.widgets.rows import Pane
 
 if TYPE_CHECKING:
@@ -82,6 +83,9 @@ class LogView(Pane):
         self._worker = LogWorker(Session(rows_of), self._deliver)
         if self._path is not None:
             self._worker.do(partial(Session.open, path=self._path))
+            # Most likely it gets the whole screen. It is told otherwise once it is placed; until then, what fits
+            # is read while Textual is busy, and stands in one of its first paints.
+            self._fits(self.app.size)
         for operation in self._waiting:
             self._worker.do(operation)
         self._waiting.clear()
@@ -134,8 +138,10 @@ class LogView(Pane):
         self._fitted()
 
     def _fitted(self) -> None:
+        self._fits(self.content_size)
+
+    def _fits(self, size: Size) -> None:
         """Tell the reader how much fits."""
-        size = self.content_size
         body = (size.width - self._margin(), size.height - 1 - self.heads(size.height))
         if body != self._body and size.width and size.height:
             self._body = body

@@ -68,6 +68,7 @@ class LogWorker:
         session = self._session
         busy = False
         due = drawn = time.monotonic()
+        begin = due + POLL_S  # of searching and counting: they would hold up those who draw the first picture
         while True:
             asked = self._take(0.0 if busy else max(0.0, due - time.monotonic()))
             if asked is None:
@@ -80,7 +81,7 @@ class LogWorker:
                 if looked:
                     session.error = ""
                     session.poll()
-                busy = session.work(SLICE_S)
+                busy = began >= begin and session.work(SLICE_S)
             except OSError as error:
                 session.error, busy = _words(error), False
             now = time.monotonic()

@@ -58,6 +58,7 @@ class LogsPane(LogView):
             tabs = [Tab(ALL), *(Tab(s.name, s) for s in services), *others]
             self._tabs = snapshot, found, tabs
             self._colours = {tab.name: f"chart{number % COLOURS + 1}" for number, tab in enumerate(tabs)}
+            self._memo = None  # its rows may have other colours
         return self._tabs[2]
 
     def tab(self) -> Tab:

@@ -154,6 +154,7 @@ class ReplicasPane(RowsPane):
             return replica_rows.line(replica, standing, scene, now, self._gpus[key], self._table(width))
         why = service.why if service is not None else ""
         if replica is not None:
+            why = why or replica.why
             return replica_rows.unready(key, standing, replica.progress, why, replica.restarts, names, width)
         assert service is not None  # keys are replicas and services
         if service.state in SERVING or service.state == "stopping":

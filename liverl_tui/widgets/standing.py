@@ -11,6 +11,7 @@ BUSY = 0.05  # utilisation from which a GPU counts as working
 SPINNING = 0.9  # utilisation from which little power is suspicious ...
 LITTLE_POWER = 0.3  # ... as a share of the limit: a kernel that spins or waits draws little
 SERVING = ("ready", "degraded")
+RESTING = ("asleep", "waking", "updating")  # activities of a replica that verl owns
 
 
 class Scene:
@@ -53,6 +54,8 @@ class Standing(NamedTuple):
 
 def of_service(service: ServiceStatus, now: float) -> Standing:
     """A service's state, with what it is doing and for how long, or how long it still takes."""
+    if service.kind == "task" and service.state == "stopped" and service.exit is not None and service.exit.ok:
+        return Standing("✔", "done", "ok")
     if service.state == "ready" and service.incoming_pid is not None:
         return Standing("●", "ready, successor starts", "ok", short="swapping")
     if service.state == "ready" and service.retiring_pids:
@@ -65,6 +68,12 @@ def of_replica(replica: ReplicaStatus, scene: Scene, now: float) -> Standing:
     """A replica's state; where it serves, what keeps it from its work."""
     if replica.leaving and replica.state in SERVING:
         return Standing("◑", "draining", "warn")
+    if replica.state == "ready" and not replica.listed and replica.kind == "verl" and not scene.lists:
+        return Standing("●", "ready, awaits the others", "ok", short="awaits others")
+    if replica.state == "ready" and replica.activity in RESTING and replica.listed:
+        # What the trainer does with its replicas between two rollouts is no fault of theirs.
+        words = f"{replica.activity} {duration(now - (replica.activity_since or now))}"
+        return Standing("◌", words, "info", kind=replica.activity or "")
     if replica.state == "ready" and not replica.listed and scene.lists:
         wanted = scene.snapshot.policy_version
         if scene.trains and (replica.policy_version is None or replica.policy_version != wanted):

@@ -9,10 +9,10 @@ from textual import events
 from textual.binding import Binding, BindingType
 
 from liverl_tui.widgets.cells import Row
+from liverl_tui.widgets.prompt import TitlePrompt
 from liverl_tui.widgets.rows import Pane
 from liverl_tui.widgets.trajectory_doc import Block
 from liverl_tui.widgets.trajectory_flow import START, Flow, Place
-from liverl_tui.widgets.trial_prompt import Prompt
 
 _MOVES: list[BindingType] = [
     Binding("up,k", "move(-1)", show=False),
@@ -36,7 +36,7 @@ class TrajectoryView(Pane):
         self.header: Callable[[int, str], list[Row]] = lambda _width, _facts: []
         self.open_file: Callable[[str], None] = lambda _name: None
         self.flow = Flow()
-        self.prompt = Prompt()
+        self.prompt = TitlePrompt()
         self._top = self._at = START
         self._following = False  # the end, as it grows
         self._said = ""  # beside the title, until the next key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from rich.cells import cell_len
 
@@ -21,7 +22,7 @@ from liverl_tui.widgets.trial_words import (
     reward_word,
     state_of,
 )
-from liverl_tui.words import age, count, number, one_line
+from liverl_tui.words import age, count, number, one_line, short_name
 
 _TRIAL = (
     Column("state", "state", 9, 0),
@@ -61,22 +62,58 @@ def trial_head(width: int) -> Row:
 
 
 def trial_row(head: TrialHead, width: int, known: Known) -> Row:
-    state, style = state_of(head, known.link)
-    flags = flag_words(head, (head.step, head.task) in known.equal)
+    # What is shown of a trial seldom changes, and a snapshot brings all of them anew.
+    return Row(
+        *_trial_spans(
+            width,
+            state_of(head, known.link),
+            head.step,
+            head.task,
+            head.turns,
+            calls_of(head),
+            head.reward,
+            head.finish_reason,
+            head.completion_tokens,
+            replica_name(head.replica, known.names),
+            _age(known.now - head.updated_at),
+            flag_words(head, (head.step, head.task) in known.equal),
+        )
+    )
+
+
+@lru_cache(maxsize=256)
+def _trial_spans(
+    width: int,
+    state: Span,
+    step: int | None,
+    task: str,
+    turns: int,
+    calls: Span,
+    reward: float | None,
+    finish: str | None,
+    tokens: int,
+    replica: str,
+    age: str,
+    flags: tuple[Span, ...],
+) -> tuple[Span, ...]:
+    """Of nothing but what is given here."""
     cells: dict[str, Span] = {
-        "state": (state, style),
-        "step": ("-" if head.step is None else str(head.step), "dim"),
-        "task": (one_line(head.task), "text"),
-        "turns": (str(head.turns), "text"),
-        "calls": calls_of(head),
-        "reward": (reward_word(head.reward), "dim" if head.reward is None else "text"),
-        "finish": (one_line(head.finish_reason or "-"), "dim"),
-        "tokens": (count(head.completion_tokens), "dim"),
-        "replica": (replica_name(head.replica, known.names), "dim"),
-        "age": (_age(known.now - head.updated_at), "dim"),
+        "state": state,
+        "step": ("-" if step is None else str(step), "dim"),
+        "task": (one_line(task), "text"),
+        "turns": (str(turns), "text"),
+        "calls": calls,
+        "reward": (reward_word(reward), "dim" if reward is None else "text"),
+        "finish": (one_line(finish or "-"), "dim"),
+        "tokens": (count(tokens), "dim"),
+        "replica": (replica, "dim"),
+        "age": (age, "dim"),
         "flags": (", ".join(text for text, _ in flags), flags[0][1] if flags else "dim"),
     }
-    return _row(cells, choose(_TRIAL, width))
+    chosen = choose(_TRIAL, width)
+    room = next((wide for column, wide in chosen if column.name == "replica"), 0)
+    cells["replica"] = (short_name(replica, room), "dim") if room else cells["replica"]
+    return tuple(_row(cells, chosen).spans)
 
 
 def step_head(width: int) -> Row:
@@ -104,7 +141,11 @@ def _row(cells: Mapping[str, Span], chosen: Sequence[tuple[Column, int]]) -> Row
         own = fit(text, min(width, cell_len(text)))  # an alarm's background covers the words, not the column
         blank = " " * (width - cell_len(own))
         before, after = (blank, "") if column.align == ">" else ("", blank)
-        row.add(" " * (index > 0) + before).add(own, style).add(after)
+        if lead := " " * (index > 0) + before:
+            row.add(lead)
+        row.add(own, style)
+        if after:
+            row.add(after)
     return row
 
 

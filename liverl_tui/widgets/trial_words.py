@@ -32,7 +32,7 @@ def calls_of(head: TrialHead) -> tuple[str, str]:
     return str(head.tool_calls), "text"
 
 
-def flag_words(head: TrialHead, equal: bool = False) -> list[Span]:
+def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
     """What else is odd about it, the worst first. ``equal``: the whole group has the same reward."""
     words: list[Span] = []
     if "failed_turns" in head.flags:
@@ -45,7 +45,7 @@ def flag_words(head: TrialHead, equal: bool = False) -> list[Span]:
         words.append(("moved", "warn"))
     if equal:
         words.append((ALL_EQUAL, "dim"))
-    return words
+    return tuple(words)
 
 
 def flagged(head: TrialHead) -> bool:

@@ -19,8 +19,8 @@ from liverl_tui.keymap import bindings
 from liverl_tui.view import View
 from liverl_tui.widgets.cells import Row
 from liverl_tui.widgets.clock import Clock
+from liverl_tui.widgets.prompt import TitlePrompt
 from liverl_tui.widgets.rows import RowsPane
-from liverl_tui.widgets.trial_prompt import Prompt
 from liverl_tui.widgets.trial_rows import (
     ORDERS,
     Known,
@@ -53,7 +53,7 @@ class TrialsPane(RowsPane):
         self._clock = Clock()
         self._known = Known()
         self._status = TrialsStatus()
-        self._prompt = Prompt()
+        self._prompt = TitlePrompt()
         self._only_flagged = False
         self._order = 0
         self._table = False  # a line per step
@@ -77,12 +77,14 @@ class TrialsPane(RowsPane):
     def show(self, view: View) -> None:
         before, self._view = self._view, view
         self._clock.take(view)
-        if view is before:
-            self._known = replace(self._known, now=self._clock.now())
-        else:
-            self._status = view.snapshot.trials if view.snapshot is not None else TrialsStatus()
-            self._arrange()
+        if view is not before:
+            status = view.snapshot.trials if view.snapshot is not None else TrialsStatus()
+            known = self._known.link, self._known.names
+            if status != self._status or known != (view.link, replica_names(view.snapshot)):
+                self._status = status
+                self._arrange()
             self._refresh_step()
+        self._known = replace(self._known, now=self._clock.now())
         self.update()
 
     def _arrange(self) -> None:
@@ -95,7 +97,7 @@ class TrialsPane(RowsPane):
         shown = arrange(trials, self._order, self._prompt.text, self._only_flagged, equal)
         self._heads = {head.path: head for head in shown}
         self._names = list(self._tallies if self._table else self._heads)
-        self._tally = tally_heads(self._step, trials)
+        self._tally = tally_heads(self._step, trials) if self._step is not None else Tally(None)
 
     def _whole_steps(self) -> list[TrialHead]:
         """The newest trials, of steps of which they are all: only these can be compared."""

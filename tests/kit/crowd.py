@@ -51,7 +51,7 @@ class Crowd:
         """The next one; ``at``: its time, now by default."""
         now = time.time() if at is None else at
         if at is not None:
-            self._began = min(self._began, at - 3600)
+            self._began = at - 3600 if self._ticks == 0 else self._began
         self._ticks += 1
         self._due += self.arrivals
         arrived = int(self._due)

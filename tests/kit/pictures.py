@@ -3,7 +3,6 @@ screen."""
 
 from __future__ import annotations
 
-import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,8 +11,10 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import pyte
-from rich.console import Console
+from rich.cells import cell_len
+from rich.color import ColorSystem
 from textual.app import App
+from textual.strip import Strip
 
 FOREGROUND, BACKGROUND = "#d5dae1", "#14171c"  # where the program leaves it to the terminal
 COLUMN, LINE, MARGIN = 8, 17, 10  # pixels
@@ -62,12 +63,17 @@ class Run(NamedTuple):
 def app_screen(app: App[Any]) -> pyte.Screen:
     """The screen of an app that runs in ``run_test``."""
     width, height = app.size
-    console = Console(
-        width=width, height=height, file=io.StringIO(), force_terminal=True, color_system="truecolor"
-    )
     screen = pyte.Screen(width, height)
     screen.reset_mode(pyte.modes.DECAWM)  # the last column is no reason to go on in the next line
-    pyte.Stream(screen).feed(app.screen._compositor.render_update(full=True).render_segments(console))
+    update = app.screen._compositor.render_full_update()
+    stream = pyte.Stream(screen)
+    for row, strips in enumerate(update.strips, 1):
+        stream.feed(f"\x1b[{row};1H")
+        for text, style, _ in (segment for strip in strips for segment in strip):
+            # Not what the strip would render: styles are shared by all apps of a process, and each goes on to be
+            # written in the colours of the terminal that it was written to first.
+            codes = "" if style is None else Strip.render_ansi(style, ColorSystem.TRUECOLOR)
+            stream.feed(f"\x1b[0;{codes}m{text}" if codes else f"\x1b[0m{text}")
     return screen
 
 
@@ -207,9 +213,78 @@ def _swap(screen: pyte.Screen, old: str, new: str) -> None:
             screen.buffer[row][column] = cell
 
 
-def words(picture: str) -> list[str]:
-    """The texts of a picture, row by row: what a difference is told with."""
-    rows: dict[int, list[str]] = {}
-    for y, text in re.findall(r'<text class="\w+" x="\d+" y="(\d+)" textLength="\d+">(.*?)</text>', picture):
-        rows.setdefault(int(y), []).append(unescape(text))
-    return [" ".join(parts) for _, parts in sorted(rows.items())]
+class Cell(NamedTuple):
+    """One cell of a stored picture. ``text`` is empty for the second half of a wide character."""
+
+    text: str = " "
+    colour: str = ""
+    ground: str = ""
+    bold: bool = False
+
+    @property
+    def look(self) -> str:
+        """How it is drawn, in words."""
+        seen = f"{self.colour}{' bold' if self.bold else ''} " if self.colour else ""
+        return f"{seen}on {self.ground}"
+
+
+def cells(picture: str) -> list[list[Cell]]:
+    """The cells of a picture that ``svg`` made, row by row."""
+    size = re.search(r'viewBox="0 0 (\d+) (\d+)"', picture)
+    page = re.search(r'rx="6" fill="(#\w+)"', picture)
+    if size is None or page is None:
+        return []
+    columns, rows = (int(size[1]) - 2 * MARGIN) // COLUMN, (int(size[2]) - 2 * MARGIN) // LINE
+    found = [[Cell(ground=page[1])] * columns for _ in range(rows)]
+    for x, y, width, ground in re.findall(
+        rf'<rect x="(\d+)" y="(\d+)" width="(\d+)" height="{LINE}" fill="(#\w+)"/>', picture
+    ):
+        first, row = (int(x) - MARGIN) // COLUMN, (int(y) - MARGIN) // LINE
+        for column in range(first, first + int(width) // COLUMN):
+            found[row][column] = Cell(ground=ground)
+    styles = {
+        name: (colour, bool(bold))
+        for name, colour, bold in re.findall(r"\.(c\d+)\{fill:(#\w+)(;font-weight:bold)?\}", picture)
+    }
+    for name, x, y, text in re.findall(r'<text class="(\w+)" x="(\d+)" y="(\d+)"[^>]*>(.*?)</text>', picture):
+        column, line = (int(x) - MARGIN) // COLUMN, found[(int(y) - MARGIN - BASELINE) // LINE]
+        colour, bold = styles[name]
+        for character in unescape(text):
+            if character != " ":  # of a blank, nothing but its ground is seen
+                line[column] = Cell(character, colour, line[column].ground, bold)
+            for half in range(column + 1, min(len(line), column + cell_len(character))):
+                line[half] = line[half]._replace(text="")
+            column += cell_len(character)
+    return found
+
+
+def differences(before: str, after: str) -> list[str]:
+    """The cells of two pictures that differ, in words; neighbours together."""
+    old, new = cells(before), cells(after)
+    sizes = [f"{len(found[0]) if found else 0}x{len(found)}" for found in (old, new)]
+    if sizes[0] != sizes[1]:
+        return [f"{sizes[0]} cells, now {sizes[1]}"]
+    told = []
+    for row, pair in enumerate(zip(old, new, strict=True), 1):
+        told += [f"row {row}, column {column + 1}: {what}" for column, what in _in_row(*pair)]
+    return told
+
+
+def _in_row(old: list[Cell], new: list[Cell]) -> Iterator[tuple[int, str]]:
+    """Where the texts of a row differ, all from the first such column to the last; beside it each run of another
+    look."""
+    columns = range(len(old))
+    texts = [column for column in columns if old[column].text != new[column].text]
+    if texts:
+        part = slice(texts[0], texts[-1] + 1)
+        was, now = ("".join(cell.text for cell in line[part]) for line in (old, new))
+        yield texts[0], f"{was!r} -> {now!r}, {_looks(old[texts[0]], new[texts[0]])}"
+    rest = (column for column in columns if not texts or not texts[0] <= column <= texts[-1])
+    for looks, group in groupby(rest, key=lambda column: _looks(old[column], new[column])):
+        found = [column for column in group if old[column] != new[column]]
+        if found:
+            yield found[0], f"{''.join(old[column].text for column in found)!r}, {looks}"
+
+
+def _looks(old: Cell, new: Cell) -> str:
+    return old.look if old.look == new.look else f"{old.look} -> {new.look}"

@@ -28,6 +28,7 @@ from liverl.model import (
     TrialsStatus,
 )
 from liverl.rundir import RunDir
+from liverl_tui import app as app_module
 from liverl_tui.app import LiverlApp
 from liverl_tui.view import View
 
@@ -58,6 +59,19 @@ class FakeSource:
 
     async def revive(self) -> None:
         self.revived += 1
+
+
+class RecordingApp(LiverlApp):
+    """Shows one view, and records which services' details are asked for."""
+
+    CSS_PATH = Path(app_module.__file__).with_name("styles") / "app.tcss"  # it is looked for beside the class
+
+    def __init__(self, shown: View) -> None:
+        super().__init__(FakeSource(view=shown))
+        self.opened: list[str] = []
+
+    def open_service(self, name: str) -> None:
+        self.opened.append(name)
 
 
 def service(name: str, kind: str, state: str = "ready", **fields: Any) -> ServiceStatus:

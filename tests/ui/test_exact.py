@@ -7,17 +7,17 @@ import io
 import pyte
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.screens import FakeSource, gpu, replica, settle, view
+from kit.screens import NOW, FakeSource, gpu, replica, settle, view
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
-from textual._compositor import ChopsUpdate
+from textual._compositor import CompositorUpdate, LayoutUpdate
 from textual.strip import Strip
 
 from liverl.model import ReplicaSet
 from liverl_tui.app import LiverlApp
-from liverl_tui.widgets.exact import ExactUpdate, transition
+from liverl_tui.widgets.exact import ExactUpdate, Piece, transition
 
 COLOURS = st.sampled_from(["default", "red", "bright_blue", "color(120)", "#14171c", "#6cb6ff"])
 STYLES = st.builds(
@@ -76,9 +76,13 @@ def test_the_same_cells_as_textual_would_draw(rows: list[list[Segment]], data: s
         start = data.draw(st.integers(0, WIDTH - 1))
         spans.append((y, start, data.draw(st.integers(start + 1, WIDTH))))
     strips = [Strip(row, WIDTH) for row in rows]
-    chops = [{0: strip.crop(0, cut), cut: strip.crop(cut, WIDTH)} for strip in strips]
-    ends = [[cut, WIDTH] for _ in strips]
-    exact = ExactUpdate(chops, spans, ends).render_segments(console())
+    pieces = [
+        Piece(y, max(start, left), min(end, right), left, strips[y].crop(left, right))
+        for y, start, end in spans
+        for left, right in ((0, cut), (cut, WIDTH))
+        if max(start, left) < min(end, right)
+    ]
+    exact = ExactUpdate(pieces).render_segments(console())
     whole = "".join(f"\x1b[{y + 1};1H{strip.render(console())}" for y, strip in enumerate(strips))
     cells, blank = drawn(exact), pyte.screens.Char(" ")
     for index, (got, wanted) in enumerate(zip(cells, drawn(whole), strict=True)):
@@ -110,7 +114,7 @@ async def test_the_dashboard_sends_little_and_what_it_sends_is_right() -> None:
         show = app._display
 
         def display(on: object, renderable: object) -> None:
-            if on is app.screen and isinstance(renderable, ChopsUpdate):
+            if on is app.screen and isinstance(renderable, ExactUpdate):
                 sent.append(renderable.render_segments(app.console))
             show(on, renderable)  # type: ignore[arg-type]
 
@@ -124,3 +128,57 @@ async def test_the_dashboard_sends_little_and_what_it_sends_is_right() -> None:
         assert sum(map(len, sent)) / 5 < 3000, "bytes for each new snapshot"
         wanted = ["".join(s.text for s in strip).rstrip() for strip in app.screen._compositor.render_strips()]
         assert [line.rstrip() for line in screen.display] == wanted
+
+
+async def test_what_changes_behind_toasts_and_dialogs_stays_behind_them() -> None:
+    """Every partial update on a screen with something in front, against the same screen drawn at once."""
+    app = LiverlApp(FakeSource())
+    size = (120, 40)
+
+    def shown(tick: int) -> object:
+        items = tuple(replica(i, running=float(20 + tick + i), tokens_per_s=17.0 * tick) for i in range(8))
+        return view(
+            at=NOW + tick,
+            replicas=ReplicaSet(8, 8, 8, items),
+            phase=f"step {tick}/1000: " + "long words " * 9,
+        )
+
+    async with app.run_test(size=size) as pilot:
+        app.take(shown(0))  # type: ignore[arg-type]
+        await settle(pilot)
+        for front in ("toast", "dialog"):
+            if front == "toast":
+                app.notify("in front of the panes\n" * 3, timeout=60)
+            else:
+                await pilot.press("q")
+            await settle(pilot)
+            await pilot.pause(0.05)
+            screen = pyte.Screen(*size)
+            stream = pyte.Stream(screen)
+            stream.feed(_whole(app))
+            sent: list[str] = []
+            display = app._display
+
+            def record(on: object, update: object, sent: list[str] = sent, display: object = display) -> None:
+                if isinstance(update, CompositorUpdate) and not isinstance(update, LayoutUpdate):
+                    sent.append(update.render_segments(app.console))
+                display(on, update)  # type: ignore[operator]
+
+            app._display = record  # type: ignore[method-assign,assignment]
+            for tick in range(1, 4):
+                app.take(shown(tick))  # type: ignore[arg-type]
+                await settle(pilot)
+            app._display = display  # type: ignore[method-assign]
+            assert sent
+            for sequence in sent:
+                stream.feed(sequence)
+            wanted = pyte.Screen(*size)
+            pyte.Stream(wanted).feed(_whole(app))
+            # No colours: Rich remembers a style's codes for the first kind of terminal that it is drawn for.
+            assert screen.display == wanted.display, front
+
+
+def _whole(app: LiverlApp) -> str:
+    update = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)
+    assert update is not None
+    return update.render_segments(app.console)  # type: ignore[attr-defined, no-any-return]

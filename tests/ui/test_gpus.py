@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from kit.screens import NOW, FakeSource, gpu, replica, service, settle, snapshot, view
+from kit.screens import NOW, RecordingApp, gpu, replica, service, settle, snapshot, view
 
-import liverl_tui
 from liverl.model import GpuStatus, ReplicaSet, ReplicaStatus, TreeStats
 from liverl.observe.history import GpuUse, HostUse, Sample, ServiceUse
-from liverl_tui.app import LiverlApp
 from liverl_tui.view import View
 from liverl_tui.widgets.gpus import GpusPane
 from liverl_tui.widgets.standing import Scene, Standing, of_gpu
 
 
-class App(LiverlApp):
-    """Records which services' details are asked for."""
-
-    CSS_PATH = Path(liverl_tui.__file__).parent / "styles" / "app.tcss"
-
-    def __init__(self, shown: View) -> None:
-        super().__init__(FakeSource(view=shown))
-        self.opened: list[str] = []
-
-    def open_service(self, name: str) -> None:
-        self.opened.append(name)
-
+class App(RecordingApp):
     @property
     def pane(self) -> GpusPane:
         return self.screen.query_one(GpusPane)

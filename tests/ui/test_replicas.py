@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.screens import NOW, FakeSource, gpu, replica, service, settle, view
+from kit.screens import NOW, RecordingApp, gpu, replica, service, settle, view
 
-import liverl_tui
 from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus
-from liverl_tui.app import LiverlApp
 from liverl_tui.view import View
 from liverl_tui.widgets.replicas import ReplicasPane
 from liverl_tui.words import GLYPH, state_word
 
 
-class App(LiverlApp):
-    """Records which services' details are asked for."""
-
-    CSS_PATH = Path(liverl_tui.__file__).parent / "styles" / "app.tcss"
-
-    def __init__(self, shown: View) -> None:
-        super().__init__(FakeSource(view=shown))
-        self.opened: list[str] = []
-
-    def open_service(self, name: str) -> None:
-        self.opened.append(name)
-
+class App(RecordingApp):
     @property
     def pane(self) -> ReplicasPane:
         return self.screen.query_one(ReplicasPane)

@@ -21,6 +21,7 @@ from liverl.observe.trajectory_parts import Part
 from liverl.observe.trajectory_turns import Turn
 from liverl_tui.app import LiverlApp
 from liverl_tui.screens.trajectory import TrajectoryScreen
+from liverl_tui.widgets.prompt import TitlePrompt
 from liverl_tui.widgets.trajectory_doc import Block, build, head_row
 from liverl_tui.widgets.trajectory_flow import START, Flow, Place
 from liverl_tui.widgets.trajectory_text import (
@@ -32,7 +33,6 @@ from liverl_tui.widgets.trajectory_text import (
     slice_spans,
     wrap_line,
 )
-from liverl_tui.widgets.trial_prompt import Prompt
 from liverl_tui.words import one_line
 
 SYSTEM = {"role": "system", "content": "You fix bugs."}
@@ -439,6 +439,6 @@ def test_places_survive_other_blocks() -> None:
 
 @given(outside)
 def test_a_pasted_text_is_one_line(text: str) -> None:
-    prompt = Prompt()
+    prompt = TitlePrompt()
     prompt.paste(text)
     assert prompt.text.isprintable() and one_line(prompt.text) == prompt.text

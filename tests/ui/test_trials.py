@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -115,6 +116,82 @@ async def test_rows_stand_out_by_glyph_word_and_style() -> None:
         assert "no turn" in empty
         await shown.show(msgspec.structs.replace(app.view, link="ended"))
         assert shown.lines[5].startswith("○ cut off")
+
+
+async def test_a_row_follows_its_trial() -> None:
+    """Rows are remembered; each thing that is seen in one has to get through."""
+    going = {
+        "state": "running",
+        "turns": 1,
+        "tool_calls": 1,
+        "reward": None,
+        "finish_reason": None,
+        "task": "sort",
+    }
+    other = trial(9)
+    app = app_of(seen(trial(1, **going), other))
+    async with app.run_test(size=(200, 50)) as pilot:
+        shown = await opened(pilot, "4z")
+        for news, words in (
+            ({"turns": 2, "tool_calls": 1}, " 2 "),
+            ({"tool_calls": 8}, " 8 "),
+            ({"completion_tokens": 777}, " 777 "),
+            ({"replica": "http://10.0.0.9:8123/v1"}, "10.0.0.9"),
+            ({"flags": ("moved_replica",)}, "moved"),
+            ({"updated_at": NOW - 300}, " 5m"),
+            ({"task": "merge"}, "merge"),
+            ({"step": 31}, " 31 "),
+            ({"reward": 0.25}, "0.25"),
+            ({"finish_reason": "length"}, "length"),
+            ({"state": "finished"}, "✔ done"),
+            (ZERO, "✖ NO TOOLS"),
+        ):
+            going |= news
+            before = shown.lines
+            assert words not in before[2]
+            await shown.show(seen(trial(1, **going), other))
+            assert words in shown.lines[2]
+            assert shown.lines[3] == before[3]
+        assert shown.lines[2].startswith("✔ done")
+
+
+async def test_a_row_follows_what_is_known_beside_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("liverl_tui.widgets.clock.time", SimpleNamespace(monotonic=lambda: now))
+    known = seen(trial(1, replica="http://127.0.0.1:8001/v1", updated_at=NOW), trial(2, reward=None))
+    assert known.snapshot is not None
+    bare = msgspec.structs.replace(known.snapshot.replicas, items=())
+    unnamed = msgspec.structs.replace(known.snapshot, services=(), replicas=bare)
+    app = app_of(msgspec.structs.replace(known, snapshot=unnamed))
+    async with app.run_test(size=(200, 50)) as pilot:
+        shown = await opened(pilot, "4z")
+        assert "127.0.0.1:8001" in shown.lines[2] and " now" in shown.lines[2]
+        await shown.show(known)  # the same trials; now the replicas have names
+        assert "127.0.0.1:8001" not in shown.lines[2] and " r1 " in shown.lines[2]
+        now += 120.0
+        await shown.show(known)  # not even another view: time alone goes on
+        assert " 2m" in shown.lines[2]
+        await pilot.resize_terminal(80, 24)
+        await shown.until(lambda: cell_len(shown.lines[0]) <= 80)
+        assert all(cell_len(line) <= 80 for line in shown.lines) and "✔ done" in shown.lines[2]
+
+
+async def test_remembered_rows_take_the_cursor_and_the_colours() -> None:
+    app = app_of(seen(*(trial(i) for i in range(3))))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot)
+        for place in (1, 2, 1):
+            await shown.press("down" if place > 1 else "g", *(["down"] if place == 1 else []))
+            assert [row.cursor for row in shown.pane.rows[2:5]] == [i == place for i in range(3)]
+            await shown.show(seen(*(trial(i) for i in range(3))))
+            assert [row.cursor for row in shown.pane.rows[2:5]] == [i == place for i in range(3)]
+        for theme in ("liverl-light", "liverl-dark"):
+            app.theme = theme
+            await settle(pilot)
+            line = shown.pane.render_line(4)
+            assert {style.color for _, style, _ in line if style} <= {
+                s.color for s in app.palette.styles.values()
+            }
 
 
 async def test_every_size_shows_task_and_calls() -> None:

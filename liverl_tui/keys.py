@@ -1,0 +1,89 @@
+"""What a key of ours is, and how people write it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Scope = Literal[
+    "app",  # everywhere but in dialogs
+    "dashboard",
+    "gpus",
+    "replicas",
+    "logs",
+    "trials",
+    "trajectory",
+    "metrics",
+    "service",
+    "events",
+    "help",
+    "dialog",
+]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One action and its keys.
+
+    ``action`` is a Textual action: ``action_<name>`` on the app, screen or pane of ``scope``. ``label`` stands in
+    the key bar where ``bar`` says so: wherever the key works, or in some scopes only. ``help`` is the sentence of the
+    help screen and the palette. ``changes``: it alters the run, and is refused in a read-only interface.
+    """
+
+    scope: Scope
+    action: str
+    keys: str  # comma separated, Textual's names; the first one is shown
+    label: str
+    help: str
+    bar: bool | tuple[Scope, ...] = False
+    changes: bool = False
+    shown: str | None = None  # how the key is written for people, where Textual's name is no help
+
+    @property
+    def id(self) -> str:
+        return f"{self.scope}.{self.action}"
+
+    @property
+    def name(self) -> str:
+        """The first key as people write it."""
+        return self.shown if self.shown is not None else key_name(self.keys.split(",", 1)[0])
+
+
+def key_name(key: str) -> str:
+    """One of Textual's names as people write it: ``slash`` is /, ``ctrl+p`` is ^p, ``shift+left`` is ⇧←."""
+    for prefix, sign in (("ctrl+", "^"), ("shift+", "⇧")):
+        if key.startswith(prefix):
+            return sign + key_name(key.removeprefix(prefix))
+    return _NAMES.get(key, key)
+
+
+_NAMES = {
+    "question_mark": "?",
+    "slash": "/",
+    "colon": ":",
+    "exclamation_mark": "!",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "full_stop": ".",
+    "comma": ",",
+    "escape": "Esc",
+    "enter": "Enter",
+    "tab": "Tab",
+    "space": "Space",
+    "home": "Home",
+    "end": "End",
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
+    "up": "↑",
+    "down": "↓",
+    "left": "←",
+    "right": "→",
+    "minus": "-",
+    "plus": "+",
+    "equals_sign": "=",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
+    "asterisk": "*",
+    "number_sign": "#",
+    "f1": "F1",
+}

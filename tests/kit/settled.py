@@ -1,0 +1,87 @@
+"""Waiting until an app under test has nothing left to do: everything is read, handled and painted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from textual.message_pump import MessagePump
+from textual.widget import Widget
+
+from kit.screens import FakeSource
+from liverl_tui.app import LiverlApp
+from liverl_tui.screens.base import RunScreen
+from liverl_tui.widgets.cells import CellPanel
+from liverl_tui.widgets.log_session import Session
+from liverl_tui.widgets.log_view import LogView
+
+SECONDS = 20.0  # a loaded machine takes that long, and then something is wrong
+
+
+async def painted(pilot: Any) -> None:
+    """Until the screen stays as it is. Fails with what is left to do."""
+    app: LiverlApp = pilot.app
+    deadline = time.monotonic() + SECONDS
+    before: list[object] | None = None
+    while True:
+        frames = [await read(log) for log in app.screen.query(LogView)]
+        await pilot.pause(0)
+        left = [*unfinished(app)]
+        # What has been handled meanwhile may have asked a reader for more, so it takes a second round to know.
+        if not left and before is not None and all(map(lambda a, b: a is b, before, frames)):
+            return
+        assert time.monotonic() < deadline, left or "the logs go on changing"
+        before = None if left else frames
+
+
+async def read(log: LogView) -> object:
+    """What a log view shows when its reader has done all that it was asked for until now."""
+    if log.is_mounted:
+        loop = asyncio.get_running_loop()
+        for _ in range(2):  # its picture comes after the first, before the second
+            reached = asyncio.Event()
+
+            def tell(_session: Session, reached: asyncio.Event = reached) -> None:
+                loop.call_soon_threadsafe(reached.set)
+
+            log.do(tell)
+            await asyncio.wait_for(reached.wait(), SECONDS)
+    return log.frame
+
+
+def unfinished(app: LiverlApp) -> Iterator[str]:
+    """What is left to do before the screen is as it will be."""
+    if isinstance(app.source, FakeSource) and not app.source.queue.empty():
+        yield "a view is to be taken"
+    if app._patience is not None or app._ahead:
+        yield "a key is on its way"
+    for worker in app.workers:
+        if not worker.is_finished and worker.name != "pump":
+            yield f"the worker {worker.name or worker.group} is at work"
+    behind = app._background_screens if app.screen.is_modal else []  # others are not seen, and not drawn
+    for screen in (*behind, app.screen):
+        if isinstance(screen, RunScreen) and not screen._composed:
+            yield f"{screen} is not complete"
+        for pump in screen.walk_children(with_self=screen is app.screen):
+            yield from _unfinished(pump)
+    for log in app.screen.query(LogView):
+        if log.frame.lag:
+            yield f"{log} is behind its files"  # its reader had to wait for a processor; the next look says it is not
+    screen = app.screen
+    if screen._dirty_widgets or screen._compositor._dirty_regions or screen._callbacks:
+        yield f"{screen} is to be painted"
+
+
+def _unfinished(pump: MessagePump) -> Iterator[str]:
+    if not pump._message_queue.empty() or pump._next_callbacks:
+        yield f"{pump} has messages"
+    if isinstance(pump, Widget) and (pump._repaint_required or pump._layout_required):
+        yield f"{pump} is to be drawn"
+    if (
+        isinstance(pump, CellPanel) and pump.display and pump.content_size.area
+    ):  # what is hidden may lag behind
+        drawn = pump._drawn
+        if drawn is None or drawn[0] != pump.content_size:
+            yield f"{pump} is drawn for another size"
