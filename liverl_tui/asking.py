@@ -30,6 +30,10 @@ CONSEQUENCES: dict[tuple[str, str], str] = {
         "The turns that it is answering now fail, and their trials see that. To take it away without harm, "
         "remove it instead (x): then it is drained first."
     ),
+    ("restart", "proxy"): (
+        "It was not started by this run: exactly the processes that listen on its port are ended, by number, and its "
+        "own command line is started again. Requests that are under way get 10 seconds, then they fail."
+    ),
     ("stop", "proxy"): (
         "The agents' requests wait until it is started again (s), and those that wait too long fail."
     ),
@@ -161,7 +165,7 @@ class Asking(RunApp):
         if proxy is None:
             self.toast("this run has no proxy of its own to restart", "warning")
             return
-        self.ask("restart proxy", "restart", service=proxy.name)
+        self.restart_one(proxy)
 
     @asks
     def action_add_replica(self) -> None:
@@ -194,8 +198,8 @@ class Asking(RunApp):
         def then() -> None:
             self.ask(what, "restart", service=service.name)
 
-        if service.kind == "proxy" or service.state in ENDED:
-            then()  # nobody is harmed: the proxy is replaced without a gap
+        if (service.kind == "proxy" and service.owner == "ours") or service.state in ENDED:
+            then()  # nobody is harmed: a proxy of ours is replaced without a gap
         else:
             self.confirm(f"Restart {service.name}?", consequence("restart", service), what, then)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
 import os
 import secrets
@@ -16,10 +18,18 @@ from typing import Any
 import psutil
 
 from kit.waiting import wait_until
+from liverl.environments import default_cache_dir, ensure
+from liverl.plan.spec import EnvironmentSpec
 
-# An interpreter whose environment has Ray; its `ray` command lies beside it.
-PYTHON = os.environ.get("LIVERL_TEST_RAY_PYTHON") or os.environ.get("LIVERL_TEST_VERL_PYTHON") or ""
-NO_RAY = "no Ray: LIVERL_TEST_RAY_PYTHON or LIVERL_TEST_VERL_PYTHON names no Python that has it"
+RAY = EnvironmentSpec("ray", requirements=("ray[default]==2.60.0",))
+
+
+@functools.cache
+def python() -> str:
+    """An interpreter that has Ray: the one that LIVERL_TEST_RAY_PYTHON names, else that of an environment which is
+    built once into the cache (400 MB)."""
+    given = os.environ.get("LIVERL_TEST_RAY_PYTHON")
+    return given or str(asyncio.run(ensure(RAY, default_cache_dir(), lambda text, share: None)))
 
 
 def free_ports(number: int) -> list[int]:
@@ -55,7 +65,7 @@ class Cluster:
         with (folder / "ray.log").open("ab") as log:
             self._head = subprocess.Popen(
                 [
-                    str(Path(PYTHON).with_name("ray")),
+                    *(python(), "-m", "ray.scripts.scripts"),
                     *("start", "--head", "--block", "--disable-usage-stats", "--num-cpus", "4"),
                     *("--port", str(gcs), "--node-ip-address", "127.0.0.1"),
                     *("--dashboard-host", "127.0.0.1", "--dashboard-port", str(dashboard)),
@@ -93,7 +103,7 @@ class Cluster:
             script = Path(__file__).with_name("ray_toys.py")
             with (self.folder / "toys.log").open("ab") as log:
                 self._toys = subprocess.Popen(
-                    [PYTHON, str(script), self.address],
+                    [python(), str(script), self.address],
                     env=self.env,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,

@@ -136,7 +136,8 @@ async def test_trials_before_the_embedded_engine(proxy: Proxy, engine: str) -> N
         whole = len(outcome.row.prompt) + len(outcome.row.response)
         assert whole == turns[-1]["prompt_tokens"] + turns[-1]["completion_tokens"]
         seen = await proxy.records("step_0001", outcome.name, count=outcome.retries + len(turns))
-        assert [record["success"] for record in seen] == [False] * outcome.retries + [True] * len(turns)
+        # a record is written when its answer has gone out: those of failures may come in between
+        assert sorted(record["success"] for record in seen) == [False] * outcome.retries + [True] * len(turns)
     assert len({tuple(outcome.row.response) for outcome in outcomes if outcome.row}) > 1
 
 

@@ -23,7 +23,6 @@ from liverl.supervise.probes import Http
 
 pytestmark = [
     pytest.mark.stack,
-    pytest.mark.skipif(not raykit.PYTHON, reason=raykit.NO_RAY),
 ]
 
 
@@ -59,7 +58,7 @@ class Watch:
             lambda: cluster.api,
             cluster.token,
             Expectation(count, since=time.time(), namespace=namespace, **limits),
-            lambda: (address_argv(raykit.PYTHON, cluster.address, namespace), cluster.env),
+            lambda: (address_argv(raykit.python(), cluster.address, namespace), cluster.env),
             self.log,
             self._tell,
         )
@@ -200,7 +199,7 @@ async def test_the_token_and_a_foreign_controller(
 
 
 async def test_the_child_comes_back_and_names_that_are_not_there_are_told(cluster: raykit.Cluster) -> None:
-    argv = address_argv(raykit.PYTHON, cluster.address)
+    argv = address_argv(raykit.python(), cluster.address)
     client = AddressClient(lambda: (argv, cluster.env), cluster.folder / "child.log")
     cluster.order(make="vllm_server_0_0", namespace="child")
     answer = await client.ask(["vllm_server_0_0", "vllm_server_9_0"], "child", 20.0)

@@ -36,7 +36,6 @@ pytestmark = [
     pytest.mark.stack,
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not raykit.PYTHON, reason=raykit.NO_RAY),
 ]
 
 LITELLM = EnvironmentSpec(name="proxy", requirements=("litellm[proxy]==1.106.2",))
@@ -138,7 +137,7 @@ def start(tmp_path: Path, python: Path, ending: Callable[[ToyRun], ToyRun]) -> L
     token.touch(0o600)
     token.write_text(secrets.token_hex(32))
     command = [
-        raykit.PYTHON,
+        raykit.python(),
         str(SCRIPT),
         str(python.with_name("litellm")),
         str(port),

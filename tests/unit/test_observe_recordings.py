@@ -49,6 +49,11 @@ TABLE: dict[str, tuple[Kind, Stage | None, bool, str]] = {
     "ray_start.log": ("ray", ("Ray up", None), True, ""),
     "ray_job.log": ("ray", None, False, ""),
     "h200/verl.log": ("trainer", ("training complete", 1.0), False, ""),
+    "h200_run/trainer.log": ("trainer", ("training complete", 1.0), False, ""),
+    # killed with SIGKILL: nothing in it says why
+    "h200_run/replica_sigkilled.log": ("vllm", ("server up", None), True, ""),
+    # its tool parser could read none of hundreds of calls, and logged a traceback for each
+    "h200_run/replica_hermes.log": ("vllm", ("server up", None), True, ""),
     "verl_cpu/run6steps.stdout.log": ("trainer", ("training complete", 1.0), False, ""),
     "verl_cpu/run6steps.stderr.log": ("trainer", ("step 6/6", 1.0), False, ""),
     "verl_cpu/fail_hydra_grammar.log": ("trainer", None, False, "no viable alternative at input"),

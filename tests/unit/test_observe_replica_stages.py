@@ -89,6 +89,26 @@ def test_sleeps_and_wake_ups_of_a_real_run() -> None:
     assert all(event.freed_gib in (27.7, 27.72) for event in slept)
 
 
+def test_every_cycle_of_a_run_that_folds_nothing() -> None:
+    """15 steps on two H200s: each replica sleeps before the first one and after each."""
+    replicas = ReplicaStages()
+    with (RECORDINGS / "h200_run/trainer.log").open() as log:
+        for line in log:
+            replicas.feed(line, time.mktime((2026, 11, 21, 13, 8, 0, 0, 0, -1)))
+    assert {pid: boot.stage for pid, boot in replicas.boots.items()} == {
+        3597: "server up",
+        3596: "server up",
+    }
+    assert all(boot.facts.max_concurrency == 28361.98 for boot in replicas.boots.values())
+    assert replicas.trainer.addresses == ("192.0.2.2:36429", "192.0.2.2:43551")
+    assert (replicas.trainer.total_steps, replicas.trainer.from_step) == (15, 0)
+    events = replicas.take_events()
+    for pid in replicas.boots:
+        kinds = [(event.kind, event.tags) for event in events if event.pid == pid]
+        assert kinds.count(("slept", ())) == 16
+        assert kinds.count(("woke", ("weights",))) == kinds.count(("woke", ("kv_cache",))) == 16
+
+
 def test_a_folded_line_counts_for_who_wrote_it() -> None:
     """simulated"""
     replicas = ReplicaStages()

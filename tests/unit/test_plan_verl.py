@@ -255,7 +255,9 @@ def test_the_services_of_a_run() -> None:
     trainer = service(plan, "trainer")
     assert trainer.ends_run
     assert trainer.restart.mode == "never"
-    assert trainer.env["VERL_FILE_LOGGER_PATH"] == "{attempt_dir}/metrics.verl.jsonl"
+    # of the job, since workers inherit the cluster's environment: a later start must not empty an earlier file
+    logger = overrides_of(plan)["ray_kwargs.ray_init.runtime_env.env_vars.VERL_FILE_LOGGER_PATH"]
+    assert logger == "'{attempt_dir}/metrics.verl.{generation}.jsonl'"
     assert {
         "RAY_ADDRESS": "127.0.0.1:6379",
         "HARBOR_TOOL_PARSER": "qwen3_coder",

@@ -63,7 +63,12 @@ def replica_unlisted(seen: Seen) -> Iterator[Symptom | Over]:
         if replica.listed and _root(replica.address) in known:
             continue
         behind = replica.policy_version != now.policy_version and now.policy_version is not None
-        if behind:
+        if replica.kind == "verl" and proxy.owner != "ours":
+            cause = "the configuration that this proxy was started with leaves it out: whoever wrote it had looked "
+            cause += "for replicas before this one was registered"
+            fix = "add it to the proxy's file (key a), then restart the proxy (key r)"
+            action = "scale +1"
+        elif behind and replica.kind != "verl":
             cause = f"it has policy version {replica.policy_version}, the trainer {now.policy_version}: it gets no "
             cause += "trials before it has the trainer's weights"
             fix = "the trainer sends weights when it meets a new replica: see in the trainer's log whether it does"
@@ -171,8 +176,8 @@ def zero_tool_calls(seen: Seen) -> Iterator[Symptom | Over]:
     if step is None:
         return
     without, judged = step.zero_tool_calls, _judged(step)
-    if 2 * without < judged:
-        return
+    if not without or 2 * without < judged:
+        return  # trials that ended without a turn say nothing about tool calls
     every = without == judged
     heads = [h for h in now.trials.newest if h.step == step.step and "zero_tool_calls" in h.flags]
     yield Symptom(

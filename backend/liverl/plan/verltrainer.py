@@ -18,7 +18,7 @@ from liverl.plan.trainer import CHECKPOINT_MARK
 from liverl.plan.verl import AGENT_LOOPS, PROXY_LOOP, overrides
 
 ENVIRONMENT = ray.ENVIRONMENT
-METRICS = "{attempt_dir}/metrics.verl.jsonl"  # verl empties it at each start, so each attempt has its own
+METRICS = "{attempt_dir}/metrics.verl.{generation}.jsonl"  # verl empties it, so each start has its own
 _PATH = "trainer/path"  # in the run directory: what PYTHONPATH of verl's processes says
 _PACKAGE = Path(__file__).parents[1]
 # What the launcher cannot know: verl prints it when all workers and replicas stand and the first step begins.
@@ -133,7 +133,6 @@ def worker_env(config: RunConfig) -> dict[str, str]:
     env = script_env(config) | {
         "PYTHONPATH": f"{{run_dir}}/{_PATH}",
         "PYTHONUNBUFFERED": "1",
-        "VERL_FILE_LOGGER_PATH": METRICS,
         "VERL_LOGGING_LEVEL": "INFO",
         "VLLM_LOGGING_LEVEL": config.infrastructure.vllm_logging_level,  # else verl says WARN: no boot stages
     }
@@ -157,11 +156,11 @@ def secret_env(config: RunConfig) -> dict[str, str]:
 
 
 def _job_environment(config: RunConfig) -> tuple[Override, ...]:
-    """On somebody's cluster the workers inherit nothing of ours: the job brings it, LiveRL's variables included."""
-    if not config.ray.address:
-        return ()
+    """What differs from one start of the trainer to the next, as the cluster stays. On somebody else's cluster the
+    workers inherit nothing of ours: there the job brings all of it, LiveRL's variables included."""
     prefix = "ray_kwargs.ray_init.runtime_env.env_vars"
-    return tuple(Override(f"{prefix}.{name}", value, new=True) for name, value in worker_env(config).items())
+    values = {"VERL_FILE_LOGGER_PATH": METRICS, **(worker_env(config) if config.ray.address else {})}
+    return tuple(Override(f"{prefix}.{name}", value, new=True) for name, value in values.items())
 
 
 def _faults(config: RunConfig) -> dict[str, Any]:

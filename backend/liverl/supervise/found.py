@@ -176,7 +176,7 @@ class FoundReplicas:
             generation=rank.generation,
             restarts=max(0, rank.generation - 1),
             since=rank.since,
-            gpus=(),
+            gpus=tuple(g.uuid for g in self._supervisor.gpus if rank.name in g.owner.split(" + ")),
             kind="verl",
             pids=(rank.pid,) if rank.pid is not None else (),
             stage=boot.stage if boot is not None else None,
