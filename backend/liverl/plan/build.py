@@ -120,7 +120,7 @@ def _verl(config: RunConfig, run_dir: Path) -> _Parts:
         proxy.service(config, Dependency("discovered", "replica", expected)),
         verltrainer.service(config),
     ]
-    return _Parts(tuple(services), expected, ray=ray.ray_plan(config))
+    return _Parts(tuple(services), expected, ray=ray.ray_plan(config, run_dir))
 
 
 def _speakable(config: RunConfig, run_dir: Path) -> None:

@@ -127,7 +127,7 @@ def cluster_env(config: RunConfig) -> dict[str, str]:
     return env
 
 
-def ray_plan(config: RunConfig) -> RayPlan:
+def ray_plan(config: RunConfig, run_dir: Path) -> RayPlan:
     """Where the replicas are looked for, and for how long."""
     verl, infra, attach = config.verl, config.infrastructure, config.ray.address
     dashboard = (
@@ -147,6 +147,7 @@ def ray_plan(config: RunConfig) -> RayPlan:
         service="" if attach else NAME,
         port="" if attach else "dashboard",
         child_env=cluster_env(config),
+        temp_dir="" if attach or config.ray.temp_dir else temp_dir(config, run_dir),
     )
 
 

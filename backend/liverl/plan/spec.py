@@ -203,13 +203,15 @@ class RayPlan(msgspec.Struct, frozen=True):
     environment: str  # name in Plan.environments: the Python in which children may import ray
     token_file: str
     expected: int  # replicas, ranks 0 to expected-1
-    actor_deadline: float  # seconds from the trainer's start until every rank's actor is alive
-    address_deadline: float  # seconds from there until each has told its address
-    health_deadline: float  # seconds from there until each answers /health
+    # Seconds that a rank may stay in a stage: without an actor that is alive (missing since the trainer's start, or
+    # pending since Ray lists it), then without an address, then without an answer from /health.
+    actor_deadline: float
+    address_deadline: float
+    health_deadline: float
     service: str = ""  # name in Plan.services
     port: str = ""  # that service's port of the dashboard
-    actor: str = r"vllm_server_(\d+)_0"  # regular expression of a counted actor's whole name; group 1 = rank
     child_env: dict[str, str] = {}  # of children that talk to the cluster; placeholders as in ServiceSpec
+    temp_dir: str = ""  # of our own head, where its name is ours too: it goes with a run that ends well
     python: str = ""  # interpreter of those children, where it is in no environment of the plan
     earlier: bool = (
         False  # replicas that were there before the trainer count too: the caller named this cluster

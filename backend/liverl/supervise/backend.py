@@ -20,7 +20,7 @@ import msgspec
 from liverl import runs
 from liverl.control.server import ControlServer
 from liverl.files import write_atomic
-from liverl.model import Level
+from liverl.model import Level, Result
 from liverl.plan.batch import within_batch_limits
 from liverl.plan.spec import Plan
 from liverl.proxy.keys import ensure_keys, ensure_ray_token
@@ -30,6 +30,7 @@ from liverl.supervise.adoption import adopt_listeners, adopt_service, anything_a
 from liverl.supervise.journal import complain, read_lines, read_object
 from liverl.supervise.keeperlink import KeeperError, KeeperGone
 from liverl.supervise.machine import LIVE
+from liverl.supervise.raydir import remove_ray_directory
 from liverl.supervise.replay import History, read_history
 from liverl.supervise.run import Run
 from liverl.supervise.supervisor import Supervisor
@@ -226,6 +227,7 @@ async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
     await run.observer.look_at_files()
     await run.chronicle.look()  # the last symptoms are told before the end is
     result = run.conclude(left)
+    await _clear_ray(run, result, left)
     level: Level = "info" if result.exit_code in (0, 5) else "error"
     await _write_result(supervisor, msgspec.json.format(msgspec.json.encode(result)), result.exit_code)
     supervisor.say(
@@ -235,6 +237,22 @@ async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
     server.publish_snapshot()
     await supervisor.keeping.dismiss()
     return result.exit_code
+
+
+async def _clear_ray(run: Run, result: Result, left: list[str]) -> None:
+    """Ray's own files go with a run that needs no explanation; those of one that does are named."""
+    ray = run.plan.ray
+    if ray is None or not ray.temp_dir:
+        return
+    if result.state == "failed" or left:
+        if Path(ray.temp_dir).exists():
+            run.supervisor.say(
+                "ray", f"Ray's own logs stay in {ray.temp_dir}/session_latest/logs", service="ray"
+            )
+        return
+    problem = await asyncio.to_thread(remove_ray_directory, Path(ray.temp_dir))
+    if problem is not None:
+        run.supervisor.say("ray", f"Ray's directory cannot be removed: {problem}", "warning", "ray")
 
 
 async def _write_result(supervisor: Supervisor, data: bytes, exit_code: int) -> None:
