@@ -112,8 +112,11 @@ def _standing(
 
 
 def owner_of(gpu: GpuStatus, scene: Scene) -> str | None:
-    """The service that holds a GPU; of several the first."""
-    return next((n for n in gpu.owner.split(" + ") if n in scene.services or n in scene.replicas), None)
+    """Who holds a GPU; of several a replica, since its state says more than that of verl's trainer beside it."""
+    names = gpu.owner.split(" + ")
+    return next((n for n in names if n in scene.replicas), None) or next(
+        (n for n in names if n in scene.services), None
+    )
 
 
 def owner_words(gpu: GpuStatus, width: int) -> str:
@@ -136,7 +139,7 @@ def of_gpu(gpu: GpuStatus, scene: Scene, now: float, spinning_for: float | None 
     replica, service = scene.replicas.get(name), scene.services.get(name)
     if replica is not None:
         found = of_replica(replica, scene, now)
-        if replica.state != "ready" or found.problem:
+        if replica.state != "ready" or found.problem or replica.activity in RESTING:
             return found
     elif service is not None and service.state != "ready":
         return of_service(service, now)

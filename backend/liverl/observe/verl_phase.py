@@ -16,7 +16,10 @@ def verl_trainer_facts(
     A step's update begins when all of its trials have ended; verl prints nothing in between. Without any trial of
     the step yet, after an earlier one, the weights are on their way.
     """
-    step = metrics.step if metrics is not None else _resumed(trials)
+    begun = max((s.step for s in trials.steps), default=1) - 1
+    step = metrics.step if metrics is not None else begun
+    if begun == step + 1:
+        step = begun  # the next step's trials are there before the metrics of this one have been read
     now = next((s for s in trials.steps if s.step == step + 1), None)
     facts: dict[str, Any] = {"step": step, "policy_version": step}
     if now is None:
@@ -26,9 +29,3 @@ def verl_trainer_facts(
     facts |= {"phase": "update" if now.finished >= total else "rollout"}
     facts |= {"trials_done": now.finished, "trials_total": total}
     return facts
-
-
-def _resumed(trials: TrialsStatus) -> int:
-    """Before the first metrics of this attempt: trials tell which step is under way."""
-    newest = max((s.step for s in trials.steps), default=1)
-    return max(0, newest - 1)
