@@ -19,7 +19,8 @@ from liverl_tui.widgets.standing import SERVING, Scene, Standing, of_replica, of
 from liverl_tui.words import GLYPH
 
 MISSING = "-"
-_QUIET = ("ready", "stopped")  # environments in these states need no row
+# What needs no row: environments that are built, and what was to be done once and is done.
+_QUIET = {"environment": ("ready", "stopped"), "task": ("stopped",)}
 
 
 class ReplicasPane(RowsPane):
@@ -58,7 +59,7 @@ class ReplicasPane(RowsPane):
         self._services = {
             s.name: s
             for s in snapshot.services
-            if s.kind != "replica" and not (s.kind == "environment" and s.state in _QUIET)
+            if s.kind != "replica" and s.state not in _QUIET.get(s.kind, ())
         }
         self._standings = {name: of_replica(r, scene, now) for name, r in self._replicas.items()}
         self._standings |= {name: of_service(s, now) for name, s in self._services.items()}

@@ -47,13 +47,15 @@ def stages(snapshot: Snapshot, now: float) -> tuple[Stage, ...]:
             if services or snapshot.replicas.expected or snapshot.replicas.items:
                 found.append(_replicas(snapshot, now))
         elif services:
-            found.append(_stage(kind, services, now))
+            stage = _stage(kind, services, now)
+            if kind != "task" or not stage.done:  # what was only to be done once is no news afterwards
+                found.append(stage)
     return tuple(found)
 
 
 def _stage(kind: str, services: Sequence[ServiceStatus], now: float) -> Stage:
     worst = min(services, key=lambda s: (_WORST.index(s.state), s.since))
-    done = sum(s.state == "ready" or (s.state == "stopped" and kind == "task") for s in services)
+    done = sum(s.state == ("stopped" if kind == "task" else "ready") for s in services)
     count = f"{done}/{len(services)}" if len(services) > 1 and done < len(services) else ""
     name, standing = _NAMES.get(kind, kind), of_service(worst, now)
     return Stage(name, _SHORT.get(kind, kind), standing, count, done == len(services))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from liverl.model import GpuStatus, ReplicaStatus, ServiceStatus, Snapshot
-from liverl_tui.words import GLYPH, STYLE, duration, percent, state_word
+from liverl_tui.words import GLYPH, STYLE, duration, percent, short_name, state_word
 
 BUSY = 0.05  # utilisation from which a GPU counts as working
 SPINNING = 0.9  # utilisation from which little power is suspicious ...
@@ -56,6 +56,8 @@ def of_service(service: ServiceStatus, now: float) -> Standing:
     """A service's state, with what it is doing and for how long, or how long it still takes."""
     if service.kind == "task" and service.state == "stopped" and service.exit is not None and service.exit.ok:
         return Standing("✔", "done", "ok")
+    if service.kind == "task" and service.state == "ready":  # of a task, the process is all that one waits for
+        return Standing("◐", f"running {duration(now - service.since)}", "info", kind="running")
     if service.state == "ready" and service.incoming_pid is not None:
         return Standing("●", "ready, successor starts", "ok", short="swapping")
     if service.state == "ready" and service.retiring_pids:
@@ -123,6 +125,9 @@ def owner_words(gpu: GpuStatus, width: int) -> str:
     """The owner, without what its verdict says too where there is no room: ``pid 4123 (ann)``."""
     if len(gpu.owner) <= width:
         return gpu.owner
+    shared = gpu.owner.split(" + ")
+    if len(shared) == 2 and "trainer" in shared:  # the replica beside verl's trainer is the one to tell apart
+        return short_name(next(name for name in shared if name != "trainer"), width)
     return gpu.owner.replace("foreign pid", "pid").replace("unknown (pid namespace)", "unknown")
 
 

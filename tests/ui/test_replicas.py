@@ -124,7 +124,7 @@ async def test_replicas_on_their_way_show_stage_time_and_reason() -> None:
 
 async def test_every_state_is_readable_on_a_small_terminal() -> None:
     for states in (tuple(GLYPH)[:5], tuple(GLYPH)[5:]):
-        services = tuple(service(f"s{i}", "task", state, deadline=NOW + 9) for i, state in enumerate(states))
+        services = tuple(service(f"s{i}", "ray", state, deadline=NOW + 9) for i, state in enumerate(states))
         app = App(view(services=services, replicas=ReplicaSet()))
         async with app.run_test(size=(80, 24)) as pilot:
             await settle(pilot)
