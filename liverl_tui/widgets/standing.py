@@ -56,7 +56,9 @@ def of_service(service: ServiceStatus, now: float) -> Standing:
     """A service's state, with what it is doing and for how long, or how long it still takes."""
     if service.kind == "task" and service.state == "stopped" and service.exit is not None and service.exit.ok:
         return Standing("✔", "done", "ok")
-    if service.kind == "task" and service.state == "ready":  # of a task, the process is all that one waits for
+    if (
+        service.kind == "task" and service.state == "ready"
+    ):  # of a task, the process is all that one waits for
         return Standing("◐", f"running {duration(now - service.since)}", "info", kind="running")
     if service.state == "ready" and service.incoming_pid is not None:
         return Standing("●", "ready, successor starts", "ok", short="swapping")

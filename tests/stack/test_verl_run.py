@@ -36,6 +36,7 @@ from liverl.observe.steps import MetricsReader
 from liverl.plan.spec import Plan
 from liverl.rundir import RunDir
 from liverl.supervise import procfs
+from liverl.supervise.raydir import remove_ray_directory
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(2400)]
 
@@ -114,6 +115,8 @@ class Launch:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
+            if (self.run_dir(name) / "plan.json").exists():  # a run that failed leaves it, for Ray's logs
+                remove_ray_directory(Path(ray_directory(self.run_dir(name))))
 
 
 @pytest.fixture(scope="session")
@@ -247,7 +250,8 @@ def test_four_steps_with_a_replica_that_is_a_minute_late(launch: Launch) -> None
     assert (result.state, result.exit_code, result.steps, result.cause) == ("done", 0, 4, None)
 
     healthy = healthy_at(run)
-    assert healthy[1] - healthy[0] > LATE - 10
+    # Its actor sleeps before it listens; the other one took 5 of those seconds until it was seen to serve.
+    assert healthy[1] - healthy[0] > LATE - 15
     started = next(e.at for e in run.events() if e.service == "proxy" and e.text == "process started")
     assert started >= healthy[1], "the proxy's process starts when all replicas are there"
 
@@ -294,9 +298,10 @@ def test_a_trainer_that_dies_at_step_three_goes_on_there(launch: Launch) -> None
     second = result_of(run_dir)
     assert (second.state, second.exit_code, second.attempt) == ("done", 0, 2)
     assert [metrics.step for metrics in MetricsReader.of_run(run_dir).poll()] == [1, 2, 3, 4, 5, 6]
-    own = (run_dir / "attempt_002" / "metrics.verl.jsonl").read_text().splitlines()
-    assert json.loads(own[0])["step"] == 3, "from the checkpoint of step 2 on"
+    (own,) = (run_dir / "attempt_002").glob("metrics.verl*.jsonl")
+    assert [json.loads(line)["step"] for line in own.read_text().splitlines()] == [3, 4, 5, 6]
     assert remains(run_dir) == {}
+    assert not Path(ray_directory(run_dir)).exists()
 
 
 FAILURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -330,4 +335,5 @@ def test_a_replica_that_never_serves_fails_the_run_in_rays_words(launch: Launch,
         assert word in result.cause.text
     assert result.cause.text[:80] in launch.output(fault).read_text(), "the command says it too"
     assert remains(run_dir) == {}
+    assert (Path(ray_directory(run_dir)) / "session_latest" / "logs").is_dir(), "what Ray said can be read"
     assert not trial_dirs(run_dir), "no trial begins before all replicas are there"

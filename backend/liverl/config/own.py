@@ -69,6 +69,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
 class Supervise(Struct, frozen=True, kw_only=True):
     scan_interval: Seconds
     startup_deadline: Seconds
+    replica_stagger: SecondsOrZero
     stop_grace: SecondsOrZero
     tree_grace: SecondsOrZero
     kill_grace: Seconds

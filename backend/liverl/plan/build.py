@@ -166,5 +166,6 @@ def _settings(config: RunConfig) -> Settings:
         replicas_interval=observe.replicas_interval,
         trials_interval=observe.trials_interval,
         cooldown=config.proxy.cooldown_time,
+        replica_stagger=config.supervise.replica_stagger,
         stuck_after=3 * config.supervise.kill_grace,
     )

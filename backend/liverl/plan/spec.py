@@ -183,6 +183,7 @@ class Settings(msgspec.Struct, frozen=True):
     trials_interval: float = 1.0
     snapshot_interval: float = 0.5
     cooldown: float = 30.0
+    replica_stagger: float = 0.0  # between the starts of two replicas on GPUs
     stuck_after: float = 15.0  # of a tree that SIGKILL does not end, before the run ends without it
 
 

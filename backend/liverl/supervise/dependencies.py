@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from liverl.plan.spec import Dependency
+from liverl.plan.spec import Dependency, ServiceSpec
 from liverl.supervise import machine
 from liverl.supervise.keeperlink import KeeperGone
 from liverl.supervise.prepare import PrepareProblem
@@ -13,6 +13,25 @@ from liverl.supervise.slot import Slot
 
 if TYPE_CHECKING:
     from liverl.supervise.supervisor import Supervisor
+
+
+class Turns:
+    """Replicas on GPUs start one after another, ``stagger`` seconds apart: side by side they would read the same
+    weights over one disk and one bus at the same time."""
+
+    def __init__(self, stagger: float) -> None:
+        self._stagger = stagger
+        self._last = float("-inf")
+
+    def take(self, spec: ServiceSpec, now: float) -> float:
+        """Seconds until this service's turn; 0 = it is now, and it counts as started."""
+        if spec.kind != "replica" or not spec.gpus:
+            return 0.0
+        left = self._last + self._stagger - now
+        if left > 0:
+            return left
+        self._last = now
+        return 0.0
 
 
 def unmet(supervisor: Supervisor, dependency: Dependency) -> str | None:

@@ -20,7 +20,7 @@ from liverl.plan.spec import Plan, ServiceSpec
 from liverl.supervise import machine, probes
 from liverl.supervise.census import Census
 from liverl.supervise.crashpoints import crashpoint
-from liverl.supervise.dependencies import dependents, hold_sockets, unmet
+from liverl.supervise.dependencies import Turns, dependents, hold_sockets, unmet
 from liverl.supervise.envs import Environments
 from liverl.supervise.eventlog import words
 from liverl.supervise.instance import Instance
@@ -57,6 +57,7 @@ class Supervisor:
         self.records = Records(run_dir, self.now)
         self.keeping = Keeping(self.run, run_dir, self.records, self._exit_told, self._keeper_is)
         self.census = Census(self.run, run_dir, attempt, self.records, self.instances, scan_interval)
+        self.turns = Turns(plan.settings.replica_stagger)
         self._scheduled = False
         self._populated = False  # nothing is decided before every service is known
         self._closing = False
@@ -174,7 +175,11 @@ class Supervisor:
         for slot in self.slots.values():
             current, incoming = slot.current, slot.incoming
             if _may_start(current) and not self.blocked_by(slot.spec):
-                current.feed(machine.DependenciesMet())
+                pause = self.turns.take(slot.spec, self.now())
+                if pause > 0:
+                    asyncio.get_running_loop().call_later(pause, self.kick)
+                else:
+                    current.feed(machine.DependenciesMet())
             # A successor takes over what runs: it waits for nobody.
             if incoming is not None and _may_start(incoming):
                 incoming.feed(machine.DependenciesMet())
