@@ -96,6 +96,9 @@ def _stop_run(run: RunDir, *, now: bool, wait: bool) -> int:
                 return 0
             code = wait_on(connection, run, "done", None)
     except BackendDead as error:
+        if run.read_result() is not None:
+            click.echo(str(error))
+            return 0  # what was asked for is so
         raise CliError(
             f"{error}: nobody is there to stop its services. Bring it back first: "
             f"liverl-tui up --detach --run {run.path}",

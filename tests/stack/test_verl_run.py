@@ -244,7 +244,9 @@ def told(trial: Path) -> dict[str, Any]:
 def test_four_steps_with_a_replica_that_is_a_minute_late(launch: Launch) -> None:
     run = ToyRun(launch.run_dir("late"))
     watch = Watch(run.run_dir)
-    process = launch.up("late", "training.total_steps=4", f"verl.faults.late_replica.seconds={LATE:g}")
+    late = f"verl.faults.late_replica.seconds={LATE:g}"
+    # Taking new weights lasts a fraction of a second: with the default of one second half of them go unseen.
+    process = launch.up("late", "training.total_steps=4", late, "observe.replicas_interval=0.3")
     assert finished(process, watch) == 0, launch.output("late").read_text()[-3000:]
     result = result_of(run.run_dir)
     assert (result.state, result.exit_code, result.steps, result.cause) == ("done", 0, 4, None)

@@ -203,4 +203,7 @@ def unreachable(run_dir: Path, alive: object | None = None) -> ControlError:
         )
     if isinstance(state, Alive):
         return BackendSilent(f"the backend of {name} (pid {state.record.pid}) lives but does not answer")
+    result = RunDir(run_dir).read_result()
+    if result is not None:
+        return BackendDead(f"run {name} has ended: {result.summary or result.state}")
     return BackendDead(f"the backend of {name} is dead")
