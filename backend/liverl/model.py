@@ -189,13 +189,13 @@ class GpuStatus(msgspec.Struct, frozen=True):
 
 
 class TrialHead(msgspec.Struct, frozen=True):
-    """The head of one trajectory. ``state`` is *running* until its result exists, or a turn without tool calls
-    has ended it."""
+    """The head of one trajectory. ``state`` is *running* until its result exists; without one it is *cut_off*
+    once the run has ended."""
 
     name: str
     step: int | None
     task: str
-    state: Literal["running", "finished"]
+    state: Literal["running", "finished", "cut_off"]
     turns: int  # finished assistant turns
     tool_calls: int
     reward: float | None
@@ -218,6 +218,14 @@ class StepTrials(msgspec.Struct, frozen=True):
     mean_reward: float | None
     calling: int | None = None  # trials that have called a tool
     finish_reasons: dict[str, int] = {}  # of the last turns
+    cut_off: int = 0  # trials that nobody will finish: the run has ended
+
+    @property
+    def judged(self) -> int:
+        """Trials that have shown what they do: they have called a tool, or ended without."""
+        if self.calling is None:
+            return max(self.finished, self.zero_tool_calls)
+        return self.zero_tool_calls + self.calling
 
 
 class TrialsStatus(msgspec.Struct, frozen=True):
@@ -227,6 +235,7 @@ class TrialsStatus(msgspec.Struct, frozen=True):
     zero_tool_calls: int = 0
     newest: tuple[TrialHead, ...] = ()  # newest first, capped
     steps: tuple[StepTrials, ...] = ()  # newest first, capped
+    cut_off: int = 0
 
 
 class StepMetrics(msgspec.Struct, frozen=True):

@@ -35,7 +35,7 @@ from liverl.observe.history import lines_backwards
 from liverl.observe.pace import StepPace
 from liverl.observe.procstats import ProcSampler
 from liverl.observe.steps import MetricsReader
-from liverl.observe.trials import TrialScanner
+from liverl.observe.trials import TrialScanner, cut_off
 from liverl.plan.spec import Plan
 from liverl.rundir import BackendRecord, Dead, OtherHost, RunDir, backend_alive, hostname
 from liverl.supervise import procfs
@@ -119,6 +119,9 @@ class OfflineRun:
         state = _state(result, alive, last)
         metrics, trainer = self._read_metrics(), self._trainer.get()
         trials = self._scan(last, now)
+        lives = host != hostname() or any(s.members for s in services)  # or may do so
+        if result is not None or (isinstance(alive, Dead) and not lives):
+            trials = cut_off(trials)  # nobody is left who could finish them
         known = last if last is not None else self._nothing(plan)
         snapshot = msgspec.structs.replace(
             known,

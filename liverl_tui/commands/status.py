@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LAST_EVENTS = 10
 INTERVAL_S = 1.0  # between two tables of --watch
+WIDE = 10_000  # columns of what is no terminal
 LEAST_WIDTH = 60
 EXIT_DEAD = 4
 
@@ -59,7 +60,9 @@ def _show(snapshot: Snapshot, as_json: bool) -> None:
     if as_json:
         click.echo(_json(snapshot, live=True, indent=2))
     else:
-        width = max(LEAST_WIDTH, shutil.get_terminal_size((80, 24)).columns)
+        # Nothing is cut for a file, unless it is asked for.
+        wide = 80 if sys.stdout.isatty() else WIDE
+        width = max(LEAST_WIDTH, shutil.get_terminal_size((wide, 24)).columns)
         click.echo("\n".join(_table(snapshot, width)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from liverl.model import GpuStatus, ServiceState, ServiceStatus, Snapshot
 from liverl_tui.facts import doing, machine_words, pace_words, proxy_words, replica_words
@@ -19,13 +20,25 @@ _COLOUR: dict[ServiceState, str] = {
 _STYLE_COLOUR = {"ok": "32", "warn": "33", "bad": "31"}
 _SEVERITY_COLOUR = {"warning": "33", "critical": "31"}
 
+_SENTENCES = (
+    "▲ ",
+    "  fix: ",
+)  # lines to be read as a whole: they go on in the next one, where others are cut
+
 Line = tuple[str, str | None]  # text, and the code of its colour
 
 
 def render(snapshot: Snapshot, *, width: int = 80, colour: bool = False) -> str:
     """The state as lines of at most ``width`` columns. The directory alone is never cut: it is for copying."""
     head, path, *rest = _lines(snapshot)
-    return "\n".join([_paint(head, width, colour), path[0], *(_paint(line, width, colour) for line in rest)])
+    lines = [_paint(head, width, colour), path[0]]
+    for text, code in rest:
+        if text.startswith(_SENTENCES):
+            parts = wrap(text, width, subsequent_indent="       ", break_long_words=False)
+            lines += [_paint((part, code), width, colour) for part in parts]
+        else:
+            lines.append(_paint((text, code), width, colour))
+    return "\n".join(lines)
 
 
 def _paint(line: Line, width: int, colour: bool) -> str:
@@ -137,7 +150,8 @@ def _trials(s: Snapshot) -> list[Line]:
         text = f"▲ {trials.zero_tool_calls} finished trials ({share:.0%}) made no tool call at all"
         lines.append((text, "33"))
     for step in trials.steps[:3]:
-        calling = "" if step.calling is None else f", {step.calling} call tools"
+        told = step.calling is not None and step.judged
+        calling = f", {step.calling}/{step.judged} call tools" if told else ""
         flag = f"  ▲ {step.zero_tool_calls} without tool calls" if step.zero_tool_calls else ""
         reward = f"mean reward {number(step.mean_reward)}"
         lines.append(

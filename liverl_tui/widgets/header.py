@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from liverl.model import Event, Snapshot, Symptom
 from liverl_tui.keymap import find
@@ -17,6 +18,7 @@ SEVERITY_GLYPH = {"info": "•", "warning": "▲", "critical": "✖"}
 SEVERITY_STYLE = {"info": "info", "warning": "warn", "critical": "alarm"}
 _RANK = ("info", "warning", "critical")
 _NONE: Form = ()
+_NEXT = ("> ", "rule")  # between the stages of a start
 
 
 class Header(CellPanel):
@@ -55,8 +57,8 @@ class Header(CellPanel):
 
 
 def worst(symptoms: Iterable[Symptom]) -> Symptom | None:
-    """The most severe one, of equals the newest."""
-    return max(symptoms, key=lambda s: (_RANK.index(s.severity), s.since or 0.0), default=None)
+    """The most severe one; of equals the earliest, as what came later may follow from it."""
+    return max(symptoms, key=lambda s: (_RANK.index(s.severity), -(s.since or inf)), default=None)
 
 
 def _readonly(readonly: bool) -> list[Part]:
@@ -164,29 +166,30 @@ def stage_row(snapshot: Snapshot, now: float, width: int, news: bool) -> Row:
     starting = snapshot.state == "starting" and not all(stage.done for stage in found)
     parts = []
     for place, stage in enumerate(found):
-        before: Form = (("> ", "rule"),) if place and starting else ((" ", "text"),) if place else ()
-        forms = tuple((*before, *form) for form in _forms(stage))
-        rank = 1 if not stage.done else 3 if stage.short == stage.name else 4
-        parts.append(Part(rank, forms))
+        forms = _forms(stage)
+        if place and starting:
+            forms = tuple((_NEXT, *form) for form in forms)
+        rank = 1 if not stage.done else 2 if _said(stage) else 3 if stage.short == stage.name else 4
+        parts.append(Part(rank, (*forms, _NONE) if stage.done else forms))
     if not starting:
         phase = one_line(snapshot.phase)
-        shown = ((" ", "text"), (phase, "info")), ((" ", "text"), (fit(phase, min(len(phase), 30)), "info"))
-        parts.append(Part(0, shown))
+        parts.append(Part(0, (((phase, "info"),), ((fit(phase, min(len(phase), 30)), "info"),))))
     symptom = worst(snapshot.symptoms) if news else None
     if symptom is not None and symptom.severity != "info":
         glyph, style = SEVERITY_GLYPH[symptom.severity], SEVERITY_STYLE[symptom.severity]
         title = f"{glyph} {one_line(symptom.title)}"
         shorter = tuple(((fit(title, size), style),) for size in (40, 30, 20) if size < len(title))
         parts.append(Part(2, (((title, style),), *shorter, _NONE)))
-    return pack(parts, width, gap=" ")
+    row = pack(parts, width, gap=" " if starting else "  ")
+    return Row(*row.spans[1:]) if row.spans[:1] == [_NEXT] else row  # what stood before it was left out
 
 
 def _forms(stage: Stage) -> tuple[Form, ...]:
     glyph, words, style = stage.standing[:3]
     count = f" {stage.share}" if stage.share else ""
     if stage.done:
-        said = "" if words == "ready" else f" {stage.standing.short or words}"
-        names = (f" {stage.name}{count}{said}", f" {stage.short}{count}{said}", f" {stage.short}", "")
+        said = _said(stage)
+        names = (f" {stage.name}{count}{said}", f" {stage.short}{count}{said}", f" {stage.short}")
         return tuple(((glyph, style), (name, "text")) for name in names)
     short = stage.standing.short or words
     named = ((stage.name, words), (stage.short, words), (stage.short, short))
@@ -194,6 +197,12 @@ def _forms(stage: Stage) -> tuple[Form, ...]:
         *(((f"{glyph} {name}{count} {said}", style),) for name, said in named),
         ((f"{glyph} {stage.short}{count}", style),),
     )
+
+
+def _said(stage: Stage) -> str:
+    """What there is to say of a stage that is done, a blank before it."""
+    words = stage.standing.words
+    return "" if words == "ready" else f" {stage.standing.short or words}"
 
 
 def news_row(view: View, snapshot: Snapshot, now: float) -> Row:

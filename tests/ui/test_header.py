@@ -6,13 +6,16 @@ import re
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kit.screens import NOW, FakeSource, event, replica, service, settle, snapshot, view
 
 from liverl.model import ReplicaSet, Result, Symptom
 from liverl_tui.app import LiverlApp
 from liverl_tui.view import View
 from liverl_tui.widgets.fitting import pack
-from liverl_tui.widgets.header import Header, news_row, run_parts, stage_row
+from liverl_tui.widgets.header import Header, news_row, run_parts, stage_row, worst
+from liverl_tui.widgets.logs import LogsPane
 
 LISTLESS = Symptom(
     "listless", "warning", "r1 is loaded but idle", "it is not in the proxy's list", "restart the proxy"
@@ -92,6 +95,14 @@ def test_alerts_are_counted_and_the_worst_gives_the_look() -> None:
     assert "!" not in first(view(symptoms=(note,)))
 
 
+def test_of_equal_alerts_the_earliest_is_named() -> None:
+    """What came later may follow from it."""
+    end = Symptom("service_failed:trainer", "critical", "trainer has failed", "", "mend it", since=NOW - 1)
+    cause = msgspec.structs.replace(TOOLLESS, since=NOW - 30)
+    for symptoms in ((end, cause), (cause, end)):
+        assert worst(symptoms) is cause
+
+
 def test_how_it_ended() -> None:
     result = Result("failed", 3, None, 7, NOW - 120, NOW - 30, summary="failed: trainer: CUDA out of memory")
     fields = {"state": "failed", "phase": "failed", "result": result}
@@ -120,7 +131,7 @@ def test_finished_stages_say_little_and_the_phase_stands_behind() -> None:
     text = second()
     assert text == "● environments  ● replicas 2/2  ● proxy  ● trainer  step 8/20: rollout 5/16 trials"
     assert second(80) == "● env  ● replicas 2/2  ● proxy  ● trainer  step 8/20: rollout 5/16 trials"
-    assert second(44) == "●  ●  ●  ●  step 8/20: rollout 5/16 trials"
+    assert second(44) == "● proxy  step 8/20: rollout 5/16 trials"
 
 
 def test_a_start_shows_each_stage_with_its_progress_and_time() -> None:
@@ -134,10 +145,21 @@ def test_a_start_shows_each_stage_with_its_progress_and_time() -> None:
     assert "> ◐ replicas 0/1 loading weights 43% 1m12s >" in text
 
 
+@given(
+    st.integers(10, 120), st.lists(st.sampled_from(["ready", "stopping", "starting"]), min_size=5, max_size=5)
+)
+def test_no_glyph_stands_without_a_word(width: int, states: list[str]) -> None:
+    kinds = ("environment", "replica", "proxy", "trainer", "ray")
+    services = tuple(service(k, k, s, deadline=NOW + 9) for k, s in zip(kinds, states, strict=True))
+    for state in ("starting", "running", "stopping"):
+        text = second(width, state=state, services=services, phase="step 84/150: rollout 0/32 trials")
+        assert not re.search(r"[●◐◑]\s*([●◐◑>]|$)|^>", text[:width].rstrip("●◐◑ ") + "."), text
+
+
 def test_every_state_is_read_at_80_columns() -> None:
     text = second(80, **booting())
     assert len(text) <= 80
-    for part in ("replicas 0/2 retry in 8s", "proxy waiting", "trainer waiting"):
+    for part in ("replicas 0/2 ", "retry in 8s", "proxy waiting", "trainer waiting"):
         assert part in text
 
 
@@ -204,6 +226,19 @@ async def test_before_the_first_snapshot_it_says_so() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         assert "◌ connecting" in app.screen.query_one(Header).text
+
+
+async def test_after_the_end_ages_go_on_and_the_log_has_an_end() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        log = app.screen.query_one(LogsPane)
+        assert "following" in log.rows[0].text
+        app.take(msgspec.structs.replace(view(), link="ended"))
+        seen = (clock := app.screen.query_one(Header)._clock).now()
+        await pilot.pause()
+        assert NOW <= seen < clock.now()
+        assert "■ end" in log.rows[0].text and "following" not in log.rows[0].text
 
 
 async def test_clocks_stand_still_when_nobody_tells_us_any_more() -> None:

@@ -39,6 +39,12 @@ def test_everything_is_said_at_the_beginning_and_after_each_step() -> None:
         "machine: no GPUs, CPU 41% of 8 cores, memory 9.0G of 32G",
         "critical: 2 of 4 replicas idle. Fix: liverl-tui restart proxy",
     ]
+    # the share is of the trials that have shown what they do: 15 of 32 have no turn yet
+    early = TrialsStatus(32, 32, steps=(StepTrials(7, 32, 0, 0, None, calling=0),))
+    assert "call tools" not in plain_facts(snapshot(trials=early))[4]
+    early = TrialsStatus(32, 31, 1, 1, steps=(StepTrials(7, 32, 1, 1, 0.5, calling=16),))
+    assert "; 16 of 17 trials of step 7 call tools" in plain_facts(snapshot(trials=early))[4]
+    assert ", 16/17 call tools" in render(snapshot(trials=early), width=120)
     assert plain_facts(now, now) == []
     # numbers that merely go on are not news; a step, an end and another attempt are
     further = snapshot(
@@ -138,7 +144,7 @@ def test_the_table_shows_everything_and_fits(width: int) -> None:
         "▲ critical: 2 of 4 replicas idle",
         "  fix: liverl-tui restart proxy",
         "▲ 3 finished trials (17%) made no tool call at all",
-        "  step 7: 16/16 trials, mean reward 0.512, 13 call tools",
+        "  step 7: 16/16 trials, mean reward 0.512, 13/16 call tools",
     ):
         assert wanted in text
     if width < 80:
@@ -148,6 +154,15 @@ def test_the_table_shows_everything_and_fits(width: int) -> None:
     assert re.search(r"^▲ r1 +not in the proxy's list +no ", text, re.MULTILINE)
     assert re.search(r"^● 0  H200  r0 +97%  118G/141G  busy", text, re.MULTILINE)
     assert re.search(r"^▲ 3  H200  pid 12345 \(a-long", text, re.MULTILINE)
+
+
+def test_a_fix_is_told_to_its_end() -> None:
+    fix = "set model.tool_parser to the format that the model writes, and start a new run " * 3
+    symptom = Symptom("zero_tool_calls", "critical", "trials call no tool", "", fix.strip())
+    lines = render(snapshot(symptoms=(symptom,)), width=60).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("  fix: "))
+    told = " ".join(line.strip() for line in lines[start : lines.index("", start)])
+    assert told == f"fix: {fix.strip()}" and max(map(len, lines)) <= 60
 
 
 def test_the_directory_is_whole_whatever_the_width() -> None:

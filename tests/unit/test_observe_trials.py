@@ -83,6 +83,16 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
 
 
+def test_a_result_before_its_records(run: Run) -> None:
+    run.result("step_0001/a", turns=3)
+    run.result("step_0001/b", turns=True)
+    heads = run.heads()
+    assert (heads["a"].turns, heads["b"].turns) == (3, 0)
+    assert heads["a"].flags == ()
+    run.call("step_0001/a", *[record(calls=1)] * 4)
+    assert run.heads(1.0)["a"].turns == 4, "what was recorded, where it is more"
+
+
 def test_no_trials_yet(run: Run) -> None:
     assert run.scanner.scan().total == 0
 
@@ -129,6 +139,19 @@ def test_no_finished_turn_is_running_not_zero(run: Run) -> None:
     assert heads["failing"].flags == ("failed_turns",)
     assert heads["torn"].turns == 0
     assert run.scanner.bad_lines == 0, "a torn last line is no bad line while the trial runs"
+
+
+def test_a_call_that_its_client_left_is_a_failure_only_if_the_trial_went_on(run: Run) -> None:
+    """A run that is stopped cuts its trials off in the middle of a call."""
+    left = FAILED | {"failure": {"status_code": 499, "error_type": "client_disconnected"}}
+    for name in ("cut", "ended"):
+        run.call(f"step_0001/{name}", record(calls=1, finish="tool_calls"), left)
+    run.call("step_0001/retried", left, record(calls=1, finish="tool_calls"))
+    run.call("step_0001/failed", FAILED, left)
+    run.result("step_0001/ended")
+    flags = {name: head.flags for name, head in run.heads().items()}
+    assert flags.pop("cut") == ()
+    assert flags == dict.fromkeys(("ended", "retried", "failed"), ("failed_turns",))
 
 
 def test_zero_tool_calls_at_once_when_the_agent_stopped(run: Run) -> None:

@@ -152,8 +152,9 @@ def test_a_living_proxy_still_tells(tmp_path: Path, process: subprocess.Popen[by
         "cooled_down": ["http://a"],
     }
     (tmp_path / "proxy" / "status.3.json").write_text(json.dumps(report))
+    (tmp_path / "proxy" / "status.2.json").write_text('{"requests": 20, "failures": 3}')
     proxy = polled(tmp_path).proxy
-    assert (proxy.requests, proxy.failures, proxy.unattributed, proxy.generation) == (9, 1, 2, 3)
+    assert (proxy.requests, proxy.failures, proxy.unattributed, proxy.generation) == (29, 4, 2, 3)
     assert proxy.backends == ("http://a",) == proxy.cooled_down
 
 
@@ -199,6 +200,34 @@ def test_the_result_is_what_the_run_is(tmp_path: Path) -> None:
     assert seen.symptoms == (replace(symptom, action=None),)
     r0 = seen.service("r0")
     assert r0 is not None and (r0.state, r0.why) == ("stopped", "x")
+
+
+def write_trials(run_dir: Path) -> None:
+    """One that has its result, and one that was never finished."""
+    for name in ("whole-0", "open-0"):
+        (run_dir / "trials" / "step_0003" / name).mkdir(parents=True)
+    (run_dir / "trials" / "step_0003" / "whole-0" / "result.json").write_text("{}")
+
+
+@pytest.mark.parametrize("has_result", [True, False])
+def test_what_nobody_will_finish_is_cut_off(tmp_path: Path, has_result: bool) -> None:
+    write_backend(tmp_path)
+    write_trials(tmp_path)
+    if has_result:
+        result = Result("stopped", 5, None, 3, 1.0, 2.0, 1, "stopped")
+        RunDir(tmp_path).result.write_bytes(msgspec.json.encode(result))
+    trials = polled(tmp_path).trials
+    assert (trials.total, trials.running, trials.finished, trials.cut_off) == (2, 0, 1, 1)
+    assert {head.name: head.state for head in trials.newest} == {"whole-0": "finished", "open-0": "cut_off"}
+    assert [(s.total, s.finished, s.cut_off) for s in trials.steps] == [(2, 1, 1)]
+
+
+def test_trials_go_on_while_something_lives(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+    write_backend(tmp_path)
+    write_trials(tmp_path)
+    Journal(tmp_path).service("trainer", process.pid, procfs.start_tick(process.pid))
+    trials = polled(tmp_path).trials
+    assert (trials.running, trials.cut_off) == (1, 0)
 
 
 def test_a_snapshot_of_an_earlier_attempt_or_version_does_not_count(tmp_path: Path) -> None:

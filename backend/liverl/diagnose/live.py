@@ -175,7 +175,7 @@ def zero_tool_calls(seen: Seen) -> Iterator[Symptom | Over]:
     step = next((s for s in now.trials.steps if max(s.finished, s.zero_tool_calls) >= FEWEST), None)
     if step is None:
         return
-    without, judged = step.zero_tool_calls, _judged(step)
+    without, judged = step.zero_tool_calls, step.judged
     if not without or 2 * without < judged:
         return  # trials that ended without a turn say nothing about tool calls
     every = without == judged
@@ -199,7 +199,7 @@ def rewards_equal(seen: Seen) -> Iterator[Symptom | Over]:
     """The newest complete step, unless its trials called no tool: that is the cause then."""
     now = seen.now
     step = _complete_step(now)
-    if step is None or 2 * step.zero_tool_calls >= _judged(step):
+    if step is None or 2 * step.zero_tool_calls >= step.judged:
         return
     reward = _only_reward(now, step)
     if reward is None:
@@ -312,13 +312,6 @@ def _log_evidence(seen: Seen, service: ServiceStatus) -> tuple[str, ...]:
     if found is None or found.text != service.why:
         lines.append(f"{service.name}: {service.why}")
     return tuple(lines)
-
-
-def _judged(step: StepTrials) -> int:
-    """Trials that have shown what they do: they have called a tool, or ended without."""
-    if step.calling is None:
-        return max(step.finished, step.zero_tool_calls)
-    return step.zero_tool_calls + step.calling
 
 
 def _complete_step(now: Snapshot) -> StepTrials | None:

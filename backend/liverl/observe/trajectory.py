@@ -17,7 +17,7 @@ from liverl.observe.trajectory_parts import loads
 from liverl.observe.trajectory_turns import Turn, TurnBuilder, turns_of_messages
 from liverl.observe.trial import SETTLE, TASK, TRAJECTORY, TRUNCATED, over
 from liverl.observe.trial_files import TrialFile, list_files
-from liverl.observe.trial_records import moment, parse_object, parse_reward
+from liverl.observe.trial_records import count, moment, parse_object, parse_reward
 
 PROXY_TRAJECTORY = "proxy_trajectory.json"
 _LARGEST = 64 << 20  # bytes of a JSON document that is read whole
@@ -46,6 +46,7 @@ class Trajectory(msgspec.Struct, frozen=True):
     bad_records: int = 0
     torn: bool = False  # the last record is cut off
     note: str = ""
+    told_turns: int = 0  # by the result; the proxy's records may come after it
 
     @property
     def tool_calls(self) -> int:
@@ -225,6 +226,7 @@ def _assemble(
         policy_version=_int(told.get("policy_version")),
         ended_by=told["ended_by"] if isinstance(told.get("ended_by"), str) else None,
         exception=_exception(told.get("exception_info")),
+        told_turns=count(told.get("turns")),
         flags=_flags(turns, result is not None or known["source"] == PROXY_TRAJECTORY, len(replicas)),
         **known,
     )

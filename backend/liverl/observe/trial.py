@@ -46,7 +46,9 @@ class Trial:
         "_offset",
         "_result_at",
         "_size",
+        "_told_turns",
         "_trajectory",
+        "abandoned",
         "bad",
         "calls",
         "closed",
@@ -75,6 +77,9 @@ class Trial:
         self.task = TASK.sub("", self.name)
         self.turns = self.judged = self.calls = self.completion_tokens = self.bad = 0
         self.failed = self.moved = self.ended = self.closed = False
+        self.abandoned = (
+            False  # the last call: that is its failure only if the trial went on, or came to its end
+        )
         self.finish_reason: str | None = None
         self.replica: str | None = None
         self.reward: float | None = None
@@ -85,6 +90,7 @@ class Trial:
         self._dir_mtime = -1
         self._trajectory: str | None = None
         self._offset = self._size = 0
+        self._told_turns = 0  # by the result; the proxy's records may come after it
         self._config = False
         self._result_at: float | None = None
 
@@ -134,14 +140,14 @@ class Trial:
         flags = (
             ("zero_tool_calls", self.zero_tool_calls),
             ("moved_replica", self.moved),
-            ("failed_turns", self.failed),
+            ("failed_turns", self.failed or (self.abandoned and self._result_at is not None)),
         )
         return TrialHead(
             name=self.name,
             step=self.step,
             task=self.task,
             state="running" if self._result_at is None else "finished",
-            turns=self.turns,
+            turns=max(self.turns, self._told_turns),
             tool_calls=self.calls,
             reward=self.reward,
             finish_reason=self.finish_reason,
@@ -180,10 +186,12 @@ class Trial:
         turn = parse_turn(data, start, end)
         if turn is None:
             self.bad += 1 if data[start:end].strip() else 0
-        elif turn.success:
+            return
+        self.failed |= self.abandoned or not (turn.success or turn.abandoned)
+        self.abandoned = turn.abandoned
+        if turn.success:
             self._add_turn(turn)
         else:
-            self.failed = True
             self.started_at = self.started_at if self.started_at is not None else turn.started_at
 
     def _add_turn(self, turn: Turn) -> None:
@@ -200,7 +208,7 @@ class Trial:
 
     def _forget_turns(self) -> None:
         self.turns = self.judged = self.calls = self.completion_tokens = 0
-        self.failed = self.moved = False
+        self.failed = self.moved = self.abandoned = False
         self.finish_reason = self.replica = self.started_at = None
         self._offset = self._size = 0
 
@@ -217,6 +225,7 @@ class Trial:
             self.task = result.task or self.task
             self.step = self.step if self.step is not None else result.step
             self.reward = result.reward
+            self._told_turns = result.turns
             self.started_at = self.started_at if self.started_at is not None else result.started_at
         self._result_at = mtime
         self.updated_at = max(self.updated_at, mtime)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 _REQUEST, _RESPONSE = b'"request_body":', b'"response_body":'
+CLIENT_GONE = "client_disconnected"  # the error type of a call whose client went away
 _EPOCH_MS = 1e11  # seconds since 1970 stay below it for 3,000 years, milliseconds are above it since 1973
 
 
@@ -27,6 +28,7 @@ class Turn(msgspec.Struct, frozen=True):
     replica: str | None
     moved: bool
     started_at: float | None  # Unix seconds
+    abandoned: bool = False  # its client went away before the answer
 
 
 class ProxyTrajectory(msgspec.Struct, frozen=True):
@@ -44,6 +46,7 @@ class TrialResult(msgspec.Struct, frozen=True):
     step: int | None = None
     reward: float | None = None
     started_at: float | None = None
+    turns: int = 0
 
 
 class _Message(msgspec.Struct):
@@ -103,8 +106,9 @@ def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) 
     if usage is None and body is not None and isinstance(body.usage, dict):
         usage = body.usage
     replica = record.replica
-    if replica is None and isinstance(record.failure, dict):
-        deployment = record.failure.get("deployment")
+    failure = record.failure if isinstance(record.failure, dict) else {}
+    if replica is None:
+        deployment = failure.get("deployment")
         replica = deployment.get("api_base") if isinstance(deployment, dict) else None
     return Turn(
         success=record.success,
@@ -114,6 +118,7 @@ def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) 
         replica=replica if isinstance(replica, str) else None,
         moved=bool(record.moved_from),
         started_at=_started(record),
+        abandoned=not record.success and failure.get("error_type") == CLIENT_GONE,
     )
 
 
@@ -191,6 +196,7 @@ def parse_result(data: bytes) -> TrialResult | None:
         step=step if isinstance(step, int) and not isinstance(step, bool) else None,
         reward=_reward(found.get("verifier_result")),
         started_at=moment(found.get("started_at")),
+        turns=count(found.get("turns")),
     )
 
 
@@ -220,6 +226,11 @@ def parse_reward(data: bytes) -> float | None:
         return _finite(float(data[:64]))
     except ValueError:
         return None
+
+
+def count(value: object) -> int:
+    """A number of things; 0 where it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def moment(value: object) -> float | None:

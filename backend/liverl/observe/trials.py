@@ -13,6 +13,8 @@ import re
 import time
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from liverl.model import StepTrials, TrialHead, TrialsStatus
 from liverl.observe.follow import MAX_LINE
 from liverl.observe.trial import FRESH, TRAJECTORY, Add, Trial
@@ -265,6 +267,23 @@ class TrialScanner:
     def _failed(self, error: OSError) -> None:
         self.errors += 1
         self.error = str(error)
+
+
+def cut_off(trials: TrialsStatus) -> TrialsStatus:
+    """The trials of a run that has ended: nobody will finish those without a result."""
+    if not trials.running:
+        return trials
+    return msgspec.structs.replace(
+        trials,
+        running=0,
+        cut_off=trials.cut_off + trials.running,
+        newest=tuple(map(cut_off_head, trials.newest)),
+        steps=tuple(msgspec.structs.replace(s, cut_off=s.total - s.finished) for s in trials.steps),
+    )
+
+
+def cut_off_head(head: TrialHead) -> TrialHead:
+    return msgspec.structs.replace(head, state="cut_off") if head.state == "running" else head
 
 
 def _age(head: TrialHead) -> float:

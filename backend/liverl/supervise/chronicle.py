@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable
+from math import inf
 
 import msgspec
 
@@ -44,6 +45,12 @@ class Chronicle:
     @property
     def symptoms(self) -> tuple[Symptom, ...]:
         return self._diagnosis.symptoms
+
+    @property
+    def diagnosis(self) -> Symptom | None:
+        """What is wrong with the run at the root: the earliest critical symptom that is more than a service's end."""
+        found = [s for s in self.symptoms if s.severity == "critical" and not s.id.startswith("service_")]
+        return min(found, key=lambda symptom: symptom.since or inf, default=None)
 
     def _told_before(self) -> tuple[Symptom, ...]:
         """What an earlier backend of this attempt had told."""

@@ -45,9 +45,8 @@ class Commands:
             return {"text": "stopping"}
         if name == "scale":
             to, delta, remove = args.get("to"), args.get("delta"), args.get("remove")
-            self._log(
-                client, f"remove {remove}" if remove is not None else f"scale {delta if to is None else to}"
-            )
+            how = f"scale {to}" if to is not None or not isinstance(delta, int) else f"scale {delta:+d}"
+            self._log(client, how if remove is None else f"remove {remove}")
             if self._repair is not None:
                 return await self._repair.add(to, delta, remove)
             return await self._scaling.scale(to, delta, remove)

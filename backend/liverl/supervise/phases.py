@@ -26,19 +26,24 @@ def phase_words(
     for service in services:
         if service.kind == "environment" and service.state in ("waiting", "preparing"):
             return f"environment {service.name.removeprefix('env:')}: {service.why}"
+    training = next((s for s in services if s.kind == "trainer"), None)
+    trains = training is not None and training.state in ("ready", "degraded") and bool(trainer)
+    if state == "running" and trains:  # it goes on while a replica is added or the proxy is replaced
+        return _training_words(trainer, total_steps)
     if replicas.ready < replicas.expected:
         return f"replicas: {replicas.ready} of {replicas.expected} ready"
     proxy = next((s for s in services if s.kind == "proxy"), None)
     if proxy is not None and proxy.state != "ready":
         return f"proxy: {proxy.stage or proxy.state}"
-    training = next((s for s in services if s.kind == "trainer"), None)
     if training is None:
         return "serving"
-    if training.state in ("ready", "degraded") and trainer:
-        of = f"/{total_steps}" if total_steps else ""
-        step = int(trainer.get("step") or 0) + 1
-        phase = _PHASES.get(str(trainer.get("phase")), str(trainer.get("phase")))
-        if trainer.get("phase") == "rollout" and trainer.get("trials_total"):
-            phase += f" {trainer.get('trials_done', 0)}/{trainer['trials_total']} trials"
-        return "training done" if trainer.get("phase") == "done" else f"step {step}{of}: {phase}"
-    return f"trainer: {training.stage or training.state}"
+    return _training_words(trainer, total_steps) if trains else f"trainer: {training.stage or training.state}"
+
+
+def _training_words(trainer: Mapping[str, Any], total_steps: int | None) -> str:
+    of = f"/{total_steps}" if total_steps else ""
+    step = int(trainer.get("step") or 0) + 1
+    phase = _PHASES.get(str(trainer.get("phase")), str(trainer.get("phase")))
+    if trainer.get("phase") == "rollout" and trainer.get("trials_total"):
+        phase += f" {trainer.get('trials_done', 0)}/{trainer['trials_total']} trials"
+    return "training done" if trainer.get("phase") == "done" else f"step {step}{of}: {phase}"

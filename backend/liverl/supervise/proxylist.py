@@ -16,6 +16,7 @@ from liverl.plan.spec import Plan
 from liverl.proxy.config import config_sha, render_litellm_config
 from liverl.supervise import machine, tree
 from liverl.supervise.journal import read_object
+from liverl.supervise.proxycounts import Counts, counts_of, ended_counts
 from liverl.supervise.supervisor import Supervisor
 
 AGAIN = 1.0  # seconds until a proxy that has not taken the list is told once more
@@ -31,6 +32,7 @@ class ProxyList:
         self._cooldown = cooldown
         self._sha = ""
         self._told: dict[int, float] = {}  # generation -> when it was last told to reload
+        self._ended: dict[int, Counts] | None = None  # generation -> what it has counted; None = not read yet
 
     @property
     def exists(self) -> bool:
@@ -89,6 +91,10 @@ class ProxyList:
             report = read_object(folder / f"status.{generation}.json")
             if report is not None:
                 self.reports[generation] = report
+        if self._ended is None or not wanted.issuperset(self.reports):
+            # The last report is written at the very end, after what was read here.
+            gone = {g: counts_of(r) for g, r in self.reports.items() if g not in wanted}
+            self._ended = (self._ended or {}) | gone | ended_counts(folder, wanted)
         self.reports = {g: r for g, r in self.reports.items() if g in wanted}
 
     def knows(self) -> bool:
@@ -124,17 +130,14 @@ class ProxyList:
         current = self.reports.get(slot.current.unit.generation, {})
         port = slot.current.port("http") or self._supervisor.keeping.held_port("proxy.http")
         host = slot.spec.ports[0].host
-        sums = {
-            key: sum(int(r.get(key) or 0) for r in self.reports.values())
-            for key in ("requests", "failures", "unattributed")
-        }
+        sums = sum([*map(counts_of, self.reports.values()), *(self._ended or {}).values()], Counts())
         return ProxyStatus(
             address=f"http://{host}:{port}" if port else None,
             backends=tuple(current.get("backends", ())),
             config="proxy/litellm.yaml",
             generation=slot.current.unit.generation,
-            requests=sums["requests"],
-            failures=sums["failures"],
-            unattributed=sums["unattributed"],
+            requests=sums.requests,
+            failures=sums.failures,
+            unattributed=sums.unattributed,
             cooled_down=tuple(current.get("cooled_down", ())),
         )

@@ -25,6 +25,7 @@ from liverl.model import (
 )
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.supervise import machine, procfs
+from liverl.supervise.proxycounts import Counts, ended_counts
 from liverl.supervise.replay import History, Past, read_history
 from liverl.supervise.tree import Member
 
@@ -332,16 +333,19 @@ def left_proxy(known: ProxyStatus, services: Sequence[ServiceStatus], remains: R
     path = remains.run_dir / "proxy" / f"status.{service.generation}.json"
     try:
         report = msgspec.json.decode(path.read_bytes(), type=_Report)
+        counts = Counts(report.requests or 0, report.failures or 0, report.unattributed)
+        counts = sum(ended_counts(path.parent, {service.generation}).values(), counts)
     except (OSError, ValueError):
-        report = _Report(requests=known.requests, failures=known.failures, unattributed=known.unattributed)
+        report = _Report()
+        counts = Counts(known.requests or 0, known.failures or 0, known.unattributed)
     return ProxyStatus(
         address=known.address or service.address,
         backends=report.backends,
         config=known.config,
         generation=service.generation,
-        requests=report.requests,
-        failures=report.failures,
-        unattributed=report.unattributed,
+        requests=counts.requests,
+        failures=counts.failures,
+        unattributed=counts.unattributed,
         cooled_down=report.cooled_down,
     )
 

@@ -24,6 +24,7 @@ from liverl.model import (
     TreeStats,
 )
 from liverl.observe.causes import find_cause
+from liverl.observe.trials import cut_off
 from liverl.observe.verl_phase import verl_trainer_facts
 from liverl.plan.spec import Plan
 from liverl.rundir import hostname
@@ -242,7 +243,9 @@ class Run:
         if left:
             code, summary = 75, f"{verdict.state}, but something would not die: {', '.join(left)}"
         elif verdict.cause is not None:
-            summary = f"{verdict.state}: {verdict.cause.text}"
+            known = self.chronicle.diagnosis if verdict.state == "failed" else None
+            because = f"{known.title}: " if known is not None else ""
+            summary = f"{verdict.state}: {because}{verdict.cause.text}"
         elif verdict.state == "done":
             summary = f"done: {self.observer.learning_words() or 'completed'}"
         state = verdict.state if verdict.state in ("done", "failed", "stopped") else "failed"
@@ -306,7 +309,7 @@ class Run:
             step_seconds=facts.step_seconds,
             metrics=facts.metrics,
             policy_version=self.replicas.policy_version,
-            trials=facts.trials,
+            trials=cut_off(facts.trials) if self.result is not None else facts.trials,
             gpus=facts.gpus,
             gpu_note=facts.gpu_note,
             host=facts.host,

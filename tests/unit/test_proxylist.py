@@ -1,0 +1,69 @@
+"""What the proxy's processes have counted: together, whichever of them serves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from liverl.plan.spec import Plan
+from liverl.supervise.proxylist import ProxyList
+from liverl.supervise.supervisor import Supervisor
+
+
+class Proxy:
+    """A run's proxy, of whose processes only the reports are real."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.folder = run_dir / "proxy"
+        self.folder.mkdir()
+        self.generations: list[int] = []
+        slot = SimpleNamespace(
+            instances=lambda: [
+                SimpleNamespace(process=SimpleNamespace(generation=g)) for g in self.generations
+            ],
+            current=SimpleNamespace(unit=SimpleNamespace(generation=1), port=lambda _name: 4000),
+            spec=SimpleNamespace(ports=[SimpleNamespace(host="127.0.0.1")]),
+        )
+        self._supervisor = SimpleNamespace(run_dir=run_dir, slots={"proxy": slot})
+        self.list = self.another_backend()
+
+    def another_backend(self) -> ProxyList:
+        self.list = ProxyList(cast(Supervisor, self._supervisor), cast(Plan, None), 1.0)
+        return self.list
+
+    def reports(self, generation: int, **counts: Any) -> None:
+        (self.folder / f"status.{generation}.json").write_text(json.dumps(counts))
+
+    def counted(self, *living: int) -> tuple[int | None, int | None, int]:
+        self.generations = [*living]
+        self.list.read()
+        status = self.list.status()
+        return status.requests, status.failures, status.unattributed
+
+
+def test_a_new_generation_counts_on_where_the_one_before_it_ended(tmp_path: Path) -> None:
+    proxy = Proxy(tmp_path)
+    proxy.reports(1, requests=1450, failures=3, unattributed=1)
+    assert proxy.counted(1) == (1450, 3, 1)
+    proxy.reports(2, requests=0, failures=0, unattributed=0)
+    assert proxy.counted(2, 1) == (1450, 3, 1)
+    proxy.reports(1, requests=1460, failures=4, unattributed=1)  # its last word, after it was read last
+    assert proxy.counted(2) == (1460, 4, 1)
+    proxy.reports(2, requests=40, failures=1, unattributed=2)
+    assert proxy.counted(2) == (1500, 5, 3)
+    proxy.reports(3, requests=5)
+    assert proxy.counted(3) == (1505, 5, 3)
+
+
+def test_a_later_backend_counts_those_of_before_it_and_passes_over_what_is_no_report(tmp_path: Path) -> None:
+    proxy = Proxy(tmp_path)
+    proxy.reports(1, requests=7, failures=None, unattributed="x")
+    proxy.reports(2, requests=2)
+    (proxy.folder / "status.x.json").write_text("{}")
+    (proxy.folder / "status.9.json").write_text("torn")
+    assert proxy.counted(2) == (9, 0, 0)
+    proxy.another_backend()
+    assert proxy.counted(2) == (9, 0, 0)
+    assert proxy.counted() == (9, 0, 0)
