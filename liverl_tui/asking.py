@@ -8,6 +8,7 @@ from typing import Any
 
 from liverl.model import ServiceStatus, Snapshot
 from liverl_tui.runapp import RunApp, asks
+from liverl_tui.words import state_word
 
 ENDED = ("stopped", "failed", "gave_up")
 STARTABLE = (*ENDED, "backing_off")
@@ -60,6 +61,19 @@ def answer_words(what: str, answer: dict[str, Any]) -> str:
         pid = f", pid {answer['pid']}" if answer.get("pid") else ""
         return f"{what}: done, generation {answer['generation']}{pid}"
     return f"{what}: {answer.get('state', 'done')}"
+
+
+def none_words(verb: str, selected: ServiceStatus | None) -> str:
+    """Why there is nothing to ``verb``: of the selected service, else of all."""
+    if selected is None or (verb, selected.kind) == ("remove", "replica"):
+        return f"{verb}: there is no service that this could be"
+    if selected.kind == "environment":
+        return f"{verb}: {selected.name} is an environment: it is built, not run"
+    if verb == "remove":
+        return f"remove: {selected.name} is no replica"
+    if verb == "start" and selected.state in ("ready", "degraded"):
+        return f"{selected.name} runs already"
+    return f"{verb}: {selected.name} is {state_word(selected.state)}"
 
 
 def processes(snapshot: Snapshot | None) -> list[ServiceStatus]:
@@ -146,7 +160,7 @@ class Asking(RunApp):
             return
         items = [s for s in processes(self.view.snapshot) if states(s)]
         if not items:
-            self.toast(f"{verb}: there is no service that this could be", "warning")
+            self.toast(none_words(verb, chosen), "warning")
             return
         words = {s.name: f"{s.kind}, {s.state.replace('_', ' ')}" for s in items}
 

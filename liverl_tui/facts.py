@@ -90,18 +90,17 @@ def trial_words(s: Snapshot) -> str | None:
     if trials.zero_tool_calls:
         share = trials.zero_tool_calls / max(1, trials.finished)
         words.append(f"{trials.zero_tool_calls} of the finished ({share:.0%}) made no tool call at all")
-    chosen = next((t for t in trials.steps if s.step is None or t.step <= s.step), None)
+    chosen = next((t for t in trials.steps if t.judged and (s.step is None or t.step <= s.step)), None)
     if chosen is not None:
         words.append(of_step(chosen))
     return "; ".join(words)
 
 
 def of_step(t: StepTrials) -> str:
-    """``13 of 16 trials of step 7 call tools, mean reward 0.512``."""
-    calling = t.calling if t.calling is not None else t.finished - t.zero_tool_calls
-    total = t.total if t.calling is not None else t.finished
+    """``13 of 16 trials of step 7 call tools, mean reward 0.512``: of those that have shown what they do."""
+    calling = t.judged - t.zero_tool_calls
     reward = f", mean reward {number(t.mean_reward)}" if t.mean_reward is not None else ""
-    return f"{calling} of {total} trials of step {t.step} call tools{reward}"
+    return f"{calling} of {t.judged} trials of step {t.step} call tools{reward}"
 
 
 def gpu_words(s: Snapshot) -> str | None:

@@ -47,7 +47,7 @@ class RunApp(KeysInOrder):
             "live": None,
             "connecting": self.view.why or "not connected to the backend yet",
             "lost": "there is no backend to ask; U starts it again",
-            "ended": "the run has ended: there is nobody to ask",
+            "ended": "this run has ended: nothing in it can be changed any more",
         }[self.view.link]
 
 

@@ -97,18 +97,24 @@ class RunScreen(Screen[None]):
     def _compositor_refresh(self) -> None:
         """Nothing is rendered that would not be shown. And behind a dialog, Textual draws everything again whenever
         one cell of this screen changes; the dialog's screen can draw the changed regions alone."""
-        if self.liverl.held:
-            self._compositor._dirty_regions.clear()
-            self._dirty_widgets.clear()
-            return
-        if self is self.app.screen or self not in self.app._background_screens:
+        top = self.app.screen
+        if self is top and not self.liverl.held:
             super()._compositor_refresh()
             return
         dirty = list(self._compositor._dirty_regions)
         self._compositor._dirty_regions.clear()
         self._dirty_widgets.clear()
-        if dirty:
-            self.app.screen.refresh(*dirty)
+        if dirty and not self.liverl.held and self._shows_through():
+            # Not top.refresh(): a screen that is to be painted forgets which of its own widgets are.
+            top._set_dirty(*dirty)
+            top._dirty_widgets.add(top)
+            top.check_idle()
+
+    def _shows_through(self) -> bool:
+        """Whether it is seen, behind what is translucent only. Textual does not ask this of the screen on top."""
+        stack = self.app.screen_stack
+        above = stack[stack.index(self) + 1 :] if self in stack else []
+        return not any(isinstance(screen, RunScreen) or screen.styles.background.a == 1 for screen in above)
 
     async def run_key(self, key: Key) -> None:
         """Do what a key does, from the bar or the palette."""

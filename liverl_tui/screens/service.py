@@ -101,6 +101,7 @@ class ServiceScreen(RunScreen):
             self.selected_service = next((s for s in services if s.kind != "environment"), services[0]).name
         self._place()
         with self.app.batch_update():
+            self.query_one(KeyBar).show(view)
             self.chooser.take(services, self.selected_service)
             self._draw()
         service = self.service
@@ -170,7 +171,7 @@ class ServiceScreen(RunScreen):
             if asks:
                 detail, note = await self._from_backend(name)
             if detail is None:
-                why = note or ("the run has ended" if link == "ended" else "there is no backend to ask")
+                why = note or ("this run has ended" if link == "ended" else "there is no backend to ask")
                 detail = await asyncio.to_thread(filed_detail, self.liverl.source.run.path, name)
                 note = f"{why}: what follows is from the run's files, not live"
                 if detail is None:

@@ -53,6 +53,7 @@ class TrajectoryScreen(RunScreen):
         self._hidden: set[str] = set()
         self._files: dict[str, str] = {}
         self._raw: int | None = None  # the turn whose record is shown ...
+        self._came_from = 1  # ... the one from which it was asked for ...
         self._back: tuple[Place, Place] = (START, START)  # ... and where to go back to
         self._reader: TrajectoryReader | None = None
         self._reading = False
@@ -120,9 +121,13 @@ class TrajectoryScreen(RunScreen):
             self._draw()
 
     def _draw(self) -> None:
-        if not self.is_mounted or self._raw is not None:
+        if not self.is_mounted:
             return
         trajectory = self.trajectory
+        self.pane.turns = len(trajectory.turns) if trajectory is not None else 0
+        if self._raw is not None:
+            self.pane.update()
+            return
         if trajectory is None:
             self.pane.update()
             return
@@ -182,8 +187,11 @@ class TrajectoryScreen(RunScreen):
     def action_hit(self, by: int) -> None:
         self.pane.go_hit(by)
 
-    def action_turn(self, by: int) -> None:
-        self.pane.go_turn(by)
+    async def action_turn(self, by: int) -> None:
+        if self._raw is None:
+            self.pane.go_turn(by)
+        else:
+            await self._show_record(self._raw + by)
 
     def action_trial(self, by: int) -> None:
         self._step(by, lambda _head: True)
@@ -208,20 +216,27 @@ class TrajectoryScreen(RunScreen):
 
     async def action_raw(self) -> None:
         """The record of the turn under the cursor as it stands in the file, and back."""
-        pane, reader, trajectory = self.pane, self._reader, self.trajectory
-        if self._raw is not None:
-            self._raw = None
-            self._draw()
-            pane.places = self._back
+        if self._raw is None:
+            self._back, self._came_from = self.pane.places, self.pane.turn
+            await self._show_record(self._came_from)
             return
-        if trajectory is None or not trajectory.turns or reader is None:
+        turn, self._raw = self._raw, None
+        self._draw()
+        if turn == self._came_from:
+            self.pane.places = self._back
+        else:
+            self.pane.to_turn(turn)
+
+    async def _show_record(self, number: int) -> None:
+        """The record of a turn, where there is that turn."""
+        reader, trajectory = self._reader, self.trajectory
+        if reader is None or trajectory is None or not 1 <= number <= len(trajectory.turns):
             return
-        turn = trajectory.turns[pane.turn - 1]
-        self._raw, self._back = turn.number, pane.places
+        self._raw, turn = number, trajectory.turns[number - 1]
         try:
             text = await asyncio.to_thread(reader.raw_record, turn)
         except OSError as error:
             text = f"cannot be read: {error.strerror or error}"
-        if self._raw == turn.number and reader is self._reader:
-            pane.set_blocks(raw_blocks(turn, text))
-            pane.action_first()
+        if self._raw == number and reader is self._reader:
+            self.pane.set_blocks(raw_blocks(turn, text))
+            self.pane.action_first()

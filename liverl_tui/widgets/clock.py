@@ -10,7 +10,8 @@ from liverl_tui.view import View
 
 class Clock:
     """Durations are counted from the snapshot's own time, so that another clock on this side does no harm. It
-    stands still where nobody tells us any more: what was known then is not known to go on."""
+    stands still where a backend was lost: what was known then is not known to go on. After the run's end it goes
+    on, as all that is left to tell is how long ago something was."""
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
@@ -18,7 +19,7 @@ class Clock:
         self._goes = False
 
     def take(self, view: View) -> None:
-        self._goes = view.live
+        self._goes = view.link in ("live", "ended")
         if view.snapshot is not self._snapshot:
             self._snapshot, self._taken = view.snapshot, time.monotonic()
 

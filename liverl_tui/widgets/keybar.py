@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from textual import events
 
 from liverl_tui.keymap import Key, Scope, offered
+from liverl_tui.view import View
 from liverl_tui.widgets.cells import CellPanel, Row
 
 
 class KeyBar(CellPanel):
-    """Shows the keys of the given scopes, the nearest scope first; cut where the line ends."""
+    """Shows the keys of the given scopes, the nearest scope first; cut where the line ends. None that would only
+    answer that nothing can be changed."""
 
     DEFAULT_CSS = "KeyBar { height: 1; dock: bottom; }"
 
@@ -19,6 +21,7 @@ class KeyBar(CellPanel):
         super().__init__(id="keybar")
         self._scopes: tuple[Scope, ...] = ()
         self._readonly = False
+        self._nobody = False  # there is no backend that could be asked for anything
         self._places: list[tuple[int, int, Key]] = []
 
     def set_scopes(self, scopes: tuple[Scope, ...], readonly: bool) -> None:
@@ -26,10 +29,16 @@ class KeyBar(CellPanel):
             self._scopes, self._readonly = scopes, readonly
             self.update()
 
+    def show(self, view: View) -> None:
+        nobody = view.link in ("lost", "ended")
+        if nobody != self._nobody:
+            self._nobody = nobody
+            self.update()
+
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
         row = Row()
         self._places = []
-        keys = offered(self._scopes, readonly=self._readonly)
+        keys = offered(self._scopes, readonly=self._readonly or self._nobody)
         # help and quit stay visible whatever else there is
         keys.sort(key=lambda k: (k.action not in ("help", "leave"), not k.changes and k.scope == "app"))
         used = 0

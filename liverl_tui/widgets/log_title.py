@@ -27,13 +27,16 @@ class Tab(msgspec.Struct, frozen=True):
         return self.name or "all"
 
 
-def facts(frame: Frame, column: int) -> list[Span]:
-    """What stands in the title, the most important first. ``column``: how far the view is scrolled sideways."""
+def facts(frame: Frame, column: int, ended: bool = False) -> list[Span]:
+    """What stands in the title, the most important first. ``column``: how far the view is scrolled sideways;
+    ``ended``: nothing will be written any more."""
     found: list[Span] = []
     if frame.error:
         found.append((f"✖ {frame.error}", "bad"))
     if frame.follow:
-        found.append(("▶ following", "ok"))
+        found.append(("■ end", "dim") if ended else ("▶ following", "ok"))
+    elif ended:
+        pass  # there is nothing to go on with
     else:
         found.append(("‖ paused", "warn"))
         if frame.fresh:

@@ -160,6 +160,10 @@ class LogView(Pane):
         """What is shown."""
         return Tab(self.frame.tab)
 
+    def ended(self) -> bool:
+        """Whether nothing will be written any more."""
+        return False
+
     def why_empty(self) -> str:
         return empty_words(self.frame, self.tab())
 
@@ -182,7 +186,7 @@ class LogView(Pane):
         name = f" {self.number} {self.title} " if self.number else f" {self.title} "
         row = Row((name, "title_focus" if self.has_focus else "title"), (" ", "text"))
         row.add(self.tab().label, "strong").add("  ", "text")
-        for text, style in facts(self.frame, self._column):
+        for text, style in facts(self.frame, self._column, self.ended()):
             row.add(text, style).add("  ", "text")
         left = width - width_of(row.text)
         return row.add("─" * left, "rule") if left > 0 else row

@@ -99,6 +99,9 @@ class LogsPane(LogView):
 
     # -- lines
 
+    def ended(self) -> bool:
+        return self._view.link == "ended"
+
     def why_empty(self) -> str:
         connecting = "connecting" if self._view.link == "connecting" else ""
         return empty_words(self.frame, self.tab(), connecting)

@@ -99,12 +99,12 @@ class RowsPane(Pane):
         self._settle(keys)
         head = self.head(width) if height > 3 else None
         room = height - 1 - (head is not None)
+        window = None
         if room < len(keys):
-            first, last = self._scroll(len(keys), room)
-            facts = f"{facts}  {first + 1}-{last} of {len(keys)}".strip()
+            window = self._scroll(len(keys), room)
         else:
             self._top = 0
-        rows = [self.title_row(width, facts, style)]
+        rows = [self.title_row(width, self.title_words(width, facts, window, len(keys)), style)]
         if not keys:
             return [*rows, *self.empty(width)]
         if head is not None:
@@ -114,6 +114,10 @@ class RowsPane(Pane):
             row.cursor = key == self._cursor and self.has_focus
             rows.append(row)
         return rows
+
+    def title_words(self, width: int, facts: str, window: tuple[int, int] | None, total: int) -> str:
+        """``facts``, and which of the rows are seen, where these are not all: (how many above, the last one)."""
+        return facts if window is None else f"{facts}  {window[0] + 1}-{window[1]} of {total}".strip()
 
     def _settle(self, keys: Sequence[str]) -> None:
         """Keep the cursor on its row; where that has gone, on its place."""

@@ -71,7 +71,7 @@ def _parts(t: Trajectory, names: Mapping[str, str], link: Link) -> list[Part]:
         _always(state),
         _part(3, f"step {t.step}" if t.step is not None else ""),
         _part(2, f"task {one_line(t.task)}"),
-        _part(1, _counted(len(t.turns), "turn")),
+        _part(1, _counted(max(len(t.turns), t.told_turns), "turn")),
         _always(calls),
         Part(4, tuple([(text, "strong")] if text else () for text in ("  ".join(rewards) or main, main, ""))),
         *(_always(_FLAGS[flag]) for flag in t.flags if flag in _FLAGS),

@@ -37,6 +37,7 @@ class TrajectoryView(Pane):
         self.open_file: Callable[[str], None] = lambda _name: None
         self.flow = Flow()
         self.prompt = TitlePrompt()
+        self.turns = 0  # of the trial, also where the blocks are of one
         self._top = self._at = START
         self._following = False  # the end, as it grows
         self._said = ""  # beside the title, until the next key
@@ -48,6 +49,7 @@ class TrajectoryView(Pane):
         self.flow.forget()
         self._top = self._at = START
         self._following = False
+        self.turns = 0
         self.update()
 
     def set_blocks(self, blocks: Sequence[Block]) -> None:
@@ -93,8 +95,7 @@ class TrajectoryView(Pane):
 
     def _facts(self) -> str:
         facts = [self.prompt.shown, self._said]
-        last = next((b.turn for b in reversed(self.flow.blocks) if b.turn), 0)
-        facts.append(f"turn {self.turn}/{last}" if last else "")
+        facts.append(f"turn {self.turn}/{self.turns}" if self.turns and self.flow.blocks else "")
         return " · ".join(fact for fact in facts if fact)
 
     # -- the cursor
@@ -128,6 +129,13 @@ class TrajectoryView(Pane):
         """To the rule of the next or previous turn."""
         if self.flow.blocks and (rule := self.flow.rule(self._at, by)) is not None:
             self._go(rule, top=rule)
+
+    def to_turn(self, number: int) -> None:
+        """To the rule of a turn."""
+        rule = next(
+            (Place(n, 0) for n, b in enumerate(self.flow.blocks) if b.rule and b.turn == number), None
+        )
+        self._go(rule, top=rule)
 
     def _above(self) -> int:
         return len(self.header(self.content_size.width, ""))

@@ -171,7 +171,7 @@ def matches(head: TrialHead, text: str, equal: bool) -> bool:
     """Whether task, name, flags or finish reason hold ``text``, whatever its case."""
     words = [head.task, head.name, head.finish_reason or "", *head.flags, calls_of(head)[0]]
     words += [word for word, _ in flag_words(head, equal)]
-    words.append("running" if head.state == "running" else "done")
+    words.append({"running": "running", "finished": "done", "cut_off": "cut off"}[head.state])
     return text.lower() in "\n".join(words).lower()
 
 

@@ -20,7 +20,7 @@ def state_of(head: TrialHead, link: Link) -> tuple[str, str]:
     """A trial's state as glyph and word, and its style."""
     if head.state == "finished":
         return "✔ done", "ok"
-    if link == "ended":
+    if head.state == "cut_off" or link == "ended":
         return "○ cut off", "dim"  # nobody will finish it
     return "◐ running", "info"
 
@@ -81,6 +81,7 @@ class Tally:
     zero: int = 0
     mean_reward: float | None = None
     finishes: Mapping[str, int] = field(default_factory=dict)
+    cut_off: int = 0
 
     @property
     def decided(self) -> bool:
@@ -95,21 +96,26 @@ class Tally:
 
     @property
     def share(self) -> str:
-        """``▲ 13/16 trials call tools``"""
+        """``▲ 13/16 trials call tools``: of those that have shown what they do, called a tool or ended without."""
         glyph = {"alarm": "✖", "warn": "▲", "ok": "●"}[self.style]
-        return f"{glyph} {self.calling}/{self.total} trials call tools"
+        return f"{glyph} {self.calling}/{self.calling + self.zero} trials call tools"
+
+    @property
+    def undecided(self) -> int:
+        """Trials at work that have called no tool yet."""
+        return min(self.running, self.total - self.calling - self.zero)
 
 
 def tally_of(told: StepTrials) -> Tally:
-    calling = told.calling if told.calling is not None else told.total - told.zero_tool_calls
     return Tally(
         told.step,
         told.total,
-        told.total - told.finished,
-        calling,
+        told.total - told.finished - told.cut_off,
+        told.judged - told.zero_tool_calls,
         told.zero_tool_calls,
         mean_reward=told.mean_reward,
         finishes=told.finish_reasons,
+        cut_off=told.cut_off,
     )
 
 
@@ -125,6 +131,7 @@ def tally_heads(step: int | None, heads: Iterable[TrialHead]) -> Tally:
         sum("zero_tool_calls" in h.flags for h in found),
         mean_reward=sum(rewards) / len(rewards) if rewards else None,
         finishes=Counter(h.finish_reason for h in found if h.finish_reason is not None),
+        cut_off=sum(h.state == "cut_off" for h in found),
     )
 
 

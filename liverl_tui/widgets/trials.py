@@ -10,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from rich.cells import cell_len
 from textual import events
 from textual.binding import Binding, BindingType
 
 from liverl.model import TrialHead, TrialsStatus
 from liverl.observe.trial_steps import equal_groups, heads_of_step, steps_on_disk
+from liverl.observe.trials import cut_off_head
 from liverl_tui.keymap import bindings
 from liverl_tui.view import View
 from liverl_tui.widgets.cells import Row
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from liverl_tui.app import LiverlApp
 
 AGAIN_S = 5.0  # between two readings of a step that goes on; longer where reading takes long
+_GAP = " · "  # between the parts of the title
 _STEP = "step:"  # begins the names of the rows of the table of steps
 
 
@@ -67,6 +70,7 @@ class TrialsPane(RowsPane):
         self._tallies: dict[str, Tally] = {}
         self._tally = Tally(None)  # of the chosen step
         self._at_top = True  # the cursor is on the first row, whichever that is
+        self._at_end = False  # it was put on the last row
 
     # -- what is shown
 
@@ -107,41 +111,62 @@ class TrialsPane(RowsPane):
 
     def _of_step(self) -> list[TrialHead]:
         """All trials of the chosen step: those that were read, and what the snapshot knows better."""
-        known = dict(self._read)
+        over = self._status.cut_off > 0  # nobody will finish what the files know no end of
+        known = {path: cut_off_head(head) if over else head for path, head in self._read.items()}
         known.update((head.path, head) for head in self._status.newest if head.step == self._step)
         return sorted(known.values(), key=lambda h: (h.started_at or h.updated_at, h.path), reverse=True)
 
     # -- title and rows
 
     def facts(self) -> tuple[str, str]:
-        words, style = self._summary()
-        if self._problem:
-            words, style = f"{self._problem} · {words}", "warn"
+        (words, *more), style = self._summary()
+        parts = [self._prompt.shown, self._problem, words]
         if not self._table:
-            words += "" if self._order == 0 else f" · by {ORDERS[self._order][0]}"
-            words += " · flagged only" if self._only_flagged else ""
-        if prompt := self._prompt.shown:
-            words = f"{prompt} · {words}"
-        return words.removesuffix(" · "), style
+            parts.append("" if self._order == 0 else f"by {ORDERS[self._order][0]}")
+            parts.append("flagged only" if self._only_flagged else "")
+        return _GAP.join(part for part in (*parts, *more) if part), "warn" if self._problem else style
 
-    def _summary(self) -> tuple[str, str]:
+    def title_words(self, width: int, facts: str, window: tuple[int, int] | None, total: int) -> str:
+        """What does not fit is left out whole: what stands last comes last."""
+        places = [""]
+        if window is not None:
+            place = f"{window[0] + 1}-{window[1]} of "
+            places = [f"  {place}{words}" for words in self._total_words(total)]
+        parts = facts.split(_GAP)
+        said = [_GAP.join(parts[:kept]) for kept in range(len(parts), 0, -1)]
+        forms = [said[0] + places[0], *(words + places[-1] for words in said), said[-1]]
+        room = width - len(f" {self.number} {self.title} ") - 2
+        return next((form for form in forms if cell_len(form.strip()) <= room), forms[-1]).strip()
+
+    def _total_words(self, total: int) -> tuple[str, str]:
+        """How many rows there are, the long form and the short one: of the newest trials, only so many are known."""
+        known = len(self._status.newest)
+        if self._table or self._step is not None or known >= self._status.total:
+            return str(total), str(total)
+        if total < known:  # some are left out
+            return f"{total} in the newest {known}", f"{total}+"
+        return f"the newest {known} of {self._status.total}", f"{total}+"
+
+    def _summary(self) -> tuple[list[str], str]:
+        """How the trials go, the most important words first, and their style."""
         if self._step is not None:
             if self._busy and not self._tally.total:
-                return f"reading step {self._step} …", "info"
-            words = f"all of step {self._step}: {_words(self._tally)}"
+                return [f"reading step {self._step} …"], "info"
+            words = _words(f"all of step {self._step}", self._tally)
             return words, self._tally.style if self._tally.zero else "dim"
         decided = next((t for t in self._tallies.values() if t.decided), None)
         status = self._status
         if decided is not None:
-            words = f"step {decided.step}: {_words(decided)}"
+            words = _words(f"step {decided.step}", decided)
             more = status.zero_tool_calls - decided.zero
-            words += f" · {more} earlier do not" if more > 0 else ""
+            words += [f"{more} earlier do not"] if more > 0 else []
             return words, decided.style if decided.zero else "dim"
         if not status.total:
-            return "", "dim"
+            return [""], "dim"
         if status.zero_tool_calls:  # trials that belong to no step
-            return f"▲ {status.zero_tool_calls} of {status.total} trials call no tool", "warn"
-        return f"{status.total} trials, {status.running} running", "dim"
+            return [f"▲ {status.zero_tool_calls} of {status.total} trials call no tool"], "warn"
+        cut = f", {status.cut_off} cut off" if status.cut_off else ""
+        return [f"{status.total} trials, {status.running} running{cut}"], "dim"
 
     def keys(self) -> Sequence[str]:
         return self._names
@@ -174,19 +199,25 @@ class TrialsPane(RowsPane):
     def _run_dir(self) -> Path:
         return cast("LiverlApp", self.app).source.run.path
 
-    # -- the cursor: on the first row it stays there, also when newer trials come
+    # -- the cursor: it goes along with the newest trials, on the first row. Moved off it, it stays with its trial,
+    #    while there is that trial and the pane has the focus.
 
     def _settle(self, keys: Sequence[str]) -> None:
+        elsewhere = self.app.app_focus and self.screen.focused is not self  # not: the terminal has no focus
+        if elsewhere or not (self._at_end or self._cursor in keys):
+            self._at_top = True
         if self._at_top and keys:
             self._cursor = keys[0]
         super()._settle(keys)
 
     def _go(self, place: int) -> None:
-        self._at_top = place <= 0
+        self._at_top, self._at_end = place <= 0, place >= len(self.keys()) - 1
+        if self.screen.focused is not self:
+            self.screen.set_focus(self)  # by the wheel: a list that is looked through is at work
         super()._go(place)
 
     def select(self, key: str) -> None:
-        self._at_top = False
+        self._at_top = self._at_end = False
         super().select(key)
 
     # -- typing a filter
@@ -221,6 +252,7 @@ class TrialsPane(RowsPane):
             return
         from liverl_tui.screens.trajectory import TrajectoryScreen
 
+        self.select(key)  # also of the first row: back from it, the cursor is where it was
         self.app.push_screen(TrajectoryScreen(key, trials=lambda: self.trials, moved=self.select))
 
     def action_filter(self) -> None:
@@ -307,7 +339,7 @@ class TrialsPane(RowsPane):
             return
         told = next((t for t in self._status.steps if t.step == self._step), None)
         known = self._tally.total, self._tally.running
-        if told is not None and (told.total, told.total - told.finished) != known:
+        if told is not None and (told.total, told.total - told.finished - told.cut_off) != known:
             self._begin_reading()
 
     def _begin_reading(self) -> None:
@@ -336,6 +368,8 @@ def _complaint(error: OSError) -> str:
     return f"▲ cannot read the trials: {error.strerror or error}"
 
 
-def _words(tally: Tally) -> str:
-    words = tally.share if tally.decided else f"{tally.total} trials"
-    return f"{words} · {tally.running} running" if tally.running else words
+def _words(of: str, tally: Tally) -> list[str]:
+    words = [f"{of}: {tally.share if tally.decided else f'{tally.total} trials'}"]
+    words += [f"{tally.running} running"] if tally.running else []
+    words += [f"{tally.cut_off} cut off"] if tally.cut_off else []
+    return words + ([f"{tally.undecided} no call yet"] if tally.decided and tally.undecided else [])

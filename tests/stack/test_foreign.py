@@ -233,7 +233,7 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
     wait_until(both, 60, "requests at both servers")
     launch.chat("claude-3")
     commands = launch.said("command")
-    assert [text.partition(": ")[2] for text in commands] == ["scale 1", "scale 1", "restart proxy"]
+    assert [text.partition(": ")[2] for text in commands] == ["scale +1", "scale +1", "restart proxy"]
 
     # its parent is killed, as by `pkill -f litellm`: the workers still hold the port, and are found by it
     os.kill(told["pid"], signal.SIGKILL)

@@ -210,6 +210,26 @@ async def test_s_starts_what_has_stopped() -> None:
         assert source(app).asked == [("start_service", {"service": "trainer"})]
 
 
+@pytest.mark.parametrize(
+    ("selected", "state", "key", "words"),
+    [
+        ("r0", "ready", "s", "r0 runs already"),
+        ("r0", "starting", "s", "start: r0 is starting"),
+        ("r0", "stopped", "S", "stop: r0 is stopped"),
+        ("env:litellm", "ready", "s", "start: env:litellm is an environment"),
+        (None, "ready", "s", "there is no service that this could be"),
+    ],
+)
+async def test_why_a_service_cannot_be_meant(selected: str | None, state: str, key: str, words: str) -> None:
+    services = (service("env:litellm", "environment"), service("r0", "replica", state))
+    app = App(FakeSource(view=view(services=services)))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        app.screen.selected_service = selected  # type: ignore[attr-defined]
+        await press(pilot, "3", key)
+        assert words in said(app) and app.screen is app.run_screen and source(app).asked == []
+
+
 async def test_a_read_only_interface_changes_nothing() -> None:
     app = App(FakeSource(view=view()), readonly=True)
     async with app.run_test() as pilot:
@@ -430,7 +450,7 @@ async def test_what_other_clients_do_is_told_and_what_was_before_us_is_not() -> 
     source(app).name = "interface pid 7 (pts/1)"  # type: ignore[attr-defined]
     async with app.run_test() as pilot:
         await settle(pilot)
-        before = event(39, "cli pid 1: scale 1", kind="command")
+        before = event(39, "cli pid 1: scale +1", kind="command")
         mine = event(41, "interface pid 7 (pts/1): restart proxy", kind="command")
         other = event(42, "cli pid 99: restart proxy", kind="command")
         await show(pilot, View(link="live", snapshot=snapshot(seq=42), events=(before, mine, other)))

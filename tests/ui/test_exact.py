@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import pyte
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.screens import NOW, FakeSource, gpu, replica, settle, view
+from kit.pilots import press, until
+from kit.screens import NOW, FakeSource, gpu, replica, settle, trial, view
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.segment import Segment
@@ -15,8 +21,10 @@ from rich.style import Style
 from textual._compositor import CompositorUpdate, LayoutUpdate
 from textual.strip import Strip
 
-from liverl.model import ReplicaSet
+from liverl.model import ReplicaSet, TrialsStatus
 from liverl_tui.app import LiverlApp
+from liverl_tui.screens.dashboard import Dashboard
+from liverl_tui.screens.dialogs import Option, Question, Wrapped
 from liverl_tui.widgets.exact import ExactUpdate, Piece, transition
 
 COLOURS = st.sampled_from(["default", "red", "bright_blue", "color(120)", "#14171c", "#6cb6ff"])
@@ -176,6 +184,106 @@ async def test_what_changes_behind_toasts_and_dialogs_stays_behind_them() -> Non
             pyte.Stream(wanted).feed(_whole(app))
             # No colours: Rich remembers a style's codes for the first kind of terminal that it is drawn for.
             assert screen.display == wanted.display, front
+
+
+async def _sent(app: LiverlApp, size: tuple[int, int], act: Callable[[], Awaitable[None]]) -> tuple[Any, Any]:
+    """What a terminal shows after all that is sent during ``act``, and what it should show."""
+    screen, wanted = pyte.Screen(*size), pyte.Screen(*size)
+    stream = pyte.Stream(screen)
+    stream.feed(_whole(app))
+    display = app._display
+
+    def record(on: object, update: object) -> None:
+        if on is app.screen and isinstance(update, CompositorUpdate):
+            stream.feed(update.render_segments(app.console))
+        display(on, update)  # type: ignore[arg-type]
+
+    app._display = record  # type: ignore[method-assign,assignment]
+    await act()
+    app._display = display  # type: ignore[method-assign]
+    pyte.Stream(wanted).feed(_whole(app))
+    return screen.display, wanted.display
+
+
+async def test_another_trial_is_drawn_whole_while_the_pane_behind_follows(tmp_path: Path) -> None:
+    heads = [trial(n, step=n) for n in range(8)]
+    for n, head in enumerate(heads):
+        (tmp_path / head.path).mkdir(parents=True)
+        message = {"role": "assistant", "content": f"line {n}\n" * (5 + n)}
+        told = {
+            "success": True,
+            "response_body": {"choices": [{"finish_reason": "stop", "message": message}]},
+        }
+        (tmp_path / head.path / "litellm-trajectory.jsonl").write_text(json.dumps(told) + "\n")
+        (tmp_path / head.path / "result.json").write_text("{}")
+    app = LiverlApp(FakeSource(tmp_path, view=view(trials=TrialsStatus(len(heads), newest=tuple(heads)))))
+    size = (120, 40)
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        await press(pilot, "4")
+        await press(pilot, "enter")
+        await settle(pilot)
+
+        def text() -> str:
+            return app.screen.query_one("#trajectory").text  # type: ignore[attr-defined, no-any-return]
+
+        await until(pilot, lambda: "line 0" in text(), text)
+        await settle(pilot)
+
+        for n in range(1, len(heads)):
+
+            async def act(n: int = n) -> None:
+                await press(pilot, "J")
+                await until(pilot, lambda: f"line {n}" in text(), text)
+                await settle(pilot)
+                await pilot.pause(0.05)
+
+            got, wanted = await _sent(app, size, act)
+            assert got == wanted, f"trial {n}"
+
+        async def back() -> None:
+            await press(pilot, "escape")
+            await settle(pilot)
+            await pilot.pause(0.05)
+
+        got, wanted = await _sent(app, size, back)
+        assert got == wanted and any("Trajectories" in line for line in wanted)
+
+
+async def test_a_dialog_is_drawn_whole_while_facts_change_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own changes and those behind it are painted together, whichever comes first."""
+    app = LiverlApp(FakeSource(view=view()))
+    size = (120, 40)
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        app.push_screen(Question("Which?", "because", [Option("yes", "y", "do it")], "yes"))
+        await settle(pilot)
+        await pilot.pause(0.05)
+        why = app.screen.query(Wrapped).last()
+        paint = Dashboard._compositor_refresh
+        says: list[str] = []
+
+        def painted(dashboard: Dashboard, first: str) -> None:
+            if first == "behind":
+                paint(dashboard)
+            if says:
+                why.say(says.pop())
+            if first == "in front":
+                paint(dashboard)
+
+        for tick, first in enumerate(("behind", "in front", "behind", "in front"), 1):
+            monkeypatch.setattr(Dashboard, "_compositor_refresh", lambda d, first=first: painted(d, first))
+
+            async def act(tick: int = tick) -> None:
+                says.append(f"reason {tick}")
+                app.take(view(at=NOW + tick, phase=f"step {tick}/1000: " + "long words " * 9))
+                await until(pilot, lambda: not says, lambda: why.text)
+                await settle(pilot)
+                await pilot.pause(0.05)
+
+            got, wanted = await _sent(app, size, act)
+            assert any(f"step {tick}/1000" in line for line in wanted)
+            assert got == wanted, first
 
 
 def _whole(app: LiverlApp) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from kit.pilots import press, until
 from kit.quick import quick_waits  # noqa: F401
@@ -37,6 +38,26 @@ async def test_what_a_service_can_be_told_is_offered_beside_its_detail(size: tup
 async def test_nothing_that_changes_the_run_is_offered_read_only() -> None:
     offers = await bar((120, 40), "V", readonly=True)
     assert not any(key in offers for key in CHANGES) and "l logs " in offers
+
+
+@pytest.mark.parametrize("link", ["ended", "lost"])
+async def test_what_nobody_could_do_is_not_offered(link: str) -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(200, 50)) as pilot:
+        await settle(pilot)
+        for keys in ((), ("V",)):
+            await press(pilot, *keys)
+            await settle(pilot)
+            shown = app.screen.query_one(KeyBar)
+            await until(pilot, lambda bar=shown: "restart" in bar.text, lambda bar=shown: bar.text)
+            app.take(msgspec.structs.replace(view(), link=link))
+            await settle(pilot)
+            text = f"{shown.text} "
+            assert not [word for word in (*CHANGES, "restart proxy", "add replica") if word in text], text
+            assert "help" in text and "quit" in text
+            app.take(view())
+            await settle(pilot)
+            assert "restart" in shown.text
 
 
 async def test_help_offers_what_it_is_for() -> None:

@@ -239,8 +239,22 @@ async def test_raw_record_and_back(tmp_path: Path) -> None:
         await shown.until(lambda: '"request_time": 1795220000000' in shown.text)
         assert "── turn 2 · its record" in shown.text and "raw record" in shown.lines[0]
         assert shown.style('"success"') == "accent"
+        assert "turn 2/3" in shown.lines[0]
         await shown.press("v")
         assert shown.cursor.startswith("── turn 2")
+        await shown.press("v")
+        await shown.until(lambda: "── turn 2 · its record" in shown.text)
+        for key, turn in (
+            ("right_square_bracket", 3),
+            ("right_square_bracket", 3),
+            ("left_square_bracket", 2),
+            ("left_square_bracket", 1),
+        ):
+            await shown.press(key)
+            await shown.until(lambda turn=turn: f"── turn {turn} · its record" in shown.text)
+            assert f"turn {turn}/3" in shown.lines[0]
+        await shown.press("v")
+        assert shown.cursor.startswith("── turn 1"), "the one that was looked at last"
 
 
 async def test_a_running_trial_grows_and_keeps_the_place(
@@ -283,6 +297,15 @@ async def test_a_trial_that_is_gone_and_a_tiny_terminal(tmp_path: Path) -> None:
         shown = await opened(pilot, trial(1).path, "its directory is gone")
         await shown.press("pagedown", "G", "e", "v", "enter", "n", "right_square_bracket")
         assert all(cell_len(line) <= 40 for line in shown.lines)
+
+
+async def test_turns_of_the_result_before_the_records_come(tmp_path: Path) -> None:
+    write(tmp_path, trial(1))
+    (tmp_path / trial(1).path / "result.json").write_text('{"turns": 7}')
+    app = app_of(tmp_path, trial(1))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot, trial(1).path, "✔ done")
+        assert "7 turns" in shown.lines[1]
 
 
 # -- pure parts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from kit.pilots import press, until
 from kit.screens import NOW, FakeSource, settle, trial, view
 from rich.cells import cell_len
+from textual.events import AppBlur, AppFocus, MouseScrollDown
 
 from liverl.model import StepTrials, TrialHead, TrialsStatus
 from liverl_tui.app import LiverlApp
@@ -84,14 +86,33 @@ async def test_the_title_counts_who_calls_tools() -> None:
             (tally(7, 16, 0, 16), "step 7: ● 16/16 trials call tools", "dim"),
             (tally(7, 13, 3, 16), "step 7: ▲ 13/16 trials call tools", "warn"),
             (tally(7, 0, 64, 64), "step 7: ✖ 0/64 trials call tools", "alarm"),
-            (tally(7, 0, 2, 64), "step 7: ▲ 0/64 trials call tools · 62 running", "warn"),
-            (tally(7, 0, 32, 64), "step 7: ✖ 0/64 trials call tools · 32 running", "alarm"),
-            (StepTrials(7, 16, 15, 1, 0.5), "step 7: ▲ 15/16 trials call tools · 1 running", "warn"),
+            (tally(7, 0, 2, 64), "step 7: ▲ 0/2 trials call tools · 62 running · 62 no call yet", "warn"),
+            (tally(7, 0, 32, 64), "step 7: ✖ 0/32 trials call tools · 32 running · 32 no call yet", "alarm"),
+            (
+                StepTrials(7, 16, 15, 1, 0.5),
+                "step 7: ▲ 14/15 trials call tools · 1 running · 1 no call yet",
+                "warn",
+            ),
         ):
             # of a step of which nothing is known yet nothing is said
             await shown.show(seen(trial(1), steps=(StepTrials(8, 4, 0, 0, None, 0), told)))
             assert words in shown.lines[0]
             assert shown.style("call tools") == style
+
+
+async def test_after_the_run_nothing_runs_any_more(tmp_path: Path) -> None:
+    write_step(tmp_path, 7, 2)
+    (tmp_path / "trials/step_0007/open-00000009").mkdir()  # known from the files alone
+    cut = trial(3, state="cut_off", reward=None, flags=())
+    steps = (StepTrials(7, 4, 2, 0, 1.0, 4, cut_off=2),)
+    app = app_of(seen(cut, steps=steps, total=4, finished=2, cut_off=2), tmp_path)
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot)
+        assert "step 7: ● 4/4 trials call tools · 2 cut off" in shown.lines[0]
+        assert "○ cut off" in shown.pane.text and "failures" not in shown.pane.text
+        await shown.press("left_square_bracket")
+        await shown.until(lambda: "all of step 7: " in shown.lines[0] and "2 cut off" in shown.lines[0])
+        assert shown.pane.text.count("○ cut off") == 2 and "running" not in shown.pane.text
 
 
 async def test_rows_stand_out_by_glyph_word_and_style() -> None:
@@ -275,6 +296,86 @@ async def test_the_cursor_stays_at_the_top_until_it_is_moved() -> None:
         assert shown.pane.cursor == trial(8).path
 
 
+async def test_without_the_focus_it_follows_the_newest() -> None:
+    def news(first: int) -> View:
+        return seen(*(trial(n) for n in range(first, first - 60, -1)), total=3312)
+
+    app = app_of(news(100))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot, "4jj")
+        await shown.show(news(101))
+        assert shown.pane.cursor == trial(98).path
+        app.post_message(AppBlur())
+        await shown.show(news(102))
+        app.post_message(AppFocus())
+        await shown.show(news(103))
+        assert shown.pane.cursor == trial(98).path, "another window had the keys for a moment"
+        await shown.press("3")
+        assert shown.pane.cursor == trial(103).path and " 1-" in shown.lines[0]
+        await shown.show(news(104))
+        await shown.press("4")
+        assert shown.pane.cursor == trial(104).path
+        await shown.press("j")
+        await shown.show(news(190))
+        assert shown.pane.cursor == trial(190).path, "its trial has gone out of the newest"
+        await shown.press("G")
+        await shown.show(news(191))
+        assert shown.pane.cursor == trial(132).path, "put there, it stays at the end"
+        await shown.press("home")
+        await shown.show(news(192))
+        assert shown.pane.cursor == trial(192).path
+        await shown.press("3")
+        shown.pane.post_message(
+            MouseScrollDown(shown.pane, 1, 1, 0, 0, 0, shift=False, meta=False, ctrl=False)
+        )
+        await settle(pilot)
+        assert shown.pane.has_focus and shown.pane.cursor == trial(189).path
+
+
+async def test_back_from_a_trial_it_is_still_selected(tmp_path: Path) -> None:
+    app = app_of(seen(trial(2), trial(1)), tmp_path)
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot)
+        await shown.press("enter")
+        await settle(pilot)
+        await shown.show(seen(trial(3), trial(2), trial(1)))
+        await shown.press("escape")
+        await settle(pilot)
+        assert shown.pane.cursor == trial(2).path
+        await shown.press("3")
+        assert shown.pane.cursor == trial(3).path
+
+
+@pytest.mark.parametrize(
+    ("width", "wanted"),
+    [
+        (
+            120,
+            "step 7: ● 17/17 trials call tools · 16 running · 15 no call yet  1-8 of the newest 60 of 3312",
+        ),
+        (100, "step 7: ● 17/17 trials call tools · 16 running · 15 no call yet  1-8 of 60+"),
+        (80, "step 7: ● 17/17 trials call tools · 16 running  1-8 of 60+"),
+        (66, "step 7: ● 17/17 trials call tools  1-8 of 60+"),
+        (58, "step 7: ● 17/17 trials call tools"),
+    ],
+)
+async def test_what_does_not_fit_into_the_title_is_left_out_whole(width: int, wanted: str) -> None:
+    told = StepTrials(7, 32, 16, 0, 0.5, calling=17)
+    news = seen(*(trial(n) for n in range(60)), steps=(told,), total=3312)
+    async with app_of(news).run_test(size=(width, 12)) as pilot:
+        shown = await opened(pilot, "4z")
+        found = shown.lines[0].rstrip("─ ")
+        assert re.sub(r"1-\d+ of", "1-8 of", found) == f" 4 Trajectories  {wanted}"
+
+
+async def test_a_filter_tells_that_it_saw_the_newest_only() -> None:
+    news = seen(*(trial(n) for n in range(60)), total=3312)
+    async with app_of(news).run_test(size=(120, 12)) as pilot:
+        shown = await opened(pilot, "4z")
+        await shown.press("slash", *"files-1", "enter")
+        assert " of 12 in the newest 60" in shown.lines[0]
+
+
 async def test_equal_groups_are_named_once_all_of_the_step_is_known() -> None:
     group = [trial(i, task="same", reward=0.0) for i in range(3)]
     other = [trial(8, task="mixed", reward=0.0), trial(9, task="mixed", reward=1.0)]
@@ -350,7 +451,7 @@ async def test_a_step_that_goes_on_is_read_again(tmp_path: Path, monkeypatch: py
         (tmp_path / "trials/step_0005/new-0a1b2c").mkdir()
         shown.pane._read_took = 0.0
         await shown.show(seen(steps=(tally(5, 0, 2, 2),)))
-        await shown.until(lambda: "0/2 trials" in shown.lines[0])
+        await shown.until(lambda: "0/1 trials call tools · 1 running · 1 no call yet" in shown.lines[0])
 
 
 async def test_a_line_per_step(tmp_path: Path) -> None:
