@@ -126,7 +126,7 @@ def test_a_key_file_is_named_by_its_absolute_path(tmp_path: Path) -> None:
     [
         ("", False),
         ("https://pypi.org/simple", False),
-        ("/opt/wheels", False),
+        ("/srv/wheels", False),
         ("https://u:p@h/simple", True),
         ("https://token@h/simple", True),
         ("https://${USER_NAME}:${TOKEN}@h/simple", False),
