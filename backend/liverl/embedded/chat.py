@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from liverl.embedded.policy import Message, text_of
+from liverl.embedded.engine_api import arguments_of, text_of
+from liverl.embedded.policy import Message
 from liverl.embedded.tokenizer import encode_cached
 from liverl.embedded.toolcalls import Renderer
 
@@ -50,7 +51,7 @@ def _parts(
             yield f"<|im_start|>user\n<tool_response>\n{text}\n</tool_response><|im_end|>\n"
         elif role == "assistant":
             calls = [
-                (call["function"]["name"], _arguments(call["function"]))
+                (call["function"]["name"], arguments_of(call["function"]))
                 for call in message.get("tool_calls") or ()
             ]
             # The header is a part of its own, so that a turn's text has the ids it was generated with.
@@ -60,12 +61,3 @@ def _parts(
         else:
             yield f"<|im_start|>{role}\n{text}<|im_end|>\n"
     yield _GENERATION_PROMPT
-
-
-def _arguments(function: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = function.get("arguments") or {}
-    if isinstance(arguments, str):
-        arguments = json.loads(arguments)
-    if not isinstance(arguments, dict):
-        raise ValueError(f"arguments of {function.get('name')} are not a JSON object")
-    return arguments

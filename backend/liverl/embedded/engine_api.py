@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -89,3 +91,39 @@ def max_tokens(request: ChatRequest) -> int | None:
 
 def tool_names(request: ChatRequest) -> list[str]:
     return [str((tool.get("function") or {}).get("name") or "") for tool in request.tools or ()]
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content: a string, a list of parts, or nothing."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    return ""
+
+
+def arguments_of(function: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call, which are an object or its JSON text. Raises ValueError for anything else."""
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):
+        arguments = json.loads(arguments)
+    if not isinstance(arguments, dict):
+        raise ValueError(f"arguments of {function.get('name')} are not a JSON object")
+    return arguments
+
+
+def model_list(served: Iterable[str], *, created: int, root: str, max_model_len: int) -> dict[str, Any]:
+    """The body of ``/v1/models``. ``created``: Unix time; ``root``: the checkpoint behind all names."""
+    cards = [
+        {
+            "id": name,
+            "object": "model",
+            "created": created,
+            "owned_by": "vllm",
+            "root": root,
+            "parent": None,
+            "max_model_len": max_model_len,
+        }
+        for name in served
+    ]
+    return {"object": "list", "data": cards}

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from liverl.embedded.chat import assistant_text, prompt_ids
-from liverl.embedded.engine_api import ChatRequest, bad_request, max_tokens, tool_names
+from liverl.embedded.engine_api import ChatRequest, bad_request, max_tokens, text_of, tool_names
 from liverl.embedded.modeldir import ModelConfig
-from liverl.embedded.policy import Policy, arguments_for, goal_of, state_of, text_of
+from liverl.embedded.policy import Policy, arguments_for, goal_of, state_of
 from liverl.embedded.tokenizer import EOS_ID, decode, encode
 from liverl.embedded.toolcalls import PARSERS, RENDERERS, Parsed, Renderer, split_renderers
 from liverl.embedded.tools import TOOL_NAMES

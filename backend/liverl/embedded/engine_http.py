@@ -16,7 +16,14 @@ import msgspec
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
-from liverl.embedded.engine_api import ApiError, ChatRequest, WeightsUpdate, bad_request, read_chat
+from liverl.embedded.engine_api import (
+    ApiError,
+    ChatRequest,
+    WeightsUpdate,
+    bad_request,
+    model_list,
+    read_chat,
+)
 from liverl.embedded.engine_cache import Scheduler, Slot
 from liverl.embedded.engine_core import Core, Generation
 from liverl.embedded.engine_metrics import EngineMetrics
@@ -150,19 +157,9 @@ class EngineServer:
         return web.Response(text=self.metrics.render(), content_type="text/plain")
 
     async def _models(self, request: web.Request) -> web.Response:
-        cards = [
-            {
-                "id": name,
-                "object": "model",
-                "created": self._started,
-                "owned_by": "vllm",
-                "root": self.args.model,
-                "parent": None,
-                "max_model_len": self.core.max_model_len,
-            }
-            for name in self.served
-        ]
-        return _json({"object": "list", "data": cards})
+        length = self.core.max_model_len
+        body = model_list(self.served, created=self._started, root=self.args.model, max_model_len=length)
+        return _json(body)
 
     async def _policy_version(self, request: web.Request) -> web.Response:
         return _json({"version": self.core.policy.version})

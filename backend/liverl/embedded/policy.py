@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from liverl.embedded.engine_api import text_of
 from liverl.embedded.tasks import Goal, read_goal
 from liverl.embedded.tokenizer import decision
 from liverl.embedded.tools import TOOL_NAMES
@@ -52,15 +53,6 @@ class Policy:
 
     def parameters(self) -> int:
         return sum(len(row) for row in self.logits.values())
-
-
-def text_of(content: Any) -> str:
-    """The text of a message's content: a string, a list of parts, or nothing."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
-    return ""
 
 
 def goal_of(messages: Sequence[Message]) -> Goal:

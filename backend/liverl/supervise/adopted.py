@@ -14,10 +14,8 @@ from liverl.foreign import cluster as clusters
 from liverl.foreign.cluster import Cluster
 from liverl.model import (
     Cause,
-    Level,
     Owner,
     ProxyStatus,
-    ServiceState,
     ServiceStatus,
     TreeStats,
 )
@@ -26,6 +24,7 @@ from liverl.observe.engine_metrics import EngineFacts
 from liverl.plan.spec import Plan, RayPlan
 from liverl.supervise import machine, procfs
 from liverl.supervise.adoptedproxy import AdoptedProxy, runs_in_launch
+from liverl.supervise.condition import Condition
 from liverl.supervise.found import IDLE, FoundReplicas
 from liverl.supervise.replicas import Replicas
 from liverl.supervise.seats import Seat
@@ -52,9 +51,7 @@ class Adopted:
         self._asked = replace(plan.ray, dashboard="")  # what is known of the Ray that is asked
         self._found = FoundReplicas(supervisor, self._asked)
         self._told: set[object] = set()  # warnings, with the proxy's process at that time
-        self._state: ServiceState = "waiting"
-        self._why = "the launch script has not started Ray yet"
-        self._since = supervisor.now()
+        self._now = Condition(supervisor, NAME, "the launch script has not started Ray yet")
         self._generation = 0
 
     # --- looking ---
@@ -68,7 +65,7 @@ class Adopted:
             return IDLE
         await self._find_ray(self._supervisor.now() - process.started_at)
         # A dashboard that comes up is no trouble yet: it is looked into once it answers.
-        pause = SOON if self._state in ("waiting", "starting") else await self._found.look()
+        pause = SOON if self._now.state in ("waiting", "starting") else await self._found.look()
         cause = self._found.cause
         if cause is not None:
             self._once("discovery", "trainer", cause.text)
@@ -82,7 +79,7 @@ class Adopted:
         found = self._cluster
         if found is not None and not procfs.alive(found.pid, found.tick):
             self._cluster = None
-            self._enter("stopped", "it has ended with the launch script")
+            self._now.enter("stopped", "it has ended with the launch script")
         self.proxy.look_at_what_is_left()
 
     async def _find_ray(self, age: float) -> None:
@@ -97,7 +94,7 @@ class Adopted:
             elif chosen is not None:
                 self._cluster = chosen
             elif known is not None:
-                self._enter("failed", "its dashboard has ended")
+                self._now.enter("failed", "its dashboard has ended")
                 return
             elif usual and not self._asked.dashboard and await self._problem(self._plan) is None:
                 await self._ask(self._plan)  # it answers, and its processes cannot be seen from here
@@ -125,7 +122,7 @@ class Adopted:
         before, self._found = self._found, FoundReplicas(self._supervisor, plan)
         self._asked = plan
         self._generation += 1
-        self._enter("starting", "its dashboard has not answered yet")
+        self._now.enter("starting", "its dashboard has not answered yet")
         await before.close()
 
     async def _problem(self, plan: RayPlan) -> str | None:
@@ -140,20 +137,13 @@ class Adopted:
     async def _look_at_dashboard(self) -> None:
         problem = await self._problem(self._asked)
         if self._cluster is not None and not self._cluster.served:
-            self._enter(
+            self._now.enter(
                 "degraded", "its dashboard is switched off (include_dashboard): its actors cannot be seen"
             )
         elif problem is None:
-            self._enter("ready", "")
+            self._now.enter("ready", "")
         else:
-            self._enter("degraded" if self._state in ("ready", "degraded") else "starting", problem)
-
-    def _enter(self, state: ServiceState, why: str) -> None:
-        if state != self._state:
-            level: Level = "warning" if state in ("degraded", "failed") else "info"
-            self._supervisor.say("state", f"{state}: {why}" if why else state, level, NAME, state=state)
-            self._state, self._since = state, self._supervisor.now()
-        self._why = why
+            self._now.enter("degraded" if self._now.state in ("ready", "degraded") else "starting", problem)
 
     def _tell_unlisted(self) -> None:
         if self.proxy.leader is None or self.proxy.restarting:
@@ -228,9 +218,9 @@ class Adopted:
             name=NAME,
             kind="ray",
             owner=owner,
-            state=self._state,
-            why=self._why,
-            since=self._since,
+            state=self._now.state,
+            why=self._now.why,
+            since=self._now.since,
             pid=found.pid if found is not None else None,
             generation=self._generation,
             restarts=max(0, self._generation - 1),

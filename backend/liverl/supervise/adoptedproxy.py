@@ -15,8 +15,9 @@ from liverl.foreign.cluster import reachable
 from liverl.foreign.holders import Held, Process
 from liverl.foreign.listing import ListingError
 from liverl.foreign.litellm import Launch, NotLiteLLM
-from liverl.model import Level, Owner, ProxyStatus, ServiceState, ServiceStatus, TreeStats
+from liverl.model import Owner, ProxyStatus, ServiceStatus, TreeStats
 from liverl.supervise import procfs
+from liverl.supervise.condition import Condition
 from liverl.supervise.journal import read_object
 from liverl.supervise.supervisor import Supervisor
 from liverl.supervise.tree import Member
@@ -43,9 +44,7 @@ class AdoptedProxy:
         self.listed: tuple[str, ...] = ()  # addresses in its configuration
         self.own = holders.own_addresses()
         self._supervisor = supervisor
-        self._state: ServiceState = "waiting"
-        self._why = f"nobody listens on port {port} yet"
-        self._since = supervisor.now()
+        self._now = Condition(supervisor, NAME, f"nobody listens on port {port} yet")
         self._generation = 0
         # adopted: it runs in the trainer's process tree, and ends with it; foreign: elsewhere
         self._owner: Owner = "foreign"
@@ -66,8 +65,8 @@ class AdoptedProxy:
             return
         if held is None:
             self.held = None
-            if self._generation or self._state != "waiting":
-                self._enter("failed", f"nobody listens on port {self.port} any more")
+            if self._generation or self._now.state != "waiting":
+                self._now.enter("failed", f"nobody listens on port {self.port} any more")
             return
         if self.held is None or held.inodes != self.held.inodes or self._changed(held):
             seen = await asyncio.to_thread(self._capture, held)
@@ -84,17 +83,17 @@ class AdoptedProxy:
         self._missed = 0 if problem is None else self._missed + 1
         if problem is None:
             self._ready_at = self._ready_at or self._supervisor.now()
-            self._enter("ready", self._pending_words())
+            self._now.enter("ready", self._pending_words())
         elif self._ready_at is None:
-            self._enter("starting", problem)
+            self._now.enter("starting", problem)
         elif self._missed >= _FAILURES:
-            self._enter("degraded", problem)
+            self._now.enter("degraded", problem)
 
     def look_at_what_is_left(self) -> None:
         """The launch script is over."""
         if self.leader is not None and not procfs.alive(*self.leader.member):
             self.held = self.leader = None
-            self._enter("stopped", "it has ended with the launch script")
+            self._now.enter("stopped", "it has ended with the launch script")
 
     def _holders(self) -> Held | None:
         known, sockets = self.held, list(procfs.listeners(self.port))
@@ -115,7 +114,7 @@ class AdoptedProxy:
         """Somebody else listens than before."""
         if isinstance(seen, str):
             self.leader, self._loaded, self.listed = None, (), ()
-            self._enter("degraded", seen)
+            self._now.enter("degraded", seen)
             return
         self.leader, self.launch, self.listed = seen
         known = self._remembered(self.leader.member)
@@ -129,7 +128,7 @@ class AdoptedProxy:
         self._supervisor.say("adopted", f"{said}; {self.launch.config} lists {lists}", service=NAME)
         if self._owner == "foreign":
             self._supervisor.say("adopted", self._stranger(self.leader), "warning", NAME)
-        self._enter("starting", "it has not answered yet")
+        self._now.enter("starting", "it has not answered yet")
 
     def _capture(self, held: Held) -> tuple[Process, Launch, tuple[str, ...]] | str:
         """Who it is, how it was started, whom it lists; or why that cannot be told."""
@@ -180,17 +179,10 @@ class AdoptedProxy:
             return f"it does not answer: {error}"
         return None if status == 200 else f"{HEALTH} answers {status}"
 
-    def _enter(self, state: ServiceState, why: str) -> None:
-        if state != self._state:
-            level: Level = "warning" if state in ("degraded", "failed") else "info"
-            self._supervisor.say("state", f"{state}: {why}" if why else state, level, NAME, state=state)
-            self._state, self._since = state, self._supervisor.now()
-        self._why = why
-
     def restart_begins(self) -> None:
         """From now on its end is wanted."""
         self.restarting = True
-        self._enter("stopping", "it is restarted")
+        self._now.enter("stopping", "it is restarted")
 
     def restart_ends(self) -> None:
         """Whatever came of it: look at it anew."""
@@ -251,9 +243,9 @@ class AdoptedProxy:
             name=NAME,
             kind="proxy",
             owner=self._owner,
-            state=self._state,
-            why=self._why,
-            since=self._since,
+            state=self._now.state,
+            why=self._now.why,
+            since=self._now.since,
             pid=leader.pid if leader is not None else None,
             generation=self._generation,
             restarts=max(0, self._generation - 1),

@@ -24,7 +24,7 @@ from liverl.plan.spec import Plan
 from liverl.supervise import machine
 from liverl.supervise.journal import read_object
 from liverl.supervise.proxylist import ProxyList
-from liverl.supervise.seats import Seat, slot_address, slot_seats
+from liverl.supervise.seats import Seat, slot_seat, slot_seats
 from liverl.supervise.slot import Slot
 from liverl.supervise.supervisor import Supervisor
 from liverl.supervise.ticks import until_tick
@@ -69,13 +69,17 @@ class Replicas:
         ours = slot_seats(self.supervisor.slots.values(), self.kind)
         return [*ours, *(self.found() if self.found is not None else ())]
 
+    def _seat(self, name: str) -> Seat | None:
+        """The replica of that name as it is now, without a look at all of them: each is asked for at every look."""
+        slot = self.supervisor.slots.get(name)
+        if slot is not None:
+            return slot_seat(slot, self.kind)
+        return next((s for s in (self.found() if self.found is not None else ()) if s.name == name), None)
+
     def state_of(self, name: str) -> str:
         if name in self.leaving:
             return "leaving"
         return "listed" if name in self.listed else "joining"
-
-    def address(self, slot: Slot) -> str | None:
-        return slot_address(slot)
 
     # --- listing ---
 
@@ -192,7 +196,7 @@ class Replicas:
             status, text = await self.supervisor.http.get(seat.address + "/metrics", 3.0)
         except (OSError, TimeoutError, aiohttp.ClientError):
             return None  # its ready probe reports that
-        now = next((s for s in self.seats() if s.name == seat.name), None)
+        now = self._seat(seat.name)
         if status == 200 and now is not None and now.serving and now.generation == seat.generation:
             facts = parse_engine_metrics(text)
             self.facts[seat.name] = facts

@@ -14,6 +14,7 @@ from liverl.supervise import machine
 from liverl.supervise.crashpoints import crashpoint
 from liverl.supervise.leaving import trials_of, unfinished
 from liverl.supervise.replicas import FAST, Replicas
+from liverl.supervise.seats import slot_address
 from liverl.supervise.slot import Slot
 from liverl.supervise.supervisor import Supervisor
 
@@ -207,7 +208,7 @@ class Scaling:
 
     async def _trials_left(self, index: int, slot: Slot) -> bool:
         """Whether a trial of the newest step that lives on this replica has no result yet."""
-        address, run_dir = self.replicas.address(slot), self.supervisor.run_dir
+        address, run_dir = slot_address(slot), self.supervisor.run_dir
         known = self._unfinished.get(index)
         try:
             if known is None and address is not None:

@@ -49,18 +49,19 @@ def slot_address(slot: Slot) -> str | None:
 
 def slot_seats(slots: Iterable[Slot], kind: str) -> list[Seat]:
     """The replicas among our services."""
-    return [
-        Seat(
-            name=slot.name,
-            state=slot.state,
-            why=slot.current.unit.why,
-            address=slot_address(slot),
-            generation=slot.current.unit.generation,
-            restarts=slot.restarts,
-            since=slot.current.unit.since,
-            gpus=slot.current.process.gpus if slot.current.process else (),
-            kind=kind,
-        )
-        for slot in slots
-        if slot.spec.kind == "replica"
-    ]
+    return [slot_seat(slot, kind) for slot in slots if slot.spec.kind == "replica"]
+
+
+def slot_seat(slot: Slot, kind: str) -> Seat:
+    """One of our services as a replica."""
+    return Seat(
+        name=slot.name,
+        state=slot.state,
+        why=slot.current.unit.why,
+        address=slot_address(slot),
+        generation=slot.current.unit.generation,
+        restarts=slot.restarts,
+        since=slot.current.unit.since,
+        gpus=slot.current.process.gpus if slot.current.process else (),
+        kind=kind,
+    )

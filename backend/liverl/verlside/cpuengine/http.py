@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from liverl.embedded.engine_api import ApiError, bad_request, max_tokens, read_chat
+from liverl.embedded.engine_api import ApiError, bad_request, max_tokens, model_list, read_chat
 from liverl.embedded.toolcalls import PARSERS
 from liverl.verlside.cpuengine.core import Core
 from liverl.verlside.cpuengine.engine import EngineDeadError
@@ -77,19 +77,11 @@ class Api:
         return web.Response(text=self._core.metrics.page(self._core.engine), content_type="text/plain")
 
     async def _models(self, request: web.Request) -> web.Response:
-        cards = [
-            {
-                "id": name,
-                "object": "model",
-                "created": self._started,
-                "owned_by": "vllm",
-                "root": self._settings.model,
-                "parent": None,
-                "max_model_len": self._settings.max_model_len,
-            }
-            for name in self._settings.served
-        ]
-        return _json({"object": "list", "data": cards})
+        settings = self._settings
+        body = model_list(
+            settings.served, created=self._started, root=settings.model, max_model_len=settings.max_model_len
+        )
+        return _json(body)
 
     async def _chat(self, http: web.Request) -> web.StreamResponse:
         chat = read_chat(await http.read(), list(self._settings.served), auto_tools=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,35 +9,20 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from liverl.embedded.engine_api import ChatRequest, bad_request
+from liverl.embedded.engine_api import ChatRequest, arguments_of, bad_request, text_of
 from liverl.embedded.toolcalls import Parser
 from liverl.verlside.cpuengine.engine import Request
 
 
-def _text(content: Any) -> str:
-    if isinstance(content, list):
-        return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
-    return content or ""
-
-
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message as chat templates read it: text content, arguments of calls as an object."""
-    plain = {**message, "content": _text(message.get("content"))}
+    plain = {**message, "content": text_of(message.get("content"))}
     if message.get("tool_calls"):
         plain["tool_calls"] = [
-            {**call, "function": {**call["function"], "arguments": _arguments(call["function"])}}
+            {**call, "function": {**call["function"], "arguments": arguments_of(call["function"])}}
             for call in message["tool_calls"]
         ]
     return plain
-
-
-def _arguments(function: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = function.get("arguments") or {}
-    if isinstance(arguments, str):
-        arguments = json.loads(arguments)
-    if not isinstance(arguments, dict):
-        raise ValueError(f"arguments of {function.get('name')} are not a JSON object")
-    return arguments
 
 
 def prompt_of(tokenizer: PreTrainedTokenizerBase, request: ChatRequest) -> list[int]:
