@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 LOOK_S = 2.0  # between two looks at the processes, and two questions to the backend
 WIDE = 100  # columns from which on the list stands beside the detail, not above it
-LIST_WIDTH = 30
 _LIST_ROWS = 5  # of the list above the detail, its title included
 _KEYS: list[BindingType] = [*bindings("service")]
 
@@ -46,6 +45,8 @@ class ServiceScreen(RunScreen):
     ServiceScreen #both { width: 1fr; height: 1fr; layout: horizontal; }
     ServiceScreen #both.-narrow { layout: vertical; }
     ServiceScreen DetailPane { width: 1fr; height: 1fr; }
+    ServiceScreen ServiceList { width: 30; height: 1fr; }
+    ServiceScreen .-narrow ServiceList { width: 1fr; height: 5; }
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -62,7 +63,8 @@ class ServiceScreen(RunScreen):
         self._placed: object = None
 
     def compose(self) -> ComposeResult:
-        with Container(id="both"):
+        # Narrow or not is known here already: no first frame has the panes elsewhere.
+        with Container(id="both", classes="-narrow" if self.app.size.width < WIDE else ""):
             yield self.chooser
             yield DetailPane(id="detail")
         yield KeyBar()
@@ -209,7 +211,6 @@ class ServiceScreen(RunScreen):
         self.query_one("#both").set_class(narrow, "-narrow")
         pane = self.chooser
         pane.display = count > 0 and (not narrow or height >= 16)
-        pane.styles.width = "1fr" if narrow else LIST_WIDTH
         pane.styles.height = min(_LIST_ROWS, count + 1) if narrow else "1fr"
         if not pane.display and self.focused is pane:
             self.set_focus(self.query_one(DetailPane))
