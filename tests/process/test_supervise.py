@@ -167,14 +167,20 @@ def test_an_exit_that_nobody_saw_is_unknown_or_real_never_invented(make: Make) -
     )
 
 
-def test_a_held_port_stays_ours_through_kills(make: Make) -> None:
+def test_a_service_is_told_the_ports_that_another_was_given(make: Make) -> None:
     probes = Probes(startup=Probe("http", port="http", interval=0.1))
-    run = make(toy("web", "http", "{port:http}", ports=(PortSpec("http"),), probes=probes))
+    web = toy(
+        "web", "http", "{port:http}", "{port:side}", ports=(PortSpec("http"), PortSpec("side")), probes=probes
+    )
+    told = {"WEB": "{port:web}", "SIDE": "{port:web.side}"}
+    run = make(web, toy("client", "sleep", env=told, depends_on=(Dependency("ready", "web"),)))
     run.start()
-    first = run.until("web", "ready")
-    assert first.address
-    broken = run.run_dir / "broken"
-    assert not broken.exists()
+    client, first = run.until("client", "ready"), run.service("web")
+    assert client.pid is not None and first.pid is not None
+    number, side = procfs.arguments(first.pid)[-2:]
+    assert first.address == f"http://127.0.0.1:{number}" and int(side) > 0
+    lines = Path(f"/proc/{client.pid}/environ").read_bytes().decode().split("\0")
+    assert {f"WEB={number}", f"SIDE={side}"} <= set(lines)
 
 
 def test_stop_and_start_of_one_service(make: Make) -> None:

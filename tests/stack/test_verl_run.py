@@ -24,7 +24,6 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from kit.raykit import free_ports
 from kit.real import records, trial_dirs
 from kit.runs import ToyRun
 from kit.waiting import wait_until
@@ -66,11 +65,8 @@ class Launch:
 
     def up(self, name: str, *sets: str) -> subprocess.Popen[bytes]:
         """Start a run."""
-        head, dashboard = free_ports(
-            2
-        )  # only the proxy's may be 0: its socket is opened before anybody is told
         given = [
-            *(f"infrastructure.ray_port={head}", f"infrastructure.ray_dashboard_port={dashboard}"),
+            *("infrastructure.ray_port=0", "infrastructure.ray_dashboard_port=0"),
             *("infrastructure.litellm_port=0", f"model.model_path=smoke:{self.model}", *sets),
         ]
         if PYTHON:

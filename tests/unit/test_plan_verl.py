@@ -259,7 +259,7 @@ def test_the_services_of_a_run() -> None:
     logger = overrides_of(plan)["ray_kwargs.ray_init.runtime_env.env_vars.VERL_FILE_LOGGER_PATH"]
     assert logger == "'{attempt_dir}/metrics.verl.{generation}.jsonl'"
     assert {
-        "RAY_ADDRESS": "127.0.0.1:6379",
+        "RAY_ADDRESS": "127.0.0.1:{port:ray.gcs}",
         "HARBOR_TOOL_PARSER": "qwen3_coder",
     }.items() <= trainer.env.items()
     again = service(plan_of("trainer.restart=from_checkpoint"), "trainer")
@@ -300,7 +300,8 @@ def test_our_ray_head() -> None:
 def test_where_the_replicas_are_looked_for() -> None:
     ray = plan_of("verl.actor_deadline=11", "verl.address_deadline=12", "verl.health_deadline=13").ray
     assert ray is not None
-    assert (ray.owner, ray.service, ray.port, ray.address) == ("ours", "ray", "dashboard", "127.0.0.1:6379")
+    assert (ray.owner, ray.service, ray.port) == ("ours", "ray", "dashboard")
+    assert ray.address == ray.child_env["RAY_ADDRESS"] == "127.0.0.1:{port:ray.gcs}"
     assert (ray.namespace, ray.environment, ray.token_file) == ("liverl", "verl", "secrets/ray_token")
     assert (ray.expected, ray.actor_deadline, ray.address_deadline, ray.health_deadline) == (2, 11, 12, 13)
     assert ray.child_env["RAY_AUTH_TOKEN_PATH"] == "{run_dir}/secrets/ray_token"

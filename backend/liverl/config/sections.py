@@ -16,7 +16,6 @@ from liverl.config.types import (
     Frequency,
     Name,
     NotNegative,
-    Port,
     PortOrAny,
     Positive,
     PositiveShare,
@@ -42,8 +41,8 @@ class Infrastructure(Struct, frozen=True, kw_only=True):
     node0_ip: str
     nnodes: Count
     ngpus_per_node: Count
-    ray_port: Port
-    ray_dashboard_port: Port
+    ray_port: PortOrAny
+    ray_dashboard_port: PortOrAny
     litellm_port: PortOrAny
     vllm_logging_level: Literal["DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL"]
     anthropic_api_key: str  # never a secret: "", sk-dummy or file:/path; the secret is in Secrets

@@ -10,7 +10,6 @@ Count = Annotated[int, Meta(ge=1)]
 CountOrZero = Annotated[int, Meta(ge=0)]
 Frequency = Annotated[int, Meta(ge=-1)]  # in steps; -1 and 0 = never
 TopK = Annotated[int, Meta(ge=-1)]  # -1 = no limit
-Port = Annotated[int, Meta(ge=1, le=65535)]
 PortOrAny = Annotated[int, Meta(ge=0, le=65535)]  # 0 = any free port
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 SecondsOrZero = Annotated[float, Meta(ge=0, le=1e9)]

@@ -171,13 +171,23 @@ def _wandb_proxy(c: RunConfig) -> Iterator[Finding]:
 
 @_rule(
     "run.topology",
+    "trainer.kind",
     "ray.address",
+    "ray.dashboard_address",
     "infrastructure.litellm_port",
     "infrastructure.ray_port",
     "infrastructure.ray_dashboard_port",
 )
 def _ports(c: RunConfig) -> Iterator[Finding]:
-    if c.run.topology == "managed" or c.ray.address:
+    if c.run.topology == "managed":
+        return
+    script, attach = c.trainer.kind == "command", bool(c.ray.address)
+    told = {"ray_port": script, "ray_dashboard_port": (script or attach) and not c.ray.dashboard_address}
+    for name, asked in told.items():
+        if asked and getattr(c.infrastructure, name) == 0:
+            words = "0 (any free port) is for a Ray that the run starts itself"
+            yield Finding(f"infrastructure.{name}", words, "0", "the port of that Ray")
+    if attach:
         return
     seen: dict[int, str] = {}
     for name in ("ray_port", "ray_dashboard_port", "litellm_port"):

@@ -22,6 +22,7 @@ from liverl.plan.verl import NAMESPACE
 
 NAME, ENVIRONMENT, TOKEN = "ray", "verl", "secrets/ray_token"
 HOST = "127.0.0.1"
+_OWN_ADDRESS = f"{HOST}:{{port:{NAME}.gcs}}"  # known once it is started: any port may be asked for
 # Of the caller's environment: they would join or name another cluster.
 FOREIGN_VARIABLES = (
     "RAY_ADDRESS",
@@ -120,7 +121,7 @@ def own_cluster() -> dict[str, str]:
 def cluster_env(config: RunConfig) -> dict[str, str]:
     """How a client of the cluster finds it and is let in."""
     if not config.ray.address:
-        return {**own_cluster(), "RAY_ADDRESS": f"{HOST}:{config.infrastructure.ray_port}"}
+        return {**own_cluster(), "RAY_ADDRESS": _OWN_ADDRESS}
     env = {"RAY_ADDRESS": config.ray.address, "RAY_USAGE_STATS_ENABLED": "0"}
     if config.ray.auth_token_file:
         env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": config.ray.auth_token_file}
@@ -135,7 +136,7 @@ def ray_plan(config: RunConfig, run_dir: Path) -> RayPlan:
     )
     return RayPlan(
         owner="foreign" if attach else "ours",
-        address=attach or f"{HOST}:{infra.ray_port}",
+        address=attach or _OWN_ADDRESS,
         dashboard=dashboard if attach else f"{HOST}:{infra.ray_dashboard_port}",
         namespace=NAMESPACE,
         environment=ENVIRONMENT,

@@ -2,8 +2,8 @@
 
 Strings in ``argv``, ``env`` and ``files`` may hold placeholders that are filled at each start:
 ``{python:NAME}`` (interpreter of the environment NAME), ``{port:NAME}`` (a port of this service, or the
-``http`` port of the service NAME),
-``{run_dir}``, ``{attempt_dir}``, ``{generation}``. Only these names are replaced; other braces stay as they are.
+``http`` port of the service NAME), ``{port:SERVICE.NAME}`` (any port of that service), ``{run_dir}``,
+``{attempt_dir}``, ``{generation}``. Only these names are replaced; other braces stay as they are.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ class RayPlan(msgspec.Struct, frozen=True):
     """
 
     owner: Owner
-    address: str  # host:port of the GCS: what RAY_ADDRESS says
-    dashboard: str  # host:port of the dashboard's REST interface
+    address: str  # host:port of the GCS: what RAY_ADDRESS says; placeholders as in ServiceSpec
+    dashboard: str  # host:port of the dashboard's REST interface; of our own head the host alone counts
     namespace: str  # of the named actors; "" = any
     environment: str  # name in Plan.environments: the Python in which children may import ray
     token_file: str

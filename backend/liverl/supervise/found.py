@@ -145,7 +145,7 @@ class FoundReplicas:
         python = self._ray.python or hub.pythons().get(self._ray.environment)
         if not python:
             raise AddressesGone("no Python that has Ray is known: name one by environment.venv_path")
-        return address_argv(str(python), self._ray.address, self._ray.namespace), env
+        return address_argv(str(python), prepare.fill(self._ray.address, values), self._ray.namespace), env
 
     def _tell(self, text: str, level: Level, rank: int | None) -> None:
         if _with_trainer(text):  # what the trainer's own end did to it is no news of its own

@@ -101,13 +101,18 @@ class Supervisor:
         return self.environments.pythons
 
     def service_ports(self) -> dict[str, int]:
-        """The ``http`` port of every service that has one now, by its name; a socket that the run holds counts
-        before there is a process behind it."""
-        found = {
-            name: slot.current.port("http") or self.keeping.held_port(f"{name}.http")
-            for name, slot in self.slots.items()
-        }
-        return {name: port for name, port in found.items() if port is not None}
+        """Every port that a service has now, as ``service.port``, and its ``http`` port by its name alone; a socket
+        that the run holds counts before there is a process behind it."""
+        found: dict[str, int] = {}
+        for name, slot in self.slots.items():
+            for spec in slot.spec.ports:
+                whole = f"{name}.{spec.name}"
+                port = slot.current.port(spec.name) or self.keeping.held_port(whole)
+                if port is not None:
+                    found[whole] = port
+                    if spec.name == "http":
+                        found[name] = port
+        return found
 
     # --- life ---
 
