@@ -185,14 +185,15 @@ def test_all_of_them_serve_once_verl_lists_their_addresses() -> None:
 def test_a_growing_file(tmp_path: Path) -> None:
     path = tmp_path / "trainer.1.log"
     log = TrainerLog(path)
-    assert log.poll(NOW) is None
+    log.poll(NOW)
+    assert not log.replicas.boots
     data = VERL.read_bytes()
     with path.open("ab") as file:
         for at in range(0, len(data), 8191):
             file.write(data[at : at + 8191])
             file.flush()
             log.poll(NOW)
-    assert log.stage == ("training complete", 1.0) and log.facts.total_steps == 6
+    assert log.facts.total_steps == 6
     whole, _ = follow(1 << 30)
     assert log.replicas.boots == whole.boots
     assert log.replicas.take_events() == whole.take_events()

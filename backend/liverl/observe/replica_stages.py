@@ -23,7 +23,6 @@ from liverl.observe.rayprefix import Process, Said, said
 from liverl.observe.stages import Stage, StageParser
 
 READ = 4 << 20  # bytes of the trainer's log per poll: a flood is skipped down to its end
-_CARRY = 400  # characters that the trainer's stages look at again: a line may be torn between two polls
 _LONGEST = 256 << 10  # characters of an unfinished line that are kept; configuration dumps have long ones
 # Actor classes that serve: vLLMHttpServer, SGLangHttpServer and their kin, TRTLLMHttpServer.
 _SERVER = re.compile(r"HttpServer")
@@ -202,36 +201,28 @@ class ReplicaStages:
 
 
 class TrainerLog:
-    """Follows the log of verl's trainer: its own stage, and those of its replicas."""
+    """Follows the log of verl's trainer for what it tells of the replicas."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.stage: Stage | None = None
         self.replicas = ReplicaStages()
-        self._parser = StageParser("trainer")
         self._follower = Follower(path)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._carry = ""
 
     @property
     def facts(self) -> TrainerFacts:
         return self.replicas.trainer
 
-    def poll(self, now: float | None = None) -> Stage | None:
-        """The trainer's stage, after what was appended since the last call. Raises OSError but "not there"."""
+    def poll(self, now: float | None = None) -> None:
+        """Take in what was appended since the last call. Raises OSError but "not there"."""
         before = self._follower.offset
         data = self._follower.poll(READ, newest=True)
         if not data:
-            return self.stage
+            return
         if self._follower.offset - len(data) != before:  # a flood was skipped, or the file is another one
             data = data[data.find(b"\n") + 1 :]
             self._decoder.reset()
-            self._carry = ""
             self.replicas.forget_line()
-        text = self._decoder.decode(data)
-        self.stage = self._parser.feed(self._carry + text)
-        self._carry = (self._carry + text)[-_CARRY:]
-        self.replicas.feed(text, now)
-        return self.stage
+        self.replicas.feed(self._decoder.decode(data), now)
 
 
 def _time_of(text: str, now: float) -> float:

@@ -84,6 +84,7 @@ def service(
         stop=stop_stages(config),
         gpus=infra.ngpus_per_node if config.verl.device == "cuda" else 0,
         files=(stub,),
+        stage_parser="ray",
     )
 
 

@@ -135,7 +135,7 @@ class ServiceSpec(msgspec.Struct, frozen=True):
     restart_needs: str = (
         ""  # a file (in the run directory) that must have changed since the last automatic start
     )
-    stage_parser: Literal["", "vllm", "litellm", "trainer"] = ""
+    stage_parser: Literal["", "vllm", "litellm", "trainer", "ray"] = ""
     owner: Owner = "ours"
 
 
