@@ -16,11 +16,13 @@ _MOST = 2  # toasts of one kind at once
 
 @dataclass(frozen=True)
 class Notice:
-    """One toast. ``bell``: it is worth calling somebody back to the terminal."""
+    """One toast. ``bell``: it is worth calling somebody back to the terminal. ``brief``: the header or the events
+    tell it too, and one line of it is enough."""
 
     text: str
     severity: Severity = "information"
     bell: bool = False
+    brief: bool = False
 
 
 def alerts(snapshot: Snapshot) -> int:
@@ -90,7 +92,7 @@ def _ended(result: Result | None) -> Notice:
 def _symptoms(before: Snapshot, after: Snapshot) -> list[Notice]:
     known = {s.id for s in before.symptoms if s.severity == "critical"}
     new = [s for s in after.symptoms if s.severity == "critical" and s.id not in known]
-    found = [Notice(s.title, "error", bell=True) for s in new[:_MOST]]
+    found = [Notice(s.title, "error", bell=True, brief=True) for s in new[:_MOST]]
     if len(new) > _MOST:
         found.append(Notice(f"and {len(new) - _MOST} more", "error"))
     return found
@@ -101,9 +103,9 @@ def _events(before: View, after: View, me: str) -> list[Notice]:
     assert before.snapshot is not None
     seen = max(before.snapshot.seq, before.events[-1].seq if before.events else 0)
     new = [e for e in after.events if e.seq > seen]
-    found = [Notice(e.text, "error", bell=True) for e in new if e.kind == "run_failed"][:1]
+    found = [Notice(e.text, "error", bell=True, brief=True) for e in new if e.kind == "run_failed"][:1]
     asked = [e for e in new if e.kind in ("command", "stop") and not (me and me in e.text)]
-    found += [Notice(e.text) for e in asked[-_MOST:]]
+    found += [Notice(e.text, brief=True) for e in asked[-_MOST:]]
     return found
 
 

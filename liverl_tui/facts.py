@@ -81,12 +81,21 @@ def _counter(value: int | None) -> str:
     return "?" if value is None else str(value)
 
 
+def trial_counts(s: Snapshot) -> str:
+    """``1 running, 119 of 120 finished``; of a run that has ended ``104 of 120 finished, 16 cut off``."""
+    trials = s.trials
+    words = [f"{trials.running} running"] if trials.running or not trials.cut_off else []
+    words.append(f"{trials.finished} of {trials.total} finished")
+    words += [f"{trials.cut_off} cut off"] if trials.cut_off else []
+    return ", ".join(words)
+
+
 def trial_words(s: Snapshot) -> str | None:
     """``1 running, 119 of 120 finished``, and how those of the newest finished step went."""
     trials = s.trials
     if not trials.total:
         return None
-    words = [f"{trials.running} running, {trials.finished} of {trials.total} finished"]
+    words = [trial_counts(s)]
     if trials.zero_tool_calls:
         share = trials.zero_tool_calls / max(1, trials.finished)
         words.append(f"{trials.zero_tool_calls} of the finished ({share:.0%}) made no tool call at all")

@@ -177,6 +177,7 @@ KEYS: tuple[Key, ...] = (
     Key("trajectory", "find", "slash", "find", "Find a text in it; capitals count if you type one", bar=True),
     Key("trajectory", "hit(1)", "n", "next hit", "The next place where the text stands"),
     Key("trajectory", "hit(-1)", "N", "previous hit", "The previous place where the text stands"),
+    Key("trajectory", "clear", "escape", "clear", "Clear the search; without one, back to the list"),
     Key("trajectory", "turn(1)", "right_square_bracket", "next turn", "The next turn"),
     Key("trajectory", "turn(-1)", "left_square_bracket", "previous turn", "The previous turn"),
     Key(
@@ -256,6 +257,7 @@ KEYS: tuple[Key, ...] = (
     # -- events
     Key("events", "filter", "slash", "filter", "Only events whose text or service holds a text", bar=True),
     Key("events", "level", "v", "level", "All events, without debug, warnings and errors, errors", bar=True),
+    Key("events", "clear", "escape", "clear", "Clear filter and level; without them, one screen back"),
     Key("events", "follow", "f", "follow", "Follow the newest event, or stay where you are", bar=True),
     Key(
         "events",

@@ -10,9 +10,11 @@ from liverl_tui.keyorder import KeysInOrder
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.source import Source
 from liverl_tui.view import View
+from liverl_tui.widgets.cells import fit
 from liverl_tui.words import LEVEL_GLYPH, one_line
 
-INFO_S, ERROR_S = 5.0, 12.0  # how long toasts stay
+INFO_S, ERROR_S = 4.0, 8.0  # how long toasts stay
+_BESIDE = 5  # columns of a toast beside its text: its edge, its padding, its glyph
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -24,15 +26,25 @@ class RunApp(KeysInOrder):
     readonly: bool
     view: View
 
-    def toast(self, text: str, severity: Literal["information", "warning", "error"] = "information") -> None:
-        """Say something for a while. ``text`` may come from outside: nothing in it is taken as markup."""
+    def toast(
+        self,
+        text: str,
+        severity: Literal["information", "warning", "error"] = "information",
+        *,
+        brief: bool = False,
+    ) -> None:
+        """Say something for a while, in the row of the key bar. ``text`` may come from outside: nothing in it is
+        taken as markup. ``brief``: it can be read elsewhere too, and is cut where one line has no room for it."""
         timeout = INFO_S if severity == "information" else ERROR_S
         glyph = {
             "information": "",
             "warning": f"{LEVEL_GLYPH['warning']} ",
             "error": f"{LEVEL_GLYPH['error']} ",
         }
-        self.notify(glyph[severity] + one_line(text), severity=severity, timeout=timeout, markup=False)
+        said = one_line(text)
+        if brief:
+            said = fit(said, self.size.width - _BESIDE).rstrip()
+        self.notify(glyph[severity] + said, severity=severity, timeout=timeout, markup=False)
 
     @property
     def run_screen(self) -> RunScreen | None:

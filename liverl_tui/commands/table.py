@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from liverl.model import GpuStatus, ServiceState, ServiceStatus, Snapshot
-from liverl_tui.facts import doing, machine_words, pace_words, proxy_words, replica_words
+from liverl_tui.facts import doing, machine_words, pace_words, proxy_words, replica_words, trial_counts
 from liverl_tui.widgets.standing import Scene, Standing, of_gpu, of_replica, owner_words
 from liverl_tui.words import GLYPH, count, cut, duration, number, one_line, percent, size
 
@@ -145,9 +145,7 @@ def _trials(s: Snapshot) -> list[Line]:
     trials = s.trials
     if not trials.total:
         return []
-    lines: list[Line] = [
-        (f"trials    {trials.running} running, {trials.finished} of {trials.total} finished", None)
-    ]
+    lines: list[Line] = [(f"trials    {trial_counts(s)}", None)]
     if trials.zero_tool_calls:
         share = trials.zero_tool_calls / max(1, trials.finished)
         text = f"▲ {trials.zero_tool_calls} finished trials ({share:.0%}) made no tool call at all"
@@ -156,9 +154,13 @@ def _trials(s: Snapshot) -> list[Line]:
         told = step.calling is not None and step.judged
         calling = f", {step.calling}/{step.judged} call tools" if told else ""
         flag = f"  ▲ {step.zero_tool_calls} without tool calls" if step.zero_tool_calls else ""
+        cut_off = f", {step.cut_off} cut off" if step.cut_off else ""
         reward = f"mean reward {number(step.mean_reward)}"
         lines.append(
-            (f"  step {step.step}: {step.finished}/{step.total} trials, {reward}{calling}{flag}", None)
+            (
+                f"  step {step.step}: {step.finished}/{step.total} trials{cut_off}, {reward}{calling}{flag}",
+                None,
+            )
         )
     return lines
 

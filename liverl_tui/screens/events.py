@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 
 from liverl.control.history import read_events
 from liverl.model import Event
@@ -18,14 +17,11 @@ from liverl_tui.widgets.event_list import EventList
 from liverl_tui.widgets.keybar import KeyBar
 
 if TYPE_CHECKING:
-    from textual.binding import BindingType
     from textual.dom import DOMNode
 
     from liverl_tui.view import View
 
 PAGE = 2000  # events that are read at once when somebody goes above the first
-
-_KEYS: list[BindingType] = [Binding("escape", "back", show=False)]
 
 
 def events_before(run_dir: Path, seq: int, most: int | None) -> tuple[list[Event], bool]:
@@ -42,7 +38,6 @@ def events_before(run_dir: Path, seq: int, most: int | None) -> tuple[list[Event
 
 class EventsScreen(RunScreen):
     scope = "events"
-    BINDINGS = _KEYS
     DEFAULT_CSS = """
     EventsScreen { layout: vertical; }
     EventsScreen EventList { width: 1fr; height: 1fr; }
@@ -79,9 +74,3 @@ class EventsScreen(RunScreen):
             events_before, self.liverl.source.run.path, first if first is not None else 1 << 62, most
         )
         pane.take_older(found, complete)
-
-    # -- keys
-
-    def action_back(self) -> None:
-        if not self.pane.clear_filter():
-            self.app.pop_screen()

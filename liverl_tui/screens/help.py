@@ -27,7 +27,7 @@ MOVING = (
     ("↑ ↓  k j", "a row up and down"),
     ("PgUp PgDn  ^b ^f", "a page"),
     ("Home End  g G", "to the first and the last row"),
-    ("Esc", "one screen back, or out of a maximised pane"),
+    ("Esc", "clears a search or a filter; else one screen back, or out of a maximised pane"),
 )
 LINKS = (
     ("live", "the backend talks to us"),
@@ -40,6 +40,7 @@ FACTS = (
     "liverl-tui attach shows it again, from any terminal of this host. Only a typed name stops a run.",
     "The run's events say which client did what (E).",
     "What lists show is marked by a sign and a word, never by a colour alone.",
+    "Histories sweep as on a heart monitor: the newest stands before the gap; one cell at a time is little to send.",
     "In tmux the mouse is off until m, so that the terminal's own selection works.",
 )
 STATES: dict[str, str] = {
@@ -128,6 +129,7 @@ class HelpPane(Pane):
         Binding("pagedown,ctrl+f,space", "page(1)", show=False),
         Binding("home,g", "scroll_by(-100000)", show=False),
         Binding("end,G", "scroll_by(100000)", show=False),
+        Binding("escape", "screen.unfilter", show=False),
     ]
 
     def __init__(self, nearest: Sequence[Scope]) -> None:
@@ -215,6 +217,10 @@ class HelpScreen(RunScreen):
         field = self.query_one(FilterInput)
         field.display = True
         field.focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        # Esc goes on to what closes us when there is no filter to take away
+        return action != "unfilter" or any(field.display for field in self.query(FilterInput))
 
     def action_unfilter(self) -> None:
         field = self.query_one(FilterInput)

@@ -21,7 +21,7 @@ from liverl_tui.widgets.trajectory_doc import KINDS, build, raw_blocks
 from liverl_tui.widgets.trajectory_flow import START, Place
 from liverl_tui.widgets.trajectory_head import header_rows
 from liverl_tui.widgets.trajectory_view import TrajectoryView
-from liverl_tui.widgets.trial_words import flagged, replica_names
+from liverl_tui.widgets.trial_words import flagged, part_of, replica_names
 
 POLL_S = 1.0  # between two looks at a trial that goes on
 AFTERWARDS = 10  # looks at one that has ended: the proxy may still write its last turn
@@ -29,7 +29,8 @@ AFTERWARDS = 10  # looks at one that has ended: the proxy may still write its la
 
 class TrajectoryScreen(RunScreen):
     """``path``: of the trial's directory, relative to the run's. ``trials``: the list it is one of, in its order
-    now, for the keys that go to another one (default: the newest). ``moved`` hears which one that is."""
+    now, for the keys that go to another one (default: the newest); ``among``: what that list is part of.
+    ``moved`` hears which one is gone to."""
 
     scope = "trajectory"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("trajectory")]
@@ -43,12 +44,14 @@ class TrajectoryScreen(RunScreen):
         self,
         path: str,
         trials: Callable[[], Sequence[TrialHead]] | None = None,
+        among: Callable[[], str] | None = None,
         moved: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__()
         self.path = path
         self.trajectory: Trajectory | None = None
         self._trials = trials if trials is not None else self._newest
+        self._among = among if among is not None else self._among_all
         self._tell = moved
         self._hidden: set[str] = set()
         self._files: dict[str, str] = {}
@@ -86,6 +89,13 @@ class TrajectoryScreen(RunScreen):
     def _newest(self) -> Sequence[TrialHead]:
         snapshot = self.liverl.view.snapshot
         return snapshot.trials.newest if snapshot is not None else ()
+
+    def _among_all(self) -> str:
+        snapshot = self.liverl.view.snapshot
+        if snapshot is None:
+            return ""
+        known = len(snapshot.trials.newest)
+        return part_of(known, known, snapshot.trials.total)
 
     # -- reading
 
@@ -148,6 +158,7 @@ class TrajectoryScreen(RunScreen):
             self.path,
             self.trajectory,
             place=place,
+            among=self._among() if place else "",
             facts=facts,
             problem=self._problem,
             hidden=self._hidden,
@@ -186,6 +197,13 @@ class TrajectoryScreen(RunScreen):
 
     def action_hit(self, by: int) -> None:
         self.pane.go_hit(by)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        # Esc goes on to the app, which goes back, when there is nothing of ours to clear
+        return action != "clear" or any(pane.looked_for for pane in self.query(TrajectoryView))
+
+    def action_clear(self) -> None:
+        self.pane.end_search()
 
     async def action_turn(self, by: int) -> None:
         if self._raw is None:

@@ -29,6 +29,7 @@ _LEVEL_WORDS: dict[Level, str] = {
     "warning": "warnings and errors",
     "error": "errors",
 }
+_NARROW: tuple[Level, ...] = ("warning", "error")  # that hide what is shown at first
 _WHO = 12  # columns of the service's name
 _KEYS: list[BindingType] = [
     *bindings("events"),
@@ -139,8 +140,7 @@ class EventList(Pane):
         self._at = bisect_left(self._shown, seq, key=lambda e: e.seq)
         self._top = self._at  # as many rows above it as there is room for are found when it is drawn
         self._fill = True
-        narrow = self.prompt.text or self.least in ("warning", "error")
-        if narrow and len(self._shown) < self.content_size.height:
+        if self._narrow and len(self._shown) < self.content_size.height:
             self._want_older()
         self.update()
 
@@ -273,13 +273,21 @@ class EventList(Pane):
         self.prompt.begin()
         self.update()
 
-    def clear_filter(self) -> bool:
-        """Show what the filter hides; False where it hides nothing."""
-        if not self.prompt.text:
-            return False
+    @property
+    def _narrow(self) -> bool:
+        """Whether some of what is shown at first is left out."""
+        return bool(self.prompt.text) or self.least in _NARROW
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        # Esc goes on to the app, which goes back, when there is nothing of ours to clear
+        return action != "clear" or self._narrow
+
+    def action_clear(self) -> None:
+        """Show what the filter and the level hide."""
         self.prompt.clear()
+        if self.least in _NARROW:
+            self.least = "info"
         self._filter()
-        return True
 
     def on_key(self, event: events.Key) -> None:
         if self.prompt.open:

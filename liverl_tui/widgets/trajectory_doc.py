@@ -19,6 +19,7 @@ from liverl_tui.widgets.trial_words import replica_name
 from liverl_tui.words import count, one_line, size
 
 Form = Literal["plain", "json", "arguments"]
+ABANDONED = "○ abandoned (the agent went away)"
 LONG = 12  # lines; longer messages and thoughts begin closed
 _LABELS: dict[PartKind, tuple[str, str]] = {
     "system": ("system", "dim"),
@@ -140,7 +141,7 @@ def _part(part: Part, key: str, turn: Turn) -> Block:
         what = "no JSON object" if part.kind == "call" else "error"
         label = (("✖ ", "bad"), *label, (f" ({what})", "bad"))
     if part.kind == "error":
-        label = (("✖ ", "bad"), *label)
+        label = ((ABANDONED, "dim"),) if turn.abandoned else (("✖ ", "bad"), *label)
     folded = part.kind in ("call", "result")
     if part.kind in ("system", "user", "reasoning"):
         folded = part.text.count("\n") >= LONG or len(part.text) > LONG * 100
@@ -174,7 +175,9 @@ def _rule(turn: Turn, names: Mapping[str, str]) -> tuple[Span, ...]:
         facts.append((f"{prompt}{turn.completion_tokens} tokens", "dim"))
     if turn.seconds is not None:
         facts.append((f"{turn.seconds:.1f} s", "dim"))
-    if not turn.success:
+    if turn.abandoned:
+        facts.append((ABANDONED, "dim"))
+    elif not turn.success:
         facts.append(("✖ failed", "bad"))
     elif turn.finish_reason in TRUNCATED:
         facts.append((f"▲ finish {turn.finish_reason}: cut off", "warn"))

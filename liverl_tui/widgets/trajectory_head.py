@@ -24,6 +24,7 @@ def header_rows(
     trajectory: Trajectory | None,
     *,
     place: str = "",
+    among: str = "",
     facts: str = "",
     problem: str = "",
     hidden: Collection[str] = (),
@@ -31,11 +32,14 @@ def header_rows(
     names: Mapping[str, str] | None = None,
     link: Link = "live",
 ) -> list[Row]:
-    """The title with ``place`` in the list and ``facts``; how it went; and a third row if there is more to say."""
+    """The title with ``place`` in the list, what the list is a part of (``among``; in a narrow title ``+`` says
+    that there are more) and ``facts``; how it went; and a third row if there is more to say."""
     name = one_line(path.rpartition("/")[2])
     title = Row((f" {fit(name, min(len(name), max(8, width - 30)))} ", "title_focus"))
-    words = " · ".join(w for w in (place and f"trial {place}", "raw record" if raw else "", facts) if w)
     room = width - len(title.text) - 3
+    places = [f"trial {place}{of}" for of in (among, "+")] if among else [place and f"trial {place}"]
+    said = [" · ".join(w for w in (at, "raw record" if raw else "", facts) if w) for at in places]
+    words = next((form for form in said if len(form) <= room), said[-1])
     if words and room > 0:
         title.add(" ").add(fit(words, min(len(words), room)), "dim").add(" ")
     title.add("─" * max(0, width - len(title.text)), "rule")

@@ -199,6 +199,17 @@ class TrajectoryView(Pane):
         self._said = ""
         self.update()
 
+    @property
+    def looked_for(self) -> str:
+        """What is searched for; nothing without a search."""
+        return self.flow.needle or self.prompt.text
+
+    def end_search(self) -> None:
+        """Forget what was looked for, and with it its marks."""
+        self.prompt.clear()
+        self.flow.needle = self._said = ""
+        self.update()
+
     def go_hit(self, by: int, here: bool = False) -> None:
         """To the next or previous place of what is looked for, around the end; ``here``: this row counts."""
         if not self.flow.needle or not self.flow.blocks:

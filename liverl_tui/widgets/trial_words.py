@@ -53,6 +53,14 @@ def flagged(head: TrialHead) -> bool:
     return "zero_tool_calls" in head.flags or bool(flag_words(head))
 
 
+def part_of(shown: int, known: int, total: int) -> str:
+    """What a list of ``shown`` trials is part of, where of all ``total`` only the newest ``known`` are known:
+    `` newest of 1,240``, `` in the newest 200`` where some of these are left out; else nothing."""
+    if known >= total:
+        return ""
+    return f" newest of {total:,}" if shown == known else f" in the newest {known}"
+
+
 def replica_names(snapshot: Snapshot | None) -> dict[str, str]:
     """Replicas by their root address."""
     if snapshot is None:

@@ -32,7 +32,7 @@ from liverl_tui.widgets.trial_rows import (
     trial_head,
     trial_row,
 )
-from liverl_tui.widgets.trial_words import Tally, replica_names, tally_heads, tally_of
+from liverl_tui.widgets.trial_words import Tally, part_of, replica_names, tally_heads, tally_of
 
 if TYPE_CHECKING:
     from liverl_tui.app import LiverlApp
@@ -145,7 +145,14 @@ class TrialsPane(RowsPane):
             return str(total), str(total)
         if total < known:  # some are left out
             return f"{total} in the newest {known}", f"{total}+"
-        return f"the newest {known} of {self._status.total}", f"{total}+"
+        return f"the newest {known} of {self._status.total:,}", f"{total}+"
+
+    @property
+    def among(self) -> str:
+        """What the trials are part of, where only so many of the newest are known: `` newest of 1,240``."""
+        if self._step is not None:
+            return ""
+        return part_of(len(self.trials), len(self._status.newest), self._status.total)
 
     def _summary(self) -> tuple[list[str], str]:
         """How the trials go, the most important words first, and their style."""
@@ -253,7 +260,10 @@ class TrialsPane(RowsPane):
         from liverl_tui.screens.trajectory import TrajectoryScreen
 
         self.select(key)  # also of the first row: back from it, the cursor is where it was
-        self.app.push_screen(TrajectoryScreen(key, trials=lambda: self.trials, moved=self.select))
+        screen = TrajectoryScreen(
+            key, trials=lambda: self.trials, among=lambda: self.among, moved=self.select
+        )
+        self.app.push_screen(screen)
 
     def action_filter(self) -> None:
         self._table = False

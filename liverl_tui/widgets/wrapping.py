@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.cells import cell_len, get_character_cell_size
 
 from liverl_tui.words import one_line
 
 LEAST = 8  # columns: narrower lines cannot be read
+_NUMBER = re.compile(r"\W*\d[\d.,:/]*")
+_UNIT = re.compile(
+    r"([kKMGT]i?B?|B|bytes|m?s|µs|ns|min|h|d|seconds?|minutes?|hours?|days?|%|k?W|°C|[\w.]+/s|(?:M|G)Hz)[^\w%°]*"
+)
 
 
 def wrap(text: str, width: int, begin: int = 0) -> list[str]:
     """``text``, made safe for a terminal, in lines of at most ``width`` columns, cut between words where that is
-    possible. ``begin``: columns that are taken in the first one."""
+    possible, and not between a number and its unit. ``begin``: columns that are taken in the first one."""
     width = max(LEAST, width)
     room = max(LEAST, width - begin)
     lines, line = [], ""
-    for word in one_line(text).split(" "):
+    for word in _words(one_line(text), room):
         joined = f"{line} {word}" if line else word
         if _columns(joined) <= room:
             line = joined
@@ -29,6 +35,19 @@ def wrap(text: str, width: int, begin: int = 0) -> list[str]:
             word, room = word[len(part) :], width
         line = word
     return [*lines, line] if line or not lines else lines
+
+
+def _words(text: str, most: int) -> list[str]:
+    """The words of a text; a number and its unit are one of at most ``most`` columns: ``1.2 GiB``, ``10 s``."""
+    words: list[str] = []
+    for word in text.split(" "):
+        if words and _UNIT.fullmatch(word) and _NUMBER.fullmatch(words[-1]):
+            pair = f"{words[-1]} {word}"
+            if _columns(pair) <= most:
+                words[-1] = pair
+                continue
+        words.append(word)
+    return words
 
 
 def _columns(text: str) -> int:

@@ -117,6 +117,39 @@ async def test_level_and_text_filter_and_their_keys() -> None:
         assert not isinstance(screen.app.screen, EventsScreen)
 
 
+async def test_escape_takes_filter_and_level_away_before_it_leaves() -> None:
+    async with opened(shown(1, 60)) as screen:
+        await screen.press("v", "slash", *"proxy", "enter")
+        assert "warnings and errors" in screen.title and "/proxy" in screen.title
+        await screen.press("escape")
+        assert "without debug" in screen.title and "/proxy" not in screen.title and "event 60." in screen.text
+        await screen.press("v", "v", "escape")
+        assert "without debug" in screen.title and isinstance(screen.app.screen, EventsScreen)
+        await screen.press("v", "v", "v", "escape")
+        assert not isinstance(screen.app.screen, EventsScreen), (
+            "where all is shown, there is nothing to clear"
+        )
+
+
+async def test_a_number_and_its_unit_stay_together() -> None:
+    text = "r0: the weights took 12.5 GiB of memory, 97 % of what it has, and it was ready after 10 s. "
+    told = event(2, text * 3, service="r0")
+    for columns in range(60, 90):
+        lines = "\n".join(row.text for row in event_rows(told, columns, day=False, data=False))
+        for pair in ("12.5 GiB", "97 %", "10 s."):
+            assert lines.count(pair) == 3, (columns, lines)
+    async with opened(View(link="live", snapshot=snapshot(), events=(told,)), size=(80, 24)) as screen:
+        assert all(screen.text.count(pair) == 3 for pair in ("12.5 GiB", "97 %", "10 s.")), screen.text
+
+
+def test_what_is_no_number_with_a_unit_is_wrapped_as_ever() -> None:
+    assert wrap("in turn 3 means", 9) == ["in turn 3", "means"]
+    assert wrap("aaaaaaaa 123456 GiB", 8) == ["aaaaaaaa", "123456", "GiB"], (
+        "where a line has no room for both"
+    )
+    assert wrap("took (1.2 GiB/s), twice", 15) == ["took", "(1.2 GiB/s),", "twice"]
+
+
 async def test_an_event_tells_its_data_and_is_copied() -> None:
     long = "a text that goes on and on " * 8
     told = Event(2, 1_790_000_000.0, "state", long, "warning", "r0", {"state": "degraded", "n": [1, 2]})

@@ -113,6 +113,34 @@ async def test_help_can_be_filtered() -> None:
         assert len(pane.text.splitlines()) > 20 and isinstance(app.screen, HelpScreen)
 
 
+async def test_escape_takes_the_filter_of_the_help_away_before_it_closes_it() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "question_mark", "slash")
+        await type_in(pilot, "screenshot")
+        await press(pilot, "enter", "escape")
+        assert isinstance(app.screen, HelpScreen)
+        assert len(app.screen.query_one(HelpPane).text.splitlines()) > 20
+        assert not app.screen.query_one("#filter").display
+        await press(pilot, "escape")
+        assert len(app.screen_stack) == 1 and not app._exit
+        await press(pilot, "question_mark", "slash")
+        await type_in(pilot, "screenshot")
+        await press(pilot, "enter", "q")
+        assert len(app.screen_stack) == 1 and not app._exit, "its own key closes it at once"
+
+
+async def test_help_tells_what_the_gap_in_a_history_is() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "question_mark", "slash")
+        await type_in(pilot, "histor")
+        text = " ".join(app.screen.query_one(HelpPane).text.split())
+        assert "the newest stands before the gap" in text
+
+
 @given(st.integers(20, 200))
 def test_wrapping_loses_nothing(width: int) -> None:
     rows = list(help_rows(()))

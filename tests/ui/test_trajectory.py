@@ -199,6 +199,79 @@ async def test_search_opens_what_it_finds(tmp_path: Path) -> None:
         }
 
 
+async def test_the_first_escape_ends_the_search_and_the_second_leaves(tmp_path: Path) -> None:
+    def marked(shown: Shown) -> bool:
+        return "match" in {style for row in shown.screen.pane.rows for _, style in row.spans}
+
+    for number in (1, 2):
+        write(tmp_path, trial(number), *conversation(3))
+    app = app_of(tmp_path, trial(1), trial(2))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot, trial(1).path)
+        await shown.press("slash", *"look", "enter")
+        assert marked(shown) and "/look" in shown.lines[0]
+        await shown.press("J")
+        await shown.until(lambda: "trial-002" in shown.lines[0] and marked(shown))
+        await shown.press("escape")
+        assert app.screen is shown.screen and not marked(shown)
+        assert "/look" not in shown.lines[0] and "lines" not in shown.lines[0]
+        at = shown.cursor
+        await shown.press("n")
+        assert shown.cursor == at, "there is nothing left to go to"
+        await shown.press("escape")
+        assert app.screen is not shown.screen
+
+
+async def test_the_header_says_of_what_the_list_is_the_newest(tmp_path: Path) -> None:
+    heads = [trial(n) for n in range(12)]
+    for head in heads[:2]:
+        write(tmp_path, head, *conversation(1))
+    newest = TrialsStatus(total=1240, newest=tuple(heads))
+    app = LiverlApp(FakeSource(tmp_path, view=view(trials=newest)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot, heads[1].path)
+        assert " trial 2/12 newest of 1,240 · turn 1/1 " in shown.lines[0]
+        await pilot.resize_terminal(40, 24)
+        await shown.until(lambda: " trial 2/12+ · turn 1/1 " in shown.lines[0])
+        await pilot.resize_terminal(120, 40)
+        # the same from the pane, where a filter leaves out some of them
+        await shown.press("escape", "4", "slash", *"files-1", "enter", "enter")
+        await until(pilot, lambda: isinstance(app.screen, TrajectoryScreen), lambda: str(app.screen))
+        shown = Shown(pilot, app.screen)  # type: ignore[arg-type]
+        await shown.until(lambda: " trial 1/3 in the newest 12 · turn 1/1 " in shown.text)
+        await shown.press("escape", "escape", "enter")
+        shown = Shown(pilot, app.screen)  # type: ignore[arg-type]
+        await shown.until(lambda: "/12 newest of 1,240 · turn 1/1 " in shown.text)
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_call_that_its_agent_left_is_called_abandoned(tmp_path: Path, done: bool) -> None:
+    """Of a trial that was cut off in the middle of a call, that is no failure either."""
+    gone = {"error_type": "client_disconnected", "status_code": 499, "message": "the client closed it"}
+    left = record([SYSTEM, TASK], {}, success=False, failure=gone, response_body=None, usage=None)
+    write(tmp_path, trial(1), *conversation(2)[:1], left, done=done)
+    app = app_of(tmp_path, trial(1))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot, trial(1).path)
+        assert "── turn 2 · assistant · 1.2 s · ○ abandoned (the agent went away) · r0 ──" in shown.text
+        assert "▾ ○ abandoned (the agent went away)\n│ client_disconnected HTTP 499: the client" in shown.text
+        assert "✖" not in shown.text and "failed" not in shown.text
+        assert shown.style("abandoned") == "dim"
+        assert ("failures" in shown.lines[1]) == done, "as the list of trials has it"
+
+
+async def test_a_call_that_failed_is_called_so(tmp_path: Path) -> None:
+    gone = {"error_type": "client_disconnected", "message": "the client closed it"}
+    failed = {"error_type": "Timeout", "status_code": 504, "message": "too late"}
+    calls = [record([SYSTEM, TASK], {}, success=False, failure=f, response_body=None) for f in (failed, gone)]
+    write(tmp_path, trial(1), *calls, done=False)
+    app = app_of(tmp_path, trial(1))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot, trial(1).path)
+        assert "✖ failed" in shown.text and "▾ ✖ failed\n│ Timeout HTTP 504: too late" in shown.text
+        assert "○ abandoned" in shown.text and "▲ failures" in shown.lines[1]
+
+
 async def test_without_tools_it_says_why(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("model: {tool_parser: hermes}\n")
     write(tmp_path, trial(1), record([SYSTEM, TASK], {"role": "assistant", "content": QWEN}))

@@ -351,7 +351,7 @@ async def test_back_from_a_trial_it_is_still_selected(tmp_path: Path) -> None:
     [
         (
             120,
-            "step 7: ● 17/17 trials call tools · 16 running · 15 no call yet  1-8 of the newest 60 of 3312",
+            "step 7: ● 17/17 trials call tools · 16 running · 15 no call yet  1-8 of the newest 60 of 3,312",
         ),
         (100, "step 7: ● 17/17 trials call tools · 16 running · 15 no call yet  1-8 of 60+"),
         (80, "step 7: ● 17/17 trials call tools · 16 running  1-8 of 60+"),

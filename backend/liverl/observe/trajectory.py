@@ -236,10 +236,13 @@ def _flags(turns: tuple[Turn, ...], ended: bool, replicas: int) -> tuple[str, ..
     finished = [turn for turn in turns if turn.success]
     last = finished[-1].finish_reason if finished else None
     judged = [turn for turn in finished if turn.judged]
+    gone = [turn for turn in turns if turn.abandoned]
+    if gone and gone[-1] is turns[-1] and not ended:
+        gone.pop()  # it was cut off in the middle of a call: that is no failure, as in the heads of many trials
     flags = (
         ("zero_tool_calls", bool(judged) and not any(t.calls for t in judged) and (ended or over(last))),
         ("moved_replica", replicas > 1 or any(t.moved_from for t in turns)),
-        ("failed_turns", len(finished) < len(turns)),
+        ("failed_turns", bool(gone) or any(not (t.success or t.abandoned) for t in turns)),
         ("truncated", last in TRUNCATED),
     )
     return tuple(name for name, is_set in flags if is_set)

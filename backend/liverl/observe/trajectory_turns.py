@@ -26,6 +26,7 @@ class Turn(msgspec.Struct, frozen=True):
 
     number: int  # from 1
     success: bool = True
+    abandoned: bool = False  # its client went away before the answer
     before: tuple[Part, ...] = ()  # of the request, where no earlier turn shows it
     answer: tuple[Part, ...] = ()
     after: tuple[Part, ...] = ()  # what the next request brought: results, new messages
@@ -95,6 +96,7 @@ class TurnBuilder:
         turn = Turn(
             number=index + 1,
             success=success,
+            abandoned=head is not None and head.abandoned,
             before=tuple(before),
             answer=tuple(answer),
             finish_reason=finish,

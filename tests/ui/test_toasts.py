@@ -1,0 +1,82 @@
+"""Toasts: short, in the row of the key bar, and whole where they are told nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kit.pilots import until
+from kit.screens import FakeSource, event, settle, view
+from textual.widgets._toast import Toast
+
+from liverl.model import Symptom
+from liverl_tui.app import LiverlApp
+from liverl_tui.themes import PALETTES
+from liverl_tui.view import View
+from liverl_tui.widgets.keybar import KeyBar
+
+SIZES = [(80, 24), (120, 40), (40, 10)]
+
+
+async def toasts(pilot: Any, number: int) -> list[Toast]:
+    """Those that are seen, once there are so many and they have their places."""
+    screen = pilot.app.screen
+
+    def placed() -> list[Toast]:
+        return [toast for toast in screen.query(Toast) if toast.region]
+
+    await until(pilot, lambda: len(placed()) == number, lambda: str(placed()))
+    return placed()
+
+
+def said(toast: Toast) -> str:
+    """What can be read of it."""
+    rows = toast.screen._compositor.render_strips()
+    x, y, width, height = toast.region
+    lines = [row.crop(x + 1, x + width).text.strip() for row in rows[y : y + height]]
+    return " ".join(line for line in lines if line)
+
+
+@pytest.mark.parametrize("theme", [*PALETTES])
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_toast_covers_a_part_of_the_key_bar_and_nothing_else(
+    theme: str, size: tuple[int, int]
+) -> None:
+    app = LiverlApp(FakeSource(view=view()), theme=theme)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await settle(pilot)
+        app.toast("no shell waits", "warning")
+        (toast,) = await toasts(pilot, 1)
+        bar = app.screen.query_one(KeyBar).region
+        assert bar.height == 1 and bar.contains_region(toast.region)
+        assert toast.region.right == size[0] and toast.region.width < size[0] // 2
+        assert said(toast) == "▲ no shell waits"
+
+
+async def test_what_the_header_or_the_events_tell_too_is_one_line() -> None:
+    before = view()
+    long = "two of the replicas are loaded but idle " * 6
+    symptom = Symptom("idle", "critical", long, "", "liverl-tui restart proxy")
+    after = view(symptoms=(symptom,))
+    asked = event(99, f"somebody asked to {long}", kind="command")
+    after = View(link="live", snapshot=after.snapshot, events=(*after.events, asked))
+    app = LiverlApp(FakeSource(view=before))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await settle(pilot)
+        app.take(after)
+        found = await toasts(pilot, 2)
+        assert [toast.region.height for toast in found] == [1, 1]
+        assert [toast.region.y for toast in found] == [22, 23]
+        for toast, begin in zip(found, ("✖ two of the replicas", "somebody asked to two"), strict=True):
+            assert said(toast).startswith(begin) and said(toast).endswith("…")
+
+
+async def test_an_answer_that_is_told_nowhere_else_is_whole() -> None:
+    app = LiverlApp(FakeSource("/runs/liverl/first", view=view()))
+    text = "saved " + "/a/long/path" * 9 + "/with/a/name.svg, which is more than what one line holds"
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await settle(pilot)
+        app.toast(text)
+        (toast,) = await toasts(pilot, 1)
+        assert toast.region.bottom == 24 and toast.region.height < 5
+        assert "".join(said(toast).split()) == "".join(text.split())
