@@ -14,6 +14,7 @@ from liverl_tui.commands.options import UpOptions
 
 if TYPE_CHECKING:
     from liverl.config import LoadedConfig
+    from liverl.config.schema import RunConfig
     from liverl.plan.spec import Plan
 
 
@@ -72,8 +73,11 @@ def _check_name(what: str, name: str) -> None:
         )
 
 
-def needs_gpus(plan: Plan) -> bool:
-    """Whether starting it takes GPUs away from somebody. A cluster or a script that is not ours is taken to."""
+def needs_gpus(plan: Plan, config: RunConfig) -> bool:
+    """Whether starting it takes GPUs away from somebody. A script is taken to, and so is verl on a cluster that is
+    not ours."""
     template = plan.replica_template
     foreign = plan.topology == "verl" and not any(s.kind == "ray" for s in plan.services)
+    if foreign and config.trainer.kind == "verl":
+        foreign = config.verl.device == "cuda"
     return foreign or any(s.gpus for s in plan.services) or bool(template and template.gpus)

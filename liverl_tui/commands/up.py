@@ -127,7 +127,7 @@ def _from_config(options: UpOptions) -> int:
     for warning in target.loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
     plan = target.plan()
-    _confirm(plan, options)
+    _confirm(plan, target.loaded.config, options)
     _preflight(plan, target.loaded.config)
     from liverl.supervise.launch import create_run
 
@@ -135,19 +135,19 @@ def _from_config(options: UpOptions) -> int:
     return _start(run, options, f"run {run.name} starts in {run.path}")
 
 
-def _confirm(plan: Plan, options: UpOptions) -> None:
-    """A run that takes GPUs is shown first, and started by Enter."""
+def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
+    """A run that takes GPUs is shown first, in short, and started by Enter."""
     from liverl_tui.commands.launching import needs_gpus
 
-    if options.yes or not needs_gpus(plan):
+    if options.yes or not needs_gpus(plan, config):
         return
-    from liverl.plan.render import plan_text
-
-    click.echo(plan_text(plan).rstrip("\n"), err=True)
     if not sys.stdin.isatty():
         raise CliError(
             "this run takes GPUs and there is no terminal to ask on: add --yes to start it", EXIT_USAGE
         )
+    from liverl.plan.render import plan_brief
+
+    click.echo(plan_brief(plan) + "(all of it: liverl-tui plan, with the same options)", err=True)
     click.echo("Enter starts it, Ctrl-C leaves: ", err=True, nl=False)
     if not sys.stdin.readline():
         raise click.Abort

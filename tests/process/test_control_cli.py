@@ -353,6 +353,7 @@ def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
     refused = cli(*GPUS)
     assert refused.returncode == 2
     assert "liverl-tui: this run takes GPUs and there is no terminal to ask on: add --yes" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
     assert not run_of(tmp_path, "g").exists()
     master, slave = pty.openpty()
     command = [sys.executable, HERE / "cli_toy.py", *GPUS, "--detach"]
@@ -361,7 +362,9 @@ def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
         text = b""
         while b"Enter starts it" not in text:
             text += os.read(master, 65536)
-        assert b"replica" in text
+        # in short: what it takes, not every argument
+        assert b"starts     2 replicas: 8 GPUs" in text
+        assert b"--tensor-parallel-size" not in text
         assert not run_of(tmp_path, "g").exists()
         os.write(master, b"\n")
         backend_of(run_of(tmp_path, "g"))

@@ -139,7 +139,7 @@ def test_one_problem_each(text: str | bytes, expected: str, tmp_path: Path) -> N
         ("infrastructure: {ray_port: 8002}", "infrastructure.litellm_port: the same port as"),
         (
             "infrastructure: {ray_dashboard_port: 0}\nray: {address: 'h:6379'}",
-            "ray_dashboard_port: 0 (any free port) is for a Ray that the run starts itself",
+            "ray_dashboard_port: 0 (any free port) is for what the run starts itself",
         ),
         ("harbor_agent: {environment_type: kubernetes}", "Harbor has no such environment type"),
         ("model: {tool_parser: qwen_3}", "a parser vLLM does not have"),

@@ -334,6 +334,29 @@ def test_a_cluster_of_somebody_else() -> None:
     assert (elsewhere.dashboard, elsewhere.token_file) == ("d:1", "")
 
 
+def test_ports_that_are_chosen_are_told_to_the_job_alone() -> None:
+    any_port = (
+        "infrastructure.ray_port=0",
+        "infrastructure.ray_dashboard_port=0",
+        "infrastructure.litellm_port=0",
+    )
+    told = {
+        "LITELLM_PORT": "{port:proxy}",
+        "RAY_PORT": "{port:ray.gcs}",
+        "RAY_DASHBOARD_PORT": "{port:ray.dashboard}",
+    }
+    plan = plan_of(*any_port)
+    assert told.items() <= service(plan, "trainer").env.items()
+    assert not told.keys() & service(plan, "ray").env.keys()
+    job = overrides_of(plan)
+    assert {name: job[f"ray_kwargs.ray_init.runtime_env.env_vars.{name}"] for name in told} == {
+        name: f"'{text}'" for name, text in told.items()
+    }
+    elsewhere = plan_of("ray.address=10.0.0.1:6000", "ray.dashboard_address=d:1", *any_port)
+    assert not {"RAY_PORT", "RAY_DASHBOARD_PORT"} & service(elsewhere, "trainer").env.keys()
+    assert "RAY_PORT" in service(plan_of("infrastructure.ray_port=7001"), "ray").env
+
+
 def test_the_agent_loops_file() -> None:
     (file,) = [
         f for f in service(plan_of("harbor_agent.max_iterations=5"), "trainer").files if "loop" in f.path

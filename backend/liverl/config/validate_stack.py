@@ -182,11 +182,15 @@ def _ports(c: RunConfig) -> Iterator[Finding]:
     if c.run.topology == "managed":
         return
     script, attach = c.trainer.kind == "command", bool(c.ray.address)
-    told = {"ray_port": script, "ray_dashboard_port": (script or attach) and not c.ray.dashboard_address}
+    told = {
+        "ray_port": script,
+        "ray_dashboard_port": (script or attach) and not c.ray.dashboard_address,
+        "litellm_port": script,
+    }
     for name, asked in told.items():
         if asked and getattr(c.infrastructure, name) == 0:
-            words = "0 (any free port) is for a Ray that the run starts itself"
-            yield Finding(f"infrastructure.{name}", words, "0", "the port of that Ray")
+            words = "0 (any free port) is for what the run starts itself"
+            yield Finding(f"infrastructure.{name}", words, "0", "the port that it has")
     if attach:
         return
     seen: dict[int, str] = {}

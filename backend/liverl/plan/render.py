@@ -40,7 +40,27 @@ def plan_text(plan: Plan) -> str:
     return "\n".join(_lines(_redacted(plan))) + "\n"
 
 
-def _lines(plan: Plan) -> Iterator[str]:
+def plan_brief(plan: Plan) -> str:
+    """What starting it would take, a line per service."""
+    return "\n".join(_brief(plan)) + "\n"
+
+
+def _brief(plan: Plan) -> Iterator[str]:
+    yield from _head(plan)
+    for spec in _services(plan):
+        many = spec is plan.replica_template
+        gpus = spec.gpus * (plan.expected_replicas if many else 1)
+        facts = [f"{gpus} GPU{'s' * (gpus != 1)}"] if gpus else []
+        facts += [f"{port.name} {port.host}:{port.number}" for port in spec.ports if port.number]
+        name = f"{plan.expected_replicas} replica{'s' * (plan.expected_replicas != 1)}" if many else spec.name
+        yield f"starts     {name}" + (f": {', '.join(facts)}" if facts else "")
+    if plan.ray is not None and plan.ray.owner == "foreign" and plan.ray.address:
+        yield f"uses       the Ray cluster {plan.ray.address}, which is not ours"
+    for warning in plan.warnings:
+        yield f"warning: {warning}"
+
+
+def _head(plan: Plan) -> Iterator[str]:
     yield f"run        {plan.run}"
     yield f"directory  {plan.run_dir}"
     steps = f", {plan.total_steps} steps" if plan.total_steps else ""
@@ -48,8 +68,15 @@ def _lines(plan: Plan) -> Iterator[str]:
     for environment in plan.environments:
         what = environment.venv_path or " ".join(environment.requirements)
         yield f"env        {environment.name}: {what}"
-    services = (plan.replica_template, *plan.services) if plan.replica_template else plan.services
-    for spec in services:
+
+
+def _services(plan: Plan) -> tuple[ServiceSpec, ...]:
+    return (plan.replica_template, *plan.services) if plan.replica_template else plan.services
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    yield from _head(plan)
+    for spec in _services(plan):
         yield ""
         count = f" x {plan.expected_replicas}" if spec is plan.replica_template else ""
         yield f"{spec.name}{count}  ({spec.kind})"

@@ -56,7 +56,13 @@ def service(config: RunConfig) -> ServiceSpec:
         name="trainer",
         kind="trainer",
         argv=("{python:verl}", "-m", "verl.trainer.main_ppo", *overrides(config, _job_environment(config))),
-        env={**worker_env(config), **ray.cluster_env(config), "HYDRA_FULL_ERROR": "1", "RAY_DEDUP_LOGS": "0"},
+        env={
+            **worker_env(config),
+            **_chosen_ports(config),
+            **ray.cluster_env(config),
+            "HYDRA_FULL_ERROR": "1",
+            "RAY_DEDUP_LOGS": "0",
+        },
         unset_env=ray.FOREIGN_VARIABLES[1:],
         secret_env=secret_env(config),
         environment=ENVIRONMENT,
@@ -118,6 +124,9 @@ def stub() -> FileSpec:
 def script_env(config: RunConfig) -> dict[str, str]:
     """LiveRL's variables, as its launch scripts and its agents read them."""
     env = liverl_environment(config)
+    for name in ("LITELLM_PORT", "RAY_PORT", "RAY_DASHBOARD_PORT"):
+        if env.get(name) == "0":  # any free one, which only the trainer can be told
+            del env[name]
     if sizes.is_smoke(config):
         paths = {
             "MODEL_PATH": sizes.model_path(config),
@@ -126,6 +135,17 @@ def script_env(config: RunConfig) -> dict[str, str]:
         }
         env |= paths
     return env
+
+
+def _chosen_ports(config: RunConfig) -> dict[str, str]:
+    """Variables of ports that are chosen when their services start. Ray is started before they are known; the
+    trainer is not, and its job tells them to Ray's workers."""
+    infra, head = config.infrastructure, ray.NAME
+    chosen = {} if infra.litellm_port else {"LITELLM_PORT": "{port:proxy}"}
+    if not config.ray.address:
+        chosen |= {} if infra.ray_port else {"RAY_PORT": f"{{port:{head}.gcs}}"}
+        chosen |= {} if infra.ray_dashboard_port else {"RAY_DASHBOARD_PORT": f"{{port:{head}.dashboard}}"}
+    return chosen
 
 
 def worker_env(config: RunConfig) -> dict[str, str]:
@@ -159,7 +179,8 @@ def _job_environment(config: RunConfig) -> tuple[Override, ...]:
     """What differs from one start of the trainer to the next, as the cluster stays. On somebody else's cluster the
     workers inherit nothing of ours: there the job brings all of it, LiveRL's variables included."""
     prefix = "ray_kwargs.ray_init.runtime_env.env_vars"
-    values = {"VERL_FILE_LOGGER_PATH": METRICS, **(worker_env(config) if config.ray.address else {})}
+    brought = worker_env(config) if config.ray.address else {}
+    values = {"VERL_FILE_LOGGER_PATH": METRICS, **brought, **_chosen_ports(config)}
     return tuple(Override(f"{prefix}.{name}", value, new=True) for name, value in values.items())
 
 
