@@ -138,7 +138,7 @@ def test_one_problem_each(text: str | bytes, expected: str, tmp_path: Path) -> N
         ("training: {max_response_length: 90000}", "vllm.max_model_length: training.max_prompt_length + "),
         ("infrastructure: {ray_port: 8002}", "infrastructure.litellm_port: the same port as"),
         (
-            "infrastructure: {ray_dashboard_port: 0}\nray: {address: 'h:6379'}",
+            "infrastructure: {ray_dashboard_port: 0}\ntrainer: {kind: command, command: [x]}",
             "ray_dashboard_port: 0 (any free port) is for what the run starts itself",
         ),
         ("harbor_agent: {environment_type: kubernetes}", "Harbor has no such environment type"),

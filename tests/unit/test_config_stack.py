@@ -112,6 +112,25 @@ def test_ray_paths_are_absolute() -> None:
     assert fixed.environments["verl"].find_links == ("/w/w", "https://h/w")
 
 
+def test_a_cluster_that_runs_is_joined_with_this_users_token(tmp_path: Path) -> None:
+    def token(*sets: str, **env: str) -> str:
+        return resolved(
+            verl(*sets), env={"HOME": str(tmp_path), **env}, cwd=tmp_path, now=0.0
+        ).ray.auth_token_file
+
+    there = "ray.address=10.0.0.1:6379"
+    assert token(there) == "", "there is none"
+    own = tmp_path / ".ray" / "auth_token"
+    own.parent.mkdir()
+    own.touch()
+    assert token(there) == str(own)
+    assert token() == "", "a Ray of the run's own gets a new one"
+    assert token(there, "ray.auth_token_file=t") == str(tmp_path / "t")
+    other = tmp_path / "other"
+    other.touch()
+    assert token(there, RAY_AUTH_TOKEN_PATH=str(other)) == str(other)
+
+
 def test_a_key_file_is_named_by_its_absolute_path(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("abc")

@@ -58,6 +58,13 @@ TABLE: dict[str, tuple[Kind, Stage | None, bool, str]] = {
     "verl_cpu/run6steps.stderr.log": ("trainer", ("step 6/6", 1.0), False, ""),
     "verl_cpu/fail_hydra_grammar.log": ("trainer", None, False, "no viable alternative at input"),
     "verl_cpu/fail_hydra_unknown_key.log": ("trainer", None, False, "Could not override"),
+    # attached to a cluster that wants a token
+    "verl_cpu/fail_ray_no_token.log": (
+        "trainer",
+        ("connecting to Ray", None),
+        False,
+        "InvalidAuthToken: Authentication token is missing or incorrect",
+    ),
     "verl_cpu/fail_no_gpu.stderr.log": (
         "trainer",
         ("2 steps planned", None),

@@ -66,7 +66,7 @@ def resolved(
         ray=replace(
             config.ray,
             temp_dir=absolute(config.ray.temp_dir),
-            auth_token_file=absolute(config.ray.auth_token_file),
+            auth_token_file=absolute(config.ray.auth_token_file) or _ray_token(config, env),
         ),
         k8s=replace(config.k8s, kubeconfig=absolute(config.k8s.kubeconfig)),
         credentials=replace(
@@ -106,6 +106,15 @@ def _key_file(value: str, env: Mapping[str, str]) -> str:
         if value.startswith(home) and env.get("HOME")
         else value
     )
+
+
+def _ray_token(config: RunConfig, env: Mapping[str, str]) -> str:
+    """The token of this user's clusters, for one that runs already: ``ray start`` turns its check on by itself where
+    this file is there, and clients then need to be told (Ray 2.60)."""
+    if not config.ray.address:
+        return ""
+    path = Path(env.get("RAY_AUTH_TOKEN_PATH") or _absolute("~/.ray/auth_token", Path("/"), env))
+    return str(path) if path.is_absolute() and path.is_file() else ""
 
 
 def _absolute(text: str, base: Path, env: Mapping[str, str]) -> str:

@@ -173,7 +173,6 @@ def _wandb_proxy(c: RunConfig) -> Iterator[Finding]:
     "run.topology",
     "trainer.kind",
     "ray.address",
-    "ray.dashboard_address",
     "infrastructure.litellm_port",
     "infrastructure.ray_port",
     "infrastructure.ray_dashboard_port",
@@ -181,17 +180,11 @@ def _wandb_proxy(c: RunConfig) -> Iterator[Finding]:
 def _ports(c: RunConfig) -> Iterator[Finding]:
     if c.run.topology == "managed":
         return
-    script, attach = c.trainer.kind == "command", bool(c.ray.address)
-    told = {
-        "ray_port": script,
-        "ray_dashboard_port": (script or attach) and not c.ray.dashboard_address,
-        "litellm_port": script,
-    }
-    for name, asked in told.items():
-        if asked and getattr(c.infrastructure, name) == 0:
-            words = "0 (any free port) is for what the run starts itself"
+    for name in ("ray_port", "ray_dashboard_port", "litellm_port"):
+        if c.trainer.kind == "command" and getattr(c.infrastructure, name) == 0:
+            words = "0 (any free port) is for what the run starts itself, and a launch script is told"
             yield Finding(f"infrastructure.{name}", words, "0", "the port that it has")
-    if attach:
+    if c.ray.address:
         return
     seen: dict[int, str] = {}
     for name in ("ray_port", "ray_dashboard_port", "litellm_port"):

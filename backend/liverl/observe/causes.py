@@ -47,6 +47,7 @@ _UMBRELLA = (
     "ChildFailedError",
     "Error executing job with overrides",
     "Error in _run_prompt",
+    "Failed to connect to Ray cluster",
     "no materializable trajectories",
 )
 _WEAK = ("SystemExit", "CancelledError", "KeyboardInterrupt", "BrokenPipeError", "GeneratorExit")

@@ -41,6 +41,7 @@ AGENT_PORTS = {
     "runtime_env": "--runtime-env-agent-port",
     "metrics": "--metrics-export-port",
 }
+_DASHBOARD = 8265  # Ray's own default
 _DEADLINE = 180.0  # seconds until the dashboard answers; a cold start on two busy cores takes 40
 
 
@@ -133,7 +134,8 @@ def ray_plan(config: RunConfig, run_dir: Path) -> RayPlan:
     """Where the replicas are looked for, and for how long."""
     verl, infra, attach = config.verl, config.infrastructure, config.ray.address
     dashboard = (
-        config.ray.dashboard_address or f"{attach.rpartition(':')[0] or HOST}:{infra.ray_dashboard_port}"
+        config.ray.dashboard_address
+        or f"{attach.rpartition(':')[0] or HOST}:{infra.ray_dashboard_port or _DASHBOARD}"
     )
     return RayPlan(
         owner="foreign" if attach else "ours",

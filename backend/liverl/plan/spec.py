@@ -192,9 +192,8 @@ class RayPlan(msgspec.Struct, frozen=True):
 
     ``owner`` ours: the service ``service`` is its head, and ``token_file`` (relative to the run directory) must hold
     a token before that starts. foreign: the cluster at ``address`` is somebody else's; it is read and never ended,
-    ``service`` and ``port`` are empty, and ``token_file`` is an absolute path, or empty for Ray's own default
-    (``~/.ray/auth_token``, where there is one). With a trainer of kind command what is empty here is found out
-    once its script has started Ray.
+    ``service`` and ``port`` are empty, and ``token_file`` is an absolute path, or empty where there is none. With a
+    trainer of kind command what is empty here is found out once its script has started Ray.
     """
 
     owner: Owner

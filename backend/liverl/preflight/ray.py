@@ -141,10 +141,10 @@ async def data_plane(ray: RayPlan) -> Check:
     from liverl.discover.rest import RayError, RayRest
     from liverl.supervise.probes import Http
 
-    token = Path(ray.token_file) if ray.token_file else Path("~/.ray/auth_token").expanduser()
+    token = Path(ray.token_file) if ray.token_file else None
     http = Http()
     try:
-        rest = RayRest(http, f"http://{ray.dashboard}", token if token.is_file() else None)
+        rest = RayRest(http, f"http://{ray.dashboard}", token)
         conflict = controller_conflict(await rest.actors())
     except RayError as error:
         return Check(
