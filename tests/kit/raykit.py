@@ -44,9 +44,14 @@ def free_ports(number: int) -> list[int]:
 
 
 class Cluster:
-    """``ray start --head --block`` with a temporary directory whose path is short enough for Ray's sockets."""
+    """``ray start --head --block`` with a temporary directory whose path is short enough for Ray's sockets.
 
-    def __init__(self, folder: Path) -> None:
+    ``ray``: the Python of its head and of its workers; ``store``: bytes of the object store.
+    """
+
+    def __init__(
+        self, folder: Path, ray: str = "", *, cpus: int = 4, gpus: int = 0, store: int = 100 << 20
+    ) -> None:
         self.folder = folder
         self.token = folder / "token"
         self.token.touch(0o600)
@@ -65,12 +70,13 @@ class Cluster:
         with (folder / "ray.log").open("ab") as log:
             self._head = subprocess.Popen(
                 [
-                    *(python(), "-m", "ray.scripts.scripts"),
-                    *("start", "--head", "--block", "--disable-usage-stats", "--num-cpus", "4"),
+                    *(ray or python(), "-m", "ray.scripts.scripts"),
+                    *("start", "--head", "--block", "--disable-usage-stats"),
+                    *("--num-cpus", str(cpus), "--num-gpus", str(gpus)),
                     *("--port", str(gcs), "--node-ip-address", "127.0.0.1"),
                     *("--dashboard-host", "127.0.0.1", "--dashboard-port", str(dashboard)),
                     *("--dashboard-agent-listen-port", str(agent), "--ray-client-server-port", str(client)),
-                    *("--temp-dir", str(self.temp), "--object-store-memory", str(100 << 20)),
+                    *("--temp-dir", str(self.temp), "--object-store-memory", str(store)),
                 ],
                 env=self.env,
                 cwd=folder,

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from kit.raykit import Cluster
 from kit.real import records, trial_dirs
 from kit.runs import ToyRun
 from kit.waiting import wait_until
@@ -112,8 +113,9 @@ class Launch:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
-            if (self.run_dir(name) / "plan.json").exists():  # a run that failed leaves it, for Ray's logs
-                remove_ray_directory(Path(ray_directory(self.run_dir(name))))
+            own = ray_directory(self.run_dir(name))
+            if own is not None:  # a run that failed leaves it, for Ray's logs
+                remove_ray_directory(Path(own))
 
 
 @pytest.fixture(scope="session")
@@ -129,24 +131,32 @@ def launch(tmp_path: Path, smoke: Path) -> Iterator[Launch]:
     launch.end()
 
 
-def ray_directory(run_dir: Path) -> str:
-    """The one that the run's own head was given."""
+def ray_directory(run_dir: Path) -> str | None:
+    """The one that the run's own head was given, if the run has one."""
+    if not (run_dir / "plan.json").exists():
+        return None
     plan = msgspec.json.decode((run_dir / "plan.json").read_bytes(), type=Plan)
-    (ray,) = [service for service in plan.services if service.name == "ray"]
-    return ray.argv[ray.argv.index("--temp-dir") + 1]
+    for service in plan.services:
+        if service.name == "ray":
+            return service.argv[service.argv.index("--temp-dir") + 1]
+    return None
 
 
 def remains(run_dir: Path) -> dict[int, str]:
     """What still lives of a run, by pid: all with its tag, and Ray's processes, which may have wiped theirs."""
-    if not (run_dir / "plan.json").exists():
-        return {}
     below = ray_directory(run_dir)
     found = ToyRun(run_dir).tagged()
     for pid, proc in procfs.scan().items():
         words = procfs.arguments(pid)
-        if not proc.zombie and any(below in word for word in words):
+        if below and not proc.zombie and any(below in word for word in words):
             found[pid] = " ".join(words)
     return found
+
+
+def directory_is_gone(run_dir: Path) -> None:
+    """Ray's, after a run that ended well."""
+    own = ray_directory(run_dir)
+    assert own is not None and not Path(own).exists()
 
 
 def nothing_lives(run_dir: Path) -> None:
@@ -223,7 +233,7 @@ class Watch:
 
 def healthy_at(run: ToyRun) -> dict[int, float]:
     """By rank, when the run told that its replica answers /health."""
-    found = {}
+    found: dict[int, float] = {}
     for event in run.events():
         for rank in (0, 1):
             if event.kind == "discovery" and event.text.startswith(f"replica {rank}: healthy"):
@@ -283,7 +293,7 @@ def test_four_steps_with_a_replica_that_is_a_minute_late(launch: Launch) -> None
         assert {"asleep", "updating", "serving"} <= seen, f"{name}: {seen}"
     assert len(watch.activities) == 2
     nothing_lives(run.run_dir)
-    assert not Path(ray_directory(run.run_dir)).exists()
+    directory_is_gone(run.run_dir)
 
 
 def test_a_trainer_that_dies_at_step_three_goes_on_there(launch: Launch) -> None:
@@ -305,7 +315,43 @@ def test_a_trainer_that_dies_at_step_three_goes_on_there(launch: Launch) -> None
     (own,) = (run_dir / "attempt_002").glob("metrics.verl*.jsonl")
     assert [json.loads(line)["step"] for line in own.read_text().splitlines()] == [3, 4, 5, 6]
     nothing_lives(run_dir)
-    assert not Path(ray_directory(run_dir)).exists()
+    directory_is_gone(run_dir)
+
+
+@pytest.mark.skipif(not PYTHON, reason="the workers of a Ray that runs already need a Python with verl")
+def test_on_a_ray_that_runs_already(launch: Launch) -> None:
+    folder = launch.state / "cluster"
+    folder.mkdir()
+    cluster = Cluster(folder, PYTHON, cpus=9, gpus=2, store=512 << 20)
+    try:
+        cluster.wait()
+        there = (
+            f"ray.address={cluster.address}",
+            f"ray.dashboard_address={cluster.api.removeprefix('http://')}",
+            f"ray.auth_token_file={cluster.token}",
+        )
+        run = ToyRun(launch.run_dir("guest"))
+        guest = launch.up("guest", "training.total_steps=2", *there)
+        events = run.run_dir / "events.jsonl"
+        wait_until(
+            lambda: guest.poll() is not None or (events.exists() and len(healthy_at(run)) == 2),
+            RUN,
+            "its replicas",
+        )
+        assert guest.poll() is None, launch.output("guest").read_text()[-3000:]
+        # Two verl jobs would share one data plane.
+        assert finished(launch.up("second", *there)) == 3
+        refused = launch.output("second").read_text()
+        assert "the cluster has a TransferQueueController already" in refused
+        assert not launch.run_dir("second").exists()
+
+        assert finished(guest) == 0, launch.output("guest").read_text()[-3000:]
+        assert result_of(run.run_dir).steps == 2
+        assert len({call["replica"] for trial in trial_dirs(run.run_dir) for call in records(trial)}) == 2
+        nothing_lives(run.run_dir)
+        cluster.wait()  # it goes on
+    finally:
+        cluster.end()
 
 
 FAILURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -342,5 +388,6 @@ def test_a_replica_that_never_serves_fails_the_run_in_rays_words(launch: Launch,
         assert word in result.cause.text
     assert result.cause.text[:80] in launch.output(fault).read_text(), "the command says it too"
     nothing_lives(run_dir)
-    assert (Path(ray_directory(run_dir)) / "session_latest" / "logs").is_dir(), "what Ray said can be read"
+    own = ray_directory(run_dir)
+    assert own is not None and Path(own, "session_latest", "logs").is_dir(), "what Ray said can be read"
     assert not trial_dirs(run_dir), "no trial begins before all replicas are there"
