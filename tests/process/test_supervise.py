@@ -67,6 +67,21 @@ def test_a_service_that_dies_at_once_is_noticed_each_time(make: Make) -> None:
         assert ended.exit is not None and ended.exit.code == 1
 
 
+def test_what_the_log_says_is_told_when_a_service_is_started_again(make: Make) -> None:
+    run = make(toy("bad", "raise", fatal=False), toy("steady", "sleep"))
+    run.start()
+    run.until("bad", "gave_up")
+    pid = run.until("steady", "ready").pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    run.until("steady", lambda s: s.generation == 2)
+    told = [e for e in run.events() if e.kind == "log_cause"]
+    assert {e.text for e in told} == {"its log says: ValueError: the toy cannot go on"}
+    assert {e.service for e in told} == {"bad"}, "what killed the other one is not in its log"
+    restarts = [e for e in run.events() if e.service == "bad" and "restarting after: exit 1" in e.text]
+    assert restarts and restarts[0].seq < told[0].seq
+
+
 @pytest.mark.parametrize("leader", ["", "deaf-leader"])
 @pytest.mark.parametrize("killed", ["nobody", "backend", "keeper", "both"])
 def test_stop_leaves_no_deaf_grandchild(make: Make, killed: str, leader: str) -> None:

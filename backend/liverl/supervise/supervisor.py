@@ -78,10 +78,21 @@ class Supervisor:
                 if instance.role != "current":
                     text = f"({instance.role} generation {instance.unit.generation}) {text}"
                 self.say("state", text, level, instance.name, state=instance.unit.state)
+        if _starts_again(before, instance.unit) and instance.process is not None:
+            self.spawn_task(self._tell_why(instance.name, instance.process.log, instance.process.log_start))
         if instance.unit.state in ("stopped", "failed", "gave_up", "backing_off"):
             self.ledger.release(instance.name)
             self.census.trees.forget(instance.key)
         self.kick()
+
+    async def _tell_why(self, service: str, log: Path, start: int) -> None:
+        try:
+            found = await asyncio.to_thread(find_cause, log, start)
+        except OSError as error:
+            self.records.write_failed(f"{log.name}: {error.strerror}")
+            return
+        if found is not None:
+            self.say("log_cause", f"its log says: {found[0]}", "warning", service)
 
     def note(self, instance: Instance, kind: str, text: str, level: str = "info", **data: Any) -> None:
         self.say(kind, text, level, instance.name, **data)  # type: ignore[arg-type]
@@ -375,6 +386,13 @@ class Supervisor:
 
 def _may_start(instance: Instance) -> bool:
     return instance.unit.state == "waiting" and instance.unit.wanted and not instance.busy
+
+
+def _starts_again(before: Unit, unit: Unit) -> bool:
+    """Whether its process has ended by itself, not well, and the next one is started at once: nothing else would
+    ever say why. What killed it from outside is not in its log."""
+    failed = unit.failures[-1:] != before.failures[-1:]
+    return failed and unit.state == "preparing" and unit.exit is not None and bool(unit.exit.code)
 
 
 def _why_ended(instance: Instance) -> str:
