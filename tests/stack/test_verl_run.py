@@ -318,6 +318,23 @@ def test_a_trainer_that_dies_at_step_three_goes_on_there(launch: Launch) -> None
     directory_is_gone(run_dir)
 
 
+def test_a_parser_that_reads_no_call_is_told_within_the_first_step(launch: Launch) -> None:
+    run = ToyRun(launch.run_dir("hermes"))
+    sets = ("model.tool_parser=hermes", "training.total_steps=2")
+    assert finished(launch.up("hermes", *sets)) == 0, launch.output("hermes").read_text()[-3000:]
+    events = run.events()
+    told = next(e for e in events if e.kind == "symptom" and e.text.startswith("trials call no tool"))
+    first = next(e for e in events if e.kind == "step")
+    assert told.level == "error" and told.seq < first.seq, "from the trials' files, not from verl's metrics"
+    result = result_of(run.run_dir)
+    assert result.state == "done" and result.summary.endswith("; but trials call no tool")
+    calls = [record for trial in trial_dirs(run.run_dir) for record in records(trial)]
+    messages = [call["response_body"]["choices"][0]["message"] for call in calls]
+    assert messages and not any(message.get("tool_calls") for message in messages)
+    assert any("<function=" in message["content"] for message in messages), "the model does call"
+    nothing_lives(run.run_dir)
+
+
 @pytest.mark.skipif(not PYTHON, reason="the workers of a Ray that runs already need a Python with verl")
 def test_on_a_ray_that_runs_already(launch: Launch) -> None:
     folder = launch.state / "cluster"

@@ -240,14 +240,16 @@ class Run:
         """The attempt's result, once everything has ended (or would not)."""
         verdict = self.verdict or Verdict("stopped", 5)
         code, summary = verdict.exit_code, verdict.state
+        known = self.chronicle.diagnosis
         if left:
             code, summary = 75, f"{verdict.state}, but something would not die: {', '.join(left)}"
         elif verdict.cause is not None:
-            known = self.chronicle.diagnosis if verdict.state == "failed" else None
-            because = f"{known.title}: " if known is not None else ""
+            because = f"{known.title}: " if known is not None and verdict.state == "failed" else ""
             summary = f"{verdict.state}: {because}{verdict.cause.text}"
         elif verdict.state == "done":
             summary = f"done: {self.observer.learning_words() or 'completed'}"
+            if known is not None:  # it has reached its last step, and that is all
+                summary += f"; but {known.title}"
         state = verdict.state if verdict.state in ("done", "failed", "stopped") else "failed"
         self.result = Result(
             state=state,  # type: ignore[arg-type]
