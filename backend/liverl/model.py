@@ -171,6 +171,9 @@ class ProxyStatus(msgspec.Struct, frozen=True):
     requests: int | None = None  # records seen
     failures: int | None = None
     unattributed: int = 0  # requests that named no trial
+    refused: int = 0  # requests without a valid key
+    unknown: int = 0  # requests for models that have no alias here ...
+    unknown_models: tuple[str, ...] = ()  # ... and these, as far as the living processes know them
     cooled_down: tuple[str, ...] = ()  # api bases out of rotation after failures
 
 

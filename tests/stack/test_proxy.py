@@ -132,6 +132,27 @@ async def test_keys(proxy: Proxy, pair: tuple[ToyReplica, ToyReplica]) -> None:
     assert MODEL in {model["id"] for model in listed.body["data"]}
 
 
+async def test_what_can_never_be_answered_is_counted_apart(
+    proxy: Proxy, pair: tuple[ToyReplica, ToyReplica]
+) -> None:
+    def told() -> tuple[int, dict[str, int]]:
+        status = proxy.status(1)
+        return status["refused"], dict(status["unknown_models"])
+
+    refused, unknown = told()
+    run_key = proxy.keys.run
+    for path, body in ((CHAT, chat(model="gpt-4o")), (ANTHROPIC, chat(model="sonnet", max_tokens=5))):
+        assert (await ask(proxy, path, body, run_key, "wrong-model")).status in (400, 404)
+    assert (await ask(proxy, CHAT, chat(model="gpt-4o"), run_key, "wrong-model")).status in (400, 404)
+    assert (await ask(proxy, CHAT, chat(), "sk-of-another-run")).status == 401
+    assert (await ask(proxy, "/docs", None, None)).status == 401  # somebody looks around: no agent
+    # a bad request for a model that is there
+    pair[0].fail_with = pair[1].fail_with = 400
+    assert (await ask(proxy, CHAT, chat(), run_key, "bad-request")).status == 400
+    expected = (refused + 1, {**unknown, "gpt-4o": 2, "sonnet": 1})
+    await wait_for(lambda: told() == expected, 5, f"{told()} is {expected}")
+
+
 @pytest.mark.parametrize("model", [MODEL, f"hosted_vllm/{MODEL}", "claude-sonnet-4-5"])
 async def test_every_alias_reaches_the_policy(
     proxy: Proxy, pair: tuple[ToyReplica, ToyReplica], model: str

@@ -213,6 +213,18 @@ def test_trials_unattributed() -> None:
     assert found(snapshot(proxy=swapped), now) == {}
 
 
+def test_requests_that_can_never_be_answered() -> None:
+    before = snapshot()
+    now = snapshot(proxy=replace(before.proxy, unknown=3, unknown_models=("gpt-4o", "sonnet"), refused=2))
+    symptoms = found(now, before, aliases=("claude-*", "policy"))
+    unknown, refused = symptoms["model_unknown"], symptoms["key_refused"]
+    assert "3 requests so far asked for 'gpt-4o', 'sonnet'" in unknown.cause
+    assert unknown.fix == "have the agents ask for one of: claude-*, policy"
+    assert "2 requests" in refused.cause and "secrets/run_key" in refused.fix
+    assert {unknown.severity, refused.severity} == {"warning"}
+    assert found(now, now) == {} and found(now) == {}, "no more of them come"
+
+
 def test_disk_low() -> None:
     assert found(snapshot(), disk_free=LOW_DISK - 1)["disk_low"].evidence == (
         "/runs/liverl/first: 1024 MiB free",

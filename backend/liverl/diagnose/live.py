@@ -237,6 +237,40 @@ def trials_unattributed(seen: Seen) -> Iterator[Symptom | Over]:
         )
 
 
+def model_unknown(seen: Seen) -> Iterator[Symptom | Over]:
+    """Requests for a model that the proxy does not have, while they come ."""
+    before, proxy = seen.before, seen.now.proxy
+    if before is not None and proxy.unknown > before.proxy.unknown:
+        asked = ", ".join(f"'{name}'" for name in proxy.unknown_models[:SHOWN]) or "another model"
+        served = seen.beside.aliases
+        yield Symptom(
+            id="model_unknown",
+            severity="warning",
+            title="agents ask for a model that is not served",
+            cause=f"{proxy.unknown} requests so far asked for {asked}, and were refused: their trials end as if the "
+            "model could do nothing",
+            fix=f"have the agents ask for one of: {', '.join(served)}"
+            if served
+            else "name a model that is served",
+            evidence=(f"{proxy.config}: model_list",) if proxy.config else (),
+        )
+
+
+def key_refused(seen: Seen) -> Iterator[Symptom | Over]:
+    """Requests without this run's key, while they come."""
+    before, proxy = seen.before, seen.now.proxy
+    if before is not None and proxy.refused > before.proxy.refused:
+        yield Symptom(
+            id="key_refused",
+            severity="warning",
+            title="requests come without this run's key",
+            cause=f"{proxy.refused} requests so far had no valid key: agents of another run, or agents that were "
+            "given another key",
+            fix="give the agents the key in secrets/run_key as their API key, or <that key>.<trial>",
+            evidence=(f"{proxy.address}",) if proxy.address else (),
+        )
+
+
 # --- the host -------------------------------------------------------------------------------------------
 
 
@@ -267,6 +301,8 @@ RULES = (
     Rule(replica_unlisted, hold=UNLISTED_S, linger=0.0),
     Rule(proxy_cooled_down),
     Rule(trials_unattributed, linger=RECENT_S),
+    Rule(model_unknown, linger=RECENT_S),
+    Rule(key_refused, linger=RECENT_S),
     Rule(disk_low),
 )
 

@@ -17,6 +17,7 @@ from liverl.files import write_atomic
 from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe import history
 from liverl.observe.causes import find_cause
+from liverl.proxy.config import aliases
 from liverl.rundir import RunDir
 from liverl.supervise.supervisor import Supervisor
 from liverl.supervise.ticks import until_tick
@@ -37,6 +38,7 @@ class Chronicle:
         self._diagnosis = Diagnosis(RULES, self._told_before())
         self._causes: dict[str, tuple[int, Cause]] = {}  # service -> generation, the line of its log
         self._disk_free: int | None = None
+        self._aliases = aliases(supervisor.plan.served_model)
         self._due = supervisor.now() + 1.5 * LOOK_S  # before that little has been measured
         self._seq = 0  # newest event at the last look
         self._kept: Snapshot | None = None  # as it was written last, without what always moves
@@ -78,7 +80,7 @@ class Chronicle:
         for service in fallen:
             await self._find_cause(service)
         causes = {s.name: self._causes[s.name][1] for s in fallen if s.name in self._causes}
-        for news in self._diagnosis.update(snapshot, Beside(self._disk_free, causes)):
+        for news in self._diagnosis.update(snapshot, Beside(self._disk_free, causes, self._aliases)):
             text, level = words(news, snapshot.at)
             about = news.symptom.id.partition(":")[2]
             concerned = about if about in supervisor.slots else None

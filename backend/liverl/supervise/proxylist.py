@@ -16,7 +16,7 @@ from liverl.plan.spec import Plan
 from liverl.proxy.config import config_sha, render_litellm_config
 from liverl.supervise import machine, tree
 from liverl.supervise.journal import read_object
-from liverl.supervise.proxycounts import Counts, counts_of, ended_counts
+from liverl.supervise.proxycounts import Counts, counts_of, ended_counts, unknown_models
 from liverl.supervise.supervisor import Supervisor
 
 AGAIN = 1.0  # seconds until a proxy that has not taken the list is told once more
@@ -139,5 +139,8 @@ class ProxyList:
             requests=sums.requests,
             failures=sums.failures,
             unattributed=sums.unattributed,
+            refused=sums.refused,
+            unknown=sums.unknown,
+            unknown_models=unknown_models(self.reports.values()),
             cooled_down=tuple(current.get("cooled_down", ())),
         )

@@ -25,7 +25,7 @@ from liverl.model import (
 )
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.supervise import machine, procfs
-from liverl.supervise.proxycounts import Counts, ended_counts
+from liverl.supervise.proxycounts import Counts, counts_of, ended_counts
 from liverl.supervise.replay import History, Past, read_history
 from liverl.supervise.tree import Member
 
@@ -321,6 +321,8 @@ class _Report(msgspec.Struct):
     requests: int | None = None
     failures: int | None = None
     unattributed: int = 0
+    refused: int = 0
+    unknown_models: dict[str, int] = {}
 
 
 def left_proxy(known: ProxyStatus, services: Sequence[ServiceStatus], remains: Remains) -> ProxyStatus:
@@ -333,11 +335,13 @@ def left_proxy(known: ProxyStatus, services: Sequence[ServiceStatus], remains: R
     path = remains.run_dir / "proxy" / f"status.{service.generation}.json"
     try:
         report = msgspec.json.decode(path.read_bytes(), type=_Report)
-        counts = Counts(report.requests or 0, report.failures or 0, report.unattributed)
+        counts = counts_of(msgspec.structs.asdict(report))
         counts = sum(ended_counts(path.parent, {service.generation}).values(), counts)
     except (OSError, ValueError):
         report = _Report()
-        counts = Counts(known.requests or 0, known.failures or 0, known.unattributed)
+        counts = Counts(
+            known.requests or 0, known.failures or 0, known.unattributed, known.refused, known.unknown
+        )
     return ProxyStatus(
         address=known.address or service.address,
         backends=report.backends,
@@ -346,6 +350,9 @@ def left_proxy(known: ProxyStatus, services: Sequence[ServiceStatus], remains: R
         requests=counts.requests,
         failures=counts.failures,
         unattributed=counts.unattributed,
+        refused=counts.refused,
+        unknown=counts.unknown,
+        unknown_models=tuple(report.unknown_models) or known.unknown_models,
         cooled_down=report.cooled_down,
     )
 

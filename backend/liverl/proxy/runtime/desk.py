@@ -13,6 +13,7 @@ from .auth import Caller
 from .calls import Call
 from .recorder import Recorder
 from .records import failure_seen, make_record
+from .refusals import Refusals
 from .routing import Routing
 from .settings import ModelConfig, Settings
 from .status import StatusFile
@@ -32,6 +33,7 @@ class Desk:
         self.requests = 0
         self.failures = 0
         self.unattributed = 0
+        self.refusals = Refusals()
         self.open: set[Call] = set()
         self.count_connections: Callable[[], int] = lambda: 0
         proxy = settings.run_dir / "proxy"
@@ -80,6 +82,8 @@ class Desk:
                 "requests": self.requests,
                 "failures": self.failures,
                 "unattributed": self.unattributed,
+                "refused": self.refusals.keys,
+                "unknown_models": dict(self.refusals.models),
                 "cooled_down": sorted(self.routing.cooled_down()),
                 "error": self.error or self.recorder.error or self.routing.error,
             },
@@ -91,6 +95,10 @@ class Desk:
             self._loop.call_soon_threadsafe(self.publish)
 
     # One call's life: open, (routed), closed, reported.
+
+    def refused_key(self) -> None:
+        """A request came without a valid key; it was no call."""
+        self.refusals.keys += 1
 
     def open_call(self, caller: Caller, path: str, is_call: bool) -> Call:
         call = Call(desk=self, caller=caller, path=path, is_call=is_call)
@@ -124,6 +132,8 @@ class Desk:
             return
         failed = failure_seen(call) is not None
         self.failures += failed
+        if failed:
+            self.refusals.ended(call.status, call.body, (m["model_name"] for m in self.models.models))
         if call in self._unreported and self._loop is not None:
             grace = FAILED_GRACE if failed else REPORT_GRACE
             self._unreported[call] = self._loop.call_later(grace, self._report_as_seen, call)

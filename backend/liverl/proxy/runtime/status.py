@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 COUNTS_EVERY = 1.0  # seconds between two writes for counters alone
-_COUNTS = frozenset({"connections", "in_flight", "requests", "failures", "unattributed"})
+_COUNTS = frozenset({"connections", "in_flight", "requests", "failures", "unattributed", "refused"})
 
 
 class StatusFile:
