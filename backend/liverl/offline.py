@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from liverl.diagnose.live import FILE_RULES
+from liverl.diagnose.rules import FILE_RULES
 from liverl.diagnose.tracker import Beside, Seen
 from liverl.model import (
     BackendInfo,

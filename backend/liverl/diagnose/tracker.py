@@ -11,6 +11,9 @@ import msgspec
 
 from liverl.model import Cause, Level, Snapshot, Symptom
 
+GOING = ("starting", "running")  # states of a run in which its services should be up
+FEWEST = 4  # trials from which a share means something
+SHOWN = 8  # pieces of evidence
 _RANK = {"info": 0, "warning": 1, "critical": 2}
 LEVELS: dict[str, Level] = {"info": "info", "warning": "warning", "critical": "error"}
 

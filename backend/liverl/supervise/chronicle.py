@@ -11,7 +11,7 @@ from math import inf
 
 import msgspec
 
-from liverl.diagnose.live import RULES
+from liverl.diagnose.rules import RULES
 from liverl.diagnose.tracker import Beside, Diagnosis, words
 from liverl.files import write_atomic
 from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, TreeStats

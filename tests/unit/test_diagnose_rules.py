@@ -9,9 +9,20 @@ import pytest
 from kit.screens import NOW, gpu, replica, service, snapshot, trial
 from msgspec.structs import replace
 
-from liverl.diagnose.live import LOW_DISK, RULES
+from liverl.diagnose.agents import SILENT_S
+from liverl.diagnose.rules import RULES
+from liverl.diagnose.serving import LOW_DISK
 from liverl.diagnose.tracker import Beside, Diagnosis, Over, Rule, Seen, words
-from liverl.model import Cause, ProxyStatus, ReplicaSet, Snapshot, StepTrials, Symptom, TrialsStatus
+from liverl.model import (
+    Cause,
+    ProxyStatus,
+    ReplicaSet,
+    Snapshot,
+    StepMetrics,
+    StepTrials,
+    Symptom,
+    TrialsStatus,
+)
 
 A, B = "http://127.0.0.1:8000", "http://127.0.0.1:8001"
 
@@ -230,6 +241,85 @@ def test_disk_low() -> None:
         "/runs/liverl/first: 1024 MiB free",
     )
     assert found(snapshot(), disk_free=LOW_DISK) == {}
+
+
+# --- the agents -----------------------------------------------------------------------------------------
+
+
+def test_agents_silent() -> None:
+    step = StepTrials(8, total=32, finished=8, zero_tool_calls=0, mean_reward=0.5)
+    idle = (replica(0, running=0.0, waiting=0.0), replica(1, running=0.0, waiting=0.0))
+    heads = tuple(trial(n, step=8, state="running") for n in range(2))
+    before = replicas(*idle, step=7, trials=TrialsStatus(newest=heads, steps=(step,)))
+    symptom = found(before, before)["agents_silent"]
+    assert "24 of 32 trials of step 8 run" in symptom.cause and "2 replicas stand idle" in symptom.cause
+    assert symptom.severity == "warning" and len(symptom.evidence) == 2
+    assert found(before) == {}, "nothing to compare with"
+    asked = replace(before, proxy=replace(before.proxy, requests=(before.proxy.requests or 0) + 1))
+    for harmless in (
+        asked,
+        replace(before, step=8),  # that step is over: its trials are nobody's
+        replace(
+            before, trials=TrialsStatus(newest=heads, steps=(replace(step, finished=25),))
+        ),  # the long tail
+        replace(before, replicas=replicas(idle[0], replica(1)).replicas),
+        replace(before, replicas=replicas(replica(0, running=0.0, waiting=1.0)).replicas),
+        replace(before, replicas=replicas(replica(0, "starting", running=0.0, waiting=0.0)).replicas),
+        replace(before, state="stopping"),
+    ):
+        assert "agents_silent" not in found(harmless, before)
+
+
+def test_agents_that_are_silent_for_a_moment_are_no_news() -> None:
+    step = StepTrials(8, total=32, finished=8, zero_tool_calls=0, mean_reward=0.5)
+    idle = replica(0, running=0.0, waiting=0.0)
+    diagnosis = Diagnosis(RULES)
+
+    def look(at: float, **fields: Any) -> list[str]:
+        now = replicas(idle, step=7, trials=TrialsStatus(steps=(step,)), at=at, **fields)
+        return [news.symptom.id for news in diagnosis.update(now, Beside()) if news.what == "new"]
+
+    told = [at for at in range(0, 400, 10) if "agents_silent" in look(NOW + at)]
+    assert len(told) == 1 and SILENT_S <= told[0] <= SILENT_S + 20
+    assert not any("agents_silent" in look(NOW + 1000 + at) for at in range(0, 100, 10))
+
+
+# --- what is learned from -------------------------------------------------------------------------------
+
+
+def measured(step: int = 7, **values: float) -> Snapshot:
+    return snapshot(metrics=StepMetrics(step, {k.replace("__", "/"): v for k, v in values.items()}))
+
+
+def test_rollout_mismatch() -> None:
+    usual = {
+        "training__rollout_probs_diff_mean": 0.004,
+        "training__rollout_actor_probs_pearson_corr": 0.999,
+        "rollout_corr__kl": 3e-4,
+    }
+    assert found(measured(**usual)) == {}
+    off = found(measured(**{**usual, "training__rollout_probs_diff_mean": 0.02}))["rollout_mismatch"]
+    assert off.severity == "warning" and "disable_cascade_attn" in off.fix
+    assert off.evidence == ("training/rollout_probs_diff_mean 0.02, over 0.01",)
+    assert "rollout_mismatch" in found(measured(**{**usual, "rollout_corr__kl": -0.02}))
+    corrupt = measured(**{**usual, "training__rollout_actor_probs_pearson_corr": 0.75})
+    assert found(corrupt)["rollout_mismatch"].severity == "critical"
+
+
+def test_learning_rate_zero() -> None:
+    assert found(measured(actor__lr=0.0))["learning_rate_zero"].severity == "critical"
+    assert found(measured(actor__lr=1e-6)) == {}
+    assert found(measured(1, actor__lr=0.0)) == {}, "a warm-up"
+    last = measured(20, actor__lr=0.0)
+    assert last.total_steps == 20 and found(last) == {}, "a decay's end"
+
+
+def test_trajectories_dropped() -> None:
+    """simulated: the filter is Harbor's"""
+    share = {"trajectory_filter__invalid_ratio": 0.25, "trajectory_filter__reason__env_setup_failed": 14.0}
+    symptom = found(measured(**share))["trajectories_dropped"]
+    assert symptom.evidence == ("env_setup_failed: 14",) and "25% of step 7" in symptom.cause
+    assert found(measured(trajectory_filter__invalid_ratio=0.1)) == {}
 
 
 # --- over time ------------------------------------------------------------------------------------------

@@ -1,25 +1,13 @@
-"""The rules for a run under way. Pure: each looks at a snapshot (and the one before), and names what it finds.
-
-A rule fires on its own evidence only, and gives way to the cause of what it sees: rewards that are all zero are no
-symptom of their own where no trial called a tool.
-"""
+"""Rules for what serves: replicas, the proxy, services and the disk they write to. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from liverl.diagnose.tracker import Over, Rule, Seen
-from liverl.model import ReplicaStatus, ServiceStatus, Snapshot, StepTrials, Symptom
+from liverl.diagnose.tracker import GOING, SHOWN, Over, Seen
+from liverl.model import ReplicaStatus, ServiceStatus, Snapshot, Symptom
 
-UNLISTED_S = 30.0  # a ready replica waits for weights and for the proxy's new list: seconds, seldom more
-RESTARTED_S = 60.0  # a service that stays up for so long has got over its failure
-PAUSED_S = 300.0  # an idle replica cannot show itself between two rollouts
-RECENT_S = 600.0
-FEWEST = 4  # trials from which a share means something
 LOW_DISK = 1 << 30  # bytes; checkpoints of a real model need more, logs and records less
-SHOWN = 8  # pieces of evidence
-
-_RUNNING = ("starting", "running")
 
 
 # --- replicas -------------------------------------------------------------------------------------------
@@ -30,7 +18,7 @@ def replica_idle(seen: Seen) -> Iterator[Symptom | Over]:
     now = seen.now
     for replica in now.replicas.items:
         name = f"replica_idle:{replica.name}"
-        if now.state in _RUNNING and replica.idle_for is not None:
+        if now.state in GOING and replica.idle_for is not None:
             yield Symptom(
                 id=name,
                 severity="warning",
@@ -54,7 +42,7 @@ def replica_idle(seen: Seen) -> Iterator[Symptom | Over]:
 def replica_unlisted(seen: Seen) -> Iterator[Symptom | Over]:
     now = seen.now
     proxy = next((s for s in now.services if s.kind == "proxy"), None)
-    if now.state not in _RUNNING or proxy is None or proxy.state != "ready":
+    if now.state not in GOING or proxy is None or proxy.state != "ready":
         return
     known = {_root(address) for address in now.proxy.backends}
     for replica in now.replicas.items:
@@ -98,7 +86,7 @@ def replica_unlisted(seen: Seen) -> Iterator[Symptom | Over]:
 def proxy_cooled_down(seen: Seen) -> Iterator[Symptom | Over]:
     """Of replicas that are up: that one which has died cannot be reached is no news."""
     now = seen.now
-    if now.state not in _RUNNING:
+    if now.state not in GOING:
         return
     up = [r for r in now.replicas.items if r.address is not None and r.state in ("ready", "degraded")]
     by_address = {_root(r.address or ""): r for r in up}
@@ -132,7 +120,7 @@ def service_down(seen: Seen) -> Iterator[Symptom | Over]:
     for service in now.services:
         if service.state not in ("failed", "gave_up"):
             continue
-        again = now.state in _RUNNING and service.kind != "environment"
+        again = now.state in GOING and service.kind != "environment"
         gave_up = service.state == "gave_up"
         yield Symptom(
             id=f"service_{service.state}:{service.name}",
@@ -166,111 +154,6 @@ def service_backing_off(seen: Seen) -> Iterator[Symptom | Over]:
             yield Over(name)
 
 
-# --- trials ---------------------------------------------------------------------------------------------
-
-
-def zero_tool_calls(seen: Seen) -> Iterator[Symptom | Over]:
-    """The newest step of which enough trials are at their end. Counted from the trials' files alone."""
-    now = seen.now
-    step = next((s for s in now.trials.steps if max(s.finished, s.zero_tool_calls) >= FEWEST), None)
-    if step is None:
-        return
-    without, judged = step.zero_tool_calls, step.judged
-    if not without or 2 * without < judged:
-        return  # trials that ended without a turn say nothing about tool calls
-    every = without == judged
-    heads = [h for h in now.trials.newest if h.step == step.step and "zero_tool_calls" in h.flags]
-    yield Symptom(
-        id="zero_tool_calls",
-        severity="critical" if every else "warning",
-        title="trials call no tool",
-        cause=f"{'all' if every else f'{without} of'} {judged} trials of step {step.step} called none: the "
-        "format in which the model writes tool calls and the parser of the engine do not match, or the prompt does "
-        "not offer the tools",
-        fix="set model.tool_parser to the format that the model writes (qwen3_coder: XML, hermes: JSON; with vLLM "
-        "any parser it has), or model.model_path to a model of that format, and start a new run; "
-        "harbor_agent.disable_tool_calls must be false",
-        evidence=tuple(head.path for head in heads[:SHOWN]),
-        since=min((head.updated_at for head in heads), default=None),
-    )
-
-
-def rewards_equal(seen: Seen) -> Iterator[Symptom | Over]:
-    """The newest complete step, unless its trials called no tool: that is the cause then."""
-    now = seen.now
-    step = _complete_step(now)
-    if step is None or 2 * step.zero_tool_calls >= step.judged:
-        return
-    reward = _only_reward(now, step)
-    if reward is None:
-        return
-    low = reward <= 0.0
-    heads = [h for h in now.trials.newest if h.step == step.step]
-    yield Symptom(
-        id="rewards_equal",
-        severity="warning" if low else "info",
-        title="a step without a learning signal",
-        cause=f"every trial of step {step.step} has the reward {reward:g}: all advantages are zero, and the policy "
-        "learns nothing from it",
-        fix="look at a trial's tool results and at its verifier: tools that do nothing and tasks that are too hard "
-        "look alike"
-        if low
-        else "the tasks of this step are solved: harder ones would teach more",
-        evidence=tuple(f"{head.path}: reward {reward:g}" for head in heads[:SHOWN]),
-        since=max(head.updated_at for head in heads),
-    )
-
-
-def trials_unattributed(seen: Seen) -> Iterator[Symptom | Over]:
-    """Requests that name no trial, while they come."""
-    before, proxy = seen.before, seen.now.proxy
-    if before is None or before.proxy.generation != proxy.generation:
-        return
-    if proxy.unattributed > before.proxy.unattributed:
-        yield Symptom(
-            id="trials_unattributed",
-            severity="info",
-            title="requests name no trial",
-            cause=f"{proxy.unattributed} requests so far belong to no trial: they are answered, and count nowhere",
-            fix="give each trial a key of its own (<run key>.<trial>), or the header x-litellm-routing-key",
-            evidence=("trials/_unattributed/litellm-trajectory.jsonl",),
-        )
-
-
-def model_unknown(seen: Seen) -> Iterator[Symptom | Over]:
-    """Requests for a model that the proxy does not have, while they come ."""
-    before, proxy = seen.before, seen.now.proxy
-    if before is not None and proxy.unknown > before.proxy.unknown:
-        asked = ", ".join(f"'{name}'" for name in proxy.unknown_models[:SHOWN]) or "another model"
-        served = seen.beside.aliases
-        yield Symptom(
-            id="model_unknown",
-            severity="warning",
-            title="agents ask for a model that is not served",
-            cause=f"{proxy.unknown} requests so far asked for {asked}, and were refused: their trials end as if the "
-            "model could do nothing",
-            fix=f"have the agents ask for one of: {', '.join(served)}"
-            if served
-            else "name a model that is served",
-            evidence=(f"{proxy.config}: model_list",) if proxy.config else (),
-        )
-
-
-def key_refused(seen: Seen) -> Iterator[Symptom | Over]:
-    """Requests without this run's key, while they come."""
-    before, proxy = seen.before, seen.now.proxy
-    if before is not None and proxy.refused > before.proxy.refused:
-        yield Symptom(
-            id="key_refused",
-            severity="warning",
-            title="requests come without this run's key",
-            cause=f"{proxy.refused} requests so far had no valid key: agents of another run, or agents that were "
-            "given another key",
-            fix="give the agents the key in secrets/run_key as their API key, or <that key>.<trial>",
-            evidence=(f"{proxy.address}",) if proxy.address else (),
-        )
-
-
 # --- the host -------------------------------------------------------------------------------------------
 
 
@@ -286,25 +169,6 @@ def disk_low(seen: Seen) -> Iterator[Symptom | Over]:
             fix="make room: old checkpoints of this run, other runs beside it",
             evidence=(f"{seen.now.run_dir}: {free / (1 << 20):.0f} MiB free",),
         )
-
-
-# What a run's files alone can tell; the others need its backend's eyes.
-FILE_RULES = (
-    Rule(service_down, linger=0.0),
-    Rule(zero_tool_calls, linger=60.0),
-    Rule(rewards_equal),
-)
-RULES = (
-    *FILE_RULES,
-    Rule(service_backing_off, linger=RESTARTED_S),
-    Rule(replica_idle, linger=PAUSED_S),
-    Rule(replica_unlisted, hold=UNLISTED_S, linger=0.0),
-    Rule(proxy_cooled_down),
-    Rule(trials_unattributed, linger=RECENT_S),
-    Rule(model_unknown, linger=RECENT_S),
-    Rule(key_refused, linger=RECENT_S),
-    Rule(disk_low),
-)
 
 
 # --- words and joins ------------------------------------------------------------------------------------
@@ -348,23 +212,3 @@ def _log_evidence(seen: Seen, service: ServiceStatus) -> tuple[str, ...]:
     if found is None or found.text != service.why:
         lines.append(f"{service.name}: {service.why}")
     return tuple(lines)
-
-
-def _complete_step(now: Snapshot) -> StepTrials | None:
-    """The newest step whose trials are all in."""
-    newest = now.trials.steps[0].step if now.trials.steps else 0
-    for step in now.trials.steps:
-        over = step.step < newest or (now.step is not None and step.step <= now.step)
-        if over and step.finished == step.total >= FEWEST:
-            return step
-    return None
-
-
-def _only_reward(now: Snapshot, step: StepTrials) -> float | None:
-    """The reward that every trial of the step got; None if they differ, or are not known."""
-    rewards = [h.reward for h in now.trials.newest if h.step == step.step and h.reward is not None]
-    mean = step.mean_reward
-    if len(rewards) < FEWEST or mean is None or min(rewards) != max(rewards):
-        return None
-    # The newest trials are not all of a large step, but the mean is over all of it.
-    return rewards[0] if abs(mean - rewards[0]) < 1e-9 else None
