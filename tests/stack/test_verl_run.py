@@ -31,6 +31,7 @@ from kit.waiting import wait_until
 
 from liverl.control import blocking
 from liverl.control.messages import ControlError
+from liverl.diagnose.agents import SILENT_S
 from liverl.model import Result, Snapshot
 from liverl.observe.steps import MetricsReader
 from liverl.plan.spec import Plan
@@ -332,6 +333,54 @@ def test_a_parser_that_reads_no_call_is_told_within_the_first_step(launch: Launc
     messages = [call["response_body"]["choices"][0]["message"] for call in calls]
     assert messages and not any(message.get("tool_calls") for message in messages)
     assert any("<function=" in message["content"] for message in messages), "the model does call"
+    nothing_lives(run.run_dir)
+
+
+def symptoms(run: ToyRun) -> dict[str, str]:
+    """By id, what was told of it last: new, worse or cleared."""
+    if not (run.run_dir / "events.jsonl").exists():
+        return {}
+    return {e.data["id"]: e.data["what"] for e in run.events() if e.kind == "symptom"}
+
+
+def test_agents_that_hang_are_told_until_they_go_on(launch: Launch) -> None:
+    run = ToyRun(launch.run_dir("hang"))
+    process = launch.up("hang", "training.total_steps=40")
+
+    def in_rollout() -> bool:
+        assert process.poll() is None, launch.output("hang").read_text()[-3000:]
+        try:
+            trials = blocking.snapshot(run.run_dir).trials
+        except (ControlError, OSError):
+            return False
+        return bool(trials.steps) and trials.steps[0].step > 1 and trials.running >= 12
+
+    wait_until(in_rollout, RUN, "trials that run")
+    workers = [pid for pid in procfs.scan() if "ray::AgentLoopWorker" in procfs.command_line(pid)]
+    mine = [pid for pid in workers if pid in run.tagged()]
+    assert mine, f"of {workers} none has the run's tag"
+    for pid in mine:
+        os.kill(pid, signal.SIGSTOP)
+    # Within a rollout, or right before the next one: by then all trials had ended.
+    either = {"agents_silent", "trials_do_not_begin"}
+    wait_until(
+        lambda: either & {k for k, v in symptoms(run).items() if v == "new"}, SILENT_S + 90, "the symptom"
+    )
+    for pid in mine:
+        os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: "new" not in {v for k, v in symptoms(run).items() if k in either}, 60, "its end")
+    process.send_signal(signal.SIGINT)
+    finished(process)
+    nothing_lives(run.run_dir)
+
+
+def test_what_verl_measures_of_itself_is_judged(launch: Launch) -> None:
+    run = ToyRun(launch.run_dir("odd"))
+    # The trainer computes with another activation function than the engine, and learns nothing.
+    odd = "{actor_rollout_ref.actor.optim.lr: 0, +actor_rollout_ref.model.override_config.hidden_act: relu}"
+    assert finished(launch.up("odd", "training.total_steps=4", f"trainer.overrides={odd}")) == 0
+    assert {"learning_rate_zero", "rollout_mismatch"} <= symptoms(run).keys()
+    assert result_of(run.run_dir).summary.endswith("; but the policy does not learn")
     nothing_lives(run.run_dir)
 
 

@@ -284,6 +284,22 @@ def test_agents_that_are_silent_for_a_moment_are_no_news() -> None:
     assert not any("agents_silent" in look(NOW + 1000 + at) for at in range(0, 100, 10))
 
 
+def test_trials_do_not_begin() -> None:
+    def woken(index: int, ago: float, activity: str = "updating") -> Any:
+        return replica(index, running=0.0, waiting=0.0, activity=activity, activity_since=NOW - ago)
+
+    now = replicas(woken(0, 300.0), woken(1, 200.0), at=NOW)
+    symptom = found(now)["trials_do_not_begin"]
+    assert "2 replicas woke up 200 s ago" in symptom.cause and symptom.since == NOW - 200
+    for harmless in (
+        replicas(woken(0, 300.0), woken(1, 30.0), at=NOW),
+        replicas(woken(0, 300.0), woken(1, 300.0, "asleep"), at=NOW),  # the trainer trains
+        replicas(woken(0, 300.0), woken(1, 300.0, "serving"), at=NOW),
+        replicas(replica(0, running=0.0), at=NOW),  # nobody puts it to sleep
+    ):
+        assert "trials_do_not_begin" not in found(harmless)
+
+
 # --- what is learned from -------------------------------------------------------------------------------
 
 

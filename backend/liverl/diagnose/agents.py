@@ -63,6 +63,26 @@ def agents_silent(seen: Seen) -> Iterator[Symptom | Over]:
     )
 
 
+def trials_do_not_begin(seen: Seen) -> Iterator[Symptom | Over]:
+    """verl's replicas have the new weights, are awake, and are never asked. While the trainer trains they sleep."""
+    now = seen.now
+    ready = [r for r in now.replicas.items if r.state == "ready"]
+    waits = [r.activity_since for r in ready if r.activity == "updating" and r.activity_since is not None]
+    if now.state != "running" or not ready or len(waits) < len(ready) or now.at - max(waits) < SILENT_S:
+        return
+    yield Symptom(
+        id="trials_do_not_begin",
+        severity="warning",
+        title="no trial begins",
+        cause=f"{len(ready)} replicas woke up {now.at - max(waits):.0f} s ago, and nobody has asked them for anything "
+        "since: the weights do not arrive, or the agent loop hangs",
+        fix="see in the trainer's log what it did last; py-spy dump --pid of ray::AgentLoopWorker and of "
+        "ray::TaskRunner says where they are",
+        evidence=tuple(f"{r.name}: {r.activity}, {r.running or 0:.0f} running" for r in ready[:SHOWN]),
+        since=max(waits),
+    )
+
+
 def trials_unattributed(seen: Seen) -> Iterator[Symptom | Over]:
     """Requests that name no trial, while they come."""
     before, proxy = seen.before, seen.now.proxy

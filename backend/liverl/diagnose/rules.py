@@ -31,6 +31,7 @@ RULES = (
     Rule(serving.replica_unlisted, hold=UNLISTED_S, linger=0.0),
     Rule(serving.proxy_cooled_down),
     Rule(agents.agents_silent, hold=agents.SILENT_S, linger=0.0),
+    Rule(agents.trials_do_not_begin, linger=0.0),
     Rule(agents.trials_unattributed, linger=RECENT_S),
     Rule(agents.model_unknown, linger=RECENT_S),
     Rule(agents.key_refused, linger=RECENT_S),
