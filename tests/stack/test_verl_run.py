@@ -345,7 +345,9 @@ def symptoms(run: ToyRun) -> dict[str, str]:
 
 def test_agents_that_hang_are_told_until_they_go_on(launch: Launch) -> None:
     run = ToyRun(launch.run_dir("hang"))
-    process = launch.up("hang", "training.total_steps=40")
+    # Their time limits go on while they stand still: trials that all end by them would end the run.
+    limits = ("harbor_agent.max_timeout_sec=900", "harbor_agent.override_timeout_sec=900")
+    process = launch.up("hang", "training.total_steps=40", *limits)
 
     def in_rollout() -> bool:
         assert process.poll() is None, launch.output("hang").read_text()[-3000:]
@@ -369,8 +371,10 @@ def test_agents_that_hang_are_told_until_they_go_on(launch: Launch) -> None:
     for pid in mine:
         os.kill(pid, signal.SIGCONT)
     wait_until(lambda: "new" not in {v for k, v in symptoms(run).items() if k in either}, 60, "its end")
+    steps = len([e for e in run.events() if e.kind == "step"])
+    wait_until(lambda: len([e for e in run.events() if e.kind == "step"]) > steps + 1, 90, "two more steps")
     process.send_signal(signal.SIGINT)
-    finished(process)
+    assert finished(process) == 5, "stopped as asked"
     nothing_lives(run.run_dir)
 
 
