@@ -16,6 +16,7 @@ Scope = Literal[
     "metrics",
     "service",
     "events",
+    "alerts",
     "help",
     "dialog",
 ]

@@ -15,6 +15,7 @@ SCOPE_TITLES: dict[Scope, str] = {
     "metrics": "Metrics",
     "service": "Service and replica detail",
     "events": "Events",
+    "alerts": "Alerts",
     "help": "Help",
     "dialog": "Dialogs and lists to choose from",
 }
@@ -77,6 +78,15 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("app", "services", "V", "services", "Detail of one service: command, processes, probes, restarts"),
     Key("app", "events", "E", "events", "What happened, newest last"),
+    Key(
+        "app",
+        "alerts",
+        "exclamation_mark,A",
+        "alerts",
+        "What is wrong: cause, fix and evidence of each alert",
+        ("dashboard",),
+        shown="!",
+    ),
     Key("app", "palette", "colon,ctrl+p", "commands", "Find any action by name"),
     Key(
         "app",
@@ -268,4 +278,15 @@ KEYS: tuple[Key, ...] = (
         bar=True,
     ),
     Key("events", "older", "o", "all", "Read every older event from the run's files"),
+    # -- alerts
+    Key("alerts", "open", "enter", "look", "The trial or the service that the alert is about", bar=True),
+    Key(
+        "alerts",
+        "apply",
+        "f",
+        "apply the fix",
+        "Do what the fix says, where it is one command (asks)",
+        bar=True,
+        changes=True,
+    ),
 )

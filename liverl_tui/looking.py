@@ -41,6 +41,12 @@ class Looking(Asking):
             self.pop_screen()
         self.push_screen(ServiceScreen(name))
 
+    def open_trial(self, path: str) -> None:
+        """One trial turn by turn; ``path`` of its directory in the run's."""
+        from liverl_tui.screens.trajectory import TrajectoryScreen
+
+        self.push_screen(TrajectoryScreen(path))
+
     def open_log(self, name: str) -> None:
         """The log of one service, in the dashboard's pane."""
         from liverl_tui.screens.dashboard import Dashboard
@@ -67,6 +73,11 @@ class Looking(Asking):
         from liverl_tui.screens.events import EventsScreen
 
         self._open(EventsScreen())
+
+    def action_alerts(self) -> None:
+        from liverl_tui.screens.alerts import AlertsScreen
+
+        self._open(AlertsScreen())
 
     def action_help(self) -> None:
         from liverl_tui.screens.help import HelpScreen

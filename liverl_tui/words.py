@@ -50,6 +50,8 @@ RUN_STYLE: dict[RunState, str] = {
     "dead": "bad",
 }
 LEVEL_GLYPH: dict[Level, str] = {"debug": "·", "info": "•", "warning": "▲", "error": "✖"}
+SEVERITY_GLYPH = {"info": "•", "warning": "▲", "critical": "✖"}
+SEVERITY_STYLE = {"info": "info", "warning": "warn", "critical": "alarm"}
 LEVEL_STYLE: dict[Level, str] = {"debug": "dim", "info": "text", "warning": "warn", "error": "bad"}
 UNKNOWN = "-"
 _NUMBERS = re.compile(r"(?:[-_]\d+)+$")

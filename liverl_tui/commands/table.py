@@ -20,10 +20,8 @@ _COLOUR: dict[ServiceState, str] = {
 _STYLE_COLOUR = {"ok": "32", "warn": "33", "bad": "31"}
 _SEVERITY_COLOUR = {"warning": "33", "critical": "31"}
 
-_SENTENCES = (
-    "▲ ",
-    "  fix: ",
-)  # lines to be read as a whole: they go on in the next one, where others are cut
+# lines to be read as a whole: they go on in the next one, where others are cut
+_SENTENCES = ("▲ ", "  why: ", "  fix: ")
 
 Line = tuple[str, str | None]  # text, and the code of its colour
 
@@ -54,6 +52,8 @@ def _lines(s: Snapshot) -> list[Line]:
     for symptom in s.symptoms:
         code = _SEVERITY_COLOUR.get(symptom.severity)
         lines.append((f"▲ {symptom.severity}: {one_line(symptom.title)}", code))
+        if symptom.cause:
+            lines.append((f"  why: {one_line(symptom.cause)}", None))
         if symptom.fix:
             lines.append((f"  fix: {one_line(symptom.fix)}", None))
     lines.append(("", None))

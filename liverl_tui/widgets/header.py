@@ -12,10 +12,18 @@ from liverl_tui.widgets.cells import CellPanel, Row, fit
 from liverl_tui.widgets.clock import Clock
 from liverl_tui.widgets.fitting import Form, Part, pack
 from liverl_tui.widgets.stages import Stage, stages
-from liverl_tui.words import LEVEL_GLYPH, LEVEL_STYLE, RUN_GLYPH, RUN_STYLE, age, duration, one_line
+from liverl_tui.words import (
+    LEVEL_GLYPH,
+    LEVEL_STYLE,
+    RUN_GLYPH,
+    RUN_STYLE,
+    SEVERITY_GLYPH,
+    SEVERITY_STYLE,
+    age,
+    duration,
+    one_line,
+)
 
-SEVERITY_GLYPH = {"info": "•", "warning": "▲", "critical": "✖"}
-SEVERITY_STYLE = {"info": "info", "warning": "warn", "critical": "alarm"}
 _RANK = ("info", "warning", "critical")
 _NONE: Form = ()
 _NEXT = ("> ", "rule")  # between the stages of a start

@@ -158,9 +158,14 @@ def test_the_table_shows_everything_and_fits(width: int) -> None:
 
 def test_a_fix_is_told_to_its_end() -> None:
     fix = "set model.tool_parser to the format that the model writes, and start a new run " * 3
-    symptom = Symptom("zero_tool_calls", "critical", "trials call no tool", "", fix.strip())
+    cause = "all 32 trials of step 7 called none: format and parser do not match"
+    symptom = Symptom("zero_tool_calls", "critical", "trials call no tool", cause, fix.strip())
     lines = render(snapshot(symptoms=(symptom,)), width=60).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("  fix: "))
+    before = " ".join(
+        line.strip() for line in lines[lines.index("▲ critical: trials call no tool") + 1 : start]
+    )
+    assert before == f"why: {cause}"
     told = " ".join(line.strip() for line in lines[start : lines.index("", start)])
     assert told == f"fix: {fix.strip()}" and max(map(len, lines)) <= 60
 
