@@ -12,6 +12,7 @@ from liverl.runs import Alive, RunDir, backend_alive, find_run
 from liverl_tui.commands.options import run_options
 
 if TYPE_CHECKING:
+    from liverl.control.messages import Cursor
     from liverl.model import Event
 
 
@@ -54,12 +55,25 @@ class _Show:
 
 
 def _follow(run: RunDir, seq: int, show: _Show) -> None:
-    from liverl.control.blocking import Connection
-    from liverl.control.messages import Cursor
+    from liverl.control.history import read_events
+    from liverl.control.messages import BackendDead, Cursor
 
     cursor = Cursor(seq)
+    try:
+        _live(run, cursor, show)
+    except BackendDead:
+        # A run that ends while we connect leaves no goodbye: its file has the rest.
+        for event in cursor.new(read_events(run.path, cursor.seq)):
+            show.event(event)
+        if run.read_result() is None:
+            raise
+
+
+def _live(run: RunDir, cursor: Cursor, show: _Show) -> None:
+    from liverl.control.blocking import Connection
+
     with Connection(run.path) as connection:
-        connection.subscribe(seq)
+        connection.subscribe(cursor.seq)
         while True:
             message = connection.read(None)
             if message is None or message.bye is not None:

@@ -12,9 +12,11 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import liverl
+from liverl.model import Event, Result
 from liverl.rundir import RunDir, read_backend, write_atomic
 from liverl.supervise import procfs
 
@@ -467,6 +469,22 @@ def test_events_and_pipes(cli, live, background, env):
     liverl.command(run_dir, "finish", state="done", exit_code=0)
     assert process.wait(20) == 0
     assert [line.split()[-1] for line in out().splitlines()] == ["0", "1", "done"]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_following_to_an_end_without_a_goodbye(live, background, ended):
+    run_dir = live()
+    record = read_backend(run_dir)
+    process, out = background("events", "-f", "--run", run_dir)
+    toy.wait_until(lambda: out() and liverl.command(run_dir, "rss")["clients"] > 1, "it follows")
+    if ended:  # its backend went right after it had said so in the files
+        result = Result("done", 0, None, 7, 1.0, 2.0, 1, "toy done")
+        write_atomic(run_dir / "result.json", msgspec.json.encode(result))
+    with (run_dir / "events.jsonl").open("ab") as file:
+        file.write(msgspec.json.encode(Event(90_000, 3.0, "run", "its last word")) + b"\n")
+    os.kill(record.pid, signal.SIGKILL)
+    assert process.wait(20) == (0 if ended else 4)
+    assert "its last word" in out()
 
 
 def test_steering(cli, live):
