@@ -138,6 +138,8 @@ def wrong_parser(studio: Studio) -> None:
         studio.until("wrong-parser", lambda s: (s.step or 0) >= 2 and s.trials.zero_tool_calls > 10, 300)
         time.sleep(SETTLE_S)
         studio.save("zero-tool-calls", terminal)
+        press(terminal, "!")
+        studio.save("alerts", terminal)
         press(terminal, "D")
         terminal.wait()
 
