@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from liverl.runs import find_run
-from liverl_tui.commands.options import run_options, show_options
+from liverl_tui.commands.options import named_run, run_options, show_options
 
 
 @click.command("attach")
+@named_run
 @show_options
 @run_options
 def attach_command(run: Path | None, run_root: Path | None, no_ui: bool, plain: bool, readonly: bool) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from liverl.runs import Alive, RunDir, backend_alive, find_run
-from liverl_tui.commands.options import run_options
+from liverl_tui.commands.options import named_run, run_options
 
 if TYPE_CHECKING:
     from liverl.control.messages import Cursor
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("events")
+@named_run
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run ends. Ctrl-C only leaves.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option(

@@ -88,6 +88,18 @@ def run_options(function: F) -> F:
     return _run_options(merged)  # type: ignore[return-value]
 
 
+def named_run(function: F) -> F:
+    """The run by its name behind the command, as well as by ``--run``. Goes above ``run_options``."""
+
+    @functools.wraps(function)
+    def merged(*args: Any, named: str | None, run: Path | None, **values: Any) -> Any:
+        if named is not None and run is not None:
+            raise click.UsageError(f"two runs are named: {named} and --run {run}")
+        return function(*args, run=run if named is None else Path(named), **values)
+
+    return click.argument("named", metavar="[RUN]", required=False)(merged)  # type: ignore[return-value]
+
+
 def config_options(function: F) -> F:
     """What a configuration is made from."""
     for option in (

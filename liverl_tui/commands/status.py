@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from liverl.runs import RunDir, describe, find_run
-from liverl_tui.commands.options import run_options
+from liverl_tui.commands.options import named_run, run_options
 
 if TYPE_CHECKING:
     from liverl.control.blocking import Connection
@@ -27,6 +27,7 @@ EXIT_DEAD = 4
 
 
 @click.command("status")
+@named_run
 @click.option("--json", "as_json", is_flag=True, help="The whole state as JSON.")
 @click.option("--watch", is_flag=True, help="Again whenever it changes, until the run ends. Ctrl-C leaves.")
 @run_options

@@ -10,7 +10,7 @@ import click
 
 from liverl.runs import RunDir, find_run
 from liverl_tui.commands.errors import CliError
-from liverl_tui.commands.options import run_options
+from liverl_tui.commands.options import named_run, run_options
 
 if TYPE_CHECKING:
     from liverl.control.blocking import Connection
@@ -20,6 +20,7 @@ SILENT_S = 10.0  # a backend that does not answer for this long is not just abou
 
 
 @click.command("wait")
+@named_run
 @click.option("--for", "what", type=click.Choice(["ready", "done"]), required=True, help="What to wait for.")
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Seconds; then exit code 124.")
 @run_options

@@ -49,6 +49,7 @@ class Dashboard(RunScreen):
         super().__init__()
         self.hidden: set[str] = set()
         self.maximised: str | None = None
+        self._cramped = False  # it is maximised for lack of room alone
         self._placed: object = None
         self._seeded = False
 
@@ -107,6 +108,8 @@ class Dashboard(RunScreen):
         self._placed = state
         self.query_one(Header).styles.height = header
         body = max(1, height - header - 1)  # one row is the key bar's
+        if self._cramped and self.maximised in arrange(width, body, needs, self.hidden, None):
+            self.maximised, self._cramped = None, False
         regions = arrange(width, body, needs, self.hidden, self.maximised)
         for name in PANES:
             pane, region = self.pane(name), regions.get(name)
@@ -151,7 +154,7 @@ class Dashboard(RunScreen):
             self.maximised = name
         self.place()
         if not self.pane(name).display:  # no room for it beside the others
-            self.maximised = name
+            self.maximised, self._cramped = name, True
             self.place()
         self._focus(name)
 
@@ -170,6 +173,7 @@ class Dashboard(RunScreen):
 
     def action_maximise(self) -> None:
         self.maximised = None if self.maximised is not None else self.focused_pane()
+        self._cramped = False
         self.place()
 
     def action_hide_pane(self) -> None:

@@ -67,7 +67,7 @@ class Options(RowsPane):
         self._options = {o.answer: o for o in options}
 
     def facts(self) -> tuple[str, str]:
-        return f"{find('dialog', 'pick').name} chooses, {find('dialog', 'cancel').name} leaves", "dim"
+        return f"{find('dialog', 'pick').name} chooses, {find('dialog', 'cancel').name} closes this", "dim"
 
     def title_row(self, width: int, facts: str = "", style: str = "dim") -> Row:
         """Only a line: the dialog has a title."""

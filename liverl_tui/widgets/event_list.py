@@ -200,7 +200,9 @@ class EventList(Pane):
         if self.prompt.shown:
             parts.insert(0, self.prompt.shown)
         if self._shown:
-            parts.append(f"{len(self._shown) if self.following else self._at + 1} of {len(self._shown)}")
+            of = f" (of {len(self._known)} known)" if self._narrow else ""
+            place = len(self._shown) if self.following else self._at + 1
+            parts.append(f"{place} of {len(self._shown)}{of}")
         parts.append("following" if self.following else "not following (f follows)")
         if self.reading:
             parts.append("reading older ones ...")

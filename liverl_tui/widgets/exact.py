@@ -19,7 +19,7 @@ from rich.cells import cell_len
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.segment import Segment
-from textual._compositor import Compositor, CompositorUpdate
+from textual._compositor import Compositor, CompositorMap, CompositorUpdate
 from textual.geometry import Region
 from textual.strip import Strip
 
@@ -124,6 +124,20 @@ class ExactUpdate(CompositorUpdate):
 
 class ExactCompositor(Compositor):
     """Put in the place of a screen's own compositor."""
+
+    @property
+    def full_map(self) -> CompositorMap:
+        """The places of all widgets. After a scroll, Textual finds them anew for whoever asks first; the layout that
+        follows then sees no difference any more, and what a widget covered that went meanwhile stays covered."""
+        if self.root is None or not self._full_map_invalidated:
+            return super().full_map
+        before = self._full_map
+        found = super().full_map
+        for _, (region, _, clip, *_) in found.items() ^ before.items():
+            place = clip.intersection(region)
+            if place:
+                self._dirty_regions.add(place)
+        return found
 
     def render_partial_update(self) -> ExactUpdate | None:  # type: ignore[override]  # nobody looks into it
         dirty = self._dirty_regions.copy()

@@ -218,7 +218,7 @@ def news_row(view: View, snapshot: Snapshot, now: float) -> Row:
     if view.why and not view.live:
         return Row((one_line(view.why), "warn"))
     symptom = worst(snapshot.symptoms)
-    if symptom is not None:
+    if symptom is not None and symptom.severity != "info":
         style = SEVERITY_STYLE[symptom.severity]
         row = Row((f"{SEVERITY_GLYPH[symptom.severity]} {one_line(symptom.title)}", style))
         return row.add(f"  {one_line(symptom.fix)}" if symptom.fix else "", "text")

@@ -376,6 +376,14 @@ def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
     assert accepted.returncode == 0
 
 
+def test_a_run_is_named_behind_the_command(cli, live):
+    run_dir = live()
+    assert cli("status", run_dir).stdout == cli("status", "--run", run_dir).stdout != ""
+    both = cli("status", run_dir, "--run", run_dir)
+    assert both.returncode == 2 and "two runs are named" in both.stderr
+    assert cli("events", "nobody").returncode == cli("attach", "nobody").returncode == 4
+
+
 def test_status_live_and_dead(cli, live):
     run_dir = live()
     human = cli("status").stdout

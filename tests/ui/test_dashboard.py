@@ -204,3 +204,19 @@ async def test_a_run_without_replicas_comes_up() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         assert "none in this run" in dashboard(app).pane("replicas").text  # type: ignore[attr-defined]
+
+
+async def test_a_pane_that_had_no_room_beside_the_others_gives_it_back() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(40, 10)) as pilot:
+        await settle(pilot)
+        for key in "1234":
+            await pilot.press(key)
+        assert len(panes(app)) == 1, "the last one has the screen"
+        await pilot.resize_terminal(120, 40)
+        await settle(pilot)
+        assert len(panes(app)) == 4
+        await pilot.press("z")
+        await pilot.resize_terminal(200, 50)
+        await settle(pilot)
+        assert len(panes(app)) == 1, "that was asked for"

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyte
 import pytest
 from hypothesis import given, settings
@@ -290,3 +291,69 @@ def _whole(app: LiverlApp) -> str:
     update = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)
     assert update is not None
     return update.render_segments(app.console)  # type: ignore[attr-defined, no-any-return]
+
+
+async def test_a_toast_is_drawn_whole_while_facts_change_behind() -> None:
+    newest = tuple(trial(i, updated_at=NOW - 5) for i in range(30))
+    app = LiverlApp(FakeSource(view=view(trials=TrialsStatus(30, 0, 30, newest=newest))))
+    size = (80, 24)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await settle(pilot)
+        app.toast("response_mask must contain at least one valid token " * 3, "error")
+        await until(pilot, lambda: any(t.region.height > 1 for t in app.screen.query("Toast")), str)
+        await pilot.pause(0.05)
+        for tick in range(1, 4):
+
+            async def act(tick: int = tick) -> None:
+                app.take(view(at=NOW + 11 * tick, trials=TrialsStatus(30, 0, 30, newest=newest)))
+                await settle(pilot)
+                await pilot.pause(0.05)
+
+            got, wanted = await _sent(app, size, act)
+            assert any("valid token" in line for line in wanted)
+            assert got == wanted, tick
+
+
+@pytest.mark.parametrize("link", ["live", "ended"])
+async def test_what_a_toast_covered_is_seen_when_it_has_gone(link: str) -> None:
+    newest = tuple(trial(i, updated_at=NOW - 5) for i in range(30))
+    shown = view(trials=TrialsStatus(30, 0, 30, newest=newest))
+    shown = msgspec.structs.replace(shown, link=link)
+    app = LiverlApp(FakeSource(view=shown))
+    size = (80, 24)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await settle(pilot)
+        app.notify("response_mask must contain at least one valid token " * 3, timeout=1.0)
+        await until(pilot, lambda: any(t.region.height > 1 for t in app.screen.query("Toast")), str)
+
+        async def act() -> None:
+            await until(pilot, lambda: not app.screen.query("Toast"), str)
+            await settle(pilot)
+            await pilot.pause(0.3)
+
+        got, wanted = await _sent(app, size, act)
+        assert not any("valid token" in line for line in wanted)
+        assert got == wanted
+
+
+async def test_what_a_toast_covered_is_seen_when_the_places_were_asked_for_meanwhile() -> None:
+    """A toast scrolls its rack, whereupon Textual keeps the places of what is seen alone; whoever asks for those of
+    all between a toast's end and the next layout makes Textual forget that it was there."""
+    app = LiverlApp(FakeSource(view=view()))
+    size = (80, 24)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await settle(pilot)
+        app.notify("response_mask must contain at least one valid token " * 3, timeout=60.0)
+        await until(pilot, lambda: any(t.region.height > 1 for t in app.screen.query("Toast")), str)
+        await pilot.pause(0.05)
+        app.screen._refresh_layout(scroll=True)
+
+        async def act() -> None:
+            await app.screen.query_one("Toast").remove()
+            assert app.screen._compositor.full_map
+            await settle(pilot)
+            await pilot.pause(0.1)
+
+        got, wanted = await _sent(app, size, act)
+        assert not any("valid token" in line for line in wanted)
+        assert got == wanted

@@ -93,6 +93,8 @@ def test_alerts_are_counted_and_the_worst_gives_the_look() -> None:
     assert ("✖ !2 alerts", "alarm") in pack(parts, 200).spans
     note = Symptom("note", "info", "a note", "", "")
     assert "!" not in first(view(symptoms=(note,)))
+    third = news_row(view(symptoms=(note,)), snapshot(symptoms=(note,)), NOW).text
+    assert "a note" not in third and "event 5" in third, "a note hides no event"
 
 
 def test_of_equal_alerts_the_earliest_is_named() -> None:

@@ -93,7 +93,7 @@ def trials_unattributed(seen: Seen) -> Iterator[Symptom | Over]:
             id="trials_unattributed",
             severity="info",
             title="requests name no trial",
-            cause=f"{proxy.unattributed} requests so far belong to no trial: they are answered, and count nowhere",
+            cause=f"{proxy.unattributed} requests so far belong to no trial, and count for none",
             fix="give each trial a key of its own (<run key>.<trial>), or the header x-litellm-routing-key",
             evidence=("trials/_unattributed/litellm-trajectory.jsonl",),
         )
