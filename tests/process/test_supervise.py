@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from kit.runs import QUICK, ToyRun, make_run, toy
 from kit.waiting import wait_until
@@ -80,6 +81,38 @@ def test_what_the_log_says_is_told_when_a_service_is_started_again(make: Make) -
     assert {e.service for e in told} == {"bad"}, "what killed the other one is not in its log"
     restarts = [e for e in run.events() if e.service == "bad" and "restarting after: exit 1" in e.text]
     assert restarts and restarts[0].seq < told[0].seq
+
+
+def test_steps_that_ended_while_no_backend_looked_are_told(make: Make) -> None:
+    run = make(toy("steady", "sleep"))
+    run.start()
+    run.until("steady", "ready")
+
+    def write(*steps: int) -> None:
+        with (run.run_dir / "metrics.jsonl").open("ab") as file:
+            for step in steps:
+                file.write(msgspec.json.encode({"step": step, "data": {"critic/score/mean": 0.5}}) + b"\n")
+
+    def told() -> list[str]:
+        return [e.text for e in run.events() if e.kind == "step"]
+
+    wait_until(lambda: run.snapshot().host.cpu_count is not None, what="a first look")
+    write(1)
+    wait_until(lambda: run.snapshot().metrics is not None, what="a step")
+    write(2)
+    wait_until(lambda: any("step 2" in text for text in told()), what=str(told()))
+    run.kill_backend()
+    write(3, 4, 5)
+    run.start()
+    wait_until(lambda: "steps 3 to 5 ended while no backend looked" in told(), what="what was missed")
+    write(6)
+    wait_until(lambda: told()[-1].startswith("step 6"), what="the next one")
+    run.kill_backend()
+    run.start()
+    wait_until(lambda: (now := run.snapshot().metrics) is not None and now.step == 6, what="a look")
+    write(7)
+    wait_until(lambda: told()[-1].startswith("step 7"), what="one more")
+    assert len([text for text in told() if "no backend" in text]) == 1, "nothing was missed the second time"
 
 
 @pytest.mark.parametrize("leader", ["", "deaf-leader"])

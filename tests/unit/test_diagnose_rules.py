@@ -229,6 +229,7 @@ def test_requests_that_can_never_be_answered() -> None:
     now = snapshot(proxy=replace(before.proxy, unknown=3, unknown_models=("gpt-4o", "sonnet"), refused=2))
     symptoms = found(now, before, aliases=("claude-*", "policy"))
     unknown, refused = symptoms["model_unknown"], symptoms["key_refused"]
+    assert unknown.title == "agents ask for 'gpt-4o', which is not served"
     assert "3 requests so far asked for 'gpt-4o', 'sonnet'" in unknown.cause
     assert unknown.fix == "have the agents ask for one of: claude-*, policy"
     assert "2 requests" in refused.cause and "secrets/run_key" in refused.fix

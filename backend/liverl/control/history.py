@@ -28,6 +28,27 @@ def read_events(run_dir: Path, from_seq: int = 0) -> Iterator[Event]:
                 yield event
 
 
+def last_step_told(run_dir: Path) -> int | None:
+    """The step of the newest event that told one."""
+    from liverl.observe.history import lines_backwards
+
+    decoder = msgspec.json.Decoder(Event)
+    try:
+        for line in lines_backwards(RunDir(run_dir).events):
+            if b'"step"' not in line:
+                continue
+            try:
+                event = decoder.decode(line)
+            except msgspec.DecodeError:
+                continue
+            step = event.data.get("step")
+            if event.kind == "step" and isinstance(step, int):
+                return step
+    except OSError:
+        pass
+    return None
+
+
 def last_events(run_dir: Path, count: int) -> list[Event]:
     """The newest ``count`` events, oldest first. Only the end of the file is read."""
     from liverl.observe.history import lines_backwards

@@ -103,12 +103,12 @@ def model_unknown(seen: Seen) -> Iterator[Symptom | Over]:
     """Requests for a model that the proxy does not have, while they come ."""
     before, proxy = seen.before, seen.now.proxy
     if before is not None and proxy.unknown > before.proxy.unknown:
-        asked = ", ".join(f"'{name}'" for name in proxy.unknown_models[:SHOWN]) or "another model"
+        asked = ", ".join(f"'{name}'" for name in proxy.unknown_models[:SHOWN]) or "a model"
         served = seen.beside.aliases
         yield Symptom(
             id="model_unknown",
             severity="warning",
-            title="agents ask for a model that is not served",
+            title=f"agents ask for {asked.partition(',')[0]}, which is not served",
             cause=f"{proxy.unknown} requests so far asked for {asked}, and were refused: their trials end as if the "
             "model could do nothing",
             fix=f"have the agents ask for one of: {', '.join(served)}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from liverl.control.history import last_step_told
 from liverl.model import GpuStatus, HostStats, StepMetrics, TreeStats, TrialsStatus
 from liverl.observe.gpu_ledger import allowed_gpus
 from liverl.observe.gpus import GpuSampler
@@ -112,11 +113,13 @@ class Observer:
         """Steps and trials."""
         resets = self._steps.resets
 
-        def look() -> tuple[list[StepMetrics], TrialsStatus]:
-            return self._steps.poll(), self._trials.scan()
+        def look() -> tuple[list[StepMetrics], TrialsStatus, int | None]:
+            steps = self._steps.poll()
+            told = last_step_told(self._supervisor.run_dir) if steps and not self._primed else None
+            return steps, self._trials.scan(), told
 
         trials = self.facts.trials
-        news, self.facts.trials = await asyncio.get_running_loop().run_in_executor(None, look)
+        news, self.facts.trials, told = await asyncio.get_running_loop().run_in_executor(None, look)
         self._quiet = 0 if news or self.facts.trials is not trials else self._quiet + 1
         # What was there when this backend began, or was written anew by a resumed trainer, is no news.
         fresh = self._primed and self._steps.resets == resets
@@ -129,8 +132,17 @@ class Observer:
         if fresh:
             for metrics in news:
                 self._tell_step(metrics)
+        if told is not None:
+            self._tell_missed([metrics.step for metrics in news if metrics.step > told])
         self._primed = True
         return 2 * self._intervals[2] if self._quiet > QUIET_LOOKS else None
+
+    def _tell_missed(self, steps: list[int]) -> None:
+        """Steps that ended between an earlier backend's end and our beginning."""
+        if steps:
+            which = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
+            text = f"{which} ended while no backend looked"
+            self._supervisor.say("step", text, service="trainer", step=steps[-1])
 
     def _tell_step(self, metrics: StepMetrics) -> None:
         supervisor, values = self._supervisor, metrics.values
