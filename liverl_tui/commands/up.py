@@ -127,8 +127,8 @@ def _from_config(options: UpOptions) -> int:
     for warning in target.loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
     plan = target.plan()
+    _preflight(plan, target.loaded.config)  # nobody is asked about what cannot start
     _confirm(plan, target.loaded.config, options)
-    _preflight(plan, target.loaded.config)
     from liverl.supervise.launch import create_run
 
     create_run(target.loaded, plan, target.run_dir)
