@@ -26,6 +26,6 @@ class RunActions(Leaving, Looking):
             self.window_title.set(title(after))
         new = notices(before, after, getattr(self.source, "name", ""), readonly=self.readonly)
         for notice in new:
-            self.toast(notice.text, notice.severity, brief=notice.brief)
+            self.toast(notice.text, notice.severity, brief=notice.brief, about=notice.about)
         if self.wants_bell and any(n.bell for n in new):
             self.bell()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from liverl.model import Result, Snapshot
@@ -12,17 +12,21 @@ from liverl_tui.view import View
 Severity = Literal["information", "warning", "error"]
 _ENDED = ("done", "failed", "stopped")
 _MOST = 2  # toasts of one kind at once
+_FAILURE = "failure"  # what the toasts of a failure are about: of the run, and within it of its services
+_DOWN = ("service_failed:", "service_gave_up:")  # ids of symptoms
 
 
 @dataclass(frozen=True)
 class Notice:
     """One toast. ``bell``: it is worth calling somebody back to the terminal. ``brief``: the header or the events
-    tell it too, and one line of it is enough."""
+    tell it too, and one line of it is enough. ``about``: the newest one about the same takes the place of those
+    before it."""
 
     text: str
     severity: Severity = "information"
     bell: bool = False
     brief: bool = False
+    about: str = ""
 
 
 def alerts(snapshot: Snapshot) -> int:
@@ -59,7 +63,28 @@ def notices(before: View, after: View, me: str = "", *, readonly: bool = False) 
     found = _link(before, after, readonly)
     if before.snapshot is None or after.snapshot is None:
         return found  # nothing is new to somebody who has only now come
-    return found + _symptoms(before.snapshot, after.snapshot) + _events(before, after, me)
+    events = _events(before, after, me)
+    symptoms = _symptoms(before.snapshot, after.snapshot)
+    if not _failed(after):
+        return found + _at_most(symptoms, _MOST) + events
+    # The run's failure is told once, the last word of it is its end; services that fail are its cause or its
+    # consequence. One more thing that is wrong may say why.
+    ends = [n for n in found if n.about == _FAILURE] or [n for n in events if n.about == _FAILURE]
+    others = [n for n in events if n.about != _FAILURE] + [n for n in found if n.about != _FAILURE]
+    apart = [n for n in symptoms if not n.about][:1]
+    if not ends:
+        return others + apart
+    bell = any(n.bell for n in (*ends, *events, *symptoms))
+    return [*others, *apart, replace(ends[0], bell=bell)]
+
+
+def _failed(view: View) -> bool:
+    """Whether this attempt has failed, be it that it is still being stopped."""
+    snapshot = view.snapshot
+    assert snapshot is not None
+    if snapshot.result is not None and view.link == "ended":
+        return snapshot.result.state == "failed"
+    return any(e.kind == "run_failed" and e.at >= snapshot.started_at for e in view.events)
 
 
 def _link(before: View, after: View, readonly: bool) -> list[Notice]:
@@ -86,16 +111,24 @@ def _ended(result: Result | None) -> Notice:
     if result.state == "done":
         return Notice(f"{said}; q leaves")
     summary = f": {result.cause.text}" if result.cause is not None else ""
-    return Notice(f"{said}{summary}; q leaves", "error" if result.state == "failed" else "warning")
+    if result.state == "failed":
+        return Notice(f"{said}{summary}; q leaves", "error", about=_FAILURE)
+    return Notice(f"{said}{summary}; q leaves", "warning")
 
 
 def _symptoms(before: Snapshot, after: Snapshot) -> list[Notice]:
     known = {s.id for s in before.symptoms if s.severity == "critical"}
     new = [s for s in after.symptoms if s.severity == "critical" and s.id not in known]
-    found = [Notice(s.title, "error", bell=True, brief=True) for s in new[:_MOST]]
-    if len(new) > _MOST:
-        found.append(Notice(f"and {len(new) - _MOST} more", "error"))
-    return found
+    return [Notice(s.title, "error", bell=True, brief=True, about=_part_of_failure(s.id)) for s in new]
+
+
+def _part_of_failure(symptom: str) -> str:
+    return f"{_FAILURE}/{symptom.partition(':')[2]}" if symptom.startswith(_DOWN) else ""
+
+
+def _at_most(notices: list[Notice], most: int) -> list[Notice]:
+    more = len(notices) - most
+    return notices[:most] + ([Notice(f"and {more} more", "error")] if more > 0 else [])
 
 
 def _events(before: View, after: View, me: str) -> list[Notice]:
@@ -103,7 +136,8 @@ def _events(before: View, after: View, me: str) -> list[Notice]:
     assert before.snapshot is not None
     seen = max(before.snapshot.seq, before.events[-1].seq if before.events else 0)
     new = [e for e in after.events if e.seq > seen]
-    found = [Notice(e.text, "error", bell=True, brief=True) for e in new if e.kind == "run_failed"][:1]
+    failed = [e.text for e in new if e.kind == "run_failed"][:1]
+    found = [Notice(text, "error", bell=True, brief=True, about=_FAILURE) for text in failed]
     asked = [e for e in new if e.kind in ("command", "stop") and not (me and me in e.text)]
     found += [Notice(e.text, brief=True) for e in asked[-_MOST:]]
     return found

@@ -102,10 +102,10 @@ class Asking(RunApp):
     def ask(self, what: str, name: str, **args: Any) -> None:
         """Have the backend do ``what`` (in words). The same thing is not asked twice at a time."""
         if what in self._under_way:
-            self.toast(f"{what}: is under way already", "warning")
+            self.toast(f"{what}: is under way already", "warning", about=what)
             return
         self._under_way.add(what)
-        self.toast(f"{what} ...")
+        self.toast(f"{what} ...", about=what)
         self.run_worker(self._ask(what, name, args), name=what, group="commands")
 
     async def _ask(self, what: str, name: str, args: dict[str, Any]) -> None:
@@ -115,11 +115,12 @@ class Asking(RunApp):
             answer = await self.send(name, **args)
         except ControlError as error:
             meant = getattr(error, "did_you_mean", None)
-            self.toast(f"{what}: {error}{f' (did you mean {meant}?)' if meant else ''}", "error")
+            hint = f" (did you mean {meant}?)" if meant else ""
+            self.toast(f"{what}: {error}{hint}", "error", about=what)
         except Exception as error:  # noqa: BLE001 - told; a failed command must not end the interface
-            self.toast(f"{what}: {type(error).__name__}: {error}", "error")
+            self.toast(f"{what}: {type(error).__name__}: {error}", "error", about=what)
         else:
-            self.toast(answer_words(what, answer))
+            self.toast(answer_words(what, answer), about=what)
         finally:
             self._under_way.discard(what)
 

@@ -194,8 +194,8 @@ KEYS: tuple[Key, ...] = (
         "trajectory", "trial(1)", "J,greater_than_sign", "next trial", "The next trial of the list", bar=True
     ),
     Key("trajectory", "trial(-1)", "K,less_than_sign", "previous trial", "The previous trial of the list"),
-    Key("trajectory", "flagged(1)", "full_stop", "next flagged", "The next trial that stands out", bar=True),
-    Key("trajectory", "flagged(-1)", "comma", "previous flagged", "The previous trial that stands out"),
+    Key("trajectory", "flagged(1)", "full_stop", "next flagged", "The next flagged trial", bar=True),
+    Key("trajectory", "flagged(-1)", "comma", "previous flagged", "The previous flagged trial"),
     Key("trajectory", "raw", "v", "raw", "The raw JSON record of this turn, and back", bar=True),
     # -- help
     Key("help", "back", "escape,q,question_mark,f1", "close", "Close this screen", bar=True),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
+
+from textual.notifications import Notification, Notify
 
 from liverl_tui.keyorder import KeysInOrder
 from liverl_tui.screens.base import RunScreen
@@ -17,6 +20,14 @@ INFO_S, ERROR_S = 4.0, 8.0  # how long toasts stay
 _BESIDE = 5  # columns of a toast beside its text: its edge, its padding, its glyph
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+@dataclass
+class Told(Notification):
+    """A toast of ours. ``about``: what it is about, broad before narrow (``failure/trainer``); a newer one about the
+    same, or about what that is a part of, takes its place."""
+
+    about: str = ""
 
 
 class RunApp(KeysInOrder):
@@ -32,9 +43,11 @@ class RunApp(KeysInOrder):
         severity: Literal["information", "warning", "error"] = "information",
         *,
         brief: bool = False,
+        about: str = "",
     ) -> None:
         """Say something for a while, in the row of the key bar. ``text`` may come from outside: nothing in it is
-        taken as markup. ``brief``: it can be read elsewhere too, and is cut where one line has no room for it."""
+        taken as markup. ``brief``: it can be read elsewhere too, and is cut where one line has no room for it.
+        ``about``: see ``Told``."""
         timeout = INFO_S if severity == "information" else ERROR_S
         glyph = {
             "information": "",
@@ -44,7 +57,18 @@ class RunApp(KeysInOrder):
         said = one_line(text)
         if brief:
             said = fit(said, self.size.width - _BESIDE).rstrip()
-        self.notify(glyph[severity] + said, severity=severity, timeout=timeout, markup=False)
+        told = Told(glyph[severity] + said, "", severity, timeout, markup=False, about=about)
+        self.post_message(Notify(told))
+
+    def on_notify(self, message: Notify) -> None:
+        """Before one more is shown: no two say the same, and what is out of date goes."""
+        new = message.notification
+        about = new.about if isinstance(new, Told) else ""
+        for old in list(self._notifications):
+            known = old.about if isinstance(old, Told) else ""
+            replaced = about and (known == about or known.startswith(f"{about}/"))
+            if replaced or old.message == new.message:
+                self._unnotify(old, refresh=False)  # the new one's place is drawn next
 
     @property
     def run_screen(self) -> RunScreen | None:

@@ -64,6 +64,8 @@ class TrajectoryScreen(RunScreen):
         self._parser: str | None = None
         self._problem = ""
         self._names: dict[str, str] = {}
+        self._head: TrialHead | None = None  # as the list had it last
+        self._place = ("", "", "")
 
     def compose(self) -> ComposeResult:
         view = TrajectoryView(id="trajectory")
@@ -85,10 +87,30 @@ class TrajectoryScreen(RunScreen):
         if names != self._names:
             self._names = names
             self._draw()
+        if self._find_place() != self._place and self.is_mounted:
+            self.pane.update()  # the list has gone on under it
 
     def _newest(self) -> Sequence[TrialHead]:
         snapshot = self.liverl.view.snapshot
         return snapshot.trials.newest if snapshot is not None else ()
+
+    def _listed(self) -> list[TrialHead]:
+        """The list as it is now."""
+        trials = list(self._trials())
+        self._head = next((head for head in trials if head.path == self.path), self._head)
+        return trials
+
+    def _find_place(self) -> tuple[str, str, str]:
+        """Its place in the list, what the list is part of, and in words that it is no longer in there."""
+        paths = [head.path for head in self._listed()]
+        if self.path in paths:
+            return f"{paths.index(self.path) + 1}/{len(paths)}", self._among(), ""
+        if self._head is None:
+            return "", "", ""  # it never was
+        newest = self._newest()
+        if any(head.path == self.path for head in newest):
+            return "", "", "no longer in the list"
+        return "", "", f"no longer among the newest {len(newest):,}"
 
     def _among_all(self) -> str:
         snapshot = self.liverl.view.snapshot
@@ -105,6 +127,8 @@ class TrajectoryScreen(RunScreen):
         self.trajectory, self._raw, self._files, self._problem = None, None, {}, ""
         self._reader = TrajectoryReader(self.liverl.source.run.path / path)
         self._reading, self._quiet = False, 0
+        self._head = None
+        self._listed()
         self.pane.begin()
         self._look()
 
@@ -151,14 +175,14 @@ class TrajectoryScreen(RunScreen):
         self.pane.set_blocks(blocks)
 
     def _header(self, width: int, facts: str) -> list[Row]:
-        trials = [head.path for head in self._trials()]
-        place = f"{trials.index(self.path) + 1}/{len(trials)}" if self.path in trials else ""
+        self._place = place, among, gone = self._find_place()
         return header_rows(
             width,
             self.path,
             self.trajectory,
             place=place,
-            among=self._among() if place else "",
+            among=among,
+            gone=gone,
             facts=facts,
             problem=self._problem,
             hidden=self._hidden,
@@ -218,17 +242,23 @@ class TrajectoryScreen(RunScreen):
         self._step(by, flagged)
 
     def _step(self, by: int, wanted: Callable[[TrialHead], bool]) -> None:
-        """To the next trial in a direction that is ``wanted``."""
-        trials = list(self._trials())
-        here = next(
-            (n for n, head in enumerate(trials) if head.path == self.path), -1 if by > 0 else len(trials)
-        )
-        others = trials[here + 1 :] if by > 0 else reversed(trials[:here])
+        """To the next trial in a direction that is ``wanted``: of the list, or by age if it is no longer in there."""
+        trials, own = self._listed(), self._head
+        here = next((n for n, head in enumerate(trials) if head.path == self.path), None)
+        if here is not None:
+            others = trials[here + 1 :] if by > 0 else trials[:here][::-1]
+        elif own is not None and by > 0:
+            others = sorted((head for head in trials if _when(head) < _when(own)), key=_when, reverse=True)
+        elif own is not None:
+            others = sorted((head for head in trials if _when(head) > _when(own)), key=_when)
+        else:
+            others = trials[::by]
         found = next((head for head in others if wanted(head)), None)
         if found is None:
-            self.notify("no other one that stands out" if wanted is flagged else "no other trial", timeout=2)
+            self.notify("no other flagged trial" if wanted is flagged else "no other trial", timeout=2)
             return
         self._open(found.path)
+        self._head = found
         if self._tell is not None:
             self._tell(found.path)
 
@@ -258,3 +288,8 @@ class TrajectoryScreen(RunScreen):
         if self._raw == number and reader is self._reader:
             self.pane.set_blocks(raw_blocks(turn, text))
             self.pane.action_first()
+
+
+def _when(head: TrialHead) -> tuple[int, float, str]:
+    """How new a trial is, to compare it with others."""
+    return -1 if head.step is None else head.step, head.started_at or head.updated_at, head.path

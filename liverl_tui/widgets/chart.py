@@ -255,24 +255,33 @@ def _step_axis(
     width: int, room: int, start: int, span: int, marked: int | None, cursor: int | None
 ) -> list[Span]:
     newest = start + span - 1
+    mark, place = "", 0
+    if marked is not None and cursor is not None:
+        mark = (f"▲{cursor}" if marked + len(str(cursor)) + 1 <= room else f"{cursor}▲")[:room]
+        place = marked if mark[0] == "▲" else max(0, marked - len(mark) + 1)
+
+    def free(at: int, label: str) -> bool:
+        """Whether there is a blank column between a label and the cursor's."""
+        return not mark or at + len(label) < place or place + len(mark) < at
+
     line = [" "] * room
-    taken = _write(line, 0, f"{start}")
-    right = f"{newest}"
-    if room > taken + len(right) + 2:
+    left, right = f"{start}", f"{newest}"
+    taken = len(left)
+    if free(0, left):
+        _write(line, 0, left)
+    if room > taken + len(right) + 2 and free(room - len(right), right):
         _write(line, room - len(right), right)
     for tick in ticks(start, newest, room // 20):
         label = f"{tick:.0f}"
         at = (round(tick) - start) * room // span
-        if tick == round(tick) and taken + 2 <= at <= room - len(right) - len(label) - 2:
+        fits = taken + 2 <= at <= room - len(right) - len(label) - 2
+        if tick == round(tick) and fits and free(at, label):
             taken = _write(line, at, label)
     spans: list[Span] = [(" " * (width - room - 1) + "└", "rule")]
     text = "".join(line)[:room]
-    if marked is None or cursor is None:
+    if not mark:
         return [*spans, (text, "dim")]
-    mark = f"▲{cursor}" if marked + len(str(cursor)) + 1 <= room else f"{cursor}▲"
-    mark = mark[:room]
-    at = marked if mark[0] == "▲" else max(0, marked - len(mark) + 1)
-    return [*spans, (text[:at], "dim"), (mark, "accent"), (text[at + len(mark) :], "dim")]
+    return [*spans, (text[:place], "dim"), (mark, "accent"), (text[place + len(mark) :], "dim")]
 
 
 def _write(line: list[str], at: int, text: str) -> int:

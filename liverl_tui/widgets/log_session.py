@@ -237,8 +237,7 @@ class Session:
             self.end()
             self.note = f"nothing since {clock}"
             return
-        self._moved(lambda view: view.go(place))
-        self.note = f"from {clock}"
+        self._moved(lambda view: view.go(place))  # the title says when that line was written
 
     # -- choosing lines
 

@@ -97,7 +97,7 @@ def empty_words(frame: Frame, tab: Tab, link_words: str = "") -> str:
     if frame.filter.active and frame.size:
         if frame.scanned is not None:
             return f"no line so far; {frame.scanned:.0%} of {words.size(frame.size)} looked at"
-        return f"no line of {words.size(frame.size)} passes the filter; Esc shows all lines"
+        return f"no line passes the filter, in {words.size(frame.size)} of log; Esc shows all lines"
     if tab.name == ALL:
         return link_words or "no service has written anything yet"
     status = tab.status

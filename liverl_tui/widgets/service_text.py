@@ -107,7 +107,7 @@ def _state(about: About, width: int) -> Iterator[Row]:
     if service.started_at is not None:
         ready = ""
         if service.ready_at is not None and service.ready_at >= service.started_at:
-            ready = f", ready after {duration(service.ready_at - service.started_at)}"
+            ready = f", ready after {_took(service.started_at, service.ready_at)}"
         yield from _fact("started", f"{age(now - service.started_at)} ago{ready}", width)
     if service.exit is not None:
         when = f", {age(now - service.exit.at)} ago" if service.exit.at is not None else ""
@@ -282,17 +282,20 @@ def _starts(about: About, width: int) -> Iterator[Row]:
         yield from _fact("replaced by", stages_words(detail.drain), width)
     if not detail.generations:
         return
-    yield Row((f" {'start':>6} {'attempt':>7} {'pid':>8} {'ago':>6} {'ready':>6} {'lasted':>7}  end", "head"))
+    yield Row((f" {'start':>6} {'attempt':>7} {'pid':>8} {'ago':>6} {'ready':>8} {'lasted':>7}  end", "head"))
     for start in reversed(detail.generations[-_STARTS:]):
         yield from _start(start, about, width)
 
 
 def _start(start: Generation, about: About, width: int) -> Iterator[Row]:
-    ready = duration(start.ready_at - start.started_at) if start.ready_at is not None else UNKNOWN
+    service, began = about.service, start.started_at
+    if service is not None and service.started_at is not None and start.pid == service.pid is not None:
+        began = service.started_at  # of its process, as above; the journal's is when it was decided on
+    ready = _took(began, start.ready_at) if start.ready_at is not None else UNKNOWN
     lasted = duration(start.ended_at - start.started_at) if start.ended_at is not None else UNKNOWN
     pid = UNKNOWN if start.pid is None else str(start.pid)
     ago = age(about.now - start.started_at)
-    head = f" {start.generation:>6} {start.attempt:>7} {pid:>8} {ago:>6} {ready:>6} {lasted:>7}  "
+    head = f" {start.generation:>6} {start.attempt:>7} {pid:>8} {ago:>6} {ready:>8} {lasted:>7}  "
     end, style = "", "text"
     if start.exit is not None:
         end, style = start.exit.words(), "text" if start.exit.ok else "warn"
@@ -361,6 +364,11 @@ def _events(about: About, width: int) -> Iterator[Row]:
 
 
 # -- words
+
+
+def _took(begin: float, end: float) -> str:
+    """How long a start took, as the events have it."""
+    return f"{max(0.0, end - begin):.1f} s"
 
 
 def restart_words(policy: RestartPolicy) -> str:

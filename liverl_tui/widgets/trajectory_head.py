@@ -25,6 +25,7 @@ def header_rows(
     *,
     place: str = "",
     among: str = "",
+    gone: str = "",
     facts: str = "",
     problem: str = "",
     hidden: Collection[str] = (),
@@ -33,11 +34,13 @@ def header_rows(
     link: Link = "live",
 ) -> list[Row]:
     """The title with ``place`` in the list, what the list is a part of (``among``; in a narrow title ``+`` says
-    that there are more) and ``facts``; how it went; and a third row if there is more to say."""
+    that there are more; ``gone``: that it is there no longer) and ``facts``; how it went; and a third row if
+    there is more to say."""
     name = one_line(path.rpartition("/")[2])
     title = Row((f" {fit(name, min(len(name), max(8, width - 30)))} ", "title_focus"))
     room = width - len(title.text) - 3
     places = [f"trial {place}{of}" for of in (among, "+")] if among else [place and f"trial {place}"]
+    places = [gone, "not listed"] if gone else places
     said = [" · ".join(w for w in (at, "raw record" if raw else "", facts) if w) for at in places]
     words = next((form for form in said if len(form) <= room), said[-1])
     if words and room > 0:

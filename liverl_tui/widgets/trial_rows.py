@@ -97,7 +97,7 @@ def _trial_spans(
     flags: tuple[Span, ...],
 ) -> tuple[Span, ...]:
     """Of nothing but what is given here."""
-    cells: dict[str, Span] = {
+    cells: dict[str, Span | list[Span]] = {
         "state": state,
         "step": ("-" if step is None else str(step), "dim"),
         "task": (one_line(task), "text"),
@@ -108,7 +108,7 @@ def _trial_spans(
         "tokens": (count(tokens), "dim"),
         "replica": (replica, "dim"),
         "age": (age, "dim"),
-        "flags": (", ".join(text for text, _ in flags), flags[0][1] if flags else "dim"),
+        "flags": _flags_cell(flags),
     }
     chosen = choose(_TRIAL, width)
     room = next((wide for column, wide in chosen if column.name == "replica"), 0)
@@ -121,7 +121,7 @@ def step_head(width: int) -> Row:
 
 
 def step_row(tally: Tally, width: int) -> Row:
-    cells: dict[str, Span] = {
+    cells: dict[str, Span | list[Span]] = {
         "step": (str(tally.step), "text"),
         "share": (
             tally.share if tally.decided else f"{tally.total} trials",
@@ -134,16 +134,31 @@ def step_row(tally: Tally, width: int) -> Row:
     return _row(cells, choose(_STEP, width))
 
 
-def _row(cells: Mapping[str, Span], chosen: Sequence[tuple[Column, int]]) -> Row:
+def _flags_cell(flags: Sequence[Span]) -> list[Span]:
+    """All in the style of the worst, but what is no flag: it stays dim behind them."""
+    odd = [text for text, style in flags if style != "dim"]
+    rest = [text for text, style in flags if style == "dim"]
+    cell = [(", ".join(odd), flags[0][1])] if odd else []
+    if rest:
+        cell.append((", " * bool(odd) + ", ".join(rest), "dim"))
+    return cell or [("", "dim")]
+
+
+def _row(cells: Mapping[str, Span | list[Span]], chosen: Sequence[tuple[Column, int]]) -> Row:
     row = Row()
     for index, (column, width) in enumerate(chosen):
-        text, style = cells[column.name]
+        cell = cells[column.name]
+        spans = cell if isinstance(cell, list) else [cell]
+        text = "".join(part for part, _ in spans)
         own = fit(text, min(width, cell_len(text)))  # an alarm's background covers the words, not the column
         blank = " " * (width - cell_len(own))
         before, after = (blank, "") if column.align == ">" else ("", blank)
         if lead := " " * (index > 0) + before:
             row.add(lead)
-        row.add(own, style)
+        at = 0
+        for part, style in spans:
+            row.add(own[at : at + len(part)], style)
+            at += len(part)
         if after:
             row.add(after)
     return row

@@ -76,9 +76,19 @@ class TrialsPane(RowsPane):
 
     @property
     def trials(self) -> list[TrialHead]:
+        """Those that are listed, in this order."""
         return [self._heads[name] for name in self._names if name in self._heads]
 
+    def trials_now(self) -> list[TrialHead]:
+        """The same as it is now, though another screen is seen and nothing is drawn here."""
+        self._take(cast("LiverlApp", self.app).view)
+        return self.trials
+
     def show(self, view: View) -> None:
+        self._take(view)
+        self.update()
+
+    def _take(self, view: View) -> None:
         before, self._view = self._view, view
         self._clock.take(view)
         if view is not before:
@@ -89,7 +99,6 @@ class TrialsPane(RowsPane):
                 self._arrange()
             self._refresh_step()
         self._known = replace(self._known, now=self._clock.now())
-        self.update()
 
     def _arrange(self) -> None:
         """What there is to show, from what is known."""
@@ -190,7 +199,9 @@ class TrialsPane(RowsPane):
         if self._busy:
             return ()
         if self._prompt.text or self._only_flagged:
-            return (Row(("  none of them", "dim")),)
+            flagged = "flagged " if self._only_flagged else ""
+            said = f"no {flagged}trial matches" if self._prompt.text else "no trial is flagged"
+            return (Row((f"  {said}", "dim")),)
         if self._view.snapshot is None:
             return ()
         return (Row(("  no trial has begun yet", "dim")),)
@@ -260,9 +271,7 @@ class TrialsPane(RowsPane):
         from liverl_tui.screens.trajectory import TrajectoryScreen
 
         self.select(key)  # also of the first row: back from it, the cursor is where it was
-        screen = TrajectoryScreen(
-            key, trials=lambda: self.trials, among=lambda: self.among, moved=self.select
-        )
+        screen = TrajectoryScreen(key, trials=self.trials_now, among=lambda: self.among, moved=self.select)
         self.app.push_screen(screen)
 
     def action_filter(self) -> None:

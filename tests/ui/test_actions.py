@@ -17,7 +17,7 @@ from kit.screens import FakeSource, event, service, settle, snapshot, view
 from textual.pilot import Pilot
 
 from liverl.control.messages import BackendDead, CommandError
-from liverl.model import BackendInfo, Result, Symptom
+from liverl.model import BackendInfo, Cause, Result, Symptom
 from liverl.rundir import own_record, write_backend
 from liverl.supervise.launch import LaunchError
 from liverl_tui import looking, terminal
@@ -92,7 +92,7 @@ async def test_r_restarts_the_proxy_and_says_how_it_went() -> None:
         await press(pilot, "r")
         assert "under way already" in said(app) and len(source(app).asked) == 1
         app.source.go_on.set()  # type: ignore[attr-defined]
-        await until(pilot, lambda: "restart proxy: done, generation 2, pid 4711" in said(app))
+        await until(pilot, lambda: said(app) == "restart proxy: done, generation 2, pid 4711")
         await press(pilot, "r")
         assert len(source(app).asked) == 2, "once it is done it can be asked again"
 
@@ -410,6 +410,67 @@ async def test_the_end_of_the_run_is_told_and_the_last_state_stays() -> None:
         assert "run done, exit code 0; q leaves" in said(app) and not app._exit
 
 
+OTHER = Symptom("idle", "critical", "r1 is loaded but idle", "", "")
+TOLD = Symptom("zero_tool_calls", "critical", "trials call no tool", "", "")
+DOWN = Symptom("service_failed:trainer", "critical", "trainer has failed", "", "")
+FAILS = event(43, "the run fails: out of memory", "error", "trainer", kind="run_failed")
+
+
+def failed() -> Result:
+    return Result("failed", 1, Cause("trainer", "out of memory", 0.0), 20, 0.0, 1.0)
+
+
+async def test_one_failure_is_told_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    rung: list[int] = []
+    monkeypatch.setattr(App, "bell", lambda self: rung.append(1))
+    app = App(FakeSource(view=view()))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        over = snapshot(state="failed", result=failed(), symptoms=(DOWN, TOLD, OTHER))
+        await show(pilot, View(link="ended", snapshot=over, events=(FAILS,)))
+        assert said(app).splitlines() == [
+            "✖ trials call no tool",
+            "✖ run failed, exit code 1: out of memory; q leaves",
+        ]
+        assert rung == [1]
+
+
+async def test_the_last_word_of_a_failure_takes_the_place_of_those_before_it() -> None:
+    app = App(FakeSource(view=view()))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        down = snapshot(symptoms=(DOWN,))
+        await show(pilot, View(link="live", snapshot=down))
+        assert said(app) == "✖ trainer has failed"
+        await show(pilot, View(link="live", snapshot=down, events=(FAILS,)))
+        assert said(app) == "✖ the run fails: out of memory"
+        later = Symptom("service_failed:r0", "critical", "r0 has failed", "", "")
+        stopping = snapshot(state="stopping", symptoms=(DOWN, later))
+        await show(pilot, View(link="live", snapshot=stopping, events=(FAILS,)))
+        assert said(app) == "✖ the run fails: out of memory", "a consequence is not told"
+        over = snapshot(state="failed", result=failed(), symptoms=(DOWN, later))
+        await show(pilot, View(link="ended", snapshot=over, events=(FAILS,)))
+        assert said(app) == "✖ run failed, exit code 1: out of memory; q leaves"
+
+
+async def test_a_service_that_fails_while_the_run_goes_on_is_told() -> None:
+    """Also where an earlier attempt of this run has failed."""
+    app = App(FakeSource(view=view()))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        before = msgspec.structs.replace(FAILS, at=snapshot().started_at - 1, seq=3)
+        await show(pilot, View(link="live", snapshot=snapshot(symptoms=(DOWN,)), events=(before,)))
+        assert said(app) == "✖ trainer has failed"
+
+
+async def test_what_is_said_again_is_seen_once() -> None:
+    app = App(FakeSource(view=ended()))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "r", "a", "r", "a")
+        assert said(app) == "▲ this run has ended: nothing in it can be changed any more"
+
+
 async def test_the_bell_rings_once_for_a_new_critical_symptom(monkeypatch: pytest.MonkeyPatch) -> None:
     rung: list[int] = []
     monkeypatch.setattr(App, "bell", lambda self: rung.append(1))
@@ -424,7 +485,9 @@ async def test_the_bell_rings_once_for_a_new_critical_symptom(monkeypatch: pytes
         assert said(app).count("r0 is out of memory") == 1 and "idle" not in said(app)
         app.wants_bell = False
         await show(pilot, view(), view(symptoms=(new,)))
-        assert rung == [1] and said(app).count("r0 is out of memory") == 2
+        assert rung == [1] and said(app).count("r0 is out of memory") == 1, (
+            "the newer takes the older's place"
+        )
     assert not App(FakeSource(), bell=False).wants_bell
 
 

@@ -271,6 +271,24 @@ def test_what_keeps_a_replica_from_its_work_is_said() -> None:
     assert "version 5, the trainer's is 7" in text and "KV cache -" in text and "awaits weights" not in text
 
 
+def test_the_time_that_a_start_took_is_the_same_everywhere() -> None:
+    """The journal notes a start before there is its process; the events and the process tell the same time."""
+    begun = NOW - 50
+    ours = msgspec.structs.replace(SERVICES[1], started_at=begun, ready_at=begun + 0.94)
+    starts = (
+        Generation(1, 1, "current", NOW - 900, 4100, NOW - 702.5, NOW - 160),
+        Generation(1, 2, "current", begun - 0.3, ME, begun + 0.94),
+    )
+    detail = msgspec.structs.replace(DETAIL, generations=starts)
+    text = rows(About("r0", NOW, snapshot(), ours, detail))
+    assert "ready after 0.9 s" in text
+    older = next(line for line in text.splitlines() if " 4100 " in line)
+    newer = next(line for line in text.splitlines() if line.endswith("  runs"))
+    assert " 0.9 s " in newer and " 197.5 s " in older
+    head = next(line for line in text.splitlines() if line.endswith("  end"))
+    assert head.index("ready") + len("ready") == newer.index("0.9 s") + len("0.9 s")
+
+
 def test_a_proxy_without_backends_is_an_alarm() -> None:
     shown = snapshot(proxy=ProxyStatus(address="http://127.0.0.1:8002", cooled_down=("x",)))
     assert "none: every request fails" in rows(About("proxy", NOW, shown, SERVICES[3]))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.pilots import press, until
-from kit.screens import FakeSource, settle, trial, view
+from kit.screens import NOW, FakeSource, settle, trial, view
 from rich.cells import cell_len
 
 from liverl.model import TrialHead, TrialsStatus
@@ -21,6 +21,7 @@ from liverl.observe.trajectory_parts import Part
 from liverl.observe.trajectory_turns import Turn
 from liverl_tui.app import LiverlApp
 from liverl_tui.screens.trajectory import TrajectoryScreen
+from liverl_tui.view import View
 from liverl_tui.widgets.prompt import TitlePrompt
 from liverl_tui.widgets.trajectory_doc import Block, build, head_row
 from liverl_tui.widgets.trajectory_flow import START, Flow, Place
@@ -298,9 +299,49 @@ async def test_to_the_next_and_the_next_flagged_trial(tmp_path: Path) -> None:
                 lambda name=name: f"trial-{name}" in shown.lines[0] and "── turn 1" in shown.text
             )
         await shown.press("comma")
-        assert "trial-003" in shown.lines[0], "no other one stands out"
+        assert "trial-003" in shown.lines[0]
+        assert "no other flagged trial" in [n.message for n in app._notifications]
         await shown.press("escape")
         assert app.screen.scope == "dashboard"  # type: ignore[attr-defined]
+
+
+def at(second: int, **fields: Any) -> TrialHead:
+    return trial(second, started_at=NOW - 100 + second, **fields)
+
+
+async def test_a_trial_that_has_dropped_off_the_list_keeps_its_neighbours(tmp_path: Path) -> None:
+    heads = {n: at(n, flags=("failed_turns",) * (n == 7)) for n in range(10)}
+    for head in heads.values():
+        write(tmp_path, head, *conversation(1))
+
+    def news(total: int, *numbers: int) -> View:
+        listed = tuple(heads[n] for n in numbers)
+        return view(trials=TrialsStatus(total=total, newest=listed))
+
+    app = LiverlApp(FakeSource(tmp_path, view=news(20, 5, 4, 3)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        # from the pane, whose list goes on while the trial is looked at; and by its path
+        await settle(pilot)
+        await press(pilot, "4", "j", "enter")
+        await until(pilot, lambda: isinstance(app.screen, TrajectoryScreen), lambda: str(app.screen))
+        for by_path in (False, True):
+            app.take(news(20, 5, 4, 3))
+            shown = Shown(pilot, app.screen) if not by_path else await opened(pilot, heads[4].path)  # type: ignore[arg-type]
+            await shown.until(lambda s=shown: " trial 2/3 newest of 20 · " in s.lines[0])
+            app.take(news(24, 8, 7, 6))
+            await shown.until(lambda s=shown: " no longer among the newest 3 · " in s.lines[0])
+            await shown.press("J")
+            assert "trial-004" in shown.lines[0], "there is no older one in the list"
+            await shown.press("K")
+            await shown.until(lambda s=shown: "trial-006" in s.lines[0] and " trial 3/3 " in s.lines[0])
+            app.take(news(28, 9, 8, 7, 5))
+            await shown.until(lambda s=shown: "no longer among the newest 4" in s.lines[0])
+            await shown.press("J")
+            await shown.until(lambda s=shown: "trial-005" in s.lines[0] and " trial 4/4 " in s.lines[0])
+            app.take(news(28, 9, 8, 7))
+            await shown.press("comma")
+            await shown.until(lambda s=shown: "trial-007" in s.lines[0])
+            await shown.press("escape")
 
 
 async def test_raw_record_and_back(tmp_path: Path) -> None:

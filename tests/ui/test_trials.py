@@ -259,7 +259,7 @@ async def test_a_filter_is_typed_and_no_key_acts_meanwhile() -> None:
         await shown.press("slash", "ctrl+u", *"trunc", "enter")
         assert shown.names == ["trial-002"], "also by the words of the flags"
         await shown.press("slash", "q", "enter")
-        assert "none of them" in shown.pane.text
+        assert "no trial matches" in shown.pane.text
         await shown.press("escape")
         assert len(shown.names) == 3
 
@@ -382,12 +382,26 @@ async def test_equal_groups_are_named_once_all_of_the_step_is_known() -> None:
     app = app_of(seen(*group, *other, steps=(tally(7, 5, 0, 5),)))
     async with app.run_test(size=(120, 40)) as pilot:
         shown = await opened(pilot)
-        assert shown.pane.text.count("all equal") == 3
+        assert shown.pane.text.count("all equal") == 3 and shown.style("all equal") == "dim"
         await shown.press("!")
         assert shown.names == [], "late in a training most groups are equal"
+        assert "no trial is flagged" in shown.pane.text
+        await shown.press("slash", *"same", "enter")
+        assert "no flagged trial matches" in shown.pane.text
+        await shown.press("escape")
+        await shown.press("!")
         await shown.press("!")
         await shown.show(seen(*group, *other, steps=(tally(7, 6, 0, 6),)))
         assert "all equal" not in shown.pane.text
+
+
+async def test_an_equal_group_is_dim_behind_the_flags_of_a_trial() -> None:
+    group = [trial(i, task="same", reward=0.0, flags=("failed_turns",) * (i == 0)) for i in range(3)]
+    app = app_of(seen(*group, steps=(tally(7, 3, 0, 3),)))
+    async with app.run_test(size=(200, 50)) as pilot:
+        shown = await opened(pilot, "4z")
+        assert "failures, all equal" in shown.lines[2]
+        assert shown.style("failures") == "bad" and shown.style(", all equal") == "dim"
 
 
 async def test_copy_takes_the_path(tmp_path: Path) -> None:

@@ -130,6 +130,20 @@ def test_a_new_point_changes_few_cells() -> None:
     assert changed / 99 <= 12
 
 
+@given(st.integers(0, 300), st.integers(2, 400), st.integers(14, 120), st.data())
+def test_the_step_of_the_cursor_never_runs_into_another(
+    first: int, count: int, width: int, data: st.DataObject
+) -> None:
+    cursor = data.draw(st.integers(first, first + count - 1))
+    points = series(*range(count), start=first)
+    axis = text(picture(points, width, 9, Look(cursor=cursor, ended=True)))[-1].split("└")[1]
+    words = axis.split()
+    mark = next(word for word in words if "▲" in word)
+    whole = mark in (f"▲{cursor}", f"{cursor}▲")
+    assert whole or len(axis) <= len(f"▲{cursor}")
+    assert all(first <= int(word) <= first + count for word in words if word != mark)
+
+
 def test_the_cursor_is_marked_with_its_step() -> None:
     rows = picture(series(*range(100)), 69, 9, Look(cursor=50, ended=True))
     assert "▲50" in text(rows)[-1]

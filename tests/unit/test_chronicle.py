@@ -33,6 +33,7 @@ class Fake:
             now=lambda: self.clock,
             say=lambda kind, text, *a, **k: self.said.append(text),
             records=SimpleNamespace(write_failed=self.failed.append),
+            plan=SimpleNamespace(served_model="policy"),
         )
         self.run = RunDir(run_dir)
         self.chronicle = Chronicle(supervisor, lambda: replace(self.state, at=self.clock))

@@ -129,6 +129,8 @@ def test_a_cluster_that_runs_is_joined_with_this_users_token(tmp_path: Path) -> 
     other = tmp_path / "other"
     other.touch()
     assert token(there, RAY_AUTH_TOKEN_PATH=str(other)) == str(other)
+    assert token(there, RAY_AUTH_MODE="disabled") == ""
+    assert token(there, RAY_AUTH_TOKEN_PATH="/" + "x" * 5000) == "", "a name that no file can have"
 
 
 def test_a_key_file_is_named_by_its_absolute_path(tmp_path: Path) -> None:

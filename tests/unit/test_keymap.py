@@ -54,6 +54,7 @@ def test_only_keys_of_the_interface_change_the_run() -> None:
         "start_service",
         "stop_run",
         "revive",
+        "apply",
     }
 
 

@@ -179,7 +179,7 @@ def test_an_empty_view_says_why():
     assert empty_words(Frame(), Tab(ALL)) == "no service has written anything yet"
     assert empty_words(Frame(), Tab(ALL), "connecting") == "connecting"
     narrow = Frame(size=100, filter=Filter(needle("x")))
-    assert "passes the filter" in empty_words(narrow, gone)
+    assert "no line passes the filter, in 100B of log;" in empty_words(narrow, gone)
     looking = Frame(size=100, filter=Filter(needle("x")), scanned=0.25)
     assert "25% of 100B looked at" in empty_words(looking, gone)
     assert empty_words(Frame(error="cannot read: x"), gone) == "cannot read: x"

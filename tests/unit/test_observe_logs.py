@@ -28,6 +28,7 @@ CAUSES = {
     "verl_cpu/fail_hydra_unknown_key.log": "Could not override 'actor_rollout_ref.rollout.no_such_key': To append",
     "verl_cpu/fail_no_gpu.stderr.log": "ValueError: Total available GPUs 0 is less than total desired GPUs 1",
     "verl_cpu/fail_ray_oom_kill.stderr.log": "OutOfMemoryError: 6 worker(s) were killed due to the node",
+    "verl_cpu/fail_ray_no_token.log": "RPC error: InvalidAuthToken: Authentication token is missing or incorrect",
     "verl_cpu/fail_server_actor_killed.stderr.log": "The actor is dead because it was killed by `ray.kill`.",
     "verl_cpu/fail_zero_response_mask.stderr.log": "response_mask must contain at least one valid token (1).",
     "verl_cpu/hang_num_cpus_too_small.stderr.log": "*** SIGTERM received at time=1795217993",

@@ -59,14 +59,18 @@ def test_a_new_generation_counts_on_where_the_one_before_it_ended(tmp_path: Path
 
 def test_models_that_are_not_there_are_told_by_name(tmp_path: Path) -> None:
     proxy = Proxy(tmp_path)
-    proxy.reports(1, refused=2, unknown_models={"gpt-4o": 1, "sonnet": 5})
+    proxy.reports(1, refused=2, unknown_models={"(others)": 9, "gpt-4o": 1, "sonnet": 5})
     proxy.counted(1)
     status = proxy.list.status()
-    assert (status.refused, status.unknown, status.unknown_models) == (2, 6, ("sonnet", "gpt-4o"))
+    assert (status.refused, status.unknown, status.unknown_models) == (
+        2,
+        15,
+        ("sonnet", "gpt-4o", "(others)"),
+    )
     proxy.reports(2, refused=1, unknown_models="torn")
     proxy.counted(2)
     status = proxy.list.status()
-    assert (status.refused, status.unknown, status.unknown_models) == (3, 6, ())
+    assert (status.refused, status.unknown, status.unknown_models) == (3, 15, ())
 
 
 def test_a_later_backend_counts_those_of_before_it_and_passes_over_what_is_no_report(tmp_path: Path) -> None:

@@ -110,11 +110,14 @@ def _key_file(value: str, env: Mapping[str, str]) -> str:
 
 def _ray_token(config: RunConfig, env: Mapping[str, str]) -> str:
     """The token of this user's clusters, for one that runs already: ``ray start`` turns its check on by itself where
-    this file is there, and clients then need to be told (Ray 2.60)."""
-    if not config.ray.address:
+    this file is there, and clients then need to be told (Ray 2.60). Of a launch script's Ray its own processes
+    tell."""
+    if not config.ray.address or config.trainer.kind == "command":
         return ""
-    path = Path(env.get("RAY_AUTH_TOKEN_PATH") or _absolute("~/.ray/auth_token", Path("/"), env))
-    return str(path) if path.is_absolute() and path.is_file() else ""
+    if env.get("RAY_AUTH_MODE", "token") != "token":
+        return ""
+    path = env.get("RAY_AUTH_TOKEN_PATH") or _absolute("~/.ray/auth_token", Path("/"), env)
+    return path if os.path.isabs(path) and os.path.isfile(path) else ""
 
 
 def _absolute(text: str, base: Path, env: Mapping[str, str]) -> str:

@@ -43,14 +43,20 @@ def agents_silent(seen: Seen) -> Iterator[Symptom | Over]:
     step = now.trials.steps[0] if now.trials.steps else None
     if before is None or step is None or now.state != "running" or step.step <= (now.step or 0):
         return
-    left = step.total - step.finished
-    if left < FEWEST or 4 * left < step.total:
+    # Of this attempt: an earlier one leaves trials of the same step that nobody will finish.
+    heads = [
+        h
+        for h in now.trials.newest
+        if h.step == step.step and h.state == "running" and h.updated_at >= now.started_at
+    ]
+    left = min(len(heads), step.total - step.finished)
+    if left < FEWEST or 4 * (step.total - step.finished) < step.total:
         return
     serving = [r for r in now.replicas.items if r.state == "ready" and r.listed]
-    idle = bool(serving) and all(r.running == 0 and not r.waiting for r in serving)
+    awake = all(r.activity not in ("asleep", "waking", "updating") for r in serving)
+    idle = bool(serving) and awake and all(r.running == 0 and not r.waiting for r in serving)
     if not idle or now.proxy.requests is None or now.proxy.requests != before.proxy.requests:
         return
-    heads = [h for h in now.trials.newest if h.step == step.step and h.state == "running"]
     yield Symptom(
         id="agents_silent",
         severity="warning",
@@ -64,7 +70,7 @@ def agents_silent(seen: Seen) -> Iterator[Symptom | Over]:
 
 
 def trials_do_not_begin(seen: Seen) -> Iterator[Symptom | Over]:
-    """verl's replicas have the new weights, are awake, and are never asked. While the trainer trains they sleep."""
+    """verl's replicas take new weights, or have them, and are not asked. While the trainer trains they sleep."""
     now = seen.now
     ready = [r for r in now.replicas.items if r.state == "ready"]
     waits = [r.activity_since for r in ready if r.activity == "updating" and r.activity_since is not None]
@@ -74,8 +80,8 @@ def trials_do_not_begin(seen: Seen) -> Iterator[Symptom | Over]:
         id="trials_do_not_begin",
         severity="warning",
         title="no trial begins",
-        cause=f"{len(ready)} replicas woke up {now.at - max(waits):.0f} s ago, and nobody has asked them for anything "
-        "since: the weights do not arrive, or the agent loop hangs",
+        cause=f"for {now.at - max(waits):.0f} s {len(ready)} replicas have been taking new weights, or waiting for the "
+        "first request after them: the transfer is slow or hangs, or the agent loop does",
         fix="see in the trainer's log what it did last; py-spy dump --pid of ray::AgentLoopWorker and of "
         "ray::TaskRunner says where they are",
         evidence=tuple(f"{r.name}: {r.activity}, {r.running or 0:.0f} running" for r in ready[:SHOWN]),
@@ -103,12 +109,13 @@ def model_unknown(seen: Seen) -> Iterator[Symptom | Over]:
     """Requests for a model that the proxy does not have, while they come ."""
     before, proxy = seen.before, seen.now.proxy
     if before is not None and proxy.unknown > before.proxy.unknown:
-        asked = ", ".join(f"'{name}'" for name in proxy.unknown_models[:SHOWN]) or "a model"
+        names = [f"'{name}'" for name in proxy.unknown_models[:SHOWN]] or ["a model"]
+        asked = ", ".join(names)
         served = seen.beside.aliases
         yield Symptom(
             id="model_unknown",
             severity="warning",
-            title=f"agents ask for {asked.partition(',')[0]}, which is not served",
+            title=f"agents ask for {names[0]}, which is not served",
             cause=f"{proxy.unknown} requests so far asked for {asked}, and were refused: their trials end as if the "
             "model could do nothing",
             fix=f"have the agents ask for one of: {', '.join(served)}"

@@ -141,7 +141,7 @@ def _probe(probe: Probe) -> str:
     return {
         "http": f"GET {probe.path} answers 200",
         "completion": "one real completion is answered",
-        "log_line": f"its log says {probe.pattern!r}",
-        "status_file": f"{probe.path} says {probe.pattern!r}",
+        "log_line": f"its log says '{probe.pattern}'",
+        "status_file": f"{probe.path} says '{probe.pattern}'",
         "process": "the process exists",
     }[probe.kind]

@@ -182,6 +182,11 @@ class Adopted:
         """What one of them does now."""
         return self._found.doing(seat, facts, trainer)
 
+    @property
+    def total_steps(self) -> int | None:
+        """Of the training, as its trainer has printed it."""
+        return self._found.total_steps
+
     def dead(self) -> str | None:
         """A replica that died by itself, in words."""
         return self._found.dead()

@@ -109,6 +109,11 @@ class FoundReplicas:
             ),
         )
 
+    @property
+    def total_steps(self) -> int | None:
+        """Of the training, as the trainer has printed it."""
+        return self._lives.total_steps
+
     async def close(self) -> None:
         """End the child that asks for addresses."""
         await self._discovery.close()
@@ -141,11 +146,15 @@ class FoundReplicas:
             hub.run_dir, hub.attempt_dir, self._trainer, hub.pythons(), hub.service_ports()
         )
         env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        env |= {name: prepare.fill(value, values) for name, value in self._ray.child_env.items()}
+        try:
+            env |= {name: prepare.fill(value, values) for name, value in self._ray.child_env.items()}
+            address = prepare.fill(self._ray.address, values)
+        except prepare.PrepareProblem as error:  # Ray's port is not known at the moment
+            raise AddressesGone(str(error)) from None
         python = self._ray.python or hub.pythons().get(self._ray.environment)
         if not python:
             raise AddressesGone("no Python that has Ray is known: name one by environment.venv_path")
-        return address_argv(str(python), prepare.fill(self._ray.address, values), self._ray.namespace), env
+        return address_argv(str(python), address, self._ray.namespace), env
 
     def _tell(self, text: str, level: Level, rank: int | None) -> None:
         if _with_trainer(text):  # what the trainer's own end did to it is no news of its own

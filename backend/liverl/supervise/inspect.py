@@ -248,9 +248,9 @@ def _words(probe: Probe, values: prepare.Values) -> str:
     if probe.kind == "completion":
         return f"a completion of {probe.model} on {port} is answered"
     if probe.kind == "log_line":
-        return f"its log says {probe.pattern!r}"
+        return f"its log says '{probe.pattern}'"
     if probe.kind == "status_file":
-        return f"{prepare.fill(probe.path, values)} says {probe.pattern!r}"
+        return f"{prepare.fill(probe.path, values)} says '{probe.pattern}'"
     return "the process exists"
 
 

@@ -34,6 +34,11 @@ class Lives:
         """Addresses (``ip:port``) by rank that the trainer has printed; it does once all of its replicas are up."""
         return dict(enumerate(self._log.facts.addresses)) if self._log is not None else {}
 
+    @property
+    def total_steps(self) -> int | None:
+        """As the trainer has printed it."""
+        return self._log.facts.total_steps if self._log is not None else None
+
     def boot(self, pid: int | None) -> ReplicaBoot | None:
         """How far the start of the actor with this pid is, if its log has told."""
         if self._log is None or pid is None:

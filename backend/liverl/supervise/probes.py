@@ -148,7 +148,7 @@ def _in_log(probe: Probe, target: Target) -> str | None:
             text = file.read(32 << 20).decode("utf-8", "replace")
     except OSError as error:
         return f"its log cannot be read: {error}"
-    return None if re.search(probe.pattern, text) else f"its log has no line like {probe.pattern!r} yet"
+    return None if re.search(probe.pattern, text) else f"its log has no line like '{probe.pattern}' yet"
 
 
 def _status_file(probe: Probe, target: Target) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from liverl.proxy.runtime.refusals import OTHERS
 from liverl.supervise.journal import read_object
 
 _REPORT = re.compile(r"status\.(\d{1,9})\.json")
@@ -45,7 +46,8 @@ def unknown_models(reports: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     asked: Counter[str] = Counter()
     for report in reports:
         asked.update(_models(report))
-    return tuple(name for name, _ in asked.most_common())
+    names = [name for name, _ in asked.most_common()]
+    return tuple(sorted(names, key=lambda name: name == OTHERS))  # what is no name comes last
 
 
 def _models(report: Mapping[str, Any]) -> dict[str, int]:

@@ -106,6 +106,10 @@ class Run:
         facts, told = self.observer.facts, None
         if self.plan.ray is not None:
             told = verl_trainer_facts(facts.metrics, facts.trials, self.plan.trials_per_step)
+            if self.found is not None and self.found.total_steps is not None:
+                told["total_steps"] = (
+                    self.found.total_steps
+                )  # verl's own, where the configuration leaves it open
         return await self.replicas.look(facts.trials, told)
 
     # --- deciding ---

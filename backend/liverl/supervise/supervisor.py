@@ -391,7 +391,7 @@ def _may_start(instance: Instance) -> bool:
 def _starts_again(before: Unit, unit: Unit) -> bool:
     """Whether its process has ended by itself, not well, and the next one is started at once: nothing else would
     ever say why. What killed it from outside is not in its log."""
-    failed = unit.failures[-1:] != before.failures[-1:]
+    failed = bool(unit.failures) and unit.failures[-1:] != before.failures[-1:] and before.state == "stopping"
     return failed and unit.state == "preparing" and unit.exit is not None and bool(unit.exit.code)
 
 

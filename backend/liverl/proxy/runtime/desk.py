@@ -132,11 +132,11 @@ class Desk:
             return
         failed = failure_seen(call) is not None
         self.failures += failed
-        if failed:
-            self.refusals.ended(call.status, call.body, (m["model_name"] for m in self.models.models))
         if call in self._unreported and self._loop is not None:
             grace = FAILED_GRACE if failed else REPORT_GRACE
             self._unreported[call] = self._loop.call_later(grace, self._report_as_seen, call)
+        if failed:
+            self.refusals.ended(call.status, call.body, (m["model_name"] for m in self.models.models))
 
     def report(self, call: Call, call_id: str | None, response: Any, failure: dict[str, Any] | None) -> None:
         """Record ``call``; every report after the first is ignored."""

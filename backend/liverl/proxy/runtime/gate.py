@@ -40,7 +40,7 @@ class Gate:
         decision = authorize(method, path, scope["headers"], desk.settings.keys)
         if isinstance(decision, Refusal):
             print(f"liverl-proxy: {decision.status} {method} {path}", file=sys.stderr, flush=True)
-            if decision.status == 401 and path in CALL_ROUTES:
+            if decision.status == 401 and method == "POST" and path in CALL_ROUTES:
                 desk.refused_key()
             await self._answer(send, path, decision.status, decision.message)
             return

@@ -60,7 +60,7 @@ def _request_body(call: Call) -> Any:
     data = b"".join(call.body)
     try:
         return json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"unparsed": data[:_ERROR_TEXT].decode("utf-8", "replace")}
 
 

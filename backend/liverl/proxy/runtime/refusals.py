@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 NAMES = 8  # of models that are told; a client may make up any number of them
+OTHERS = "(others)"
 _LONGEST = 80  # characters of such a name
 _WRONG_MODEL = (400, 404)  # what LiteLLM's versions answer
 
@@ -27,22 +28,30 @@ class Refusals:
         """A call of the policy was answered with ``status``; ``body`` is what it sent."""
         if status not in _WRONG_MODEL:
             return
-        name = asked_for(body)
-        if name is None or any(fnmatchcase(name, alias) for alias in aliases):
+        asked = asked_for(body)
+        if asked is None or any(_stands_for(alias, asked) for alias in aliases):
             return
+        name = _told(asked)
         if name in self.models or len(self.models) < NAMES:
             self.models[name] += 1
         else:
-            self.models["(others)"] += 1
+            self.models[OTHERS] += 1
 
 
 def asked_for(body: Sequence[bytes]) -> str | None:
-    """The model that a request names, on one line; None where it names none."""
+    """The model that a request names; None where it names none."""
     try:
         name = json.loads(b"".join(body))["model"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    if not isinstance(name, str):
-        return None
+    return name if isinstance(name, str) else None
+
+
+def _stands_for(alias: str, name: str) -> bool:
+    return name == alias or ("*" in alias and fnmatchcase(name, alias))
+
+
+def _told(name: str) -> str:
+    """On one short line."""
     plain = "".join(c if c.isprintable() else "?" for c in name)
     return plain if len(plain) <= _LONGEST else plain[: _LONGEST - 1] + "…"
