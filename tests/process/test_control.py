@@ -429,6 +429,18 @@ async def test_async_client_when_the_backend_is_killed(start):
             await client.wait_for("done")
 
 
+async def test_a_backend_that_goes_while_it_is_asked_is_told_as_dead(start):
+    """A connection that breaks under a request: the reading side gets what the writing side met."""
+    run_dir, process = start()
+    async with liverl.connect(run_dir) as client:
+        link = client._link
+        process.kill()
+        process.wait()
+        link.reader.set_exception(BrokenPipeError(32, "Broken pipe"))
+        with pytest.raises(BackendDead):
+            await link.read()
+
+
 def test_import_is_light():
     code = "import sys, liverl; print(*sorted(m for m in sys.modules))"
     loaded = subprocess.run(

@@ -118,7 +118,7 @@ class Connection:
                 return None
             try:
                 data = self._sock.recv(1 << 18)
-            except ConnectionResetError:
+            except ConnectionError:
                 data = b""
             if not data:
                 raise after_end(self.run_dir)

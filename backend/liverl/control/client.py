@@ -64,7 +64,7 @@ class _Link:
             line = await self.reader.readline()
         except ValueError as error:
             raise ProtocolMismatch(f"the backend sent a line of over {LINE_LIMIT} bytes") from error
-        except ConnectionResetError:
+        except OSError:  # also what a request met that was being sent as the backend went
             line = b""
         if not line.endswith(b"\n"):
             raise await asyncio.to_thread(after_end, self.run_dir)
