@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -30,39 +31,28 @@ def read_events(run_dir: Path, from_seq: int = 0) -> Iterator[Event]:
 
 def last_step_told(run_dir: Path) -> int | None:
     """The step of the newest event that told one."""
-    from liverl.observe.history import lines_backwards
-
-    decoder = msgspec.json.Decoder(Event)
     try:
-        for line in lines_backwards(RunDir(run_dir).events):
-            if b'"step"' not in line:
-                continue
-            try:
-                event = decoder.decode(line)
-            except msgspec.DecodeError:
-                continue
-            step = event.data.get("step")
-            if event.kind == "step" and isinstance(step, int):
-                return step
+        steps = (event.data.get("step") for event in _newest_first(run_dir) if event.kind == "step")
+        return next((step for step in steps if isinstance(step, int)), None)
     except OSError:
-        pass
-    return None
+        return None
 
 
 def last_events(run_dir: Path, count: int) -> list[Event]:
     """The newest ``count`` events, oldest first. Only the end of the file is read."""
+    try:
+        return list(islice(_newest_first(run_dir), count))[::-1]
+    except OSError:
+        return []
+
+
+def _newest_first(run_dir: Path) -> Iterator[Event]:
+    """The events from the end of the file on, as far as they are wanted. Raises OSError."""
     from liverl.observe.history import lines_backwards
 
     decoder = msgspec.json.Decoder(Event)
-    found: list[Event] = []
-    try:
-        for line in lines_backwards(RunDir(run_dir).events):
-            if len(found) == count:
-                break
-            try:
-                found.append(decoder.decode(line))
-            except msgspec.DecodeError:
-                continue
-    except OSError:
-        return []
-    return found[::-1]
+    for line in lines_backwards(RunDir(run_dir).events):
+        try:
+            yield decoder.decode(line)
+        except msgspec.DecodeError:
+            continue

@@ -54,11 +54,9 @@ def rollout_mismatch(seen: Seen) -> Iterator[Symptom | Over]:
     diff = metrics.values.get("training/rollout_probs_diff_mean")
     pearson = metrics.values.get("training/rollout_actor_probs_pearson_corr")
     kl = metrics.values.get("rollout_corr/kl")
-    off = (
-        [f"training/rollout_probs_diff_mean {diff:.4g}, over {PROBS_DIFF}"]
-        if (diff or 0) > PROBS_DIFF
-        else []
-    )
+    off: list[str] = []
+    if diff is not None and diff > PROBS_DIFF:
+        off.append(f"training/rollout_probs_diff_mean {diff:.4g}, over {PROBS_DIFF}")
     if diff is not None and diff < PEARSON_FROM:
         pearson = None  # where all probabilities are nearly 1, their noise has no correlation
     if pearson is not None and pearson < PEARSON:
