@@ -88,6 +88,18 @@ async def test_the_deaf_are_killed_and_orphans_are_found_by_the_socket(start: St
     assert await restart.until_free(port) is None
 
 
+async def test_workers_that_close_the_socket_and_do_not_end_are_killed_as_well(
+    start: Start, tmp_path: Path
+) -> None:
+    _, port = start("drains")
+    held = whole(port)
+    assert await restart.end(held, grace=1.0) == sorted(p.pid for p in held.holders)
+    assert (
+        len(list((tmp_path / str(port)).glob("drains.*"))) == 2
+    )  # they had closed it before they were killed
+    assert not any(procfs.alive(*p.member) for p in held.holders)
+
+
 async def test_a_port_that_is_taken_at_once_names_who_took_it(start: Start) -> None:
     _, port = start()
     held = whole(port)

@@ -45,23 +45,22 @@ def refusal(held: Held) -> str | None:
 
 async def end(held: Held, grace: float = GRACE) -> list[int]:
     """End every holder of exactly these sockets: TERM to the first of them, who end their workers, and KILL to
-    whoever is left after ``grace`` seconds. Returns the pids that have been ended.
+    whoever is left after ``grace`` seconds. Returns the pids that have been ended, once none of them lives: a server
+    closes its socket first and then ends what is in flight.
 
     Raises:
         RestartProblem: one may not be signalled, or does not end.
     """
-    ended = {process.pid for process in held.holders}
+    known = {process.member: process for process in held.holders}
     _send(held.roots, signal.SIGTERM)
-    left = await _until_gone(held, grace)
-    # A parent that lost a worker meanwhile may have started another: whoever holds the socket now is one of them.
+    left = await _until_gone(held, known, grace)
     give_up = time.monotonic() + _KILLED
-    while left is not None:
-        ended |= {process.pid for process in left.holders}
+    while left:
         if time.monotonic() > give_up:
-            raise RestartProblem(f"{'; '.join(words(p) for p in left.holders)}: it does not end")
-        _send((*left.roots, *left.holders), signal.SIGKILL)
-        left = await _until_gone(held, 0.5)
-    return sorted(ended)
+            raise RestartProblem(f"{'; '.join(words(p) for p in left)}: it does not end")
+        _send(left, signal.SIGKILL)
+        left = await _until_gone(held, known, 0.5)
+    return sorted(pid for pid, _ in known)
 
 
 def _send(processes: Iterable[Process], number: signal.Signals) -> None:
@@ -87,13 +86,17 @@ async def end_tree(root: tree.Member, grace: float = GRACE) -> None:
     tree.send_all(members, signal.SIGKILL)
 
 
-async def _until_gone(held: Held, seconds: float) -> Held | None:
-    """Who still holds the sockets after at most ``seconds``; None if nobody."""
+async def _until_gone(held: Held, known: dict[tree.Member, Process], seconds: float) -> list[Process]:
+    """Who of ``known`` still lives after at most ``seconds``, parents first. A parent that lost a worker meanwhile may
+    have started another: whoever holds the sockets now is added to ``known``."""
     give_up = time.monotonic() + seconds
     while True:
-        left = await asyncio.to_thread(holders.look_again, held)
-        if left is None or time.monotonic() > give_up:
-            return left
+        again = await asyncio.to_thread(holders.look_again, held)
+        if again is not None:
+            known.update((process.member, process) for process in again.holders)
+        left = [process for member, process in known.items() if procfs.alive(*member)]
+        if not left or time.monotonic() > give_up:
+            return sorted(left, key=lambda process: (process.tick, process.pid))
         await asyncio.sleep(0.1)
 
 
