@@ -67,6 +67,16 @@ def test_an_unsigned_stray_goes_to_the_service_that_is_ending() -> None:
     assert pids(known.update(LEADERS, **args), STRAYS) == [50]  # type: ignore[arg-type]
 
 
+def test_a_fork_of_the_keeper_is_nobodys_until_it_has_become_its_service() -> None:
+    fork = proc(50, KEEPER)
+    known, args = trees(proc(30, KEEPER), fork, tags={50: "p/n/keeper/0"})
+    live = known.update(LEADERS, ending="a.1", spawning=True, **args)  # type: ignore[arg-type]
+    assert pids(live, "a.1") == [] and pids(live, "b.1") == [30] and pids(live, STRAYS) == []
+    args["read_tag"] = {50: "p/n/c/1"}.get
+    live = known.update(LEADERS, ending="a.1", **args)  # type: ignore[arg-type]
+    assert pids(live, "c.1") == [50], "what it said before is not remembered"
+
+
 def test_other_runs_and_our_own_kind_are_left_alone() -> None:
     known, args = trees(proc(60, 1), proc(61, 1), tags={60: "p/other/a/1", 61: "p/n/backend/0"})
     live = known.update({}, **args)  # type: ignore[arg-type]

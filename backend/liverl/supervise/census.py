@@ -7,13 +7,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import msgspec
 
 from liverl.files import write_atomic
 from liverl.supervise import machine, procfs, tree
 from liverl.supervise.instance import Instance
+from liverl.supervise.keeping import Keeping
 from liverl.supervise.records import Records
 from liverl.supervise.ticks import until_tick
 
@@ -25,22 +25,22 @@ class Census:
 
     def __init__(
         self,
-        run: str,
-        run_dir: Path,
+        keeping: Keeping,
         attempt: int,
         records: Records,
         instances: Callable[[], Iterable[Instance]],
         interval: float,
     ) -> None:
-        self.trees = tree.Trees(run, str(run_dir))
+        self.trees = tree.Trees(keeping.run, str(keeping.run_dir))
         self.tables = 0  # how many were read: two looks at one table are one look
-        self._run_dir = run_dir
+        self._keeping = keeping
         self._attempt = attempt
         self._records = records
         self._instances = instances
         self._interval = interval
         self._table: dict[int, procfs.Proc] = {}
         self._table_at = self._table_cost = 0.0  # monotonic seconds
+        self._table_spawning = False  # whether something was being started when it was read
         self._told: dict[str, list[tree.Member]] = {}
         self._writing: asyncio.Future[None] | None = None
 
@@ -65,7 +65,8 @@ class Census:
         alone = all(key == instance.key for key in leaders)
         # Strays without any sign are counted to the one that ends only if they cannot be another's.
         ending = instance.key if instance.unit.leader_gone and alone else None
-        live = self.trees.update(leaders, ending=ending, table=self._processes())
+        table = self._processes()
+        live = self.trees.update(leaders, ending=ending, table=table, spawning=self._table_spawning)
         return live.get(instance.key, set())
 
     def _processes(self) -> dict[int, procfs.Proc]:
@@ -74,6 +75,7 @@ class Census:
         if now - self._table_at > 3 * self._table_cost:
             self._table = procfs.scan()
             self._table_at = time.monotonic()
+            self._table_spawning = self._keeping.spawning
             self._table_cost = self._table_at - now
             self.tables += 1
         return self._table
@@ -90,7 +92,7 @@ class Census:
     def _scan(self) -> None:
         """Look at every tree, and note members that are new: they are the only proof of a worker that has left
         its session and wiped its environment."""
-        live = self.trees.look(self._leaders())
+        live = self.trees.look(self._leaders(), spawning=self._keeping.spawning)
         known = {key: sorted(members) for key, members in live.items() if members}
         if known != self._told and self._writing is None:
             self._told = known
@@ -100,7 +102,7 @@ class Census:
     def _write(self, known: dict[str, list[tree.Member]]) -> None:
         data = msgspec.json.encode({"attempt": self._attempt, "trees": known})
         try:
-            write_atomic(self._run_dir / "members.json", data)
+            write_atomic(self._keeping.run_dir / "members.json", data)
         except OSError as error:
             self._records.write_failed(f"members.json: {error.strerror}")
             self._told = {}  # the next scan tries again

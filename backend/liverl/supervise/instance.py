@@ -226,8 +226,7 @@ class Instance:
         self.feed(machine.Prepared(generation))
         tag = f"{hub.run}/{spec.name}/{generation}"
         try:
-            child = await hub.keeping.request(
-                "spawn",
+            child = await hub.keeping.spawn(
                 token=token,
                 argv=[prepare.fill(word, values) for word in spec.argv],
                 env=prepare.environment(spec, values, tag, gpus),
@@ -241,6 +240,8 @@ class Instance:
             if found is None:
                 raise
             child = {"pid": found[0], "tick": found[1]}
+        # Known from here on, whatever its state: to the others it would be a stray.
+        hub.census.trees.seed(token, [(child["pid"], child["tick"] or 0)])
         if child.get("exit") is not None:
             raise prepare.PrepareProblem(f"generation number {generation} was used before")
         crashpoint("after_spawn", self.name)

@@ -43,6 +43,7 @@ class Keeping:
         self._numbers: dict[str, int] = {}  # the same, their port numbers
         self._up = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
+        self._spawns = 0  # asked for, and not yet told of
         self._over = False
 
     @property
@@ -127,7 +128,26 @@ class Keeping:
         await self._until_up()
         return await self._keeper.request(do, **args)
 
-    # --- forks that nobody told of ---
+    # --- forks ---
+
+    @property
+    def spawning(self) -> bool:
+        """Whether the keeper may have forked a process that we do not know yet: until it has become its service, it
+        bears no sign of it."""
+        return self._spawns > 0
+
+    async def spawn(self, **what: Any) -> dict[str, Any]:
+        """Have a process started; returns its record. Whoever asks must make it known at once, before others run.
+
+        Raises:
+            KeeperError: it cannot be executed.
+            KeeperGone: there is no keeper, or it died over it.
+        """
+        self._spawns += 1
+        try:
+            return await self.request("spawn", **what)
+        finally:
+            self._spawns -= 1
 
     async def orphan(self, tag: str) -> Member | None:
         """The leader that a keeper forked before it died without a word, if it did."""

@@ -246,8 +246,7 @@ class Repair:
         # By its tag it belongs to the trainer's tree, and ends with that.
         tag = {"LIVERL_RUN": f"{hub.run}/trainer/{generation}", "LIVERL_RUN_DIR": str(hub.run_dir)}
         try:
-            child = await hub.keeping.request(
-                "spawn",
+            child = await hub.keeping.spawn(
                 token=f"adopted-proxy.{time.time_ns()}",
                 argv=list(launch.argv),
                 env={**launch.env, **tag},

@@ -56,7 +56,7 @@ class Supervisor:
         self.stop_now: bool = False
         self.records = Records(run_dir, self.now)
         self.keeping = Keeping(self.run, run_dir, self.records, self._exit_told, self._keeper_is)
-        self.census = Census(self.run, run_dir, attempt, self.records, self.instances, scan_interval)
+        self.census = Census(self.keeping, attempt, self.records, self.instances, scan_interval)
         self.turns = Turns(plan.settings.replica_stagger)
         self._scheduled = False
         self._populated = False  # nothing is decided before every service is known

@@ -3,7 +3,8 @@
 No single sign proves a tree: a session ends at ``setsid``, parentage at a double fork, the environment tag
 at ``setproctitle`` or a scrubbed environment (measured: it is wiped every time). The tree is therefore the
 union of descent, session, process group, tag and every member (pid + start tick) seen in an earlier scan; a
-stray that hangs under the keeper and bears no sign is counted to the service whose leader has just ended.
+stray that hangs under the keeper and bears no sign is counted to the service whose leader has just ended, unless
+the keeper is starting something: its fork looks just so until it has become its service.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ class Trees:
     _tags: dict[Member, str | None] = field(default_factory=dict)
     _foreign: dict[int, tuple[int, Proc]] = field(default_factory=dict)  # with the inodes of scan_again
 
-    def look(self, leaders: Mapping[str, Member]) -> dict[str, set[Member]]:
+    def look(self, leaders: Mapping[str, Member], *, spawning: bool = False) -> dict[str, set[Member]]:
         """``update`` for regular looks: processes that were nobody's of ours stay so, and are not read again."""
         found = procfs.scan_again(self._foreign)
-        live = self.update(leaders, table={pid: proc for pid, (_, proc) in found.items()})
+        live = self.update(leaders, table={pid: proc for pid, (_, proc) in found.items()}, spawning=spawning)
         ours = {pid for members in live.values() for pid, _ in members} | self.not_ours
         self._foreign = {
             pid: entry
@@ -62,13 +63,16 @@ class Trees:
         ending: str | None = None,
         table: Mapping[int, Proc] | None = None,
         read_tag: Callable[[int], str | None] = procfs.environment_tag,
+        spawning: bool = False,
     ) -> dict[str, set[Member]]:
         """Scan, attribute and remember; returns the live members of every key.
 
         ``leaders``: the leader of each generation we know, ended ones included (a session keeps its number).
-        ``ending``: the key that unclaimed strays under the keeper are counted to.
+        ``ending``: the key that unclaimed strays under the keeper are counted to. ``spawning``: one of them may be
+        about to become a service; they are nobody's then, and are asked again the next time.
         """
         table = procfs.scan() if table is None else table
+        strays = None if spawning else ending or STRAYS
         for key, leader in leaders.items():
             self.members.setdefault(key, set()).add(leader)
         owner = self._known(table)
@@ -83,7 +87,7 @@ class Trees:
                 if proc is not None and proc.tick == tick and proc.session == pid:
                     sessions.setdefault(pid, name)
         for pid in table:
-            self._claim(pid, table, owner, sessions, read_tag, ending)
+            self._claim(pid, table, owner, sessions, read_tag, strays)
         live: dict[str, set[Member]] = {key: set() for key in self.members}
         for pid, whose in owner.items():
             if whose is not None and not table[pid].zombie:
@@ -119,7 +123,7 @@ class Trees:
         owner: dict[int, str | None],
         sessions: Mapping[int, str],
         read_tag: Callable[[int], str | None],
-        ending: str | None,
+        strays: str | None,
     ) -> str | None:
         if pid in owner:
             return owner[pid]
@@ -127,11 +131,13 @@ class Trees:
         owner[pid] = None  # cuts a cycle, should /proc ever show one
         key = sessions.get(proc.session) or sessions.get(proc.pgrp)
         if key is None and proc.ppid > 1 and proc.ppid in table and proc.ppid != self.keeper_pid:
-            key = self._claim(proc.ppid, table, owner, sessions, read_tag, ending)
+            key = self._claim(proc.ppid, table, owner, sessions, read_tag, strays)
         if key is None:
             key = self._tag(proc, read_tag)
         if key is None and proc.ppid == self.keeper_pid:
-            key = ending or STRAYS
+            key = strays
+            if key is None:
+                self._tags.pop((pid, proc.tick), None)  # its environment may become another
         owner[pid] = key
         return key
 
