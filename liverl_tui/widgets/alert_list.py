@@ -138,13 +138,8 @@ class AlertList(Pane):
             self._chosen = alerts[max(0, min(here + by, len(alerts) - 1))].id
             self.update()
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        self.action_move(1)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.action_move(-1)
+    def wheel(self, by: int) -> None:
+        self.action_move(by)
 
     def on_click(self, event: events.Click) -> None:
         if 1 <= event.y <= len(self._row_of):

@@ -15,7 +15,7 @@ from liverl.model import Event, Level
 from liverl_tui.keymap import bindings
 from liverl_tui.widgets.cells import Row, fit
 from liverl_tui.widgets.prompt import TitlePrompt
-from liverl_tui.widgets.rows import Pane
+from liverl_tui.widgets.rows import WHEEL, Pane
 from liverl_tui.widgets.wrapping import wrap
 from liverl_tui.words import LEVEL_GLYPH, LEVEL_STYLE, one_line
 
@@ -238,13 +238,8 @@ class EventList(Pane):
     def action_last(self) -> None:
         self._go(len(self._shown) - 1)
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        self.action_move(3)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.action_move(-3)
+    def wheel(self, by: int) -> None:
+        self.action_move(WHEEL * by)
 
     def on_click(self, event: events.Click) -> None:
         if 1 <= event.y <= len(self._rows_of):

@@ -25,7 +25,7 @@ from liverl_tui.widgets.log_session import Session
 from liverl_tui.widgets.log_title import Tab, empty_words, facts
 from liverl_tui.widgets.log_worker import LogWorker, Outcome
 from liverl_tui.widgets.prompt import Kind, Prompt
-from liverl_tui.widgets.rows import Pane
+from liverl_tui.widgets.rows import WHEEL, Pane
 
 if TYPE_CHECKING:
     from textual.binding import BindingType
@@ -37,7 +37,6 @@ _MOVES: list[BindingType] = [
     Binding("pagedown,ctrl+f", "page(1)", show=False),
 ]
 LEVELS: tuple[Level | None, ...] = (None, "info", "warning", "error")  # what `level` goes through
-WHEEL = 3  # rows
 SERVICE = 12  # columns of a service's name before its line, at most
 COLOURS = 6  # of the palette's chart colours, for services
 
@@ -267,13 +266,8 @@ class LogView(Pane):
             self._column = 0
         self.do(partial(Session.set_wrap, wrap=self._wrap))
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        self.do(partial(Session.scroll, by=WHEEL))
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.do(partial(Session.scroll, by=-WHEEL))
+    def wheel(self, by: int) -> None:
+        self.do(partial(Session.scroll, by=WHEEL * by))
 
     def on_click(self, event: events.Click) -> None:
         self.clicked(event.x, event.y)

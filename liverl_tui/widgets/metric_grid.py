@@ -140,14 +140,8 @@ class ChartGrid(Pane):
                 self.update()
                 return
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        self.charts.move(self.per_line)
-        self.update()
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.charts.move(-self.per_line)
+    def wheel(self, by: int) -> None:
+        self.charts.move(self.per_line * by)
         self.update()
 
     # -- copying

@@ -23,6 +23,8 @@ _MOVES: list[BindingType] = [
     Binding("end,G", "last", show=False),
 ]
 
+WHEEL = 3  # rows that one turn of the wheel moves
+
 
 class Pane(CellPanel, can_focus=True):
     """A titled part of the dashboard. The title is the first row: accented when the pane has the keys, so that
@@ -47,6 +49,17 @@ class Pane(CellPanel, can_focus=True):
         # Not on_focus and on_blur: these run before Textual's own, which set has_focus.
         super().watch_has_focus(has_focus)
         self.update()
+
+    def wheel(self, by: int) -> None:
+        """The mouse wheel was turned: ``by`` is 1 downwards, -1 upwards."""
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.wheel(1)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.wheel(-1)
 
     def copy_line(self) -> str:
         """What `copy` takes."""
@@ -167,13 +180,8 @@ class RowsPane(Pane):
     def action_last(self) -> None:
         self._go(len(self.keys()) - 1)
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        self.action_move(3)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.action_move(-3)
+    def wheel(self, by: int) -> None:
+        self.action_move(WHEEL * by)
 
     def on_click(self, event: events.Click) -> None:
         head = 1 + (self.content_size.height > 3 and self.head(self.content_size.width) is not None)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from textual import events
 from textual.binding import Binding
 
 from liverl.model import ServiceStatus
 from liverl_tui.widgets.cells import Row
-from liverl_tui.widgets.rows import Pane, RowsPane
+from liverl_tui.widgets.rows import WHEEL, Pane, RowsPane
 from liverl_tui.widgets.service_text import About, argv_line, detail_rows
 from liverl_tui.words import GLYPH, STYLE, state_word
 
@@ -124,13 +123,8 @@ class DetailPane(Pane):
         self._top = len(self._lines)
         self.update()
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        self.action_scroll(3)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.action_scroll(-3)
+    def wheel(self, by: int) -> None:
+        self.action_scroll(WHEEL * by)
 
     def copy_line(self) -> str:
         """The command, for a shell."""

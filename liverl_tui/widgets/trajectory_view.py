@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 
 from liverl_tui.widgets.cells import Row
 from liverl_tui.widgets.prompt import TitlePrompt
-from liverl_tui.widgets.rows import Pane
+from liverl_tui.widgets.rows import WHEEL, Pane
 from liverl_tui.widgets.trajectory_doc import Block
 from liverl_tui.widgets.trajectory_flow import START, Flow, Place
 
@@ -140,13 +140,8 @@ class TrajectoryView(Pane):
     def _above(self) -> int:
         return len(self.header(self.content_size.width, ""))
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        self.action_move(3)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.action_move(-3)
+    def wheel(self, by: int) -> None:
+        self.action_move(WHEEL * by)
 
     def on_click(self, event: events.Click) -> None:
         if event.y >= self._above() and self.flow.blocks:

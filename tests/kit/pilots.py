@@ -9,6 +9,8 @@ from typing import Any
 from textual import events
 from textual.keys import _character_to_key
 
+from liverl_tui.app import LiverlApp
+
 _CHARACTERS = {"slash": "/", "space": " ", "comma": ",", "full_stop": "."}
 
 
@@ -23,9 +25,29 @@ async def press(pilot: Any, *keys: str) -> None:
     await pilot.pause(0)
 
 
-async def until(pilot: Any, holds: Callable[[], object], shown: Callable[[], str]) -> None:
-    """Wait for ``holds``; fails with what is ``shown`` after ten seconds."""
-    deadline = time.monotonic() + 10
+async def until(
+    pilot: Any, holds: Callable[[], object], shown: Callable[[], str] = lambda: "it did not come"
+) -> None:
+    """Wait for ``holds``; fails with what is ``shown`` after so long that no busy machine is the cause."""
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline, shown()
         await pilot.pause(0.005)
+
+
+class Driven:
+    """An app under test, one part of which is looked at: subclasses say what its ``text`` is."""
+
+    def __init__(self, pilot: Any) -> None:
+        self.pilot = pilot
+        self.app: LiverlApp = pilot.app
+
+    @property
+    def text(self) -> str:
+        raise NotImplementedError
+
+    async def press(self, *keys: str) -> None:
+        await press(self.pilot, *keys)
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        await until(self.pilot, holds, lambda: self.text)

@@ -73,7 +73,7 @@ class ToyRun:
                 stderr=log,
                 start_new_session=True,
             )
-        assert process.wait(20) == -signal.SIGKILL
+        assert process.wait(60) == -signal.SIGKILL
 
     def kill_backend(self) -> None:
         pid = self.backends[-1]
@@ -96,7 +96,7 @@ class ToyRun:
         return blocking.command(self.run_dir, name, **args)
 
     def until(
-        self, name: str, state: str | Callable[[ServiceStatus], bool], seconds: float = 20.0
+        self, name: str, state: str | Callable[[ServiceStatus], bool], seconds: float = 60.0
     ) -> ServiceStatus:
         """Wait for a service's state."""
 
@@ -109,7 +109,7 @@ class ToyRun:
         assert found is not None
         return found
 
-    def result(self, seconds: float = 30.0) -> Result:
+    def result(self, seconds: float = 60.0) -> Result:
         """Wait for the run's end."""
         found = wait_until(lambda: RunDir(self.run_dir).read_result(), seconds, "result.json")
         assert found is not None

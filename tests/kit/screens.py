@@ -210,8 +210,9 @@ async def settle(pilot: Any) -> None:
     """Until the app has handled what it was given."""
     app: LiverlApp = pilot.app
     source = app.source
-    deadline = time.monotonic() + 5
-    while isinstance(source, FakeSource) and not source.queue.empty() and time.monotonic() < deadline:
+    deadline = time.monotonic() + 60
+    while isinstance(source, FakeSource) and not source.queue.empty():
+        assert time.monotonic() < deadline, "the app takes no views"
         await pilot.pause()
     await pilot.pause()
     await pilot.pause()

@@ -17,7 +17,7 @@ from liverl_tui.widgets.cells import CellPanel
 from liverl_tui.widgets.log_session import Session
 from liverl_tui.widgets.log_view import LogView
 
-SECONDS = 20.0  # a loaded machine takes that long, and then something is wrong
+SECONDS = 60.0  # a loaded machine takes that long, and then something is wrong
 
 
 async def painted(pilot: Any) -> None:

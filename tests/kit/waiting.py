@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], seconds: float = 20.0, what: str = "the condition") -> T:
+def wait_until(condition: Callable[[], T], seconds: float = 60.0, what: str = "the condition") -> T:
     """Poll until ``condition()`` is true and return its value.
 
     Raises:

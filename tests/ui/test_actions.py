@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from kit import pilots
 from kit.quick import quick_waits  # noqa: F401
 from kit.screens import FakeSource, event, service, settle, snapshot, view
 from textual.pilot import Pilot
@@ -35,10 +35,7 @@ def said(app: App) -> str:
 
 
 async def until(pilot: Pilot[None], condition: Any, what: str = "") -> None:
-    give_up = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < give_up, what or said(pilot.app)  # type: ignore[arg-type]
-        await pilot.pause()
+    await pilots.until(pilot, condition, lambda: what or said(pilot.app))  # type: ignore[arg-type]
 
 
 async def press(pilot: Pilot[None], *keys: str) -> None:

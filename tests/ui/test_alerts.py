@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -55,9 +55,10 @@ UNLISTED = Symptom(
 UNNAMED = Symptom("trials_unattributed", "info", "requests name no trial", "2 requests", "give keys")
 
 
-class Screen:
-    def __init__(self, app: LiverlApp, pilot: Any, source: FakeSource) -> None:
-        self.app, self.pilot, self.source = app, pilot, source
+class Screen(pilots.Driven):
+    def __init__(self, pilot: Any, source: FakeSource) -> None:
+        super().__init__(pilot)
+        self.source = source
 
     @property
     def pane(self) -> AlertList:
@@ -72,12 +73,6 @@ class Screen:
         snapshot = msgspec.structs.replace(self.app.view.snapshot, symptoms=symptoms)
         self.app.take(msgspec.structs.replace(self.app.view, snapshot=snapshot))
 
-    async def press(self, *keys: str) -> None:
-        await pilots.press(self.pilot, *keys)
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        await pilots.until(self.pilot, condition, lambda: self.text)
-
 
 @asynccontextmanager
 async def opened(
@@ -90,7 +85,7 @@ async def opened(
     app = LiverlApp(source, readonly=readonly)
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
-        screen = Screen(app, pilot, source)
+        screen = Screen(pilot, source)
         await screen.press(key)
         await screen.until(lambda: isinstance(app.screen, AlertsScreen) and screen.text)
         yield screen

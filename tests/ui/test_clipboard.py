@@ -6,13 +6,13 @@ import base64
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.pilots import until
 from kit.quick import quick_waits  # noqa: F401
 from kit.screens import FakeSource, settle, view
 
@@ -143,10 +143,10 @@ async def test_y_copies_the_row_and_capital_y_the_pane(
         await settle(pilot)
         for number, key in enumerate(("y", "Y"), 1):
             await pilot.press("2", "down", key) if key == "y" else await pilot.press(key)
-            give_up = time.monotonic() + 5
-            while sum("to a test" in n.message for n in app._notifications) < number:
-                assert time.monotonic() < give_up
-                await pilot.pause()
+            await until(
+                pilot,
+                lambda n=number: sum("to a test" in one.message for one in app._notifications) >= n,  # type: ignore[misc]
+            )
     row, pane = taken
     assert row.startswith("r1") and "\n" not in row
     assert "Replicas" in pane and "r0" in pane and row.split()[0] in pane

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from kit.crowd import Crowd
+from kit.pilots import until
 from kit.screens import NOW, FakeSource, settle, view
 from textual.widget import Widget
 
@@ -162,10 +163,8 @@ async def test_histories_begin_with_the_runs_own(tmp_path: Path) -> None:
     app = LiverlApp(FakeSource(tmp_path, view()))
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
-        give_up = time.monotonic() + 5
-        while "▇▇▇▇▇▇▇▇" not in app.screen.query_one(GpusPane).text:
-            assert time.monotonic() < give_up, app.screen.query_one(GpusPane).text
-            await pilot.pause()
+        pane = app.screen.query_one(GpusPane)
+        await until(pilot, lambda: "▇▇▇▇▇▇▇▇" in pane.text, lambda: pane.text)
 
 
 async def test_a_lost_backend_changes_the_head_and_leaves_the_rest() -> None:

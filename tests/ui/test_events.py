@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from hypothesis import given
@@ -33,10 +32,7 @@ def shown(first: int, last: int) -> View:
     return View(link="live", snapshot=snapshot(), events=story(first, last))
 
 
-class Screen:
-    def __init__(self, app: LiverlApp, pilot: Any) -> None:
-        self.app, self.pilot = app, pilot
-
+class Screen(pilots.Driven):
     @property
     def pane(self) -> EventList:
         return self.app.screen.query_one(EventList)
@@ -50,12 +46,6 @@ class Screen:
     def title(self) -> str:
         return self.text.splitlines()[0]
 
-    async def press(self, *keys: str) -> None:
-        await pilots.press(self.pilot, *keys)
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        await pilots.until(self.pilot, condition, lambda: self.text)
-
 
 @asynccontextmanager
 async def opened(
@@ -64,7 +54,7 @@ async def opened(
     app = LiverlApp(FakeSource(run_dir, view=view))
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
-        screen = Screen(app, pilot)
+        screen = Screen(pilot)
         await screen.press("E")
         await screen.until(lambda: isinstance(app.screen, EventsScreen) and screen.text)
         yield screen

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.pilots import until
 from kit.quick import quick_waits  # noqa: F401
 from kit.screens import FakeSource, settle, view
 from textual.pilot import Pilot
@@ -26,13 +26,6 @@ from liverl_tui.words import GLYPH
 async def press(pilot: Pilot[None], *keys: str) -> None:
     await pilot.press(*keys)
     await settle(pilot)
-
-
-async def until(pilot: Pilot[None], condition: Callable[[], object]) -> None:
-    give_up = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < give_up
-        await pilot.pause()
 
 
 async def type_in(pilot: Pilot[None], text: str) -> None:

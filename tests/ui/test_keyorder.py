@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
+from kit.pilots import until
 from kit.quick import quick_waits  # noqa: F401
 from kit.screens import FakeSource, settle, view
 from textual import events
-from textual.pilot import Pilot
 from textual.widget import Widget
 
 from liverl_tui.app import LiverlApp
@@ -22,13 +19,6 @@ def send(app: LiverlApp, text: str) -> None:
     """All at once, as one read of the terminal gives them."""
     for character in text:
         app.post_message(events.Key(NAMES.get(character, character), character))
-
-
-async def until(pilot: Pilot[None], condition: Callable[[], object]) -> None:
-    give_up = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < give_up
-        await pilot.pause()
 
 
 async def test_what_is_typed_ahead_goes_where_it_is_meant_to() -> None:

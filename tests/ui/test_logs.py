@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from kit import pilots
 from kit.screens import FakeSource, service, settle, view
 from textual import events
 from textual.app import App, ComposeResult
@@ -74,10 +75,7 @@ class Driver:
         self.pane = app.screen.query_one(LogsPane)
 
     async def until(self, condition: Callable[[], Any], what: str = "it") -> None:
-        give_up = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < give_up, f"{what} did not come:\n{self.pane.text}"
-            await self.pilot.pause(0.01)
+        await pilots.until(self.pilot, condition, lambda: f"{what} did not come:\n{self.pane.text}")
 
     async def shows(self, *words: str) -> None:
         await self.until(lambda: all(word in self.pane.text for word in words), str(words))
@@ -492,13 +490,8 @@ async def test_one_file_by_itself_even_if_it_comes_later(tmp_path):
     async with app.run_test(size=(80, 10)) as pilot:
         pane = app.query_one(LogView)
         pane.focus()
-        give_up = time.monotonic() + 10
         path.write_text(numbered(50))
-        while "line 49" not in pane.text:
-            assert time.monotonic() < give_up
-            await pilot.pause(0.01)
+        await pilots.until(pilot, lambda: "line 49" in pane.text, lambda: pane.text)
         assert "some.log" in pane.text
         await pilot.press("g")
-        while "line 0" not in pane.text:
-            assert time.monotonic() < give_up
-            await pilot.pause(0.01)
+        await pilots.until(pilot, lambda: "line 0" in pane.text, lambda: pane.text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -43,11 +43,8 @@ def write(run_dir: Path, first: int, last: int, **more: float) -> None:
             file.write(json.dumps({"step": step, "data": data}) + "\n")
 
 
-class Screen:
+class Screen(pilots.Driven):
     """The screen with what a test asks of it."""
-
-    def __init__(self, app: LiverlApp, pilot: Any) -> None:
-        self.app, self.pilot = app, pilot
 
     @property
     def grid(self) -> ChartGrid:
@@ -77,12 +74,6 @@ class Screen:
     async def opened(self) -> None:
         await self.until(lambda: self.text and "reading" not in self.text)
 
-    async def press(self, *keys: str) -> None:
-        await pilots.press(self.pilot, *keys)
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        await pilots.until(self.pilot, condition, lambda: self.text)
-
 
 @asynccontextmanager
 async def metrics(
@@ -91,7 +82,7 @@ async def metrics(
     app = LiverlApp(FakeSource(run_dir, view=shown or view(total_steps=500)))
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
-        screen = Screen(app, pilot)
+        screen = Screen(pilot)
         await screen.press("M")
         await screen.opened()
         yield screen

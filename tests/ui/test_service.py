@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -70,10 +70,7 @@ DETAIL = ServiceDetail(
 )
 
 
-class Screen:
-    def __init__(self, app: LiverlApp, pilot: Any) -> None:
-        self.app, self.pilot = app, pilot
-
+class Screen(pilots.Driven):
     @property
     def screen(self) -> ServiceScreen:
         assert isinstance(self.app.screen, ServiceScreen)
@@ -85,12 +82,6 @@ class Screen:
         panes = self.app.screen.query(DetailPane)
         return panes.first().copy_all() if panes else ""
 
-    async def press(self, *keys: str) -> None:
-        await pilots.press(self.pilot, *keys)
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        await pilots.until(self.pilot, condition, lambda: self.text)
-
 
 @asynccontextmanager
 async def opened(
@@ -100,7 +91,7 @@ async def opened(
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
         app.push_screen(ServiceScreen(name))
-        screen = Screen(app, pilot)
+        screen = Screen(pilot)
         await screen.until(lambda: screen.text)
         yield screen
 

@@ -65,7 +65,7 @@ class Seen:
         found = [v.link for v in self.views]
         return [link for place, link in enumerate(found) if place == 0 or link != found[place - 1]]
 
-    async def until(self, wanted: Callable[[View], object], seconds: float = 15.0) -> View:
+    async def until(self, wanted: Callable[[View], object], seconds: float = 60.0) -> View:
         deadline = time.monotonic() + seconds
         while not wanted(self.last):
             assert time.monotonic() < deadline, f"{self.links}, at last {self.last.link}: {self.last.why}"
@@ -74,7 +74,7 @@ class Seen:
             await asyncio.sleep(0.01)
         return self.last
 
-    async def link(self, link: str, seconds: float = 15.0) -> View:
+    async def link(self, link: str, seconds: float = 60.0) -> View:
         return await self.until(lambda v: v.link == link, seconds)
 
     async def end(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.pilots import press, until
+from kit.pilots import Driven, press, until
 from kit.screens import NOW, FakeSource, settle, trial, view
 from rich.cells import cell_len
 
@@ -81,15 +80,10 @@ def write(run: Path, head: TrialHead, *records: dict[str, Any], done: bool = Tru
         (folder / "result.json").write_text(json.dumps(told))
 
 
-class Shown:
+class Shown(Driven):
     def __init__(self, pilot: Any, screen: TrajectoryScreen) -> None:
-        self.pilot, self.screen = pilot, screen
-
-    async def until(self, holds: Callable[[], object]) -> None:
-        await until(self.pilot, holds, lambda: self.text)
-
-    async def press(self, *keys: str) -> None:
-        await press(self.pilot, *keys)
+        super().__init__(pilot)
+        self.screen = screen
 
     @property
     def text(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.pilots import press, until
+from kit.pilots import Driven, press
 from kit.screens import NOW, FakeSource, settle, trial, view
 from rich.cells import cell_len
 from textual.events import AppBlur, AppFocus, MouseScrollDown
@@ -38,21 +37,18 @@ def tally(step: int, calling: int, zero: int, total: int) -> StepTrials:
     return StepTrials(step, total, calling + zero, zero, 0.25, calling, {"stop": zero, "length": 1})
 
 
-class Shown:
+class Shown(Driven):
     def __init__(self, pilot: Any) -> None:
-        self.pilot = pilot
-        self.app: LiverlApp = pilot.app
+        super().__init__(pilot)
         self.pane = self.app.screen.query_one(TrialsPane)
+
+    @property
+    def text(self) -> str:
+        return self.pane.text
 
     async def show(self, news: View) -> None:
         self.app.take(news)
         await settle(self.pilot)
-
-    async def until(self, holds: Callable[[], object]) -> None:
-        await until(self.pilot, holds, lambda: self.pane.text)
-
-    async def press(self, *keys: str) -> None:
-        await press(self.pilot, *keys)
 
     @property
     def lines(self) -> list[str]:
