@@ -270,6 +270,15 @@ def test_actors_of_an_earlier_trainer_do_not_count() -> None:
     assert stages(judge(Expectation(2, since=100), old, Facts(), 120)) == ["dead", "dead"]
 
 
+def test_limits_count_from_when_somebody_looks() -> None:
+    """A backend that adopts a run of hours has not heard its actors' addresses yet."""
+    expected = Expectation(2, since=100, watched=8000, actor_deadline=50, address_deadline=50)
+    first = judge(expected, [actor("vllm_server_0_0", started_at=130.0)], Facts(), 8001)
+    assert stages(first) == ["alive", "missing"] and not first.verdicts
+    later = judge(expected, [actor("vllm_server_0_0", started_at=130.0)], Facts(), 8051, first.ranks)
+    assert [v.rank for v in later.verdicts] == [1, 0]
+
+
 def test_a_controller_in_the_cluster_is_a_conflict() -> None:
     controller = actor("TransferQueueController", pid=12, job_id="03000000")
     words = controller_conflict([actor("x"), controller])

@@ -24,7 +24,9 @@ _CONTROLLER = "TransferQueueController"
 class Expectation(msgspec.Struct, frozen=True):
     """What must come: ranks 0 to ``count``-1, each stage within its limit in seconds.
 
-    ``since``: Unix seconds from which a missing actor is waited for. ``not_before``: jobs with an actor that was
+    ``since``: Unix seconds from which a missing actor is waited for. ``watched``: from which anybody looks: what came
+    before counts against no limit, as a backend that adopts a run of hours has yet to learn what stands there.
+    ``not_before``: jobs with an actor that was
     alive before then belong to an earlier trainer and do not count. ``namespace`` "" = any. ``dead_grace``: how long
     a dead actor may stay without a replacement. verl 0.9.1 makes none, and its trainer ends about 10 s after a
     replica's death: with a longer grace the trainer's own end is told first.
@@ -37,6 +39,7 @@ class Expectation(msgspec.Struct, frozen=True):
     health_deadline: float = 300.0
     dead_grace: float = 15.0
     not_before: float = 0.0
+    watched: float = 0.0
     engine: Engine = "vllm"
     namespace: str = ""
 
@@ -206,7 +209,8 @@ def _rank(
             return lost if old.stage == "lost" else msgspec.structs.replace(lost, since=now)
         plain = ServerName(expected.engine, "policy", number).text
         why = "Ray lists no actor of this name"
-        return Rank(number, plain, "missing", why, expected.since, generation=generation)
+        since = max(expected.since, expected.watched)
+        return Rank(number, plain, "missing", why, since, generation=generation)
     key = actor.incarnation
     stage, why = _stage(actor, facts)
     same = old is not None and old.incarnation == key
@@ -215,6 +219,8 @@ def _rank(
     else:
         told = {"alive": actor.started_at, "dead": actor.ended_at}.get(stage)
         since = now if told is None else min(told, now)
+        if stage == "alive":
+            since = max(since, expected.watched)
     return Rank(
         rank=number,
         name=actor.name,

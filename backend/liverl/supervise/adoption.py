@@ -83,6 +83,10 @@ def _restore(
     instance.unit = unit
     told = _exit(supervisor.run_dir, key, past, children.get(key))
     instance.leader.take(process)
+    if unit.state == "stopped" and procfs.alive(process.pid, process.tick):
+        # It was told to stop while it was being started, and the backend was killed before it could see to it.
+        instance.feed(machine.Spawned(process.generation))
+        return
     if unit.state in machine.ENDED:
         return
     instance.adopt()

@@ -224,8 +224,10 @@ async def _push_snapshots(server: ControlServer, interval: float) -> None:
 
 async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
     supervisor = run.supervisor
-    await run.observer.look_at_files()
-    await run.chronicle.look()  # the last symptoms are told before the end is
+    with supervisor.records.guarded():
+        await run.observer.look_at_files()
+    with supervisor.records.guarded():
+        await run.chronicle.look()  # the last symptoms are told before the end is
     result = run.conclude(left)
     await _clear_ray(run, result, left)
     level: Level = "info" if result.exit_code in (0, 5) else "error"

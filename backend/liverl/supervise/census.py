@@ -127,6 +127,9 @@ class Census:
                 procs = [procfs.read_proc(pid) for pid, tick in members if procfs.alive(pid, tick)]
                 states = ", ".join(f"pid {proc.pid} ({proc.state})" for proc in procs if proc is not None)
                 found.append(f"{instance.name}: {states}")
+            elif instance.busy and instance.unit.state in machine.ENDED:
+                # An exec or a directory on a file system that hangs, and the keeper with it.
+                found.append(f"{instance.name}: its start has not returned")
         return found
 
     async def sweep_strays(self, grace: float = 3.0) -> list[int]:

@@ -49,7 +49,10 @@ def unmet(supervisor: Supervisor, dependency: Dependency) -> str | None:
         found = supervisor.found_serving()
         return None if found >= wanted else f"{on}s: {found} of {wanted} found"
     if dependency.condition == "listening":
-        return None if supervisor.keeping.holds(on) else supervisor.unheld.get(on, f"the socket {on}")
+        served = supervisor.slots.get(on.partition(".")[0])
+        if supervisor.keeping.holds(on) or (served is not None and _listens_itself(served)):
+            return None
+        return supervisor.unheld.get(on, f"the socket {on}")
     slot = supervisor.slots.get(on)
     if slot is None:
         return f"{on}, which does not exist"
@@ -82,9 +85,25 @@ async def hold_sockets(supervisor: Supervisor) -> None:
     names = {d.on for spec in specs for d in spec.depends_on if d.condition == "listening"}
     for name in sorted(names):
         service, _, port_name = name.partition(".")
-        for port in (p for p in supervisor.slots[service].spec.ports if p.name == port_name):
-            try:
-                await supervisor.keeping.hold_port(service, port)
-            except (PrepareProblem, KeeperGone) as problem:
-                supervisor.unheld[name] = str(problem) or "the keeper has gone"
+        slot = supervisor.slots[service]
+        if _listens_itself(slot) and not supervisor.keeping.holds(name):
+            text = "its socket could not be had from it: while it is started again nobody listens there"
+            supervisor.say("socket", text, "warning", service)
+            continue
+        for port in (p for p in slot.spec.ports if p.name == port_name):
+            for last in (False, False, True):
+                try:
+                    await supervisor.keeping.hold_port(service, port)
+                    break
+                except KeeperGone:  # another one comes up
+                    if last:
+                        supervisor.unheld[name] = "the keeper has gone"
+                except PrepareProblem as problem:
+                    supervisor.unheld[name] = str(problem)
+                    break
     supervisor.kick()
+
+
+def _listens_itself(slot: Slot) -> bool:
+    """Whether a service that outlived an earlier keeper is up: it has the socket that this keeper could not get."""
+    return slot.state in machine.LIVE

@@ -49,6 +49,7 @@ class FoundReplicas:
         self._trainer = 0  # generation of the trainer whose replicas are looked for
         self._served: dict[int, int] = {}  # rank -> generation that has been healthy
         self._lives = Lives()
+        self._watched = supervisor.now()
         self._discovery = Discovery(
             supervisor.http,
             self._dashboard,
@@ -127,6 +128,7 @@ class FoundReplicas:
             address_deadline=ray.address_deadline,
             health_deadline=ray.health_deadline,
             not_before=0.0 if ray.earlier else since,
+            watched=self._watched,
             namespace=ray.namespace,
         )
 

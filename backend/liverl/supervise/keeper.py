@@ -112,16 +112,25 @@ class Keeper:
     # --- children ---
 
     def _reap(self) -> None:
+        ended = []
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                break
             if pid == 0:
-                return
+                break
             token = self.by_pid.pop(pid, None)
             if token is not None:
                 self._ended(token, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+                ended.append(token)
+        # Told first: behind the last pages of a checkpoint an fsync takes longer than anybody waits for a word.
+        for token in ended:
+            try:
+                self._write_exit(token, self.children[token])
+            except OSError as error:
+                # Kept in memory, and told to whoever asks: a full disk must not lose a status.
+                complain(f"exit status of {token} not written: {error}")
 
     def _ended(self, token: str, status: int, cpu: float, peak: int) -> None:
         child = self.children[token]
@@ -132,11 +141,6 @@ class Keeper:
             "cpu_seconds": round(cpu, 3),
             "peak_rss_bytes": peak,
         }
-        try:
-            self._write_exit(token, child)
-        except OSError as error:
-            # Kept in memory, and told to whoever asks: a full disk must not lose a status.
-            complain(f"exit status of {token} not written: {error}")
         for client in list(self.clients.values()):
             self._send(client, {"exit": child})
 
@@ -301,6 +305,7 @@ class Keeper:
                 sock.close()
             return {}
         if what == "exit":
+            self._reap()
             if self.by_pid and not request.get("force"):
                 return {"error": f"{len(self.by_pid)} services still run"}
             self.ended = True

@@ -130,7 +130,9 @@ class Keeper:
         data = json.dumps({"id": number, "do": do, **args}).encode() + b"\n"
         try:
             async with self._sending:
-                if fd is not None:
+                if self._sock is None or future.done():
+                    pass  # it went while others were being sent, and the future says so
+                elif fd is not None:
                     socket.send_fds(self._sock, [data], [fd])
                 else:
                     await asyncio.get_running_loop().sock_sendall(self._sock, data)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +23,7 @@ from liverl.supervise.records import Records
 from liverl.supervise.tree import Member
 
 PATIENCE = 10.0  # seconds that a start waits for a new keeper; one comes up within 0.1
+_HEARING = 60.0  # seconds that a keeper may be at a disk, or at an exec, before it is not asked any more
 
 
 class Keeping:
@@ -128,6 +131,12 @@ class Keeping:
         await self._until_up()
         return await self._keeper.request(do, **args)
 
+    async def heard(self) -> None:
+        """Until the keeper has told of every exit that came before, however slow its disk; or there is none, or it
+        hangs."""
+        with contextlib.suppress(KeeperError, KeeperGone, TimeoutError):
+            await asyncio.wait_for(self.request("hello"), _HEARING)
+
     # --- forks ---
 
     @property
@@ -210,9 +219,16 @@ class Keeping:
         """End the keeper, as nothing is left for it to keep."""
         self._over = True
         try:
-            await self._keeper.request("exit")
+            await asyncio.wait_for(self._keeper.request("exit"), PATIENCE)
         except KeeperGone:
             pass
+        except TimeoutError:
+            # It is at a start that does not return: nothing may be started any more once we have gone.
+            self._records.say(
+                "keeper", f"the keeper does not answer and is killed (pid {self.pid})", "warning"
+            )
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
         except KeeperError as error:
             self._over = False
             self._records.say("keeper", f"the keeper stays: {error}", "warning")

@@ -8,14 +8,18 @@ import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from liverl.model import Exit
+from liverl.observe.causes import find_cause
 from liverl.supervise import procfs, tree
 from liverl.supervise.exits import kernel_exit
 
-# The keeper tells of an exit within milliseconds; the kernel may take some seconds for a process that
-# init has yet to reap (measured 1.75 s).
+if TYPE_CHECKING:
+    from liverl.supervise.keeping import Keeping
+
+# The keeper tells of an exit within milliseconds, if it is not at a slow disk; the kernel may take some seconds for a
+# process that init has yet to reap (measured 1.75 s).
 EXIT_PATIENCE = 4.0
 
 
@@ -38,8 +42,18 @@ class Process:
         return (self.pid, self.tick)
 
 
+def said_last(process: Process) -> tuple[str, int] | None:
+    """What its log says of its end, with the byte offset of the line; None also for a log that cannot be read."""
+    try:
+        return find_cause(process.log, process.log_start)
+    except OSError:
+        return None
+
+
 class Host(Protocol):
     """What a leader needs of the supervisor."""
+
+    keeping: Keeping
 
     def now(self) -> float: ...
     def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
@@ -92,8 +106,11 @@ class Leader:
         give_up = self._host.now() + EXIT_PATIENCE
         while process.generation not in self._told:
             told = kernel_exit(process.pidfd) if process.pidfd >= 0 else None
-            if told is not None or self._host.now() >= give_up:
-                self._ended(process.generation, told or Exit())
+            if told is None and self._host.now() >= give_up:
+                await self._host.keeping.heard()
+                told = self._told.get(process.generation, Exit())
+            if told is not None:
+                self._ended(process.generation, told)
                 return
             self._news.clear()
             with contextlib.suppress(TimeoutError):

@@ -22,6 +22,7 @@ from liverl.observe.procstats import ProcSampler
 from liverl.observe.stages import Kind, Stage, StageTracker
 from liverl.observe.steps import MetricsReader
 from liverl.observe.trials import TrialScanner
+from liverl.supervise.aside import Aside
 from liverl.supervise.supervisor import Supervisor
 from liverl.supervise.ticks import until_tick
 
@@ -32,6 +33,7 @@ _TOLD = (
     ("num_turns/mean", "turns {:.1f}"),
     ("timing_s/step", "{:.1f} s"),
 )
+DRIVER_PATIENCE = 10.0  # seconds that NVML may take: it blocks for good on a GPU that has fallen off the bus
 GPU_RETRY = 60.0  # seconds until a machine without NVML is asked again
 QUIET_LOOKS = 5  # looks at steps and trials without news, after which every second one is left out
 
@@ -62,12 +64,14 @@ class Observer:
         self._intervals = (host_interval, gpus_interval, trials_interval)
         self._procs = ProcSampler()
         self._gpus = GpuSampler()
+        self._driver = Aside[tuple[tuple[GpuStatus, ...], str | None]]()
         self._steps = MetricsReader.of_run(supervisor.run_dir)
         self._pace = StepPace()
         self._trials = TrialScanner(supervisor.run_dir)
         self._trackers: dict[str, tuple[Path, StageTracker]] = {}
         self._indices: dict[Path, TailIndex] = {}
         self._primed = False
+        self._looking = asyncio.Lock()
         self._quiet = 0  # looks at the files without news, one after another
 
     def start(self) -> None:
@@ -97,20 +101,25 @@ class Observer:
             self._supervisor.say("gpus", note, "warning")
 
     async def _look_at_gpus(self) -> float | None:
-        loop = asyncio.get_running_loop()
         supervisor = self._supervisor
-        gpus, note = await loop.run_in_executor(
-            None,
-            self._gpus.sample,
-            dict(supervisor.ledger.holders),
-            self.gpu_members(supervisor.census.members()),
-        )
+        holders = dict(supervisor.ledger.holders)
+        members = self.gpu_members(supervisor.census.members())
+        gpus: tuple[GpuStatus, ...]
+        note: str | None
+        try:
+            gpus, note = await self._driver.call(lambda: self._gpus.sample(holders, members), DRIVER_PATIENCE)
+        except TimeoutError:
+            gpus, note = (), f"n/a (the driver has not answered for {DRIVER_PATIENCE:g} s)"
         self.facts.gpus, self.facts.gpu_note = gpus, note
         supervisor.gpus = gpus
         return None if gpus else GPU_RETRY
 
     async def look_at_files(self) -> float | None:
         """Steps and trials."""
+        async with self._looking:  # two looks at once would tell a step twice
+            return await self._look_at_files()
+
+    async def _look_at_files(self) -> float | None:
         resets = self._steps.resets
 
         def look() -> tuple[list[StepMetrics], TrialsStatus, int | None]:
@@ -200,4 +209,5 @@ class Observer:
         return f"{len(rewards)} steps, mean reward {first:.3f} -> {last:.3f} (first and last three steps)"
 
     def close(self) -> None:
-        self._gpus.close()
+        if not self._driver.busy:
+            self._gpus.close()

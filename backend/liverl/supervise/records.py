@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,14 @@ class Records:
         self._told.add(text)
         self.say(kind, text, "error")
         complain(details or text)
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """What is done in here may have a fault of ours: it is told, and ends nothing else."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001
+            self.internal(error)
 
     def close(self) -> None:
         """Write what is queued, and close."""

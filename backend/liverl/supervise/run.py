@@ -23,7 +23,6 @@ from liverl.model import (
     Snapshot,
     TreeStats,
 )
-from liverl.observe.causes import find_cause
 from liverl.observe.trials import cut_off
 from liverl.observe.verl_phase import verl_trainer_facts
 from liverl.plan.spec import Plan
@@ -34,6 +33,7 @@ from liverl.supervise.chronicle import Chronicle
 from liverl.supervise.commands import Commands
 from liverl.supervise.found import FoundReplicas
 from liverl.supervise.instance import Instance
+from liverl.supervise.leader import said_last
 from liverl.supervise.observer import Observer
 from liverl.supervise.phases import phase_words
 from liverl.supervise.repair import Repair
@@ -116,7 +116,8 @@ class Run:
 
     def on_change(self) -> None:
         """Something changed in the services: lists, verdict, end."""
-        self.replicas.update()
+        with self.supervisor.records.guarded():  # a run whose lists are at fault must still come to its end
+            self.replicas.update()
         if self.verdict is None:
             self._judge()
         if self.supervisor.stopping and self.supervisor.all_ended:
@@ -181,7 +182,7 @@ class Run:
             also += f"; {os.strerror(errno.ENOSPC)} in {self.supervisor.run_dir}"  # its log may have been cut
         if instance.spec.kind == "trainer" and self.found is not None and (dead := self.found.dead()):
             also += f"; {dead}"  # verl ends some seconds after one of its replicas
-        found = find_cause(process.log, process.log_start) if process is not None and unit.exit else None
+        found = said_last(process) if process is not None and unit.exit else None
         if process is None or found is None or (unit.exit is not None and unit.exit.signal == 9):
             return Cause(instance.name, reason + also, self.supervisor.now())
         text, offset = found
@@ -233,11 +234,13 @@ class Run:
                 pass
             stuck = self.supervisor.census.stuck()
             now = self.supervisor.now()
-            if not self.supervisor.stopping or not stuck:
-                self._stuck_since = None
+            slots = self.supervisor.slots.values()
+            if not self.supervisor.stopping or not stuck or not all(slot.hopeless for slot in slots):
+                self._stuck_since = None  # the others are still being ended
             elif self._stuck_since is None:
                 self._stuck_since = now
             elif now - self._stuck_since > self.plan.settings.stuck_after:
+                await self.supervisor.census.sweep_strays()
                 return stuck
 
     def conclude(self, left: list[str]) -> Result:
@@ -367,10 +370,13 @@ class Run:
         )
 
     def events_since(self, seq: int) -> list[Event]:
-        newest = self.supervisor.records.events.since(seq)
+        kept = self.supervisor.records.events
+        newest = kept.since(seq)
         if newest is not None:
             return newest
-        return list(read_events(Path(self.supervisor.run_dir), seq))
+        written = list(read_events(Path(self.supervisor.run_dir), seq))
+        last = written[-1].seq if written else seq
+        return [*written, *(event for event in kept.newest if event.seq > last)]
 
     # --- what clients ask ---
 

@@ -127,16 +127,11 @@ class Scaling:
         self.supervisor.kick()
         listed = self.replicas.listed
         await self.supervisor.until(
-            lambda: (
-                all(slot.name in listed or slot.state in machine.ENDED for slot in new)
-                or self.supervisor.stopping
-            )
+            lambda: all(slot.name in listed or slot.ended for slot in new) or self.supervisor.stopping
         )
-        failed = [index for index, slot in zip(chosen, new, strict=True) if slot.state in machine.ENDED]
+        failed = [index for index, slot in zip(chosen, new, strict=True) if slot.ended]
         if failed:
-            why = "; ".join(
-                f"{slot.name}: {slot.current.unit.why}" for slot in new if slot.state in machine.ENDED
-            )
+            why = "; ".join(f"{slot.name}: {slot.current.unit.why}" for slot in new if slot.ended)
             self.indices = [index for index in self.indices if index not in failed]
             for index in failed:
                 self._drop(index)

@@ -40,6 +40,11 @@ class Slot:
         )
 
     @property
+    def hopeless(self) -> bool:
+        """Nothing more of it will end: it has ended, or nothing can end what is left."""
+        return all(i.unit.stuck or i.unit.state in machine.ENDED for i in self.instances())
+
+    @property
     def restarts(self) -> int:
         """Starts in this attempt beyond the first."""
         return max(0, self.current.unit.generation - self.base - 1)

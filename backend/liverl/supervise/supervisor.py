@@ -25,6 +25,7 @@ from liverl.supervise.envs import Environments
 from liverl.supervise.eventlog import words
 from liverl.supervise.instance import Instance
 from liverl.supervise.keeping import Keeping
+from liverl.supervise.leader import said_last
 from liverl.supervise.machine import Unit
 from liverl.supervise.prepare import PrepareProblem
 from liverl.supervise.records import Records
@@ -181,10 +182,8 @@ class Supervisor:
         self._scheduled = False
         for slot in list(self.slots.values()):
             self._settle(slot)
-        try:
+        with self.records.guarded():
             self.on_change()
-        except Exception as error:  # noqa: BLE001 - told; services must be kept whatever is wrong with the lists
-            self.records.internal(error)
         if self.stopping:
             self._stop_in_order()
             return
@@ -271,7 +270,7 @@ class Supervisor:
     def _stop_in_order(self) -> None:
         for slot in self.slots.values():
             # What nothing can kill must not keep the rest alive.
-            if self.stop_now or all(o.ended or o.current.unit.stuck for o in self.dependents(slot)):
+            if self.stop_now or all(other.hopeless for other in self.dependents(slot)):
                 for instance in list(slot.instances()):
                     instance.hurry()
                     unit = instance.unit
@@ -399,5 +398,5 @@ def _why_ended(instance: Instance) -> str:
     """Why an instance is not up: its state's reason and what its log says."""
     unit, process = instance.unit, instance.process
     why = unit.last_failure or unit.why
-    found = find_cause(process.log, process.log_start) if process is not None and unit.exit else None
+    found = said_last(process) if process is not None and unit.exit else None
     return f"{why}: {found[0]}" if found else why

@@ -1,0 +1,67 @@
+"""A service's place, and calls that may not return."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from liverl.plan.spec import ServiceSpec
+from liverl.supervise.aside import Aside
+from liverl.supervise.instance import Instance
+from liverl.supervise.slot import Slot
+
+
+def instance(state: str, *, stuck: bool = False) -> Instance:
+    hub: Any = SimpleNamespace(now=lambda: 0.0)
+    made = Instance(hub, ServiceSpec("a", "task", ("true",)))
+    made.unit = replace(made.unit, state=state, stuck=stuck)  # type: ignore[arg-type]
+    return made
+
+
+def test_what_can_still_be_ended_is_waited_for() -> None:
+    """Somebody who would not die must not keep the others' last signal from them."""
+    assert Slot(ServiceSpec("a", "task", ()), instance("stopped")).hopeless
+    assert Slot(ServiceSpec("a", "task", ()), instance("stopping", stuck=True)).hopeless
+    assert not Slot(ServiceSpec("a", "task", ()), instance("stopping")).hopeless
+    slot = Slot(
+        ServiceSpec("a", "task", ()), instance("stopped"), retiring=[instance("stopping", stuck=True)]
+    )
+    assert slot.hopeless and not slot.ended
+    slot.retiring.append(instance("stopping"))
+    assert not slot.hopeless
+
+
+async def test_a_call_that_does_not_return_is_left_alone_until_it_does() -> None:
+    free = threading.Event()
+    aside = Aside[int]()
+    with pytest.raises(TimeoutError):
+        await aside.call(lambda: free.wait(60) and 1, 0.05)
+    assert aside.busy
+    with pytest.raises(TimeoutError):
+        await aside.call(lambda: 2, 0.05)
+    free.set()
+    assert await aside.call(lambda: 3, 60) == 3, "the one that hung has returned meanwhile"
+    assert not aside.busy
+
+
+async def test_what_a_call_raises_is_raised_where_it_is_waited_for() -> None:
+    aside = Aside[int]()
+    with pytest.raises(ZeroDivisionError):
+        await aside.call(lambda: 1 // 0, 60)
+    assert await aside.call(lambda: 1, 60) == 1
+
+
+def test_a_call_that_hangs_keeps_no_loop_from_its_end() -> None:
+    free = threading.Event()
+
+    async def use() -> None:
+        with pytest.raises(TimeoutError):
+            await Aside[bool]().call(lambda: free.wait(60), 0.01)
+
+    asyncio.run(use())  # returns, although the thread has not
+    free.set()
