@@ -23,17 +23,22 @@ def instance(state: str, *, stuck: bool = False) -> Instance:
     return made
 
 
-def test_what_can_still_be_ended_is_waited_for() -> None:
+def slot(*instances: Instance) -> Slot:
+    return Slot(ServiceSpec("a", "task", ()), instances[0], retiring=list(instances[1:]))
+
+
+async def test_what_can_still_be_ended_is_waited_for() -> None:
     """Somebody who would not die must not keep the others' last signal from them."""
-    assert Slot(ServiceSpec("a", "task", ()), instance("stopped")).hopeless
-    assert Slot(ServiceSpec("a", "task", ()), instance("stopping", stuck=True)).hopeless
-    assert not Slot(ServiceSpec("a", "task", ()), instance("stopping")).hopeless
-    slot = Slot(
-        ServiceSpec("a", "task", ()), instance("stopped"), retiring=[instance("stopping", stuck=True)]
-    )
-    assert slot.hopeless and not slot.ended
-    slot.retiring.append(instance("stopping"))
-    assert not slot.hopeless
+    assert slot(instance("stopped")).hopeless(9, 5)
+    assert slot(instance("stopping", stuck=True)).hopeless(9, 5)
+    assert not slot(instance("stopping")).hopeless(9, 5)
+    both = slot(instance("stopped"), instance("stopping", stuck=True))
+    assert both.hopeless(9, 5) and not both.ended
+    assert not slot(instance("stopped"), instance("stopping")).hopeless(9, 5)
+    starts = instance("stopped")
+    starts.work = asyncio.ensure_future(asyncio.Event().wait())  # type: ignore[arg-type]
+    assert not slot(starts).hopeless(4, 5) and slot(starts).hopeless(6, 5)
+    starts.work.cancel()
 
 
 async def test_a_call_that_does_not_return_is_left_alone_until_it_does() -> None:

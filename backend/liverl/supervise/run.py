@@ -235,8 +235,9 @@ class Run:
             stuck = self.supervisor.census.stuck()
             now = self.supervisor.now()
             slots = self.supervisor.slots.values()
-            if not self.supervisor.stopping or not stuck or not all(slot.hopeless for slot in slots):
+            if not self.supervisor.stopping or not stuck or not all(map(self.supervisor.hopeless, slots)):
                 self._stuck_since = None  # the others are still being ended
+                self.supervisor.kick()  # or may be, now that so much time has passed
             elif self._stuck_since is None:
                 self._stuck_since = now
             elif now - self._stuck_since > self.plan.settings.stuck_after:

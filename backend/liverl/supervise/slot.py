@@ -39,10 +39,13 @@ class Slot:
             and not self.retiring
         )
 
-    @property
-    def hopeless(self) -> bool:
-        """Nothing more of it will end: it has ended, or nothing can end what is left."""
-        return all(i.unit.stuck or i.unit.state in machine.ENDED for i in self.instances())
+    def hopeless(self, now: float, patience: float) -> bool:
+        """Nothing more of it will end: it has ended, nothing can end what is left, or its start has not returned for
+        ``patience`` seconds since it was stopped."""
+        return all(
+            i.unit.stuck or (i.unit.state in machine.ENDED and (not i.busy or now - i.unit.since > patience))
+            for i in self.instances()
+        )
 
     @property
     def restarts(self) -> int:

@@ -270,13 +270,17 @@ class Supervisor:
     def _stop_in_order(self) -> None:
         for slot in self.slots.values():
             # What nothing can kill must not keep the rest alive.
-            if self.stop_now or all(other.hopeless for other in self.dependents(slot)):
+            if self.stop_now or all(self.hopeless(other) for other in self.dependents(slot)):
                 for instance in list(slot.instances()):
                     instance.hurry()
                     unit = instance.unit
                     skip = self.stop_now and unit.stage < len(instance.rules.stop) - 1
                     if unit.state not in machine.ENDED and (unit.wanted or unit.after != "down" or skip):
                         instance.feed(machine.Stop(now=self.stop_now))
+
+    def hopeless(self, slot: Slot) -> bool:
+        """Whether waiting for a service's end is of no use any more."""
+        return slot.hopeless(self.now(), self.plan.settings.stuck_after)
 
     @property
     def all_ended(self) -> bool:
