@@ -7,11 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from kit.runs import ToyRun
 
 # A shell that starts a job in the background has it ignore SIGINT, and what is ignored is inherited: the
 # commands under test would not hear a Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says how busy the machine is, and nothing of what is tested.
+settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("here")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,6 +46,7 @@ def ending() -> Iterator[Callable[[ToyRun], ToyRun]]:
         run.end()
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Side by side, but what loads the machine with a whole run stays in one worker."""
     for item in items:

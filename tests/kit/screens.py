@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
+from kit.pilots import handled, until
 from kit.waiting import wait_until  # noqa: F401  (tests import it from here too)
 from liverl.model import (
     BackendInfo,
@@ -31,8 +32,16 @@ from liverl.rundir import RunDir
 from liverl_tui import app as app_module
 from liverl_tui.app import LiverlApp
 from liverl_tui.view import View
+from liverl_tui.widgets.clock import Clock
 
 NOW = 1_790_000_000.0  # a fixed time, so that pictures do not change
+
+
+def stop_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time stands on every screen: it is when the newest snapshot was made."""
+    monkeypatch.setattr(
+        Clock, "now", lambda clock: clock._snapshot.at if clock._snapshot is not None else 0.0
+    )
 
 
 class FakeSource:
@@ -208,11 +217,10 @@ def view(**fields: Any) -> View:
 
 async def settle(pilot: Any) -> None:
     """Until the app has handled what it was given."""
-    app: LiverlApp = pilot.app
-    source = app.source
-    deadline = time.monotonic() + 60
-    while isinstance(source, FakeSource) and not source.queue.empty():
-        assert time.monotonic() < deadline, "the app takes no views"
-        await pilot.pause()
-    await pilot.pause()
-    await pilot.pause()
+    source = pilot.app.source
+    await until(
+        pilot,
+        lambda: not isinstance(source, FakeSource) or source.queue.empty(),
+        lambda: "the app takes no views",
+    )
+    await handled(pilot)

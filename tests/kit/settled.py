@@ -7,17 +7,16 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from textual.message_pump import MessagePump
+from textual.dom import DOMNode
 from textual.widget import Widget
 
+from kit.pilots import SECONDS, handled, unhandled
 from kit.screens import FakeSource
 from liverl_tui.app import LiverlApp
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.widgets.cells import CellPanel
 from liverl_tui.widgets.log_session import Session
 from liverl_tui.widgets.log_view import LogView
-
-SECONDS = 60.0  # a loaded machine takes that long, and then something is wrong
 
 
 async def painted(pilot: Any) -> None:
@@ -27,7 +26,8 @@ async def painted(pilot: Any) -> None:
     before: list[object] | None = None
     while True:
         frames = [await read(log) for log in app.screen.query(LogView)]
-        await pilot.pause(0)
+        await pilot.pause(0)  # each part of the screen comes to its turn, be it hidden
+        await handled(pilot)
         left = [*unfinished(app)]
         # What has been handled meanwhile may have asked a reader for more, so it takes a second round to know.
         if not left and before is not None and all(map(lambda a, b: a is b, before, frames)):
@@ -55,8 +55,7 @@ def unfinished(app: LiverlApp) -> Iterator[str]:
     """What is left to do before the screen is as it will be."""
     if isinstance(app.source, FakeSource) and not app.source.queue.empty():
         yield "a view is to be taken"
-    if app._patience is not None or app._ahead:
-        yield "a key is on its way"
+    yield from unhandled(app)
     for worker in app.workers:
         if not worker.is_finished and worker.name != "pump":
             yield f"the worker {worker.name or worker.group} is at work"
@@ -64,24 +63,20 @@ def unfinished(app: LiverlApp) -> Iterator[str]:
     for screen in (*behind, app.screen):
         if isinstance(screen, RunScreen) and not screen._composed:
             yield f"{screen} is not complete"
-        for pump in screen.walk_children(with_self=screen is app.screen):
-            yield from _unfinished(pump)
+        for node in screen.walk_children(with_self=screen is app.screen):
+            yield from _undrawn(node)
     for log in app.screen.query(LogView):
         if log.frame.lag:
             yield f"{log} is behind its files"  # its reader had to wait for a processor; the next look says it is not
-    screen = app.screen
-    if screen._dirty_widgets or screen._compositor._dirty_regions or screen._callbacks:
-        yield f"{screen} is to be painted"
+    if app.screen._compositor._dirty_regions:
+        yield f"{app.screen} is to be painted"
 
 
-def _unfinished(pump: MessagePump) -> Iterator[str]:
-    if not pump._message_queue.empty() or pump._next_callbacks:
-        yield f"{pump} has messages"
-    if isinstance(pump, Widget) and (pump._repaint_required or pump._layout_required):
-        yield f"{pump} is to be drawn"
-    if (
-        isinstance(pump, CellPanel) and pump.display and pump.content_size.area
-    ):  # what is hidden may lag behind
-        drawn = pump._drawn
-        if drawn is None or drawn[0] != pump.content_size:
-            yield f"{pump} is drawn for another size"
+def _undrawn(node: DOMNode) -> Iterator[str]:
+    if isinstance(node, Widget) and (node._repaint_required or node._layout_required):
+        yield f"{node} is to be drawn"
+    # What is hidden may lag behind.
+    if isinstance(node, CellPanel) and node.display and node.content_size.area:
+        drawn = node._drawn
+        if drawn is None or drawn[0] != node.content_size:
+            yield f"{node} is drawn for another size"

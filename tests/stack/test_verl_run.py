@@ -33,9 +33,10 @@ from liverl.control import blocking
 from liverl.control.messages import ControlError
 from liverl.diagnose.agents import SILENT_S
 from liverl.model import Result, Snapshot
+from liverl.observe.replica_stages import READ
 from liverl.observe.steps import MetricsReader
 from liverl.plan.spec import Plan
-from liverl.rundir import RunDir
+from liverl.rundir import RunDir, read_backend
 from liverl.supervise import procfs
 from liverl.supervise.raydir import remove_ray_directory
 
@@ -317,6 +318,42 @@ def test_a_trainer_that_dies_at_step_three_goes_on_there(launch: Launch) -> None
     assert [json.loads(line)["step"] for line in own.read_text().splitlines()] == [3, 4, 5, 6]
     nothing_lives(run_dir)
     directory_is_gone(run_dir)
+
+
+def test_a_backend_that_is_killed_takes_over_a_run_that_is_older_than_its_limits(launch: Launch) -> None:
+    """What stands in the first lines of a log of hours is not read again; the length of the log is simulated."""
+    limit = 30
+    run = ToyRun(launch.run_dir("old"))
+    process = launch.up("old", "training.total_steps=8", f"verl.address_deadline={limit}")
+
+    def stepped(number: int) -> bool:
+        try:
+            return (run.snapshot().step or 0) >= number
+        except (ControlError, OSError):
+            assert process.poll() is None, launch.output("old").read_text()[-3000:]
+            return False
+
+    wait_until(lambda: stepped(2), RUN, "two steps")
+    before = run.service("trainer")
+    up = max(healthy_at(run).values())
+    wait_until(lambda: run.snapshot().at > up + limit, 2 * limit, "replicas that are older than the limit")
+    assert before.log is not None
+    with (run.run_dir / before.log).open("ab") as log:
+        log.write(b"(TaskRunner pid=1) what verl says in hours\n" * (READ // 32))
+    backend = read_backend(run.run_dir)
+    assert backend is not None
+    os.kill(backend.pid, signal.SIGKILL)
+    process.wait(60)  # the command says that its backend has gone
+    run.start()
+    assert run.result(RUN).exit_code == 0
+    result = result_of(run.run_dir)
+    assert (result.state, result.steps, result.attempt) == ("done", 8, 1)
+    assert [metrics.step for metrics in MetricsReader.of_run(run.run_dir).poll()] == [*range(1, 9)]
+    events = run.events()
+    adopted = next(e for e in events if e.kind == "adopting")
+    assert any(e.kind == "step" and e.seq > adopted.seq for e in events), "it trained on under the new one"
+    assert not [e for e in events if e.seq > adopted.seq and e.text.startswith("preparing")]
+    nothing_lives(run.run_dir)
 
 
 def test_a_parser_that_reads_no_call_is_told_within_the_first_step(launch: Launch) -> None:

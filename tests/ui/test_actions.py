@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from kit import pilots
-from kit.quick import quick_waits  # noqa: F401
+from kit.pilots import press
 from kit.screens import FakeSource, event, service, settle, snapshot, view
 from textual.pilot import Pilot
 
@@ -36,11 +36,6 @@ def said(app: App) -> str:
 
 async def until(pilot: Pilot[None], condition: Any, what: str = "") -> None:
     await pilots.until(pilot, condition, lambda: what or said(pilot.app))  # type: ignore[arg-type]
-
-
-async def press(pilot: Pilot[None], *keys: str) -> None:
-    await pilot.press(*keys)
-    await settle(pilot)
 
 
 async def show(pilot: Pilot[None], *views: View) -> None:
@@ -306,7 +301,7 @@ async def test_leaving_ends_the_program() -> None:
     app = App(FakeSource(view=view()))
     async with app.run_test() as pilot:
         await settle(pilot)
-        await pilot.press("q", "enter")
+        await press(pilot, "q", "enter")
         await until(pilot, lambda: app._exit)
     assert not app.return_code
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.pilots import handled
 from rich.cells import cell_len, get_character_cell_size
 from rich.segment import Segment
 from rich.style import Style
@@ -75,6 +76,6 @@ async def test_a_panel_with_a_frame_of_its_own() -> None:
 
     app = Framed()
     async with app.run_test(size=(20, 5)) as pilot:
-        await pilot.pause()
+        await handled(pilot)
         lines = [strip.text for strip in app.screen._compositor.render_strips()]
         assert [line.rstrip() for line in lines[:3]] == ["", "  8 x 1", ""]

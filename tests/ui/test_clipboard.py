@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.pilots import until
-from kit.quick import quick_waits  # noqa: F401
+from kit.pilots import press, until
 from kit.screens import FakeSource, settle, view
 
 from liverl_tui import clipboard
@@ -27,6 +26,7 @@ TEXT = "10:00:01 r0  loading weights 97%\n\x1b[31mß→\n"
 def no_multiplexer(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TMUX", "STY"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(clipboard, "TMUX_S", 60.0)  # a busy machine is no reason to do without tmux
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ async def test_y_copies_the_row_and_capital_y_the_pane(
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
         for number, key in enumerate(("y", "Y"), 1):
-            await pilot.press("2", "down", key) if key == "y" else await pilot.press(key)
+            await press(pilot, *(("2", "down", key) if key == "y" else (key,)))
             await until(
                 pilot,
                 lambda n=number: sum("to a test" in one.message for one in app._notifications) >= n,  # type: ignore[misc]
@@ -158,5 +158,5 @@ async def test_an_empty_pane_has_nothing_to_copy(monkeypatch: pytest.MonkeyPatch
     async with app.run_test() as pilot:
         await settle(pilot)
         app.copy_text("  \n")
-        await pilot.pause()
+        await settle(pilot)
         assert "nothing to copy" in next(iter(app._notifications)).message

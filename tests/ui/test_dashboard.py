@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from kit.crowd import Crowd
-from kit.pilots import until
+from kit.pilots import press, until
 from kit.screens import NOW, FakeSource, settle, view
 from textual.widget import Widget
 
@@ -53,7 +53,7 @@ async def test_it_shows_the_run() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
         assert "liverl/first" in app.screen.query_one("#header").text
-        await pilot.press("2")
+        await press(pilot, "2")
         assert app.screen.focused_pane() == "replicas"
 
 
@@ -107,28 +107,23 @@ async def test_keys_of_the_dashboard() -> None:
         await settle(pilot)
         screen = dashboard(app)
         for key, name in zip("1234", PANES, strict=True):
-            await pilot.press(key)
+            await press(pilot, key)
             assert screen.focused_pane() == name
-        await pilot.press("1", "tab")
+        await press(pilot, "1", "tab")
         assert screen.focused_pane() == "replicas"
-        await pilot.press("shift+tab", "shift+tab")
+        await press(pilot, "shift+tab", "shift+tab")
         assert screen.focused_pane() == "trials"
-        await pilot.press("2", "z")
-        await settle(pilot)
+        await press(pilot, "2", "z")
         assert set(panes(app)) == {"replicas"}
         assert screen.pane("replicas").size.height == 40 - 3 - 1
-        await pilot.press("1")
-        await settle(pilot)
+        await press(pilot, "1")
         assert set(panes(app)) == {"gpus"}
-        await pilot.press("z")
-        await settle(pilot)
+        await press(pilot, "z")
         assert set(panes(app)) == set(PANES)
-        await pilot.press("h")
-        await settle(pilot)
+        await press(pilot, "h")
         assert set(panes(app)) == set(PANES) - {"gpus"}
         assert screen.focused_pane() in panes(app)
-        await pilot.press("H")
-        await settle(pilot)
+        await press(pilot, "H")
         assert set(panes(app)) == set(PANES)
 
 
@@ -137,11 +132,9 @@ async def test_a_pane_without_room_is_shown_alone_when_asked_for() -> None:
     async with app.run_test(size=(40, 10)) as pilot:
         await settle(pilot)
         assert "gpus" not in panes(app)
-        await pilot.press("1")
-        await settle(pilot)
+        await press(pilot, "1")
         assert set(panes(app)) == {"gpus"}
-        await pilot.press("escape")
-        await settle(pilot)
+        await press(pilot, "escape")
         assert "logs" in panes(app)
 
 
@@ -149,8 +142,7 @@ async def test_the_focused_pane_and_its_row_are_marked_at_once() -> None:
     app = LiverlApp(FakeSource(view=view()))
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
-        await pilot.press("2")
-        await pilot.pause()
+        await press(pilot, "2")
         rows = dashboard(app).pane("replicas").rows  # type: ignore[attr-defined]
         assert rows[0].spans[0][1] == "title_focus"
         assert [row.text.split()[0] for row in rows if row.cursor] == ["r0"]
@@ -192,7 +184,7 @@ async def test_what_is_not_on_the_screen_costs_little() -> None:
                 began = time.process_time()
                 dashboard(app).show(news)
                 took.append(time.process_time() - began)
-                await pilot.pause()
+                await settle(pilot)
             return sorted(took)[4]
 
         assert await cost(64) < 4 * await cost(8)
@@ -210,12 +202,12 @@ async def test_a_pane_that_had_no_room_beside_the_others_gives_it_back() -> None
     async with app.run_test(size=(40, 10)) as pilot:
         await settle(pilot)
         for key in "1234":
-            await pilot.press(key)
+            await press(pilot, key)
         assert len(panes(app)) == 1, "the last one has the screen"
         await pilot.resize_terminal(120, 40)
         await settle(pilot)
         assert len(panes(app)) == 4
-        await pilot.press("z")
+        await press(pilot, "z")
         await pilot.resize_terminal(200, 50)
         await settle(pilot)
         assert len(panes(app)) == 1, "that was asked for"

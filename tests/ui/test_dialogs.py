@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kit.quick import quick_waits  # noqa: F401
+from kit.pilots import press
 from kit.screens import FakeSource, settle, view
 from textual.pilot import Pilot
 
@@ -20,8 +20,7 @@ async def ask(pilot: Pilot[None], dialog: Dialog[Any], *keys: str) -> Any:
     said = [NOTHING]
     pilot.app.push_screen(dialog, said.append)
     await settle(pilot)
-    await pilot.press(*keys)
-    await settle(pilot)
+    await press(pilot, *keys)
     return said[-1]
 
 
@@ -78,8 +77,7 @@ async def test_a_list_scrolls_to_the_last_of_many() -> None:
         items = {f"replica-{i}": "replica, ready" for i in range(64)}
         assert await ask(pilot, Choose("Which?", items), "end") == NOTHING
         assert "replica-63" in app.screen.query_one(Options).text
-        await pilot.press("enter")
-        await settle(pilot)
+        await press(pilot, "enter")
         assert await ask(pilot, Choose("Which?", items), "end", "up", "enter") == "replica-62"
         assert await ask(pilot, Choose("Which?", items), "q") is None
 
@@ -90,11 +88,9 @@ async def test_a_name_has_to_be_typed_as_it_is() -> None:
         await settle(pilot)
         assert await ask(pilot, TypeName("Stop?", "All of it.", "first"), *"FIRST", "enter") == NOTHING
         assert "not first" in app.screen.query_one("#hint").text
-        await pilot.press("backspace")
-        await settle(pilot)
+        await press(pilot, "backspace")
         assert "Type first" in app.screen.query_one("#hint").text
-        await pilot.press("ctrl+c")
-        await settle(pilot)
+        await press(pilot, "ctrl+c")
         assert await ask(pilot, TypeName("Stop?", "All of it.", "q-y.1"), *"q-y.1", "enter") is True
         assert await ask(pilot, TypeName("Stop?", "All of it.", "first"), *"first", "escape") is None
 

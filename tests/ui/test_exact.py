@@ -21,6 +21,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import CompositorUpdate, LayoutUpdate
 from textual.strip import Strip
+from textual.widgets._toast import Toast
 
 from liverl.model import ReplicaSet, TrialsStatus
 from liverl_tui.app import LiverlApp
@@ -76,7 +77,7 @@ def lines(draw: st.DrawFn) -> list[Segment]:
     return found
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(lines(), min_size=4, max_size=4), st.data())
 def test_the_same_cells_as_textual_would_draw(rows: list[list[Segment]], data: st.DataObject) -> None:
     cut = data.draw(st.integers(1, WIDTH - 1))  # two widgets beside each other
@@ -159,7 +160,7 @@ async def test_what_changes_behind_toasts_and_dialogs_stays_behind_them() -> Non
             if front == "toast":
                 app.notify("in front of the panes\n" * 3, timeout=60)
             else:
-                await pilot.press("q")
+                await press(pilot, "q")
             await settle(pilot)
             await pilot.pause(0.05)
             screen = pyte.Screen(*size)
@@ -323,10 +324,11 @@ async def test_what_a_toast_covered_is_seen_when_it_has_gone(link: str) -> None:
     size = (80, 24)
     async with app.run_test(size=size, notifications=True) as pilot:
         await settle(pilot)
-        app.notify("response_mask must contain at least one valid token " * 3, timeout=1.0)
+        app.notify("response_mask must contain at least one valid token " * 3, timeout=600.0)
         await until(pilot, lambda: any(t.region.height > 1 for t in app.screen.query("Toast")), str)
 
         async def act() -> None:
+            app.screen.query_one(Toast)._expire()  # as its timer does
             await until(pilot, lambda: not app.screen.query("Toast"), str)
             await settle(pilot)
             await pilot.pause(0.3)

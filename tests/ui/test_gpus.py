@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from kit.screens import NOW, RecordingApp, gpu, replica, service, settle, snapshot, view
+from kit.pilots import press
+from kit.screens import NOW, RecordingApp, gpu, replica, service, settle, snapshot, stop_clocks, view
 
 from liverl.model import GpuStatus, ReplicaSet, ReplicaStatus, TreeStats
 from liverl.observe.history import GpuUse, HostUse, Sample, ServiceUse
@@ -135,13 +136,12 @@ async def test_the_cursor_walks_over_the_cells_and_opens_the_owner() -> None:
     app = App(cards_view(gpus=cards, services=services, replicas=ReplicaSet(7, 7, 7, items)))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        await pilot.press("1", "enter")
+        await press(pilot, "1", "enter")
         assert app.opened == ["r0"]
-        await pilot.press("right", "enter", "down", "enter", "left", "enter", "up", "enter")
+        await press(pilot, "right", "enter", "down", "enter", "left", "enter", "up", "enter")
         assert app.opened[1:] == ["r1", "r4", "r3", "r0"]
-        await pilot.press("end", "enter")
+        await press(pilot, "end", "enter")
         assert len(app.opened) == 5
-        await settle(pilot)
         assert [n.message for n in app._notifications] == ["GPU 7 is held by no service of this run: free"]
 
 
@@ -150,8 +150,10 @@ async def test_a_click_takes_the_cell_under_it() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await pilot.click(GpusPane, offset=(30, 2))
+        await settle(pilot)
         assert app.pane.cursor == gpu(4).uuid
         await pilot.click(GpusPane, offset=(30, 0))  # the title
+        await settle(pilot)
         assert app.pane.cursor == gpu(4).uuid
 
 
@@ -159,10 +161,10 @@ async def test_more_gpus_than_fit_are_scrolled() -> None:
     app = App(cards_view(gpus=gpus(64)))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        await pilot.press("1")
+        await press(pilot, "1")
         assert "of 64" in app.pane.text
         assert " 63 " not in app.pane.text
-        await pilot.press("end")
+        await press(pilot, "end")
         assert "63  97%" in app.pane.text
 
 
@@ -210,7 +212,8 @@ async def test_numbers_that_move_change_few_cells() -> None:
 # -- without GPUs
 
 
-async def test_a_machine_without_gpus_shows_what_its_services_use() -> None:
+async def test_a_machine_without_gpus_shows_what_its_services_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_clocks(monkeypatch)
     services = (
         service("env:litellm", "environment", pid=None, members=()),
         service("r0", "replica", tree=TreeStats(3, 131.0, 1_500_000_000)),
@@ -229,7 +232,7 @@ async def test_a_machine_without_gpus_shows_what_its_services_use() -> None:
         assert " - " in line(app, "trainer")
         assert re.fullmatch(r"gone +- +- +- +✖ failed *", line(app, "gone"))
         assert "env:litellm" not in app.pane.text
-        await pilot.press("1", "down", "enter")
+        await press(pilot, "1", "down", "enter")
         assert app.opened == ["trainer"]
         app.pane.seed([Sample(NOW - 10, HostUse(100.0, None), services={"r0": ServiceUse(800.0, 1)})])
         assert "▇" in history(app, "node1")

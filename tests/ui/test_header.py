@@ -238,7 +238,7 @@ async def test_after_the_end_ages_go_on_and_the_log_has_an_end() -> None:
         assert "following" in log.rows[0].text
         app.take(msgspec.structs.replace(view(), link="ended"))
         seen = (clock := app.screen.query_one(Header)._clock).now()
-        await pilot.pause()
+        await settle(pilot)
         assert NOW <= seen < clock.now()
         assert "■ end" in log.rows[0].text and "following" not in log.rows[0].text
 
@@ -252,6 +252,6 @@ async def test_clocks_stand_still_when_nobody_tells_us_any_more() -> None:
         assert clock.now() == NOW
         app.take(view())
         seen = clock.now()
-        await pilot.pause()
+        await settle(pilot)
         assert NOW < seen < clock.now()
         assert re.search(r"elapsed 2m\d\ds", app.screen.query_one(Header).text)

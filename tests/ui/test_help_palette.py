@@ -7,8 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.pilots import until
-from kit.quick import quick_waits  # noqa: F401
+from kit.pilots import press, until
 from kit.screens import FakeSource, settle, view
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -21,11 +20,6 @@ from liverl_tui.screens.palette import Entries, Entry, Palette, entries, rank
 from liverl_tui.widgets.keybar import KeyBar
 from liverl_tui.widgets.logs import LogsPane
 from liverl_tui.words import GLYPH
-
-
-async def press(pilot: Pilot[None], *keys: str) -> None:
-    await pilot.press(*keys)
-    await settle(pilot)
 
 
 async def type_in(pilot: Pilot[None], text: str) -> None:
@@ -100,7 +94,8 @@ async def test_help_can_be_filtered() -> None:
         await type_in(pilot, "screenshot")
         shown = [line.split() for line in pane.text.splitlines()[1:] if line]
         assert shown[0] == ["Everywhere"] and shown[1][:2] == ["P", "screenshot"] and len(shown) == 3
-        await press(pilot, "enter", "j", "k")
+        await press(pilot, "enter")
+        await press(pilot, "j", "k")
         assert "screenshot" in pane.text and "quit" not in pane.text, "Enter goes on reading what is left"
         await press(pilot, "slash", "escape")
         assert len(pane.text.splitlines()) > 20 and isinstance(app.screen, HelpScreen)
@@ -112,7 +107,8 @@ async def test_escape_takes_the_filter_of_the_help_away_before_it_closes_it() ->
         await settle(pilot)
         await press(pilot, "question_mark", "slash")
         await type_in(pilot, "screenshot")
-        await press(pilot, "enter", "escape")
+        await press(pilot, "enter")
+        await press(pilot, "escape")
         assert isinstance(app.screen, HelpScreen)
         assert len(app.screen.query_one(HelpPane).text.splitlines()) > 20
         assert not app.screen.query_one("#filter").display
@@ -120,7 +116,8 @@ async def test_escape_takes_the_filter_of_the_help_away_before_it_closes_it() ->
         assert len(app.screen_stack) == 1 and not app._exit
         await press(pilot, "question_mark", "slash")
         await type_in(pilot, "screenshot")
-        await press(pilot, "enter", "q")
+        await press(pilot, "enter")
+        await press(pilot, "q")
         assert len(app.screen_stack) == 1 and not app._exit, "its own key closes it at once"
 
 

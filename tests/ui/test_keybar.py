@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 from kit.pilots import press, until
-from kit.quick import quick_waits  # noqa: F401
 from kit.screens import FakeSource, settle, view
 
 from liverl_tui.app import LiverlApp

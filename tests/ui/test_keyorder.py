@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from kit.pilots import until
-from kit.quick import quick_waits  # noqa: F401
 from kit.screens import FakeSource, settle, view
 from textual import events
 from textual.widget import Widget
 
+from liverl_tui import keyorder
 from liverl_tui.app import LiverlApp
 from liverl_tui.screens.dialogs import TypeName
 from liverl_tui.screens.help import HelpScreen
@@ -55,8 +56,9 @@ async def test_many_keys_come_in_order() -> None:
         await until(pilot, lambda: isinstance(app.screen, HelpScreen) and "21-" in app.screen.pane.text[:20])
 
 
-async def test_a_key_whose_widget_goes_away_blocks_nothing() -> None:
+async def test_a_key_whose_widget_goes_away_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it was sent to never says that it has had it."""
+    monkeypatch.setattr(keyorder, "PATIENCE_S", 0.25)
     app = LiverlApp(FakeSource(view=view()))
     async with app.run_test() as pilot:
         await settle(pilot)
@@ -69,6 +71,6 @@ async def test_a_key_whose_widget_goes_away_blocks_nothing() -> None:
         deaf = Deaf()
         await app.screen.mount(deaf)
         deaf.focus()
-        await pilot.pause()
+        await settle(pilot)
         send(app, "x?")
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))

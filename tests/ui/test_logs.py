@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from kit import pilots
+from kit.pilots import press
 from kit.screens import FakeSource, service, settle, view
 from textual import events
 from textual.app import App, ComposeResult
@@ -20,6 +21,9 @@ from textual.screen import Screen
 from liverl.rundir import RunDir
 from liverl_tui.app import LiverlApp
 from liverl_tui.view import View
+from liverl_tui.widgets import log_worker
+from liverl_tui.widgets.log_frame import Frame
+from liverl_tui.widgets.log_session import Session
 from liverl_tui.widgets.log_view import LogView
 from liverl_tui.widgets.logs import LogsPane
 
@@ -88,7 +92,7 @@ class Driver:
         for key in keys:
             character = CHARACTERS.get(key, key if len(key) == 1 else None)
             self.app.post_message(events.Key(key, character))
-        await self.pilot.pause(0.01)
+        await pilots.handled(self.pilot)
 
     async def type(self, text: str) -> None:
         await self.press(*({" ": "space"}.get(c, c) for c in text))
@@ -113,7 +117,7 @@ async def logs(
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
         if whole:
-            await pilot.press("3", "z")
+            await press(pilot, "3", "z")
         driver = Driver(app, pilot)
         await driver.until(lambda: driver.pane.frame.lines or not list(run.glob("attempt_*/logs/*.log")))
         yield driver
@@ -302,7 +306,7 @@ async def test_long_lines_are_wrapped_or_scrolled_and_following_keeps_the_place(
         await ui.shows("wrapped", "new")
         await ui.press("g", "w")
         await ui.lacks("wrapped")
-        assert ui.cursor == "line 0"
+        await ui.until(lambda: ui.cursor == "line 0")
         await ui.press("slash", *"begin", "enter")
         await ui.until(lambda: ui.cursor.endswith("yyend"))
         assert len(ui.cursor) > 20_000, "what is copied is not cut"
@@ -404,11 +408,13 @@ async def test_copying_takes_what_is_shown_as_it_was_written(run):
         copied: list[str] = []
         ui.app.copy_text = copied.append
         await ui.press("y", "Y")
+        await ui.until(lambda: len(copied) == 2)
         assert copied[0] == "last line"
         assert copied[1].splitlines()[-2:] == ["r0      | line 199", "r0      | last line"]
         await ui.press("right_square_bracket")
         await ui.until(lambda: ui.pane.frame.tab == "r0")
         await ui.press("Y")
+        await ui.until(lambda: len(copied) == 3)
         assert copied[2].splitlines()[-2:] == ["line 199", "last line"]
         await ui.press("k")
         await ui.until(lambda: ui.cursor == "line 199")
@@ -453,23 +459,46 @@ async def test_a_pasted_text_goes_into_the_prompt(run):
 async def test_nothing_is_drawn_while_nothing_happens(run, monkeypatch):
     async with logs(run) as ui:
         await ui.shows("line 199")
+        monkeypatch.setattr(log_worker, "POLL_S", 0.05)
+        looks: list[Frame] = []
+        poll = Session.poll
+        monkeypatch.setattr(
+            Session, "poll", lambda session: looks.append(still(ui.pane.frame)) or poll(session)
+        )
+
+        async def looked_twice() -> None:
+            """The reader has looked at the files, and what it found has been handed over."""
+            looks.clear()
+            await ui.until(lambda: len(looks) > 2)
+
+        await looked_twice()
+        while looks[0] != still(ui.pane.frame):
+            await looked_twice()
+        await pilots.handled(ui.pilot)
+        shown = still(ui.pane.frame)
         drawn: list[object] = []
         asked: list[object] = []
         refresh = LogsPane.refresh
         monkeypatch.setattr(
             LogsPane, "refresh", lambda self, *r, **k: drawn.append(r) or refresh(self, *r, **k)
         )
-        looked = ui.pane._worker
-        assert looked is not None
-        frames = []
-        monkeypatch.setattr(looked, "_deliver", frames.append)
+        worker = ui.pane._worker
+        assert worker is not None
+        frames: list[Frame] = []
+        monkeypatch.setattr(worker, "_deliver", frames.append)
         monkeypatch.setattr(ui.pane, "do", asked.append)
-        for _ in range(5):
+        for _ in range(2):
             ui.app.take(ui.app.view)
-            await ui.pilot.pause(0.1)
-        assert drawn == asked == frames == []
+            await looked_twice()
+        assert drawn == asked == []
+        assert all(still(frame) == shown for frame in frames)
         write(run, "r0.1.log", "one more\n")
-        await ui.until(lambda: frames)
+        await ui.until(lambda: any(frame.lines[-1].copy == "one more" for frame in frames))
+
+
+def still(frame: Frame) -> Frame:
+    """But for what a reader says of itself that had to wait for a processor."""
+    return msgspec.structs.replace(frame, lag=0.0)
 
 
 # --- one file, without a run
@@ -493,5 +522,5 @@ async def test_one_file_by_itself_even_if_it_comes_later(tmp_path):
         path.write_text(numbered(50))
         await pilots.until(pilot, lambda: "line 49" in pane.text, lambda: pane.text)
         assert "some.log" in pane.text
-        await pilot.press("g")
+        await press(pilot, "g")
         await pilots.until(pilot, lambda: "line 0" in pane.text, lambda: pane.text)

@@ -68,7 +68,8 @@ class Screen(pilots.Driven):
         return {s for row in self.grid.rows for t, s in row.spans if any(c >= "\u2800" for c in t)}
 
     async def look(self) -> None:
-        """What the screen does every second."""
+        """What the screen does every second. It may be under way, and has seen what was before."""
+        await self.until(lambda: not self.app.screen._metrics._busy)  # type: ignore[attr-defined]
         await self.app.screen._read()  # type: ignore[attr-defined]
 
     async def opened(self) -> None:
@@ -235,12 +236,12 @@ async def test_the_file_grows_and_only_what_is_new_is_drawn(tmp_path: Path) -> N
         screen.grid.refresh = lambda *regions, **_: asked.append(regions)  # type: ignore[method-assign]
         for _ in range(3):
             screen.app._tick()
-            await screen.app.screen._read()
+            await screen.look()
         assert not asked, "nothing is sent while nothing is new"
         before = {key: id(kept[1]) for key, kept in screen.grid._pictures.items()}
         with (tmp_path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps({"step": 46, "data": {"actor/entropy": 0.025}}) + "\n")
-        await screen.app.screen._read()
+        await screen.look()
         after = {key: id(kept[1]) for key, kept in screen.grid._pictures.items()}
         assert {key for key in before if before[key] != after[key]} == {"actor/entropy"}
         assert "step 46 of 500" in screen.text and "0.025" in screen.text

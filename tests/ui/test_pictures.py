@@ -20,7 +20,7 @@ import pytest
 from kit.crowd import Crowd
 from kit.pictures import app_screen, differences, svg
 from kit.pilots import press, until
-from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, trial
+from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, stop_clocks, trial
 from kit.settled import painted
 from rich.console import Console
 from textual.widgets import Input
@@ -31,7 +31,6 @@ from liverl.supervise.inspect import Generation, ProbeFacts, ServiceDetail
 from liverl_tui.app import LiverlApp
 from liverl_tui.view import View
 from liverl_tui.widgets.cells import CellPanel
-from liverl_tui.widgets.clock import Clock
 
 PICTURES = Path(__file__).with_name("pictures")
 NOBODY = 5_000_000  # above every process id
@@ -41,9 +40,7 @@ LAST_LINE = "step:7 - critic/score/mean:0.512"
 @pytest.fixture(autouse=True)
 def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Time stands, and it is the same everywhere."""
-    monkeypatch.setattr(
-        Clock, "now", lambda clock: clock._snapshot.at if clock._snapshot is not None else 0.0
-    )
+    stop_clocks(monkeypatch)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield

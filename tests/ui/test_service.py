@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from kit import pilots
 from kit.runs import make_run, toy
-from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, view
+from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, stop_clocks, view
 
 from liverl.control.messages import BackendDead, CommandError
 from liverl.model import BackendInfo, Exit, ProxyStatus, ReplicaSet
@@ -76,6 +77,16 @@ class Screen(pilots.Driven):
         assert isinstance(self.app.screen, ServiceScreen)
         return self.app.screen
 
+    async def look(self) -> None:
+        """At the processes now. What the screen does every second may be under way, and has seen what was before."""
+        await self.until(lambda: not self.screen._looking)
+        await self.screen._look_at_processes()
+
+    async def ask(self) -> None:
+        """As ``look``, of the backend."""
+        await self.until(lambda: not self.screen._asking)
+        await self.screen._ask()
+
     @property
     def text(self) -> str:
         """All of the detail, be it seen or not."""
@@ -109,7 +120,8 @@ def live(**fields: Any) -> FakeSource:
     return source
 
 
-async def test_everything_about_a_replica_is_shown() -> None:
+async def test_everything_about_a_replica_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_clocks(monkeypatch)
     source = live()
     async with opened(source) as screen:
         await screen.until(lambda: "Command" in screen.text and "Processes" in screen.text)
@@ -137,7 +149,7 @@ async def test_everything_about_a_replica_is_shown() -> None:
         row = next(line for line in screen.text.splitlines() if line.split()[:1] == [str(ME)])
         assert row.split()[4].endswith(("s", "m", "h")) and "pytest" in row
         # the second look has rates
-        await screen.screen._look_at_processes()
+        await screen.look()
         row = next(line for line in screen.text.splitlines() if line.split()[:1] == [str(ME)])
         assert row.split()[1].isdigit()
         # the keys: the command is copied, and the dashboard's keys act on this service
@@ -226,13 +238,13 @@ async def test_a_backend_that_refuses_or_speaks_otherwise_is_told(tmp_path: Path
     async with opened(source) as screen:
         await screen.until(lambda: "cannot be read" in screen.text and "toy.py sleep" in screen.text)
         source.answer = CommandError("unknown_command", "no command 'inspect'")
-        await screen.screen._ask()
+        await screen.ask()
         assert "no command 'inspect': what follows is from the run's files" in " ".join(screen.text.split())
         source.answer = BackendDead("it has died")
-        await screen.screen._ask()
+        await screen.ask()
         assert "it has died" in screen.text
         source.answer = msgspec.to_builtins(DETAIL)
-        await screen.screen._ask()
+        await screen.ask()
         assert "not live" not in screen.text and "HF_TOKEN=***" in screen.text
 
 
@@ -247,7 +259,7 @@ async def test_a_service_that_has_gone_or_is_not_known_yet_does_no_harm() -> Non
     app = LiverlApp(FakeSource(view=View()))
     async with app.run_test(size=(120, 40)) as pilot:
         app.push_screen(ServiceScreen())
-        await pilot.pause()
+        await settle(pilot)
         await pilots.press(pilot, "right_square_bracket", "tab", "l")
 
 

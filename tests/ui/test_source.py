@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from kit.pilots import until
 from kit.runs import ToyRun, make_run, toy
 from kit.screens import FakeSource, event, snapshot
 
@@ -46,14 +47,12 @@ class Seen:
     def __init__(self, of: RunSource) -> None:
         self.source = of
         self.views: list[View] = []
-        self.at: list[float] = []
         self._task = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
         async with aclosing(self.source.views()) as views:  # type: ignore[type-var]
             async for view in views:
                 self.views.append(view)
-                self.at.append(time.monotonic())
 
     @property
     def last(self) -> View:
@@ -123,20 +122,19 @@ async def test_news_are_gathered_and_the_link_is_told_at_once() -> None:
     newest = Newest(interval=0.3)
     newest.say("live")
     newest.add(snapshot())
-    first = await newest.take()
     began = time.monotonic()
+    first = await newest.take()
     for number in range(1, 5_001):
         newest.add(event(number, "x"))
     newest.add(snapshot(seq=77))
     second = await newest.take()
-    assert 0.25 < time.monotonic() - began < 2
+    assert time.monotonic() - began > 0.25
     assert (first.link, first.events) == ("live", ())
     assert second.snapshot is not None and second.snapshot.seq == 77
     assert [e.seq for e in second.events] == list(range(5_001 - KEPT_EVENTS, 5_001))
-    began = time.monotonic()
+    newest.interval = 3600.0
     newest.say("lost", "killed")
-    lost = await newest.take()
-    assert time.monotonic() - began < 0.2
+    lost = await asyncio.wait_for(newest.take(), 60)
     assert (lost.link, lost.why, lost.events) == ("lost", "killed", second.events)
 
 
@@ -156,7 +154,10 @@ async def test_what_changes_nothing_is_not_told() -> None:
 # -- a run under the real backend
 
 
-async def test_a_backend_that_is_killed_is_lost_at_once_and_can_be_revived(real: ToyRun) -> None:
+async def test_a_backend_that_is_killed_is_lost_at_once_and_can_be_revived(
+    real: ToyRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "QUIET_S", 3600.0)  # it is not by its silence that it is missed
     real.start()
     real.until("worker", "ready")
     async with looking(real.run_dir) as seen:
@@ -164,11 +165,9 @@ async def test_a_backend_that_is_killed_is_lost_at_once_and_can_be_revived(real:
         assert live.snapshot is not None
         assert [e.seq for e in live.events] == [e.seq for e in real.events()][: len(live.events)]
         worker = live.snapshot.service("worker")
-        killed = time.monotonic()
         os.kill(real.backends[-1], signal.SIGKILL)
         await asyncio.to_thread(os.waitpid, real.backends[-1], 0)
         lost = await seen.link("lost")
-        assert time.monotonic() - killed < 1.0
         assert "dead" in lost.why
         assert lost.snapshot is not None  # what was known stays on the screen
         assert lost.events
@@ -234,11 +233,10 @@ async def test_the_interface_says_what_it_waits_for_and_ends_with_its_source(
     app, left = LiverlApp(shown), asyncio.Event()
     monkeypatch.setattr(app, "exit", lambda *_args, **_more: left.set())
     async with app.run_test(size=(80, 24)) as pilot:
-        while "starting the backend" not in app.screen.query_one(Header).text:
-            await pilot.pause()
+        await until(pilot, lambda: "starting the backend" in app.screen.query_one(Header).text)
         assert not left.is_set()
         shown.failed.set()
-        await asyncio.wait_for(left.wait(), 5)
+        await asyncio.wait_for(left.wait(), 60)
 
 
 # -- against a toy backend
@@ -256,8 +254,6 @@ async def test_a_flood_of_events_makes_few_views(quick: Callable[..., SimpleName
         assert len(seen.views) - shown <= took / 0.2 + 2
         assert len(end.events) == KEPT_EVENTS
         assert [e.seq for e in end.events] == list(range(end.events[0].seq, end.events[-1].seq + 1))
-        gaps = [b - a for a, b in zip(seen.at[shown:], seen.at[shown + 1 :], strict=False)]
-        assert all(gap > 0.15 for gap in gaps)
 
 
 async def test_a_run_that_was_opened_dead(quick: Callable[..., SimpleNamespace]) -> None:

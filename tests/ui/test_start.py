@@ -12,6 +12,7 @@ from textual._compositor import Compositor
 from textual.app import App
 
 from liverl.rundir import RunDir
+from liverl_tui import app as app_module
 from liverl_tui.app import LiverlApp
 from liverl_tui.interface import run_interface
 from liverl_tui.widgets.header import Header
@@ -32,6 +33,7 @@ async def test_what_is_known_is_painted_once_with_everything_in_its_place(
         return render(self, *args, **kwargs)
 
     monkeypatch.setattr(Compositor, "render_full_update", count)
+    monkeypatch.setattr(app_module, "HOLD_S", 3600.0)  # it is not painted because that took too long
     painted: list[bool] = []
     app = LiverlApp(FakeSource(), first=snapshot(), painted=lambda: painted.append(app.held))
     async with app.run_test(size=(120, 40)) as pilot:

@@ -66,7 +66,7 @@ def pen_codes(sent: bytes) -> set[str]:
 def test_a_signal_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
     with interface(tmp_path) as it:
         it.wait_for("quit")
-        wait_until(lambda: b"\x1b]2;7/20 liverl/first\x07" in it.everything(), 5, "the window has a title")
+        wait_until(lambda: b"\x1b]2;7/20 liverl/first\x07" in it.everything(), what="the window has a title")
         assert b"\x1b[?1000h" not in it.sent, "the mouse is off until it is asked for"
         it.press("m")
         it.wait_for("mouse on")
@@ -105,19 +105,20 @@ def test_a_terminal_that_takes_no_more_bytes_holds_nobody(tmp_path: Path) -> Non
         argv(tmp_path, "flood"), stdin=slave, stdout=slave, stderr=slave, env=environment(tmp_path)
     )
     try:
-        wait_until(lambda: not termios.tcgetattr(slave)[3] & termios.ECHO, 20, "it has the terminal")
+        wait_until(lambda: not termios.tcgetattr(slave)[3] & termios.ECHO, what="it has the terminal")
         status = Path(f"/proc/{process.pid}/stat")
         last = [0.0, time.monotonic()]
 
         def stands_still() -> bool:
-            ticks = sum(map(float, status.read_text().rpartition(")")[2].split()[11:13]))
-            if ticks != last[0]:
+            state, *rest = status.read_text().rpartition(")")[2].split()
+            ticks = sum(map(float, rest[10:12]))
+            if ticks != last[0] or state == "R":  # it does, or would, were there a processor for it
                 last[:] = [ticks, time.monotonic()]
             return time.monotonic() - last[1] > 0.5
 
-        wait_until(stands_still, 20, "the terminal is full")
+        wait_until(stands_still, what="the terminal is full")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 128 + signal.SIGTERM
+        assert process.wait(60) == 128 + signal.SIGTERM
         assert termios.tcgetattr(slave)[3] == before[3], "the line modes are back"
     finally:
         process.kill()

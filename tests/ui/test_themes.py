@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
-from kit.quick import quick_waits  # noqa: F401
+from kit.pilots import press
 from kit.screens import FakeSource, settle, view
 from rich.color import ColorSystem, ColorTriplet
 from rich.style import Style
@@ -149,11 +149,10 @@ async def test_textuals_own_widgets_work_in_every_theme(theme: str) -> None:
             app.toast(f"a toast: {severity}", severity)  # type: ignore[arg-type]
         app.push_screen(Quit("liverl/first", "step 3/20"))
         await settle(pilot)
-        await pilot.press("escape")
+        await press(pilot, "escape")
         app.push_screen(TypeName("Stop?", "", "first"))
         await settle(pilot)
-        await pilot.press("x")
-        await settle(pilot)
+        await press(pilot, "x")
         assert app.screen.query_one(Input).value == "x"
         picture = app.export_screenshot()
         for words in ("a&#160;toast:&#160;error", "Stop?"):
@@ -168,8 +167,7 @@ async def test_no_color_is_obeyed_and_an_empty_one_is_not_set(monkeypatch: pytes
     assert app.palette is MONOCHROME
     async with app.run_test() as pilot:
         await settle(pilot)
-        await pilot.press("T")
-        await settle(pilot)
+        await press(pilot, "T")
         assert "NO_COLOR" in next(iter(app._notifications)).message
         used = {
             segment.style for y in range(24) for segment in app.screen.query_one("#header").render_line(y)

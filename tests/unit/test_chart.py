@@ -235,7 +235,7 @@ any_points = st.lists(
 ).map(lambda pairs: Given(sorted(pairs)))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(any_points, st.integers(0, 140), st.integers(0, 30), st.booleans(), st.none() | st.integers(1, 1000))
 def test_any_series_fits_any_room(
     points: Given, width: int, height: int, log: bool, last: int | None

@@ -19,7 +19,7 @@ from liverl.config.nodes import parse
 from liverl.config.schema import flatten
 from liverl.config.values import to_plain
 
-RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RELAXED = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 WORDS = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), max_size=12)
 PLAIN = st.recursive(
     st.none()

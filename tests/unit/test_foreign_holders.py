@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.foreign import cluster, holders, litellm
@@ -50,7 +50,6 @@ def test_nobody_and_somebody_unseen() -> None:
         litellm.tell(found, {}, 8002)
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(st.integers(2, 12), st.sets(st.integers(70, 74), max_size=3), max_size=8),
     st.dictionaries(st.integers(2, 12), st.integers(1, 12), max_size=11),

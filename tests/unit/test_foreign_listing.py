@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.foreign import edit, listing
@@ -128,7 +128,6 @@ aliases = st.lists(
 bases = st.lists(st.sampled_from([f"{A}/v1", f"{B}/v1", A]), min_size=1, max_size=3)
 
 
-@settings(deadline=None)
 @given(aliases, bases, st.dictionaries(st.text(min_size=1, max_size=6), plain, max_size=3))
 def test_once_per_name_and_idempotent_and_the_rest_as_it_was(
     names: list[str], listed: list[str], more: dict[str, Any]

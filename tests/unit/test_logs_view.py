@@ -134,7 +134,7 @@ def shown(frame: Frame) -> list[str]:
 
 
 def finish(view: Session) -> Frame:
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + 60
     while view.work(0.01):
         assert time.monotonic() < give_up
     return view.frame()

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.observe.activity import FRESH, Activity, Cycle, Doing, Signs, judge
@@ -137,7 +137,6 @@ _FACTS = st.none() | st.builds(
 )
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.lists(_EVENTS, max_size=3), st.floats(0, 1e9), st.booleans(), _FACTS), max_size=8)
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.observe.causes import BURST, LONGEST, find_cause
@@ -152,7 +152,6 @@ def test_a_large_log_is_read_from_its_end(tmp_path: Path) -> None:
     assert cause == ("OSError: near", log.stat().st_size - len(b"OSError: near\n"))
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=2000), st.integers(0, 3000))
 def test_any_log_is_survived(tmp_path_factory: pytest.TempPathFactory, data: bytes, start: int) -> None:
     path = tmp_path_factory.mktemp("log") / "log"

@@ -149,7 +149,7 @@ _ATTEMPTS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(_ATTEMPTS, st.integers(20, 200))
 def test_joined_history_is_what_the_last_to_do_a_step_wrote(
     tmp_path_factory: pytest.TempPathFactory, attempts: list[range], cap: int

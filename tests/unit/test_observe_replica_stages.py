@@ -61,7 +61,7 @@ def test_both_replicas_of_a_real_run_go_through_their_stages() -> None:
     )
 
 
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 @given(st.integers(300, 60_000))
 def test_however_the_log_is_torn(size: int) -> None:
     replicas, _ = follow(size)
@@ -233,7 +233,6 @@ def test_prefixes(line: str, expected: Said) -> None:
     assert said(line) == expected
 
 
-@settings(deadline=None)
 @given(st.text(), st.lists(st.integers(0, 10**9), max_size=3))
 def test_any_line_is_survived(text: str, pids: list[int]) -> None:
     said(text)

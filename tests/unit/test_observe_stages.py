@@ -97,7 +97,7 @@ def test_any_text_is_survived(kind: Kind, text: str) -> None:
         assert stage is None or stage[1] is None or 0 <= stage[1] <= 1
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(100, 3000))
 def test_a_torn_log_tells_the_same(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
     data = (RECORDINGS / "h200/vllm0.log").read_bytes()

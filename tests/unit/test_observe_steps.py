@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.observe.follow import Follower, LineFollower
@@ -122,7 +122,6 @@ def test_newest_skips_a_backlog(tmp_path: Path) -> None:
     assert Follower(path).poll(3, newest=True) == b"end"
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.binary(max_size=30).filter(lambda b: b"\n" not in b), max_size=20),
     st.integers(1, 40),

@@ -322,7 +322,7 @@ LINES = st.lists(RECORDS | JSON, max_size=6).map(
 CONTENTS = st.binary(max_size=40) | JSON.map(lambda v: json.dumps(v).encode()) | LINES
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(files=st.dictionaries(st.sampled_from(NAMES), CONTENTS, max_size=6), cut=st.integers(0, 5000))
 def test_no_file_whatever_is_in_it_makes_a_poll_fail(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], cut: int
