@@ -16,11 +16,12 @@ PATIENCE_S = 0.25  # for the effect of a key; after it the next one goes its way
 
 
 class Delivered(Message):
-    """Goes the way of a key, right behind it."""
+    """Goes the way of a key, right behind it, and a second time behind what the key has set going."""
 
-    def __init__(self, turn: int, screen: Screen[object]) -> None:
+    def __init__(self, turn: int, screen: Screen[object], *, again: bool) -> None:
         super().__init__()
         self.turn = turn
+        self.again = again
         self.screen = screen  # the one that the key was for
 
 
@@ -47,15 +48,19 @@ class KeysInOrder(App[None]):
         target, screen = self.focused or self.screen, self.screen
         self._turn += 1
         await super().on_event(event)
-        if target.post_message(Delivered(self._turn, screen)):
+        if target.post_message(Delivered(self._turn, screen, again=True)):
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(PATIENCE_S, self.call_next, self._go_on, self._turn)
 
     async def on_delivered(self, message: Delivered) -> None:
-        """The key has gone through everything; a screen that it has opened still has to get its focus."""
+        """The key has gone through everything. A message that its widget makes of it may still be on its way up, and
+        a screen that it has opened has to get its focus."""
         message.stop()
         if not self.screen_stack:
             return  # we are closing
+        target = self.focused or self.screen
+        if message.again and target.post_message(Delivered(message.turn, message.screen, again=False)):
+            return
         if self.screen is message.screen:
             await self._go_on(message.turn)
         else:

@@ -10,10 +10,11 @@ from textual.widget import Widget
 
 from liverl_tui import keyorder
 from liverl_tui.app import LiverlApp
+from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.dialogs import TypeName
 from liverl_tui.screens.help import HelpScreen
 
-NAMES = {":": "colon", " ": "space", "\r": "enter", "\x1b": "escape", "?": "question_mark"}
+NAMES = {":": "colon", "/": "slash", " ": "space", "\r": "enter", "\x1b": "escape", "?": "question_mark"}
 
 
 def send(app: LiverlApp, text: str) -> None:
@@ -35,6 +36,15 @@ async def test_what_is_typed_ahead_goes_where_it_is_meant_to() -> None:
         send(app, "?\x1b2xyqs")  # help and back, a replica removed, then the quit dialog
         await until(pilot, lambda: isinstance(app.screen, TypeName))
         assert source.asked[1:] == [("scale", {"remove": "r0"})]
+
+
+async def test_what_a_field_makes_of_a_key_comes_before_the_next_one() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        send(app, "?/proxy\rq")  # the filter is taken, and help left
+        await settle(pilot)
+        assert isinstance(app.screen, Dashboard)
 
 
 async def test_a_paste_waits_for_the_key_before_it() -> None:
