@@ -44,11 +44,3 @@ def ending() -> Iterator[Callable[[ToyRun], ToyRun]]:
     yield register
     for run in runs:
         run.end()
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Side by side, but what loads the machine with a whole run stays in one worker."""
-    for item in items:
-        if item.get_closest_marker("stack") is not None:
-            item.add_marker(pytest.mark.xdist_group("stack"))

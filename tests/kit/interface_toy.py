@@ -34,8 +34,9 @@ class Flood(FakeSource):
 
 
 def main() -> int:
-    leaving.PATIENCE_S = 0.5  # where the terminal is stuck
     kind = sys.argv[2] if len(sys.argv) > 2 else ""
+    # A stuck terminal is given up soon; elsewhere an orderly end gets all the time it needs.
+    leaving.PATIENCE_S = 0.5 if kind == "flood" else 60.0
     made = {"fault": Broken, "flood": Flood}.get(kind, FakeSource)
     app = LiverlApp(made(sys.argv[1], view=view()), theme="auto")
     app.run(mouse=False)

@@ -34,7 +34,7 @@ def real_run(folder: Path, *sets: str, small: bool = True) -> ToyRun:
 
 def metrics(run_dir: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl."""
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in whole_lines(run_dir / "metrics.jsonl")]
 
 
 def rewards(run_dir: Path) -> list[float]:

@@ -15,6 +15,7 @@ import msgspec
 
 from kit.waiting import wait_until
 from liverl.control import blocking
+from liverl.control.messages import ControlError
 from liverl.model import Event, Result, ServiceStatus, Snapshot
 from liverl.plan.spec import EnvironmentSpec, Plan, Probes, RestartPolicy, ServiceSpec, Settings, StopStage
 from liverl.rundir import RunDir
@@ -55,7 +56,7 @@ class ToyRun:
         before = dict(os.environ)
         os.environ.update(env or {})
         try:
-            pid = start_backend(self.run_dir, resume=resume)
+            pid = start_backend(self.run_dir, resume=resume, timeout=60.0)
         finally:
             os.environ.clear()
             os.environ.update(before)
@@ -116,11 +117,32 @@ class ToyRun:
         pid = self.backends[-1] if self.backends else None
         if pid is not None:
             wait_until(lambda: not procfs.alive(pid, None), what="the backend's end")
+        if found.exit_code != 75:  # then its keeper stays, with what would not die
+            keeper = "/keeper/0"  # which was asked to go, and does so a moment later
+            wait_until(
+                lambda: not any(tag.endswith(keeper) for tag in self.tagged().values()),
+                what="the keeper's end",
+            )
         return found
 
     def events(self) -> list[Event]:
-        lines = (self.run_dir / "events.jsonl").read_bytes().splitlines()
-        return [msgspec.json.decode(line, type=Event) for line in lines]
+        """Those in the file, once it has all that a living backend has told by now: it writes a moment later."""
+        try:
+            now = self.snapshot()
+        except ControlError:
+            return self._written()
+
+        def has_all() -> bool:
+            found = self._written()
+            written = found[-1].seq if found else 0
+            return written >= now.seq or not procfs.alive(now.backend.pid, None)
+
+        wait_until(has_all, what=f"event {now.seq} in events.jsonl")
+        return self._written()
+
+    def _written(self) -> list[Event]:
+        lines = (self.run_dir / "events.jsonl").read_bytes().split(b"\n")
+        return [msgspec.json.decode(line, type=Event) for line in lines[:-1]]  # the last one may be half
 
     def tagged(self) -> dict[int, str]:
         """Every process of the run that still shows its tag, by pid."""

@@ -171,7 +171,7 @@ class Terminal:
         return "\n".join(self.lines)
 
     def wait_for(
-        self, wanted: str | Callable[[str], object], seconds: float = 20.0, what: str | None = None
+        self, wanted: str | Callable[[str], object], seconds: float = 60.0, what: str | None = None
     ) -> float:
         """Wait until the screen shows a text, or a function of its text is true. Returns the seconds from the
         start of the program to the arrival of the output that made it so.
@@ -227,7 +227,7 @@ class Terminal:
     def running(self) -> bool:
         return self.process.poll() is None
 
-    def wait(self, seconds: float = 20.0) -> int:
+    def wait(self, seconds: float = 60.0) -> int:
         """The program's exit code, once it has ended; negative: the signal that ended it.
 
         Raises:

@@ -38,6 +38,11 @@ def main() -> None:
         time.sleep(float(ARGS[1]) if len(ARGS) > 1 else 0)
         print("leaving", flush=True)
         sys.exit(int(ARGS[0]))
+    if MODE == "exit-when":  # a file with this name is in the run's directory
+        while not os.path.exists(os.path.join(os.environ["LIVERL_RUN_DIR"], ARGS[1])):
+            time.sleep(0.02)
+        print("leaving", flush=True)
+        sys.exit(int(ARGS[0]))
     if MODE == "raise":
         raise ValueError("the toy cannot go on")
     if MODE == "deaf":

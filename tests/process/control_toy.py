@@ -34,6 +34,7 @@ class Toy:
 
             self.events = list(read_events(run_dir))
         self.ended = asyncio.Event()
+        self.hurry = asyncio.Event()
         self.stops = []
 
     def emit(self, text, **more):
@@ -83,8 +84,12 @@ class Toy:
                     await asyncio.sleep(0)
             return {"emitted": args["count"]}
         if name == "slow":
-            await asyncio.sleep(args["seconds"])
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.hurry.wait(), args["seconds"])
             return {"text": "slow is done"}
+        if name == "hurry":  # ends what is slow
+            self.hurry.set()
+            return {}
         if name == "restart":
             if args["service"] not in ("proxy", "replica-0"):
                 raise CommandError("unknown_service", f"no service {args['service']}", "proxy")
@@ -136,7 +141,7 @@ class Toy:
         runs.unregister(self.run.path)
 
 
-def wait_until(condition, what="", timeout=20.0):
+def wait_until(condition, what="", timeout=60.0):
     """Poll ``condition`` until it gives something true, and return that."""
     deadline = time.monotonic() + timeout
     while True:

@@ -69,19 +69,27 @@ def up(*args: object) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def task() -> ServiceSpec:
-    """Ends with 7 after some seconds, and writes nothing."""
+def task(go: Path) -> ServiceSpec:
+    """Ends with 7 once there is this file, and writes nothing."""
     from msgspec.structs import replace
 
     spec = toy("task", ends_run=True, restart=RestartPolicy(mode="never"))
-    return replace(spec, argv=(sys.executable, "-c", "import sys, time; time.sleep(4); sys.exit(7)"))
+    text = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\nsys.exit(7)"
+    return replace(spec, argv=(sys.executable, "-c", text, str(go)))
 
 
 def whole_lines(run: ToyRun) -> list[dict[str, Any]]:
-    """The journal's records; every line of journal and events is whole."""
+    """The journal's records; every line of journal and events is whole. Half a line may be there for a moment,
+    until the rest is written, or it is cut off where the disk takes no more."""
     for name in ("journal.jsonl", "events.jsonl"):
-        data = (run.run_dir / name).read_bytes()
-        assert data.endswith(b"\n"), f"{name} ends in half a line"
+        path = run.run_dir / name
+
+        def whole(path: Path = path) -> bytes | None:
+            data = path.read_bytes()
+            return data if data.endswith(b"\n") else None
+
+        data = wait_until(whole, what=f"a whole last line of {name}")
+        assert data is not None
         for line in data.splitlines():
             msgspec.json.decode(line)
     return list(read_lines(run.run_dir / "journal.jsonl"))
@@ -222,11 +230,13 @@ def fills_up(folder: Path) -> None:
 def fills_up_and_the_backend_dies(folder: Path) -> None:
     """What could not be journalled is known from the keeper and the processes themselves."""
     root = disk(folder / "disk", "16m")
-    run = make_run(root, [toy("a", "deaf"), task()])
+    go = folder / "go"
+    run = make_run(root, [toy("a", "deaf"), task(go)])
     run.start()
     a, leader = run.until("a", "ready").pid, run.until("task", "ready").pid
     filler = fill(root)
     run.kill_backend()
+    go.touch()
     wait_until(lambda: not procfs.alive(leader or 0, None))
     filler.unlink()
     code, out = up("--detach", "--run", run.run_dir)
@@ -242,10 +252,12 @@ def fills_up_and_the_backend_dies(folder: Path) -> None:
 def fills_up_and_the_run_ends(folder: Path) -> None:
     """Everything is stopped in order; the result is written when there is room again."""
     root = disk(folder / "disk", "16m")
-    run = make_run(root, [toy("a", "deaf"), task()])
+    go = folder / "go"
+    run = make_run(root, [toy("a", "deaf"), task(go)])
     backend = run.start()
     a, _ = run.until("a", "ready").pid, run.until("task", "ready").pid
     filler = fill(root)
+    go.touch()
     wait_until(lambda: not procfs.alive(a or 0, None), what="the stop in order")
     whole_lines(run)
     told = wait_until(lambda: [e.text for e in events(run) if e.kind == "write"])
@@ -263,11 +275,13 @@ def fills_up_and_the_run_ends(folder: Path) -> None:
 def fills_up_for_good(folder: Path) -> None:
     """Neither result nor exit status could be written, and the backend was killed: unknown is what is said."""
     root = disk(folder / "disk", "16m")
-    run = make_run(root, [toy("a", "deaf"), task()])
+    go = folder / "go"
+    run = make_run(root, [toy("a", "deaf"), task(go)])
     run.start()
     a = run.until("a", "ready").pid
     run.until("task", "ready")
     filler = fill(root)
+    go.touch()
     wait_until(lambda: not procfs.alive(a or 0, None), what="the stop in order")
     run.kill_backend()
     for pid, tag in run.tagged().items():

@@ -144,7 +144,7 @@ def test_a_killed_backend_is_told_as_dead_and_its_socket_is_replaced(start):
         connection.subscribe(0)
         process.kill()
         with pytest.raises(BackendDead):
-            while connection.read(10.0) is not None:
+            while connection.read(60.0) is not None:
                 pass
     process.wait()
     assert (run_dir / "control.sock").exists()
@@ -153,7 +153,7 @@ def test_a_killed_backend_is_told_as_dead_and_its_socket_is_replaced(start):
         liverl.snapshot(run_dir)
     with pytest.raises(BackendDead):
         asyncio.run(_enter(run_dir))
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 8.0
     _, second = start(run_dir)
     assert liverl.snapshot(run_dir).backend.pid == second.pid
 
@@ -180,14 +180,14 @@ def test_an_orderly_end_says_bye_and_removes_the_socket(start):
     with Connection(run_dir) as connection:
         connection.subscribe(0, snapshots=True, interval=30.0)
         liverl.command(run_dir, "finish", state="done", exit_code=0)
-        seen = [connection.read(10.0)]
+        seen = [connection.read(60.0)]
         while seen[-1].bye is None:
-            seen.append(connection.read(10.0))
+            seen.append(connection.read(60.0))
     assert [m.event.text for m in seen if m.event][-1] == "run done"
     assert [m.snapshot.state for m in seen if m.snapshot][
         -1
     ] == "done"  # the last state is not throttled away
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     assert not (run_dir / "control.sock").exists()
 
 
@@ -257,7 +257,7 @@ def test_a_stopped_client_does_not_hold_up_the_end(start):
         lines.readline()
         liverl.command(run_dir, "emit", count=2000, size=2048)
         liverl.command(run_dir, "finish", state="done", exit_code=0)
-        assert process.wait(15) == 0
+        assert process.wait(60) == 0
 
 
 def test_pipelined_requests_of_a_client_that_does_not_read_are_bounded(start):
@@ -278,24 +278,28 @@ def test_an_event_brings_the_state_that_it_tells_of(start):
     run_dir, _ = start()
     with Connection(run_dir) as connection:
         connection.subscribe(10**9, snapshots=True, interval=0.1)
-        before = connection.read(5.0).snapshot
+        before = connection.read(60.0).snapshot
         liverl.command(run_dir, "emit", count=1)
-        while (message := connection.read(5.0)).snapshot is None:
+        while (message := connection.read(60.0)).snapshot is None:
             assert message.event is not None
         assert message.snapshot.seq == before.seq + 1
 
 
 def test_snapshots_are_throttled(start):
     run_dir, _ = start()
+    began = time.monotonic()
     with Connection(run_dir) as connection:
         connection.subscribe(10**9, snapshots=True, interval=0.4)
-        assert connection.read(5.0).snapshot is not None
+        assert connection.read(60.0).snapshot is not None
         for _ in range(50):
             liverl.command(run_dir, "state", state="running")
-        began = time.monotonic()
-        assert connection.read(5.0).snapshot is not None
-        assert connection.read(0.2) is None
-        assert time.monotonic() - began >= 0.2
+        assert connection.read(60.0).snapshot is not None
+        liverl.command(run_dir, "finish", state="done", exit_code=0)
+        seen = 1
+        while (message := connection.read(60.0)).bye is None:
+            seen += message.snapshot is not None
+    # One in each interval that has passed since the first, and the one that comes with the end.
+    assert seen <= (time.monotonic() - began) / 0.4 + 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
@@ -385,9 +389,10 @@ async def test_async_client(start):
     run_dir, process = start()
     async with liverl.connect(run_dir, name="test") as client:
         assert client.hello.pid == process.pid
-        slow = asyncio.create_task(client.command("slow", seconds=0.5))
+        slow = asyncio.create_task(client.command("slow", seconds=600))
         assert (await client.snapshot()).step == 7  # answered while the slow one is under way
         assert not slow.done()
+        await client.command("hurry")
         assert (await slow)["text"] == "slow is done"
         assert await client.command("slow", wait=False, seconds=30) == {"accepted": True}
         await client.command("emit", count=10)
@@ -395,24 +400,23 @@ async def test_async_client(start):
         assert texts == [str(i) for i in range(10)]
         assert await client.wait_for("ready") == "running"
         done = asyncio.create_task(client.wait_for("done"))
-        follower = asyncio.create_task(_collect(client))
+        seqs = []
+        follower = asyncio.create_task(_collect(client, seqs))
         await client.command("emit", count=3000, size=2000)
+        # It is still at them, or told to resync and about to ask for them, when the backend goes.
         await client.command("finish", wait=False, state="failed", exit_code=1)
         assert await done == "failed"
-        seqs = await follower
-        assert seqs == list(range(1, len(seqs) + 1))
-        assert len(seqs) == 1 + 10 + 3000 + 1
+        await follower
+        assert seqs == list(range(1, 1 + 10 + 3000 + 1 + 1))
     with pytest.raises(liverl.ControlError):
         await client.snapshot()
 
 
-async def _collect(client):
-    seqs = []
+async def _collect(client, seqs):
     async for event in client.events(0):
         seqs.append(event.seq)
         if len(seqs) % 500 == 0:
             await asyncio.sleep(0.05)  # slower than the flood, so that it is told to resync
-    return seqs
 
 
 async def test_async_client_when_the_backend_is_killed(start):

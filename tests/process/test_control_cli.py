@@ -123,6 +123,26 @@ def _answering(run_dir):
         return None
 
 
+def kill(run_dir):
+    """Kill the run's backend."""
+    backend_of(run_dir)
+    record = read_backend(run_dir)
+    os.kill(record.pid, signal.SIGKILL)
+    until_gone(record)
+
+
+def finish(run_dir, state, exit_code):
+    """Have the run's backend end in order."""
+    record = read_backend(run_dir)
+    liverl.command(run_dir, "finish", state=state, exit_code=exit_code)
+    until_gone(record)
+
+
+def until_gone(record):
+    """Its socket goes a moment before it does, and as long as it lives it counts as silent."""
+    toy.wait_until(lambda: not procfs.alive(record.pid, record.tick), "the backend's end")
+
+
 def test_up_prints_events_and_ends_with_the_runs_exit_code(background, tmp_path):
     process, out = background(*up_args())
     run_dir = run_of(tmp_path)
@@ -130,7 +150,7 @@ def test_up_prints_events_and_ends_with_the_runs_exit_code(background, tmp_path)
     liverl.command(run_dir, "emit", count=3)
     toy.wait_until(lambda: "  2\n" in out(), "the events are printed")
     liverl.command(run_dir, "finish", state="failed", exit_code=1)
-    assert process.wait(20) == 1
+    assert process.wait(60) == 1
     lines = out().splitlines()
     assert lines[-1].endswith("  run         run failed")
     assert all(line[:4].isdigit() and "\x1b" not in line for line in lines)  # a file: date, no colour
@@ -146,7 +166,7 @@ def test_sigterm_stops_in_order_and_a_second_one_now(background, tmp_path):
     toy.wait_until(lambda: "stop now=False by cli pid" in out(), "an orderly stop")
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 5
+    assert process.wait(60) == 5
     assert "stop now=True by cli pid" in out()
     assert "Traceback" not in out()
 
@@ -165,7 +185,7 @@ def test_sighup_and_a_vanished_output_do_not_end_the_run(background, tmp_path):
         assert process.poll() is None
     assert liverl.snapshot(run_dir).backend.pid == backend
     liverl.command(run_dir, "finish", state="done", exit_code=0)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
 
 
 def test_a_killed_backend_is_started_again_under_up(background, tmp_path):
@@ -178,7 +198,7 @@ def test_a_killed_backend_is_started_again_under_up(background, tmp_path):
     second = toy.wait_until(lambda: (pid := _answering(run_dir)) != first and pid, "a second backend")
     toy.wait_until(lambda: f"backend {second} serves" in out(), "its events are shown")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 5
+    assert process.wait(60) == 5
     assert out().count(f"backend {first} serves") == 1  # nothing is shown twice
 
 
@@ -191,7 +211,7 @@ def test_a_backend_that_keeps_dying_is_given_up(background, tmp_path):
         seen.add(pid)
         toy.wait_until(lambda p=pid: f"backend {p} serves" in out(), "it is followed")
         os.kill(pid, signal.SIGKILL)
-    assert process.wait(30) == 1
+    assert process.wait(60) == 1
     assert "died 6 times in 10 minutes" in out()
     assert "liverl-tui up --run" in out()
     assert "Traceback" not in out()
@@ -204,13 +224,13 @@ def test_attach_shows_and_never_ends_the_run(background, live):
     toy.wait_until(lambda: "  49\n" in out(), "the newest events")
     assert "  20\n" not in out()
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
+    assert process.wait(60) == 130
     assert "goes on" in out()
     assert liverl.snapshot(run_dir).state == "running"
     second, out = background("attach", "--run", run_dir)
     toy.wait_until(lambda: "  49\n" in out(), "attached again")
     os.kill(liverl.snapshot(run_dir).backend.pid, signal.SIGKILL)
-    assert second.wait(20) == 4
+    assert second.wait(60) == 4
     assert f"liverl-tui up --run {run_dir}" in out()
     assert "Traceback" not in out()
 
@@ -219,9 +239,10 @@ def test_plain_mode_tells_the_facts_beside_the_events(background, tmp_path):
     process, out = background("up", "--name", "u", "--plain")
     run_dir = run_of(tmp_path)
     backend = backend_of(run_dir)
-    toy.wait_until(lambda: "step 7 of 20" in out(), "the facts at the beginning")
+    calls = "53 of 56 trials of step 7 call tools, mean reward 0.250"
+    toy.wait_until(lambda: calls in out(), "the facts at the beginning")
+    assert "step 7 of 20" in out()
     assert "61 of 64 trials of step 7 call tools" not in out()  # of those that have finished
-    assert "53 of 56 trials of step 7 call tools, mean reward 0.250" in out()
     liverl.command(run_dir, "emit", count=3)
     toy.wait_until(lambda: "  2\n" in out(), "events too")
     liverl.command(run_dir, "state", state="stopping")
@@ -229,7 +250,7 @@ def test_plain_mode_tells_the_facts_beside_the_events(background, tmp_path):
     os.kill(backend, signal.SIGKILL)
     toy.wait_until(lambda: (pid := _answering(run_dir)) != backend and pid, "the run belongs to it")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 5
+    assert process.wait(60) == 5
     lines = out().splitlines()
     assert all(line[:4].isdigit() and "\x1b" not in line for line in lines)
     assert any(line[21:].startswith("state       trials: 8 running, 56 of 64 finished") for line in lines)
@@ -241,8 +262,7 @@ def test_who_only_looks_starts_nothing(cli, live, tmp_path):
     assert "--readonly goes with the interface" in refused.stderr
     assert not run_of(tmp_path).exists()
     run_dir = live()
-    os.kill(backend_of(run_dir), signal.SIGKILL)
-    toy.wait_until(lambda: _answering(run_dir) is None)
+    kill(run_dir)
     dead = cli("--readonly")
     assert dead.returncode == 4
     assert "is dead" in dead.stderr
@@ -251,8 +271,7 @@ def test_who_only_looks_starts_nothing(cli, live, tmp_path):
 
 def test_attaching_to_what_has_ended_tells_its_end(cli, live):
     run_dir = live()
-    liverl.command(run_dir, "finish", state="failed", exit_code=3)
-    toy.wait_until(lambda: _answering(run_dir) is None)
+    finish(run_dir, "failed", 3)
     for how in ("--no-ui", "--plain"):
         ended = cli("attach", "--run", run_dir, how)
         assert ended.returncode == 3
@@ -287,13 +306,11 @@ def test_detach_returns_through_a_pipe_and_waits_if_asked(env, tmp_path, cli):
 def test_up_on_a_run_that_is_dead_or_over(cli, tmp_path):
     run_dir = run_of(tmp_path)
     assert cli("up", "--name", "u", "--detach").returncode == 0
-    os.kill(backend_of(run_dir), signal.SIGKILL)
-    toy.wait_until(lambda: _answering(run_dir) is None)
+    kill(run_dir)
     again = cli("up", "--name", "u", "--detach")
     assert again.returncode == 0
     assert "adopts what still runs" in again.stderr
-    liverl.command(run_dir, "finish", state="stopped", exit_code=5)
-    toy.wait_until(lambda: _answering(run_dir) is None)
+    finish(run_dir, "stopped", 5)
     refused = cli("up", "--name", "u", "--detach")
     assert refused.returncode == 2
     assert "--resume" in refused.stderr
@@ -301,8 +318,7 @@ def test_up_on_a_run_that_is_dead_or_over(cli, tmp_path):
     assert resumed.returncode == 0
     assert "attempt 2" in resumed.stderr
     assert liverl.snapshot(run_dir).attempt == 2
-    liverl.command(run_dir, "finish", state="done", exit_code=0)
-    toy.wait_until(lambda: _answering(run_dir) is None)
+    finish(run_dir, "done", 0)
     assert cli("up", "--resume", "--detach").returncode == 0  # the newest one
     assert liverl.snapshot(run_dir).attempt == 3
 
@@ -312,7 +328,7 @@ def test_the_bare_program(background, cli, live, tmp_path):
     process, out = background()
     toy.wait_until(lambda: "is live" in out() and "serves" in out(), "it attached to the only live run")
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
+    assert process.wait(60) == 130
     live("two")
     several = cli()
     assert several.returncode == 2
@@ -321,13 +337,12 @@ def test_the_bare_program(background, cli, live, tmp_path):
 
 def test_the_bare_program_takes_over_an_orphaned_run(background, live):
     run_dir = live()
-    os.kill(backend_of(run_dir), signal.SIGKILL)
-    toy.wait_until(lambda: _answering(run_dir) is None)
+    kill(run_dir)
     process, out = background()
     backend_of(run_dir)
     toy.wait_until(lambda: "adopts what still runs" in out(), "it says so")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 5
+    assert process.wait(60) == 5
 
 
 def test_up_refuses(cli):
@@ -371,7 +386,7 @@ def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
         assert not run_of(tmp_path, "g").exists()
         os.write(master, b"\n")
         backend_of(run_of(tmp_path, "g"))
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     os.close(master)
     accepted = cli(*GPUS, "--yes", "--detach")
     assert accepted.returncode == 0
@@ -396,8 +411,7 @@ def test_status_live_and_dead(cli, live):
     assert "3 finished trials (5%) made no tool call" in human
     data = json.loads(cli("status", "--json").stdout)
     assert (data["live"], data["services"][0]["name"], data["step"]) == (True, "proxy", 7)
-    os.kill(data["backend"]["pid"], signal.SIGKILL)
-    toy.wait_until(lambda: _answering(run_dir) is None)
+    kill(run_dir)
     dead = cli("status")
     assert dead.returncode == 0
     assert dead.stdout.startswith("NOT LIVE")
@@ -414,8 +428,8 @@ def test_status_watch_in_a_pipe_ends_with_the_run(background, live):
     toy.wait_until(lambda: "run stopping: rollout" in out(), "what has changed")
     toy.wait_until(lambda: '"state": "stopping"' in json_out(), "as JSON too")
     liverl.command(run_dir, "finish", state="done", exit_code=0)
-    assert words.wait(20) == 0
-    assert objects.wait(20) == 0
+    assert words.wait(60) == 0
+    assert objects.wait(60) == 0
     blocks = out().rstrip("\n").split("\n\n")
     assert [block.split("\n")[1].split(":")[0] for block in blocks][:2] == ["run running", "run stopping"]
     assert all(block.startswith("p/r at ") for block in blocks)
@@ -428,7 +442,7 @@ def test_status_watch_tells_that_the_backend_has_died(background, live):
     process, out = background("status", "--watch")
     toy.wait_until(lambda: "p/r at " in out(), "the first state")
     os.kill(backend_of(run_dir), signal.SIGKILL)
-    assert process.wait(20) == 4
+    assert process.wait(60) == 4
     assert "NOT LIVE" in out()
 
 
@@ -437,8 +451,7 @@ def test_no_run_here(cli, live):
     assert nothing.returncode == 4
     assert nothing.stderr.startswith("liverl-tui: no live run here")
     run_dir = live()
-    liverl.command(run_dir, "finish", state="done", exit_code=0)
-    toy.wait_until(lambda: _answering(run_dir) is None)
+    finish(run_dir, "done", 0)
     assert "has ended: done" in cli("status", "--run", run_dir).stdout
     hint = cli("--run-root", run_dir.parent.parent, "events")
     assert hint.returncode == 4
@@ -450,9 +463,8 @@ def test_no_run_here(cli, live):
 
 def test_a_run_on_another_host(cli, live):
     run_dir = live()
+    kill(run_dir)
     record = read_backend(run_dir)
-    os.kill(record.pid, signal.SIGKILL)
-    toy.wait_until(lambda: not procfs.alive(record.pid, record.tick))
     write_atomic(run_dir / "backend.json", {**record.__dict__, "host": "n17"})
     for command in ("attach", "status", "up"):
         away = cli(command, "--run", run_dir)
@@ -477,7 +489,7 @@ def test_events_and_pipes(cli, live, background, env):
     )
     liverl.command(run_dir, "emit", count=2)
     liverl.command(run_dir, "finish", state="done", exit_code=0)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert [line.split()[-1] for line in out().splitlines()] == ["0", "1", "done"]
 
 
@@ -493,7 +505,7 @@ def test_following_to_an_end_without_a_goodbye(live, background, ended):
     with (run_dir / "events.jsonl").open("ab") as file:
         file.write(msgspec.json.encode(Event(90_000, 3.0, "run", "its last word")) + b"\n")
     os.kill(record.pid, signal.SIGKILL)
-    assert process.wait(20) == (0 if ended else 4)
+    assert process.wait(60) == (0 if ended else 4)
     assert "its last word" in out()
 
 
@@ -534,8 +546,8 @@ def write_log(run_dir, name, text, index=""):
 def test_logs(cli, live):
     run_dir = live()
     now = time.time()
-    write_log(run_dir, "proxy.1.log", "old\n", f"4 {now - 600}\n")
-    write_log(run_dir, "proxy.2.log", "p1\np2\n", f"3 {now - 60}\n6 {now - 20}\n")
+    write_log(run_dir, "proxy.1.log", "old\n", f"4 {now - 7200}\n")
+    write_log(run_dir, "proxy.2.log", "p1\np2\n", f"3 {now - 3600}\n6 {now - 20}\n")
     write_log(
         run_dir,
         "trainer.1.log",
@@ -551,7 +563,7 @@ def test_logs(cli, live):
     assert out[-1].endswith("x … [91808 bytes cut]")
     assert cli("logs", "proxy", "-n", 2).stdout == "p1\np2\n"
     assert cli("logs", "proxy").stdout == "old\np1\np2\n"
-    assert cli("logs", "proxy", "--since", "30s").stdout == "p2\n"
+    assert cli("logs", "proxy", "--since", "10m").stdout == "p2\n"
     assert cli("logs", "--grep", "^p[12]", "proxy", "trainer").stdout == "proxy     | p1\nproxy     | p2\n"
     bad = cli("logs", "--grep", "x(")
     assert bad.returncode == 2
@@ -574,15 +586,14 @@ def test_logs_follow_new_generations_to_the_end_of_the_run(background, live):
     toy.wait_until(lambda: "next generation\n" in out(), "a new file")
     write_log(run_dir, "proxy.2.log", "no newline")
     liverl.command(run_dir, "finish", state="done", exit_code=0)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     texts = [line.partition("| ")[2] for line in out().splitlines()]
     assert texts == ["one", "two", "three", "next generation", "no newline"]
 
 
 def test_on_a_terminal_lines_have_glyphs_and_colour_unless_asked_not_to(env, live, tmp_path):
     run_dir = live()
-    liverl.command(run_dir, "finish", state="failed", exit_code=1)
-    toy.wait_until(lambda: _answering(run_dir) is None)
+    finish(run_dir, "failed", 1)
     with (run_dir / "events.jsonl").open("a") as file:
         file.write(
             json.dumps({"seq": 99, "at": 0, "kind": "k", "text": "ba\x1b[2Jd\nx", "level": "error"}) + "\n"
@@ -601,7 +612,7 @@ def test_on_a_terminal_lines_have_glyphs_and_colour_unless_asked_not_to(env, liv
                 break
             text += data
         os.close(master)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         return text.decode()
 
     assert "\x1b[31m00:00:00 ✖ run         bad | x\x1b[0m" in on_terminal()
@@ -610,10 +621,9 @@ def test_on_a_terminal_lines_have_glyphs_and_colour_unless_asked_not_to(env, liv
 
 def test_nobody_waits_for_a_dead_backend(cli, live):
     run_dir = live()
-    os.kill(backend_of(run_dir), signal.SIGKILL)
-    toy.wait_until(lambda: _answering(run_dir) is None)
+    kill(run_dir)
     for command in (("restart", "proxy"), ("attach",), ("wait", "--for", "ready"), ("stop",)):
-        out = cli(*command, "--run", run_dir, timeout=15)
+        out = cli(*command, "--run", run_dir)
         assert out.returncode == 4, command
         assert "is dead" in out.stderr
     assert RunDir(run_dir).read_result() is None

@@ -7,13 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
-from kit.runs import QUICK_STOP, ToyRun, make_run, toy
+from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
 from liverl.plan.spec import PortSpec, Probe, Probes, RestartPolicy, ServiceSpec
@@ -69,9 +68,10 @@ def web() -> ServiceSpec:
 
 def leaders(run: ToyRun) -> list[str]:
     """The tags of the processes that lead a session: one for each living service."""
-    table = procfs.scan()
     tags = run.tagged()
-    return sorted(t for pid, t in tags.items() if table[pid].session == pid and not t.endswith("/0"))
+    table = procfs.scan()
+    led = [tag for pid, tag in tags.items() if (proc := table.get(pid)) and proc.session == pid]
+    return sorted(tag for tag in led if not tag.endswith("/0"))
 
 
 def keeper_of(run: ToyRun) -> int:
@@ -289,17 +289,14 @@ def test_a_keeper_that_dies_in_the_middle_of_a_spawn_leaves_no_double(make: Make
 # --- processes that will not ------------------------------------------------------------------------------
 
 
-def test_a_stopped_process_is_ended_within_the_kill_budget(make: Make) -> None:
+def test_a_stopped_process_is_killed_in_the_end(make: Make) -> None:
     run = make(toy("a", "sleep"), toy("tree", "tree"))
     run.start()
     pids = {run.until("a", "ready").pid, *run.until("tree", lambda s: len(s.members) == 4).members}
     for pid in pids:
         os.kill(pid or 0, signal.SIGSTOP)
-    began = time.monotonic()
     run.command("stop")
-    result = run.result()
-    budget = sum(stage.grace for stage in QUICK_STOP)
-    assert result.exit_code == 0 and time.monotonic() - began < budget
+    assert run.result().exit_code == 0, "75 would say that something did not die"
     assert [pid for pid in pids if procfs.alive(pid or 0, None)] == []
 
 
@@ -393,7 +390,7 @@ def up(*args: object, **more: object) -> subprocess.Popen[str]:
     )
 
 
-def finish(process: subprocess.Popen[str], seconds: float = 30.0) -> str:
+def finish(process: subprocess.Popen[str], seconds: float = 60.0) -> str:
     try:
         return process.communicate(timeout=seconds)[0]
     finally:
@@ -433,7 +430,7 @@ def test_up_detach_into_a_pipe_returns(make: Make, tmp_path: Path) -> None:
         ["sh", "-c", command],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
         stdin=subprocess.DEVNULL,
     )
@@ -452,7 +449,7 @@ def test_a_second_up_attaches_and_says_so(make: Make) -> None:
         assert f"is live already (backend pid {pid}): attached" in line
         service = run.service("a").pid
         process.send_signal(signal.SIGTERM)  # it only looks: the run is not its own
-        process.wait(10)
+        process.wait(60)
         assert run.service("a").pid == service
     finally:
         finish(process)
@@ -462,7 +459,7 @@ def test_a_second_up_attaches_and_says_so(make: Make) -> None:
 def test_sigterm_to_up_stops_in_order_and_a_second_one_at_once(make: Make, signals: int) -> None:
     from liverl.plan.spec import StopStage
 
-    slow = (StopStage("TERM", "leader", 3.0 if signals == 1 else 60.0), StopStage("KILL", "tree", 5.0))
+    slow = (StopStage("TERM", "leader", 3.0 if signals == 1 else 600.0), StopStage("KILL", "tree", 5.0))
     probes = Probes(startup=Probe("log_line", pattern="deaf now", interval=0.1))
     run = make(script("deaf", DEAF, stop=slow, probes=probes), toy("task", "sleep", ends_run=True))
     process = up("--no-ui", "--run", run.run_dir)
@@ -471,16 +468,14 @@ def test_sigterm_to_up_stops_in_order_and_a_second_one_at_once(make: Make, signa
         wait_until(lambda: _pid(run, "task"))
         run.backends.append(run.snapshot().backend.pid)
         os.kill(process.pid, signal.SIGHUP)
-        began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         wait_until(lambda: run.service("deaf").state == "stopping")
         assert procfs.alive(deaf, None), "a stop in order gives it its time"
         if signals == 2:
             process.send_signal(signal.SIGTERM)
-        out = finish(process)
-        took = time.monotonic() - began
+        out = finish(process)  # long before its time is up, with two
         assert process.returncode == 5, out
-        assert took < 15 and not procfs.alive(deaf, None)
+        assert not procfs.alive(deaf, None)
         assert ("stopping the run now" in out) == (signals == 2)
         assert "stopping the run in order" in out
         assert run.result().exit_code == 5 and run.tagged() == {}
@@ -497,13 +492,15 @@ def _pid(run: ToyRun, name: str) -> int | None:
 
 
 def test_a_hangup_ends_neither_up_nor_the_run(make: Make) -> None:
-    run = make(toy("a", "sleep"), toy("task", "exit", "0", "4", ends_run=True))
+    run = make(toy("a", "sleep"), toy("task", "exit-when", "0", "go", ends_run=True))
     process = up("--no-ui", "--run", run.run_dir)
     try:
         wait_until(lambda: _pid(run, "task"))
         backend = run.snapshot().backend.pid
         os.kill(process.pid, signal.SIGHUP)
         os.kill(backend, signal.SIGHUP)
+        assert run.command("restart", service="a")["generation"] == 2, "it goes on"
+        (run.run_dir / "go").touch()
         out = finish(process)
         assert process.returncode == 0, out
         assert run.result().state == "done"
@@ -512,13 +509,14 @@ def test_a_hangup_ends_neither_up_nor_the_run(make: Make) -> None:
 
 
 def test_up_brings_a_killed_backend_back(make: Make) -> None:
-    run = make(toy("a", "sleep"), toy("task", "exit", "0", "6", ends_run=True))
+    run = make(toy("a", "sleep"), toy("task", "exit-when", "0", "go", ends_run=True))
     process = up("--no-ui", "--run", run.run_dir)
     try:
         pid = wait_until(lambda: _pid(run, "task"))
         backend = run.snapshot().backend.pid
         os.kill(backend, signal.SIGKILL)
         wait_until(lambda: _pid(run, "task") == pid and run.snapshot().backend.pid != backend)
+        (run.run_dir / "go").touch()
         out = finish(process)
         assert process.returncode == 0, out
         assert "the backend has died; starting it again" in out

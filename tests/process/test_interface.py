@@ -107,7 +107,7 @@ def test_a_killed_backend_is_told_and_brought_back(run: ToyRun, terminal: Callab
     shown = terminal("attach", "--run", run.run_dir)
     shown.wait_for("live")
     run.kill_backend()
-    shown.wait_for("backend died", 5)
+    shown.wait_for("backend died")
     assert "tests/toy" in shown.lines[0]
     assert any("worker" in line for line in shown.lines)  # what is known stays
     shown.press("U")

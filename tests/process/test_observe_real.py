@@ -54,7 +54,7 @@ def test_cpu_and_memory_of_a_real_process() -> None:
         assert child.stdout.readline() == "done\n"
         stats = sampler.sample({"a": [child.pid], "none": [2**22 + 1]})
         assert stats["a"].processes == 1 and stats["a"].rss_bytes > 1 << 20
-        assert stats["a"].cpu_percent is not None and stats["a"].cpu_percent > 5
+        assert stats["a"].cpu_percent is not None and stats["a"].cpu_percent > 0
         assert stats["none"].processes == 0
     finally:
         child.kill()

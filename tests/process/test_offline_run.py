@@ -112,8 +112,12 @@ def test_what_the_services_write_after_the_backends_death_is_seen(make: Make) ->
 
 def test_an_ended_run_is_shown_as_it_ended(make: Make) -> None:
     bad = toy("bad", "raise", fatal=False, restart=RestartPolicy(mode="never"))
-    run = make(bad, toy("work", "exit", "3", "1", ends_run=True, restart=RestartPolicy(mode="never")))
+    work = toy("work", "exit-when", "3", "go", ends_run=True, restart=RestartPolicy(mode="never"))
+    run = make(bad, work)
     run.start()
+    run.until("bad", "failed")
+    wait_until(lambda: run.snapshot().symptoms, what="the symptom")
+    (run.run_dir / "go").touch()
     result = run.result()
     last = RunDir(run.run_dir).read_snapshot()
     assert last is not None and last.result == result and last.state == "failed"

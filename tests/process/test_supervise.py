@@ -186,12 +186,14 @@ def test_twenty_kills_of_the_backend_lose_and_double_nothing(make: Make) -> None
 
 def test_exits_while_no_backend_lives_are_real(make: Make) -> None:
     run = make(
-        toy("steady", "sleep"), toy("task", "exit", "7", "1.0", ends_run=True, restart=RestartPolicy("never"))
+        toy("steady", "sleep"),
+        toy("task", "exit-when", "7", "go", ends_run=True, restart=RestartPolicy("never")),
     )
     run.start()
     pid = run.until("task", "ready").pid
     assert pid is not None
     run.kill_backend()
+    (run.run_dir / "go").touch()
     wait_until(lambda: not procfs.alive(pid, None))
     run.start()
     result = run.result()
@@ -202,7 +204,8 @@ def test_exits_while_no_backend_lives_are_real(make: Make) -> None:
 
 def test_an_exit_that_nobody_saw_is_unknown_or_real_never_invented(make: Make) -> None:
     run = make(
-        toy("steady", "sleep"), toy("task", "exit", "7", "1.0", ends_run=True, restart=RestartPolicy("never"))
+        toy("steady", "sleep"),
+        toy("task", "exit-when", "7", "go", ends_run=True, restart=RestartPolicy("never")),
     )
     run.start()
     pid = run.until("task", "ready").pid
@@ -210,6 +213,8 @@ def test_an_exit_that_nobody_saw_is_unknown_or_real_never_invented(make: Make) -
     assert pid is not None and keeper is not None
     run.kill_backend()
     os.kill(keeper, signal.SIGKILL)
+    wait_until(lambda: not procfs.alive(keeper, None))
+    (run.run_dir / "go").touch()
     wait_until(lambda: not procfs.alive(pid, None))
     run.start()
     result = run.result()

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from kit.real import whole_lines
 
 from liverl.proxy import config as proxy_config
 from liverl.proxy import keys as proxy_keys
 
 RUNNER = Path(proxy_config.__file__).parent / "runtime" / "runner.py"
 MODEL = "policy"
-START_DEADLINE = 90.0  # seconds; LiteLLM needs 6 to 12 on a quiet machine
+START_DEADLINE = 240.0  # seconds; LiteLLM needs 6 to 12 on a quiet machine, and over a minute on a busy one
 
 
 async def wait_for(condition: Callable[[], Any], deadline: float, what: str) -> Any:
@@ -48,6 +49,7 @@ class ToyReplica:
     seen: list[dict[str, Any]] = field(default_factory=list)
     in_flight: int = 0
     hold: asyncio.Event | None = None  # while set to an unset event, answers wait
+    hold_stream: asyncio.Event | None = None  # the same for the rest of a stream, after its first chunk
     fail_with: int | None = None
     die_in_stream: bool = False
     _runner: web.AppRunner | None = None
@@ -142,6 +144,8 @@ class ToyReplica:
                     chunk["prompt_token_ids"] = [1, 2, 3]
             await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
             await asyncio.sleep(self.chunk_gap)
+            if self.hold_stream is not None:
+                await self.hold_stream.wait()
             if self.die_in_stream and request.transport is not None:
                 request.transport.abort()
                 raise ConnectionResetError
@@ -230,9 +234,9 @@ class Proxy:
     async def reload(self, generation: int, *backends: str, **options: float) -> None:
         sha = self.write_config(*backends, **options)
         self.signal(generation, signal.SIGHUP)
-        await wait_for(lambda: self.status(generation).get("config_sha") == sha, 10, "the list is taken over")
+        await wait_for(lambda: self.status(generation).get("config_sha") == sha, 30, "the list is taken over")
 
-    async def ended(self, generation: int, deadline: float = 30.0) -> int:
+    async def ended(self, generation: int, deadline: float = 60.0) -> int:
         process = self.processes[generation]
         await wait_for(lambda: process.poll() is not None, deadline, f"generation {generation} ends")
         return int(process.returncode)
@@ -241,9 +245,9 @@ class Proxy:
         path = self.run_dir.joinpath("trials", *parts, "litellm-trajectory.jsonl")
         if not path.exists():
             return []
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        return [json.loads(line) for line in whole_lines(path)]
 
-    async def records(self, *parts: str, count: int, deadline: float = 15.0) -> list[dict[str, Any]]:
+    async def records(self, *parts: str, count: int, deadline: float = 60.0) -> list[dict[str, Any]]:
         return list(
             await wait_for(
                 lambda: (found := self.trajectory(*parts)) and len(found) >= count and found,
@@ -274,8 +278,9 @@ async def replicas(*names: str) -> AsyncIterator[list[ToyReplica]]:
         yield started
     finally:
         for replica in started:
-            if replica.hold is not None:
-                replica.hold.set()
+            for event in (replica.hold, replica.hold_stream):
+                if event is not None:
+                    event.set()
             await replica.stop()
 
 

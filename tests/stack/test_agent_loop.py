@@ -35,7 +35,7 @@ from liverl.environments import default_cache_dir, ensure
 from liverl.plan.spec import EnvironmentSpec
 from liverl.verlside.loop_trial import LoopSettings, Outcome, Prompt, run_trial
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]  # LiteLLM starts in the first test's time
 
 LITELLM = EnvironmentSpec(name="proxy", requirements=("litellm[proxy]==1.106.2",))
 VERL_PYTHON = "LIVERL_TEST_VERL_PYTHON"
@@ -117,7 +117,7 @@ async def test_trials_before_the_embedded_engine(proxy: Proxy, engine: str) -> N
     ]
     names = [prompt(1, uid=uid, session=session).name() for session in range(8)]
     for name in names:
-        await wait_for(lambda name=name: proxy.trajectory("step_0001", name), 30, "a first turn was refused")
+        await wait_for(lambda name=name: proxy.trajectory("step_0001", name), 60, "a first turn was refused")
     await proxy.reload(1, engine)
     outcomes = await asyncio.gather(*trials)
     assert [outcome.name for outcome in outcomes] == names

@@ -130,10 +130,10 @@ class Kills:
     ("kills", "steps", "seed"),
     [
         pytest.param(4, 12, 1, id="short"),
-        pytest.param(20, 80, 2, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(480)]),
+        pytest.param(20, 80, 2, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
     ],
 )
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_backend_shot_at_random_moments_of_a_real_run(
     make: Make, kills: int, steps: int, seed: int
 ) -> None:
@@ -192,14 +192,20 @@ def exits_are_real(run: ToyRun) -> None:
 # --- named moments ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_trainer_that_ends_while_no_backend_lives_is_done(make: Make) -> None:
     run = make("training.total_steps=6")
     run.start()
-    wait_until(lambda: (run.snapshot().step or 0) >= 3, 120, "step 3")
+    history = run.run_dir / "metrics.jsonl"
+    wait_until(history.exists, 240, "step 1")
+    trainer = run.service("trainer").pid
+    assert trainer is not None
+    wait_until(lambda: len(metrics(run.run_dir)) >= 3, 120, "step 3")
+    os.kill(trainer, signal.SIGSTOP)  # it ends while no backend lives, however long it takes to kill that
     before = census(run)
-    trainer = before["trainer/1"]
+    assert before["trainer/1"] == trainer
     run.kill_backend()
+    os.kill(trainer, signal.SIGCONT)
     wait_until(lambda: not procfs.alive(trainer, None), 60, "the trainer's end")
     assert census(run) == {k: v for k, v in before.items() if k != "trainer/1"}
     run.start()

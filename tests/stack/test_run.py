@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kit.real import mean, metrics, real_run, records, rewards, trial_dirs
+from kit.real import mean, metrics, real_run, records, rewards, trial_dirs, whole_lines
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
-from liverl.control.messages import BackendDead
+from liverl.control.messages import ControlError
 from liverl.supervise import procfs
 
 pytestmark = pytest.mark.stack
@@ -30,13 +32,32 @@ def generated(run: ToyRun) -> float:
     return sum(r.generation_tokens_total or 0 for r in run.snapshot().replicas.items)
 
 
-@pytest.mark.timeout(240)
+def generated_by_now(run: ToyRun) -> float:
+    """As the engines say themselves: what a snapshot knows is as old as the backend's last look at them."""
+    total = 0.0
+    for replica in run.snapshot().replicas.items:
+        with urllib.request.urlopen(f"{replica.address}/metrics", timeout=60) as reply:
+            text = reply.read().decode()
+        found = re.search(r"^vllm:generation_tokens_total(?:\{.*\})? (\S+)$", text, re.MULTILINE)
+        assert found is not None, text
+        total += float(found[1])
+    return total
+
+
+def recorded(run: ToyRun) -> int:
+    """Tokens of all answers that the proxy has recorded."""
+    calls = (call for trial in trial_dirs(run.run_dir) for call in records(trial))
+    return sum(call["usage"]["completion_tokens"] for call in calls)
+
+
+@pytest.mark.timeout(600)
 def test_every_turn_goes_through_the_proxy_and_is_recorded_once(make: Make) -> None:
     run = make("training.total_steps=6")
     run.start()
-    run.until("proxy", "ready", 90)
+    run.until("proxy", "ready", 240)
     at_start = len(run.snapshot().replicas.items)  # one token each, of the probe that proved them
     seen = [0.0]
+    looks: list[tuple[int, float]] = []  # tokens recorded, and generated a moment later
 
     def ended() -> bool:
         if (run.run_dir / "result.json").exists():
@@ -45,35 +66,38 @@ def test_every_turn_goes_through_the_proxy_and_is_recorded_once(make: Make) -> N
             trainer = run.service("trainer")
             if trainer.state in ("ready", "stopping"):
                 seen.append(generated(run))
-        except BackendDead:
+                looks.append((recorded(run), generated_by_now(run)))
+        except (ControlError, OSError):
             return True  # it ended between two looks
         return False
 
-    wait_until(ended, 120)
-    result = run.result()
+    wait_until(ended, 240)
+    result = run.result(120)
     assert (result.state, result.exit_code, result.steps) == ("done", 0, 6)
     trials = trial_dirs(run.run_dir)
     assert len(trials) == 6 * 8
-    tokens = 0
     for trial in trials:
         told = json.loads((trial / "result.json").read_text())
         calls = records(trial)
         assert len(calls) == told["turns"] > 0
         assert len({call["replica"] for call in calls}) == 1, "all turns of a trial go to one replica"
-        tokens += sum(call["usage"]["completion_tokens"] for call in calls)
-    assert max(seen) - at_start <= tokens, "nothing was generated that the proxy did not see"
-    assert max(seen) - at_start >= 0.8 * tokens
+    tokens = recorded(run)
+    most = max(*seen, *(now for _, now in looks))
+    assert most - at_start <= tokens, "nothing was generated that the proxy did not see"
+    assert max(seen) > at_start, "the backend sees it too"
+    assert all(now - at_start >= before for before, now in looks), "nor recorded that was not generated"
+    assert max(before for before, _ in looks) > 0
     assert {s["step"] for s in metrics(run.run_dir)} == set(range(1, 7))
     assert not run.tagged()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("model", ["qwen3_coder", "hermes"])
 @pytest.mark.parametrize("parser", ["qwen3_coder", "hermes"])
 def test_format_against_parser(make: Make, model: str, parser: str) -> None:
     run = make(f"model.model_path=builtin:{model}", f"model.tool_parser={parser}", "training.total_steps=2")
     run.start()
-    result = run.result(120)
+    result = run.result(300)
     if model == parser:
         assert (result.state, result.exit_code) == ("done", 0)
         return
@@ -84,7 +108,7 @@ def test_format_against_parser(make: Make, model: str, parser: str) -> None:
     assert trials is None or trials.zero_tool_calls > 0
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_one_parsable_trial_in_a_batch_is_enough(make: Make) -> None:
     run = make(
         "model.tool_parser=hermes",
@@ -94,17 +118,19 @@ def test_one_parsable_trial_in_a_batch_is_enough(make: Make) -> None:
         "training.n_resp_per_prompt=8",
     )
     run.start()
-    result = run.result(120)
+    result = run.result(300)
     assert (result.state, result.exit_code) == ("done", 0), result
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_killed_trainer_is_resumed_with_one_history(make: Make) -> None:
     run = make("training.total_steps=9", "training.save_freq=5", "embedded.turn_latency=0.05")
     run.start()
-    wait_until(lambda: (run.snapshot().step or 0) >= 7, 150, "step 7")
+    history = run.run_dir / "metrics.jsonl"
+    wait_until(history.exists, 240, "step 1")
     pid = run.service("trainer").pid
     assert pid is not None
+    wait_until(lambda: len(whole_lines(history)) >= 6, 120, "step 6, one after the checkpoint")
     os.kill(pid, signal.SIGKILL)
     first = run.result()
     assert (first.state, first.exit_code) == ("failed", 137)
@@ -112,23 +138,23 @@ def test_a_killed_trainer_is_resumed_with_one_history(make: Make) -> None:
     assert not run.tagged()
     run.start(resume=True)
     assert run.snapshot().attempt == 2
-    second = run.result(150)
+    second = run.result(300)
     assert (second.state, second.exit_code, second.attempt) == ("done", 0, 2)
     assert [line["step"] for line in metrics(run.run_dir)] == list(range(1, 10))
     again = (run.run_dir / "attempt_002" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(again[0])["step"] == 6
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_each_service_killed_in_turn(make: Make) -> None:
     run = make("training.total_steps=100")
     run.start()
-    wait_until(lambda: (run.snapshot().step or 0) >= 1, 90, "step 1")
+    wait_until(lambda: (run.snapshot().step or 0) >= 1, 240, "step 1")
     for name in ("replica-0", "proxy"):
         before = run.service(name)
         assert before.pid is not None
         os.kill(before.pid, signal.SIGKILL)
-        run.until(name, lambda s, old=before: s.state == "ready" and s.generation > old.generation, 60)
+        run.until(name, lambda s, old=before: s.state == "ready" and s.generation > old.generation, 240)
         assert not procfs.alive(before.pid, None)
         step = run.snapshot().step or 0
         wait_until(lambda s=step: (run.snapshot().step or 0) > s + 1, 90, "training goes on")
@@ -144,25 +170,31 @@ def test_each_service_killed_in_turn(make: Make) -> None:
     assert not run.tagged()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_without_a_proxy_trials_wait_and_go_round_nothing(make: Make) -> None:
     run = make("training.total_steps=100")
     run.start()
-    wait_until(lambda: (run.snapshot().step or 0) >= 1, 90, "step 1")
+    wait_until(lambda: (run.snapshot().step or 0) >= 1, 240, "step 1")
     run.command("stop_service", service="proxy")
-    stopped = run.snapshot().at
-    # What the last requests generated is in the next reading of the engines' metrics.
-    wait_until(lambda: run.snapshot().at - stopped > 2, 5)
-    before, step = generated(run), run.snapshot().step
+    # What the last requests generate is in a later reading of the engines' metrics.
+    last = [0.0, 0.0]  # tokens, and since when
+
+    def at_rest() -> bool:
+        if (tokens := generated(run)) != last[0]:
+            last[:] = [tokens, run.snapshot().at]
+        return run.snapshot().at - last[1] > 2
+
+    wait_until(at_rest, what="the last tokens")
+    before, step, stopped = generated(run), run.snapshot().step, run.snapshot().at
     held = procfs.listeners(run.service("proxy").ports["http"])
     assert list(held), "the port stays ours"
-    wait_until(lambda: run.snapshot().at - stopped > 22, 25)
+    wait_until(lambda: run.snapshot().at - stopped > 20)
     assert generated(run) == before and run.snapshot().step == step
     run.command("start_service", service="proxy")
-    wait_until(lambda: (run.snapshot().step or 0) > (step or 0), 60, "training goes on")
+    wait_until(lambda: (run.snapshot().step or 0) > (step or 0), 240, "training goes on")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_reward_rises_only_by_learning(make: Make) -> None:
     curves = {}
     for name, sets in {
@@ -171,7 +203,7 @@ def test_the_reward_rises_only_by_learning(make: Make) -> None:
     }.items():
         run = make("training.train_batch_size=4", "training.n_resp_per_prompt=8", *sets)
         run.start()
-        assert run.result(120).exit_code == 0
+        assert run.result(300).exit_code == 0
         curves[name] = rewards(run.run_dir)
     assert set(curves["no tools"]) == {0.0}
     assert mean(curves["frozen"][-3:]) < mean(curves["frozen"][:3]) + 0.15

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from kit.clients import Clients, Kind
-from kit.real import real_run, records, trial_dirs
+from kit.real import real_run, records, trial_dirs, whole_lines
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
@@ -121,7 +121,7 @@ class Watcher:
 
 def assignments(run: ToyRun) -> list[dict[str, Any]]:
     path = run.run_dir / "proxy" / "assignments.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in whole_lines(path)]
 
 
 def shares(run: ToyRun, since: int) -> Counter[str]:

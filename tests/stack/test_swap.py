@@ -29,6 +29,7 @@ STREAM = Kind("stream", tokens=30, stream=True)
 FRESH = Kind("fresh", tokens=15, fresh=True)
 IDLE = Kind("idle", tokens=5, pause=20.0)
 LONG = Kind("long", tokens=900, stream=True)
+ENDLESS = Kind("endless", tokens=3000, stream=True)
 
 
 SERVING = ("trainer.kind=none", "embedded.faults.stream_chunk_delay=0.1")
@@ -75,7 +76,7 @@ def records(run: ToyRun) -> list[dict[str, Any]]:
 
 def check_records(run: ToyRun, clients: Clients) -> None:
     """Every answer is recorded once, and no trial has changed its replica."""
-    wait_until(lambda: len(records(run)) >= clients.counts.requests, 15, "the records")
+    wait_until(lambda: len(records(run)) >= clients.counts.requests, 60, "the records")
     found = records(run)
     assert len(found) == clients.counts.requests
     assert all(record["success"] for record in found)
@@ -97,7 +98,7 @@ def swap(run: ToyRun, *, after_kill: bool = False) -> float:
 
 def drill(run: ToyRun, kinds: dict[Kind, int], restarts: int, kills: tuple[int, ...]) -> None:
     run.start()
-    run.until("proxy", "ready", 120)
+    run.until("proxy", "ready", 240)
     with Clients(run, kinds) as clients:
         clients.wait(sum(kinds.values()) // 2)
         took = []
@@ -115,7 +116,7 @@ def drill(run: ToyRun, kinds: dict[Kind, int], restarts: int, kills: tuple[int, 
     assert set(exits(run).values()) == {0} and len(exits(run)) == restarts, "every drain ended by itself"
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_two_restarts_under_load(make: Make) -> None:
     long = Kind("long", tokens=80, stream=True)
     idle = Kind("idle", tokens=2, pause=7.0)
@@ -137,11 +138,11 @@ def test_ten_restarts_under_load_three_of_them_by_an_adopting_backend(make: Make
     drill(make(), kinds, restarts=10, kills=(3, 6, 9))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_new_proxy_that_does_not_start_leaves_the_old_one_serving(make: Make) -> None:
     run = make()
     run.start()
-    before = run.until("proxy", "ready", 120)
+    before = run.until("proxy", "ready", 240)
     config = run.run_dir / "proxy" / "litellm.yaml"
     good = config.read_text()
     with Clients(run, {PLAIN: 2, STREAM: 2}) as clients:
@@ -173,7 +174,7 @@ def test_a_new_proxy_that_does_not_start_leaves_the_old_one_serving(make: Make) 
 def test_a_proxy_that_dies_while_it_is_replaced_is_succeeded_by_the_new_one(make: Make) -> None:
     run = make()
     run.start()
-    before = run.until("proxy", "ready", 120)
+    before = run.until("proxy", "ready", 240)
     assert before.pid is not None
     with Clients(run, {PLAIN: 4, STREAM: 2, FRESH: 2}) as clients, ThreadPoolExecutor(1) as other:
         clients.wait(4)
@@ -200,7 +201,7 @@ def test_a_proxy_that_dies_while_it_is_replaced_is_succeeded_by_the_new_one(make
 def test_a_backend_killed_in_the_middle_of_a_swap_leaves_one_proxy_in_the_end(make: Make) -> None:
     run = make()
     run.start()
-    run.until("proxy", "ready", 120)
+    run.until("proxy", "ready", 240)
     long = Kind("long", tokens=150, stream=True)
     with Clients(run, {PLAIN: 3, STREAM: 3, long: 1, FRESH: 1}) as clients:
         for point in ("spawned", "ready", "promoted"):
@@ -226,19 +227,19 @@ def test_a_backend_killed_in_the_middle_of_a_swap_leaves_one_proxy_in_the_end(ma
     assert set(exits(run).values()) == {0}
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_the_end_of_a_run_does_not_wait_for_a_drain(make: Make) -> None:
     run = make()
     run.start()
-    run.until("proxy", "ready", 120)
-    with Clients(run, {LONG: 1}) as clients:
-        wait_until(lambda: clients.open["long"] == 1, 10, "a stream of 90 s")
+    run.until("proxy", "ready", 240)
+    with Clients(run, {ENDLESS: 1}) as clients:
+        wait_until(lambda: clients.open["endless"] == 1, 60, "a stream of 300 s")
         swap(run)
         assert run.service("proxy").retiring_pids
         clients.end()
         began = time.monotonic()
         run.command("stop")
-        result = run.result(60)
+        result = run.result(120)
         took = time.monotonic() - began
-    assert result.state == "stopped" and took < 25, f"stopped after {took:.1f} s"
+    assert result.state == "stopped" and took < 90, f"stopped after {took:.1f} s"
     assert not run.tagged()

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from liverl.control.blocking import HELLO_S, after_end
+from liverl.control.history import read_events
 from liverl.control.messages import (
     LINE_LIMIT,
     NO_EVENTS,
@@ -187,6 +188,9 @@ class Client:
                 yield event
             more = chunk.more
 
+    def _events_of_file(self, cursor: Cursor) -> list[Event]:
+        return list(cursor.new(read_events(self.run_dir, cursor.seq)))
+
     async def events(self, from_seq: int = 0, follow: bool = True) -> AsyncIterator[Event]:
         """Events after ``from_seq``, each once and in order; with ``follow`` until the backend's orderly end.
 
@@ -222,8 +226,12 @@ class Client:
                 elif message.snapshot is not None:
                     yield message.snapshot
                 elif message.resync is not None:
-                    async for event in self._events_after(cursor):
-                        yield event
+                    try:
+                        async for event in self._events_after(cursor):
+                            yield event
+                    except BackendDead:  # meanwhile; whether in order is what is read here next
+                        for event in await asyncio.to_thread(self._events_of_file, cursor):
+                            yield event
                 elif message.error is not None:
                     raise CommandError(message.error.code, message.error.message)
                 elif message.bye is not None:
