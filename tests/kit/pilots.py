@@ -44,7 +44,8 @@ async def handled(pilot: Any) -> None:
     loop = asyncio.get_running_loop()
     deadline = time.monotonic() + SECONDS
     while not app._exit and app._exception is None:
-        app.screen._on_timer_update()  # what is to be painted is, as at the end of each ``Pilot.pause``
+        for screen in (*app._background_screens, app.screen):
+            screen._on_timer_update()  # what is to be painted is, as at the end of each ``Pilot.pause``
         await asyncio.sleep(0)
         # Only a look at which no task can go on is one at which nothing is on its way from one to another.
         left = "a task can go on" if loop._ready else next(unhandled(app), None)  # type: ignore[attr-defined]
@@ -72,8 +73,9 @@ def unhandled(app: App[Any]) -> Iterator[str]:
     screen = app.screen
     if isinstance(screen, RunScreen) and not screen._composed:
         yield f"{screen} is not complete"  # it looks again by a timer of its own
-    if screen._callbacks or screen._dirty_widgets or screen._layout_required or screen._repaint_required:
-        yield f"{screen} is to be painted"
+    for screen in (*app._background_screens, app.screen):
+        if screen._callbacks or screen._dirty_widgets or screen._layout_required or screen._repaint_required:
+            yield f"{screen} is to be painted"
 
 
 def _in_a_thread(coroutine: Any) -> bool:

@@ -179,7 +179,7 @@ async def test_what_changes_behind_toasts_and_dialogs_stays_behind_them() -> Non
                 app.take(shown(tick))  # type: ignore[arg-type]
                 await settle(pilot)
             app._display = display  # type: ignore[method-assign]
-            assert sent
+            assert sent, front
             for sequence in sent:
                 stream.feed(sequence)
             wanted = pyte.Screen(*size)

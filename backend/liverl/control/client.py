@@ -219,7 +219,15 @@ class Client:
         try:
             await link.send(Request(1, "subscribe", from_seq, snapshots, interval))
             while True:
-                message = await link.read()
+                try:
+                    message = await link.read()
+                except BackendDead:
+                    if RunDir(self.run_dir).read_result() is None:
+                        raise
+                    # It ended in order, and sooner than we have read: what is missing stands in the file.
+                    for event in await asyncio.to_thread(self._events_of_file, cursor):
+                        yield event
+                    return
                 if message.event is not None:
                     for event in cursor.new((message.event,)):
                         yield event
