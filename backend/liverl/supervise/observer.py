@@ -33,7 +33,9 @@ _TOLD = (
     ("num_turns/mean", "turns {:.1f}"),
     ("timing_s/step", "{:.1f} s"),
 )
-DRIVER_PATIENCE = 10.0  # seconds that NVML may take: it blocks for good on a GPU that has fallen off the bus
+# Seconds that NVML may take. Without persistence mode it wakes each GPU first, which takes seconds apiece; on a GPU
+# that has fallen off the bus it blocks for good.
+DRIVER_PATIENCE = 60.0
 GPU_RETRY = 60.0  # seconds until a machine without NVML is asked again
 QUIET_LOOKS = 5  # looks at steps and trials without news, after which every second one is left out
 
