@@ -33,9 +33,10 @@ _TOLD = (
     ("num_turns/mean", "turns {:.1f}"),
     ("timing_s/step", "{:.1f} s"),
 )
-# Seconds that NVML may take. Without persistence mode it wakes each GPU first, which takes seconds apiece; on a GPU
-# that has fallen off the bus it blocks for good.
+# Seconds that NVML may take: it blocks for good on a GPU that has fallen off the bus. A start waits for it no longer
+# than whoever has asked for it waits for the start.
 DRIVER_PATIENCE = 60.0
+FIRST_LOOK = 12.0
 GPU_RETRY = 60.0  # seconds until a machine without NVML is asked again
 QUIET_LOOKS = 5  # looks at steps and trials without news, after which every second one is left out
 
@@ -72,6 +73,7 @@ class Observer:
         self._trials = TrialScanner(supervisor.run_dir)
         self._trackers: dict[str, tuple[Path, StageTracker]] = {}
         self._indices: dict[Path, TailIndex] = {}
+        self._gpus_known = False
         self._primed = False
         self._looking = asyncio.Lock()
         self._quiet = 0  # looks at the files without news, one after another
@@ -96,24 +98,25 @@ class Observer:
 
     async def first_look_at_gpus(self) -> None:
         """Before anything is assigned."""
-        await self._look_at_gpus()
-        usable, notes = allowed_gpus(self.facts.gpus, os.environ)
-        self._supervisor.allowed_gpus = usable
-        for note in notes:
-            self._supervisor.say("gpus", note, "warning")
+        await self._look_at_gpus(FIRST_LOOK)
 
-    async def _look_at_gpus(self) -> float | None:
+    async def _look_at_gpus(self, patience: float = DRIVER_PATIENCE) -> float | None:
         supervisor = self._supervisor
         holders = dict(supervisor.ledger.holders)
         members = self.gpu_members(supervisor.census.members())
-        gpus: tuple[GpuStatus, ...]
-        note: str | None
         try:
-            gpus, note = await self._driver.call(lambda: self._gpus.sample(holders, members), DRIVER_PATIENCE)
+            gpus, note = await self._driver.call(lambda: self._gpus.sample(holders, members), patience)
         except TimeoutError:
-            gpus, note = (), f"n/a (the driver has not answered for {DRIVER_PATIENCE:g} s)"
+            supervisor.gpus = self.facts.gpus = ()
+            self.facts.gpu_note = f"n/a (the driver has not answered for {patience:g} s)"
+            return None
         self.facts.gpus, self.facts.gpu_note = gpus, note
         supervisor.gpus = gpus
+        if not self._gpus_known:
+            self._gpus_known = True
+            supervisor.allowed_gpus, notes = allowed_gpus(gpus, os.environ)
+            for text in notes:
+                supervisor.say("gpus", text, "warning")
         return None if gpus else GPU_RETRY
 
     async def look_at_files(self) -> float | None:
