@@ -222,6 +222,7 @@ def test_a_replacement_is_a_new_generation() -> None:
     second = actor("vllm_server_0_0", actor_id="b", started_at=30.0)
     restarted = msgspec.structs.replace(second, restarts=1, pid=8)
     story: list[str] = []
+    levels: dict[str, str] = {}
     ranks: tuple[Rank, ...] = judge(expected, (), Facts(), 1).ranks
     looks = [
         (12.0, [first], at(first)),
@@ -233,8 +234,9 @@ def test_a_replacement_is_a_new_generation() -> None:
     seen = []
     for now, actors, facts in looks:
         judged = judge(expected, actors, facts, now, ranks)
-        for text, _ in changes(ranks[0], judged.ranks[0], now - 2):
+        for text, level in changes(ranks[0], judged.ranks[0], now - 2):
             story.append(text)
+            levels[text] = level
         ranks = judged.ranks
         seen.append((ranks[0].stage, ranks[0].generation, bool(judged.verdicts)))
     assert seen == [
@@ -253,7 +255,8 @@ def test_a_replacement_is_a_new_generation() -> None:
         "replica 0: healthy after 10 s",
     ]
     assert f"replica 0: DEAD: {DIED}" in story
-    assert "replica 0: another actor, generation 3" in story
+    assert levels["replica 0: another actor, generation 2"] == "info", "it was waited for"
+    assert levels["replica 0: another actor, generation 3"] == "warning", "the one before it had served"
     assert story[-1] == "replica 0: Ray does not list it any more"
 
 

@@ -16,7 +16,9 @@ def changes(old: Rank, new: Rank, age: float) -> Iterator[tuple[str, Level]]:
     who = f"replica {new.rank}"
     replaced = old.incarnation != new.incarnation
     if replaced and new.generation > 1:
-        yield f"{who}: another actor, generation {new.generation}", "warning"
+        # One that was waited for is good news, one in the place of a living one is not.
+        awaited = old.stage in ("missing", "lost", "dead")
+        yield f"{who}: another actor, generation {new.generation}", "info" if awaited else "warning"
     if new.stage in ("dead", "lost"):
         if replaced or old.stage != new.stage:
             yield f"{who}: {new.why}", "error" if new.stage == "dead" else "warning"
