@@ -13,9 +13,8 @@ from liverl.model import Snapshot, StepTrials, Symptom
 PROBS_DIFF = 0.01  # verl's FAQ: below 0.005 is normal, above this the engine's precision is off
 PEARSON = 0.99  # of the probabilities that engine and trainer give a token; 0.999 is usual
 ROLLOUT_KL = 0.01  # 3e-4 is usual
-PEARSON_FROM = (
-    0.002  # mean difference below which a correlation means nothing; healthy runs on H200 had up to 0.0014
-)
+# Mean difference below which a correlation means nothing; healthy runs on H200 had up to 0.0014.
+PEARSON_FROM = 0.002
 BROKEN_PEARSON = 0.9  # 0.75 was seen where routing was corrupted: what is learned then is noise
 DROPPED = 0.1  # share of trajectories that a filter takes out
 

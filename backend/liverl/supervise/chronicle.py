@@ -16,7 +16,6 @@ from liverl.diagnose.tracker import Beside, Diagnosis, words
 from liverl.files import write_atomic
 from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe import history
-from liverl.observe.causes import find_cause
 from liverl.proxy.config import aliases
 from liverl.rundir import RunDir
 from liverl.supervise.supervisor import Supervisor
@@ -97,12 +96,7 @@ class Chronicle:
         self._causes.pop(service.name, None)
         if process.generation != service.generation:
             return  # its next generation could not even be started: its state says why
-        loop = asyncio.get_running_loop()
-        try:
-            found = await loop.run_in_executor(None, find_cause, process.log, process.log_start)
-        except OSError as error:
-            self._supervisor.records.write_failed(f"{process.log.name}: {error.strerror}")
-            return
+        found = await asyncio.to_thread(self._supervisor.records.log_says, process.log, process.log_start)
         if found is not None:
             log = str(process.log.relative_to(self._supervisor.run_dir))
             cause = Cause(service.name, found[0], service.since, log, found[1])

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from liverl.model import Exit
-from liverl.observe.causes import find_cause
 from liverl.supervise import procfs, tree
 from liverl.supervise.exits import kernel_exit
 
@@ -40,14 +39,6 @@ class Process:
     @property
     def member(self) -> tree.Member:
         return (self.pid, self.tick)
-
-
-def said_last(process: Process) -> tuple[str, int] | None:
-    """What its log says of its end, with the byte offset of the line; None also for a log that cannot be read."""
-    try:
-        return find_cause(process.log, process.log_start)
-    except OSError:
-        return None
 
 
 class Host(Protocol):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from liverl.model import Event, Level
+from liverl.observe.causes import find_cause
 from liverl.supervise.eventlog import EventLog
 from liverl.supervise.journal import LineFile, complain
 
@@ -73,6 +74,15 @@ class Records:
         """Something could not be written; told once for each text. May be called from any thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._tell, "write", f"cannot be written: {text}", "")
+
+    def log_says(self, log: Path, start: int) -> tuple[str, int] | None:
+        """What a service's log says of its end, from offset ``start`` on, with the byte offset of the line. A log that
+        cannot be read says nothing, which is told. May be called from any thread."""
+        try:
+            return find_cause(log, start)
+        except OSError as error:
+            self.write_failed(f"{log.name}: {error.strerror}")
+            return None
 
     def internal(self, error: BaseException) -> None:
         """A fault of ours: told once by an event, and with its traceback in our log."""

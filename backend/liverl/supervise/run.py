@@ -33,7 +33,6 @@ from liverl.supervise.chronicle import Chronicle
 from liverl.supervise.commands import Commands
 from liverl.supervise.found import FoundReplicas
 from liverl.supervise.instance import Instance
-from liverl.supervise.leader import said_last
 from liverl.supervise.observer import Observer
 from liverl.supervise.phases import phase_words
 from liverl.supervise.repair import Repair
@@ -107,9 +106,8 @@ class Run:
         if self.plan.ray is not None:
             told = verl_trainer_facts(facts.metrics, facts.trials, self.plan.trials_per_step)
             if self.found is not None and self.found.total_steps is not None:
-                told["total_steps"] = (
-                    self.found.total_steps
-                )  # verl's own, where the configuration leaves it open
+                # verl's own, where the configuration leaves it open
+                told["total_steps"] = self.found.total_steps
         return await self.replicas.look(facts.trials, told)
 
     # --- deciding ---
@@ -182,7 +180,8 @@ class Run:
             also += f"; {os.strerror(errno.ENOSPC)} in {self.supervisor.run_dir}"  # its log may have been cut
         if instance.spec.kind == "trainer" and self.found is not None and (dead := self.found.dead()):
             also += f"; {dead}"  # verl ends some seconds after one of its replicas
-        found = said_last(process) if process is not None and unit.exit else None
+        says = self.supervisor.records.log_says
+        found = says(process.log, process.log_start) if process is not None and unit.exit else None
         if process is None or found is None or (unit.exit is not None and unit.exit.signal == 9):
             return Cause(instance.name, reason + also, self.supervisor.now())
         text, offset = found

@@ -14,7 +14,6 @@ from typing import Any
 
 from liverl.control.messages import CommandError
 from liverl.model import Event, Exit, GpuStatus, Level
-from liverl.observe.causes import find_cause
 from liverl.observe.gpu_ledger import GpuLedger
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.supervise import machine, probes
@@ -25,7 +24,6 @@ from liverl.supervise.envs import Environments
 from liverl.supervise.eventlog import words
 from liverl.supervise.instance import Instance
 from liverl.supervise.keeping import Keeping
-from liverl.supervise.leader import said_last
 from liverl.supervise.machine import Unit
 from liverl.supervise.prepare import PrepareProblem
 from liverl.supervise.records import Records
@@ -87,11 +85,7 @@ class Supervisor:
         self.kick()
 
     async def _tell_why(self, service: str, log: Path, start: int) -> None:
-        try:
-            found = await asyncio.to_thread(find_cause, log, start)
-        except OSError as error:
-            self.records.write_failed(f"{log.name}: {error.strerror}")
-            return
+        found = await asyncio.to_thread(self.records.log_says, log, start)
         if found is not None:
             self.say("log_cause", f"its log says: {found[0]}", "warning", service)
 
@@ -402,5 +396,6 @@ def _why_ended(instance: Instance) -> str:
     """Why an instance is not up: its state's reason and what its log says."""
     unit, process = instance.unit, instance.process
     why = unit.last_failure or unit.why
-    found = said_last(process) if process is not None and unit.exit else None
+    says = instance.hub.records.log_says
+    found = says(process.log, process.log_start) if process is not None and unit.exit else None
     return f"{why}: {found[0]}" if found else why
