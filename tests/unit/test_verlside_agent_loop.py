@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import subprocess
@@ -33,7 +34,7 @@ Change = Callable[[dict[str, Any]], object]
 
 @dataclass
 class Scripted:
-    """Answers in the shape that LiteLLM gives vLLM's answers; a step is a call, a text, or a refusal."""
+    """Answers in the shape that LiteLLM gives vLLM's answers; a step is a call, a text, a refusal, or never."""
 
     steps: list[Any]
     bend: dict[int, Change] = field(default_factory=dict)  # answer number -> what is changed in it
@@ -51,6 +52,8 @@ class Scripted:
             return web.Response(status=step, text="busy")
         if isinstance(step, web.Response):
             return step
+        if isinstance(step, asyncio.Event):  # no answer
+            await step.wait()
         answer = self.answer(body, step)
         self.bend.get(self.answers, lambda _: None)(answer)
         self.answers += 1
@@ -174,11 +177,23 @@ async def test_turns_wait_for_the_proxy(tmp_path: Path, script: Callable[..., An
 
 
 async def test_a_proxy_that_stays_away_leaves_no_row(tmp_path: Path, unused_tcp_port: int) -> None:
-    given = settings(tmp_path, f"http://127.0.0.1:{unused_tcp_port}", trial_timeout=0.3)
+    given = settings(tmp_path, f"http://127.0.0.1:{unused_tcp_port}", trial_timeout=2.0)
     outcome = await run_trial(given, prompt())
     assert outcome.row is None and outcome.ended_by == "exception" and outcome.num_turns == 1
-    assert (outcome.exception or "").startswith("TrialTimeoutError: no time left after 0.3 s; last: Client")
+    assert (outcome.exception or "").startswith("TrialTimeoutError: no time left after 2 s; last: Client")
     assert story(tmp_path, outcome)["exception_info"]["exception_type"] == "TrialTimeoutError"
+
+
+async def test_a_proxy_that_refuses_and_then_hangs_is_told_with_both(
+    tmp_path: Path, script: Callable[..., Any]
+) -> None:
+    proxy = await script(503, asyncio.Event())
+    outcome = await run_trial(settings(tmp_path, proxy.url, trial_timeout=5.0), prompt())
+    told = outcome.exception or ""
+    assert told.startswith(
+        "TrialTimeoutError: no time left after 5 s; last: HTTP 503: busy; no answer in the last "
+    )
+    assert len(proxy.requests) == 2
 
 
 async def test_a_refusal_ends_the_trial(tmp_path: Path, script: Callable[..., Any]) -> None:

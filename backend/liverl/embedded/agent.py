@@ -194,7 +194,7 @@ async def _ask(
 ) -> Reply:
     """One turn, tried again with backoff while the proxy is away, until the trial's time is up."""
     body = msgspec.json.encode(request)
-    wait, why = _BACKOFF_START, "no try was made"
+    wait, why, cut = _BACKOFF_START, "", ""
     while (left := deadline - time.monotonic()) > 0:
         try:
             async with session.post(
@@ -208,9 +208,12 @@ async def _ask(
                 if response.status < 500 and response.status not in _RETRIED:
                     failure = _ContextFull if _CONTEXT_FULL in text else TrialFailed
                     raise failure("ProxyRefusedError", why)
-        except (aiohttp.ClientError, asyncio.TimeoutError, ValueError) as error:  # noqa: UP041 (3.10)
+        except asyncio.TimeoutError as error:  # noqa: UP041 (3.10)
+            cut = f"no answer in the last {left:.1f} s" + (f" ({error})" if str(error) else "")
+        except (aiohttp.ClientError, ValueError) as error:
             why = f"{type(error).__name__}: {error}"
         conversation.retries += 1
         await asyncio.sleep(min(wait * random.uniform(0.5, 1.0), max(deadline - time.monotonic(), 0)))
         wait = min(wait * 2, _BACKOFF_CAP)
-    raise TrialFailed("TrialTimeoutError", f"no time left after {talk.timeout:g} s; last: {why}")
+    told = "; ".join(filter(None, (f"no time left after {talk.timeout:g} s", why and f"last: {why}", cut)))
+    raise TrialFailed("TrialTimeoutError", told)
