@@ -108,7 +108,8 @@ class Newest:
             due = self._shown_at + self.interval - time.monotonic()
             if due > 0:
                 try:
-                    await asyncio.wait_for(self._at_once.wait(), due)
+                    async with asyncio.timeout(due):
+                        await self._at_once.wait()
                 except TimeoutError:
                     pass  # nothing urgent: it is due now
             self._changed.clear()
@@ -243,7 +244,8 @@ class RunSource:
             BackendSilent: it is not said in time.
         """
         try:
-            return await asyncio.wait_for(client.snapshot(), ANSWER_S)
+            async with asyncio.timeout(ANSWER_S):
+                return await client.snapshot()
         except TimeoutError:
             raise BackendSilent(
                 f"the backend of {self.run.name} (pid {client.hello.pid}) lives but does not answer"
@@ -293,7 +295,8 @@ class RunSource:
                 newest.add(*await asyncio.to_thread(last_events, path, KEPT_EVENTS))
                 read_at = time.monotonic()
             try:
-                await asyncio.wait_for(self._look.wait(), LOOK_S)
+                async with asyncio.timeout(LOOK_S):
+                    await self._look.wait()
             except TimeoutError:
                 pass
             self._look.clear()

@@ -84,7 +84,8 @@ class Backend:
         runs.write_backend(self.run.path, runs.own_record(self.server.socket_path, "0"))
         while not over.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(over.wait(), TICK_S)
+                async with asyncio.timeout(TICK_S):
+                    await over.wait()
             if not self.still:
                 self.state = self.crowd.snapshot()
                 self.server.publish_snapshot()

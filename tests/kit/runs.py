@@ -15,7 +15,7 @@ import msgspec
 
 from kit.waiting import wait_until
 from liverl.control import blocking
-from liverl.control.messages import ControlError
+from liverl.control.messages import BackendDead, BackendSilent
 from liverl.model import Event, Result, ServiceStatus, Snapshot
 from liverl.plan.spec import EnvironmentSpec, Plan, Probes, RestartPolicy, ServiceSpec, Settings, StopStage
 from liverl.rundir import RunDir
@@ -127,17 +127,22 @@ class ToyRun:
 
     def events(self) -> list[Event]:
         """Those in the file, once it has all that a living backend has told by now: it writes a moment later."""
-        try:
-            now = self.snapshot()
-        except ControlError:
-            return self._written()
 
-        def has_all() -> bool:
+        told: Snapshot | None = None
+
+        def all_there() -> bool:
+            nonlocal told
+            try:
+                told = told or self.snapshot()
+            except BackendSilent:
+                return False
+            except BackendDead:
+                return True
             found = self._written()
             written = found[-1].seq if found else 0
-            return written >= now.seq or not procfs.alive(now.backend.pid, None)
+            return written >= told.seq or not procfs.alive(told.backend.pid, None)
 
-        wait_until(has_all, what=f"event {now.seq} in events.jsonl")
+        wait_until(all_there, what="all events in events.jsonl")
         return self._written()
 
     def _written(self) -> list[Event]:

@@ -47,7 +47,8 @@ async def read(log: LogView) -> object:
                 loop.call_soon_threadsafe(reached.set)
 
             log.do(tell)
-            await asyncio.wait_for(reached.wait(), SECONDS)
+            async with asyncio.timeout(SECONDS):
+                await reached.wait()
     return log.frame
 
 

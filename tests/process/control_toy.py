@@ -85,7 +85,8 @@ class Toy:
             return {"emitted": args["count"]}
         if name == "slow":
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.hurry.wait(), args["seconds"])
+                async with asyncio.timeout(args["seconds"]):
+                    await self.hurry.wait()
             return {"text": "slow is done"}
         if name == "hurry":  # ends what is slow
             self.hurry.set()

@@ -58,7 +58,8 @@ class Load:
                     self.longest = max(self.longest, time.monotonic() - began)
                 if kind == "idle":
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._stopping.wait(), pause)
+                        async with asyncio.timeout(pause):
+                            await self._stopping.wait()
 
     async def _once(self, session: aiohttp.ClientSession, kind: str, trial: str) -> None:
         body: dict[str, Any] = {"model": self.model, "messages": MESSAGES}

@@ -65,7 +65,8 @@ async def main() -> dict[str, Any]:
     for rank in range(4):
         actor = ray.get_actor(f"vllm_server_{rank}_0")
         try:
-            told[str(rank)] = await asyncio.wait_for(actor.get_server_address.remote(), PATIENCE)
+            async with asyncio.timeout(PATIENCE):
+                told[str(rank)] = await actor.get_server_address.remote()
         except Exception as error:
             told[str(rank)] = type(error).__name__ + ": " + str(error)[-200:]
     output = await ray.get_actor("vllm_server_0_0").generate.remote([5, 6, 7], {"logprobs": True}, "r1")

@@ -97,7 +97,8 @@ async def main() -> dict[str, Any]:
     await asyncio.to_thread(engine.load_weights, {name: state[name] for name in names[:5]}, last=False)
     await asyncio.to_thread(engine.load_weights, {name: state[name] for name in names[5:]}, last=True)
     engine.wake_up(["kv_cache"])
-    result = await asyncio.wait_for(late, 30)
+    async with asyncio.timeout(30):
+        result = await late
     told["new_weights_error"] = worst(other, result.prompt, result.tokens, result.logprobs)
     told["refused"] = []
     for tensors in ({"nobody": torch.zeros(1)}, {names[0]: state[names[0]]}):

@@ -134,7 +134,8 @@ async def test_news_are_gathered_and_the_link_is_told_at_once() -> None:
     assert [e.seq for e in second.events] == list(range(5_001 - KEPT_EVENTS, 5_001))
     newest.interval = 3600.0
     newest.say("lost", "killed")
-    lost = await asyncio.wait_for(newest.take(), 60)
+    async with asyncio.timeout(60):
+        lost = await newest.take()
     assert (lost.link, lost.why, lost.events) == ("lost", "killed", second.events)
 
 
@@ -145,7 +146,8 @@ async def test_what_changes_nothing_is_not_told() -> None:
     newest.say("connecting")
     newest.add(event(3, "x"), event(2, "older"), None)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(newest.take(), 0.1)
+        async with asyncio.timeout(0.1):
+            await newest.take()
     newest.add(event(4, "y"))
     assert [e.seq for e in (await newest.take()).events] == [3, 4]
     assert [e.seq for e in shown.events] == [3]
@@ -236,7 +238,8 @@ async def test_the_interface_says_what_it_waits_for_and_ends_with_its_source(
         await until(pilot, lambda: "starting the backend" in app.screen.query_one(Header).text)
         assert not left.is_set()
         shown.failed.set()
-        await asyncio.wait_for(left.wait(), 60)
+        async with asyncio.timeout(60):
+            await left.wait()
 
 
 # -- against a toy backend
@@ -349,3 +352,14 @@ async def test_commands_go_to_the_backend_and_its_refusals_come_back(
     assert answer["text"].startswith("proxy restarted for interface pid ")
     with pytest.raises(CommandError, match="no service proxi"):
         await asked.command("restart", service="proxi")
+
+
+async def test_it_can_be_left_at_any_moment(quick: Callable[..., SimpleNamespace]) -> None:
+    run = quick()
+    for turns in range(0, 600, 3):  # of the loop: over the first ones it connects, is greeted, and reads
+        looking_at = Seen(RunSource(RunDir(run.run_dir)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        left = asyncio.create_task(looking_at.end())
+        await asyncio.wait({left}, timeout=60)
+        assert left.done(), f"after {turns} turns of the loop it did not end"

@@ -52,7 +52,8 @@ class _Link:
         reader, writer = await asyncio.open_unix_connection(sock=sock, limit=LINE_LIMIT)
         link = cls(run_dir, reader, writer)
         try:
-            return link, check_hello(await asyncio.wait_for(link.read(), HELLO_S))
+            async with asyncio.timeout(HELLO_S):
+                return link, check_hello(await link.read())
         except TimeoutError as error:
             writer.close()
             raise BackendSilent(f"{unreachable(run_dir)}: no greeting within {HELLO_S:g} s") from error

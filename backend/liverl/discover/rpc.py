@@ -95,7 +95,8 @@ class AddressClient:
         if process.stdin is not None:
             process.stdin.close()
         try:
-            await asyncio.wait_for(process.wait(), _FAREWELL)
+            async with asyncio.timeout(_FAREWELL):
+                await process.wait()
         except TimeoutError:
             self._kill(process)
             await process.wait()
@@ -139,7 +140,8 @@ class AddressClient:
             if line is not None:
                 process.stdin.write(line.encode() + b"\n")
                 await process.stdin.drain()
-            raw = await asyncio.wait_for(process.stdout.readline(), seconds)
+            async with asyncio.timeout(seconds):
+                raw = await process.stdout.readline()
         except TimeoutError:
             await self._give_up(f"it did not answer within {seconds:g} s")
         except asyncio.CancelledError:  # half an answer would be taken for the next question's
@@ -162,7 +164,8 @@ class AddressClient:
 
     async def _ended(self, process: asyncio.subprocess.Process) -> str:
         try:
-            return f"exit {await asyncio.wait_for(process.wait(), _FAREWELL)}"
+            async with asyncio.timeout(_FAREWELL):
+                return f"exit {await process.wait()}"
         except TimeoutError:
             return "it closed its output"
 

@@ -66,7 +66,8 @@ async def _check_python(python: Path, what: str) -> None:
     except OSError as error:
         raise BuildError(f"{what}: {python} cannot be started: {error.strerror}") from None
     try:
-        _, output = await asyncio.wait_for(process.communicate(), PYTHON_STARTS_WITHIN)
+        async with asyncio.timeout(PYTHON_STARTS_WITHIN):
+            _, output = await process.communicate()
     except TimeoutError:
         raise BuildError(f"{what}: {python} did not start within {PYTHON_STARTS_WITHIN:g} s") from None
     finally:

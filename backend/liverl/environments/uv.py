@@ -168,5 +168,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             os.killpg(process.pid, number)
         if number is signal.SIGTERM:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _KILL_AFTER)
+                async with asyncio.timeout(_KILL_AFTER):
+                    await process.wait()
     await process.wait()

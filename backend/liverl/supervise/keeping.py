@@ -117,7 +117,8 @@ class Keeping:
             KeeperGone: there is none, and it takes long to get one.
         """
         try:
-            await asyncio.wait_for(self._up.wait(), PATIENCE)
+            async with asyncio.timeout(PATIENCE):
+                await self._up.wait()
         except TimeoutError:
             raise KeeperGone from None
 
@@ -135,7 +136,8 @@ class Keeping:
         """Until the keeper has told of every exit that came before, however slow its disk; or there is none, or it
         hangs."""
         with contextlib.suppress(KeeperError, KeeperGone, TimeoutError):
-            await asyncio.wait_for(self.request("hello"), _HEARING)
+            async with asyncio.timeout(_HEARING):
+                await self.request("hello")
 
     # --- forks ---
 
@@ -219,7 +221,8 @@ class Keeping:
         """End the keeper, as nothing is left for it to keep."""
         self._over = True
         try:
-            await asyncio.wait_for(self._keeper.request("exit"), PATIENCE)
+            async with asyncio.timeout(PATIENCE):
+                await self._keeper.request("exit")
         except KeeperGone:
             pass
         except TimeoutError:

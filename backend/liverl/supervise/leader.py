@@ -105,5 +105,6 @@ class Leader:
                 return
             self._news.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), 0.2)
+                async with asyncio.timeout(0.2):
+                    await self._news.wait()
         self._ended(process.generation, self._told[process.generation])

@@ -225,7 +225,8 @@ class Run:
         while True:
             try:
                 # Nothing can be stuck before a stop has gone through its stages.
-                await asyncio.wait_for(self.over.wait(), 1.0 if self.supervisor.stopping else 5.0)
+                async with asyncio.timeout(1.0 if self.supervisor.stopping else 5.0):
+                    await self.over.wait()
                 await self.supervisor.environments.closed()
                 left = await self.supervisor.census.sweep_strays()
                 return [f"pid {pid}" for pid in left]
