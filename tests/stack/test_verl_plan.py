@@ -20,6 +20,7 @@ from liverl.environments import default_cache_dir, ensure
 from liverl.plan import make_plan
 from liverl.plan.build import environment_spec
 from liverl.plan.verl import FORMATS
+from liverl.plan.verltrainer import stub
 from liverl.preflight.verl import LOGGERS
 
 pytestmark = pytest.mark.stack
@@ -124,6 +125,30 @@ def test_verl_reads_what_was_planned(answer: dict[str, Any], name: str) -> None:
 def test_names_that_verl_knows(answer: dict[str, Any]) -> None:
     assert set(FORMATS.values()) <= set(answer["parsers"])
     assert set(LOGGERS) <= set(answer["loggers"])
+
+
+def test_verl_tells_its_standalone_replicas(tmp_path: Path) -> None:
+    """The line at which verl 0.9.1 ends without our module; if it does no longer, the module can go."""
+    if not PYTHON:
+        pytest.skip("LIVERL_TEST_VERL_PYTHON names no Python with verl")
+    code = "from verl.trainer.ppo.v1.trainer_separate_async import logger; logger.info('told', flush=True)"
+    package = tmp_path / stub().path
+    package.parent.mkdir(parents=True)
+    package.write_text(stub().text)
+    env = {**os.environ, "PYTHONPATH": str(package.parents[1])}
+    for modules, told in (
+        ("", "TypeError: Logger._log() got an unexpected"),
+        ("liverl.verlside.standalone", "told"),
+    ):
+        run = subprocess.run(
+            [PYTHON, "-c", code],
+            env={**env, "VERL_USE_EXTERNAL_MODULES": modules},
+            capture_output=True,
+            text=True,
+            timeout=170,
+            check=False,
+        )
+        assert (run.returncode == 0, told in run.stderr) == (bool(modules), True), run.stderr[-3000:]
 
 
 @pytest.mark.slow

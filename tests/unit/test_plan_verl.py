@@ -229,6 +229,8 @@ def test_standalone_replicas() -> None:
     assert found["trainer.v1.separate_async.parameter_sync_step"] == "2"
     assert found["actor_rollout_ref.hybrid_engine"] == "False"
     assert service(plan, "ray").gpus == 4
+    for name in ("ray", "trainer"):  # both: the workers' environment is Ray's
+        assert service(plan, name).env["VERL_USE_EXTERNAL_MODULES"] == "liverl.verlside.standalone"
 
 
 # --- services -----------------------------------------------------------------------------------------

@@ -156,15 +156,23 @@ def worker_env(config: RunConfig) -> dict[str, str]:
         "VERL_LOGGING_LEVEL": "INFO",
         "VLLM_LOGGING_LEVEL": config.infrastructure.vllm_logging_level,  # else verl says WARN: no boot stages
     }
+    modules = _modules(config)
+    if modules:
+        env["VERL_USE_EXTERNAL_MODULES"] = ",".join(modules)
     if config.verl.device == "cpu":
         env |= {
-            "VERL_USE_EXTERNAL_MODULES": "liverl.verlside.cpu",
             "VERL_ENGINE_DEVICE": "cuda",  # the engines are registered under this name
             "TORCH_COMPILE_DISABLE": "1",
             "OMP_NUM_THREADS": "1",  # a dozen processes share the cores; each would take them all
             "LIVERL_CPU_FAULTS": json.dumps(_faults(config)),
         }
     return env
+
+
+def _modules(config: RunConfig) -> list[str]:
+    """What verl is to import as well, in every process."""
+    wanted = {"cpu": config.verl.device == "cpu", "standalone": config.verl.rollout_mode == "standalone"}
+    return [f"liverl.verlside.{name}" for name, is_wanted in wanted.items() if is_wanted]
 
 
 def secret_env(config: RunConfig) -> dict[str, str]:
