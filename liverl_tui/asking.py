@@ -8,6 +8,7 @@ from typing import Any
 
 from liverl.model import ServiceStatus, Snapshot
 from liverl_tui.runapp import RunApp, asks
+from liverl_tui.view import actors
 from liverl_tui.words import state_word
 
 ENDED = ("stopped", "failed", "gave_up")
@@ -138,6 +139,14 @@ class Asking(RunApp):
 
     def selected_service(self) -> str | None:
         """The service that the screen is about, or whose row is under the cursor."""
+        return self._selected(lambda name: self.service(name) is not None)
+
+    def selected_actor(self) -> str | None:
+        """The same of a replica that is an actor of verl's."""
+        names = {replica.name for replica in actors(self.view.snapshot)}
+        return self._selected(lambda name: name in names)
+
+    def _selected(self, is_one: Callable[[str], bool]) -> str | None:
         screen = self.run_screen
         if screen is None:
             return None
@@ -145,7 +154,7 @@ class Asking(RunApp):
         for node in candidates:
             for attribute in ("selected_service", "cursor"):
                 name = getattr(node, attribute, None)
-                if isinstance(name, str) and self.service(name) is not None:
+                if isinstance(name, str) and is_one(name):
                     return name
         return None
 
@@ -155,7 +164,10 @@ class Asking(RunApp):
         """Do ``then`` with the selected service if it is one that can be meant, else with one of a list."""
         from liverl_tui.screens.dialogs import Choose
 
-        chosen = self.service(self.selected_service())
+        chosen, actor = self.service(self.selected_service()), self.selected_actor()
+        if chosen is None and actor is not None:
+            self.toast(f"{verb}: verl owns {actor}: it ends and comes back with its trainer", "warning")
+            return
         if chosen is not None and chosen.kind != "environment" and states(chosen):
             then(chosen)
             return

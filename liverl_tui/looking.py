@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from liverl_tui import themes
 from liverl_tui.asking import Asking, processes
 from liverl_tui.terminal import inside_tmux, mouse_is_on, set_mouse
+from liverl_tui.view import actors
 
 if TYPE_CHECKING:
     from liverl_tui.screens.base import RunScreen
@@ -48,21 +49,29 @@ class Looking(Asking):
         self.push_screen(TrajectoryScreen(path))
 
     def open_log(self, name: str) -> None:
-        """The log of one service, in the dashboard's pane."""
+        """The log of one service, in the dashboard's pane; of an actor of verl's what it says in the trainer's."""
         from liverl_tui.screens.dashboard import Dashboard
         from liverl_tui.widgets.logs import LogsPane
 
-        while not isinstance(self.screen, Dashboard):
+        dashboard = next((screen for screen in self.screen_stack if isinstance(screen, Dashboard)), None)
+        if dashboard is None:
+            return
+        while self.screen is not dashboard:
             self.pop_screen()
-        self.screen.action_jump("logs")
-        self.screen.query_one(LogsPane).show_service(name)
+        dashboard.action_jump("logs")
+        pane = dashboard.query_one(LogsPane)
+        actor = next((replica for replica in actors(self.view.snapshot) if replica.name == name), None)
+        if actor is None:
+            pane.show_service(name)
+        else:
+            pane.show_actor("trainer", actor.pid)
 
     def action_services(self) -> None:
         names = [s.name for s in processes(self.view.snapshot)]
         if not names:
             self.toast("no service is known yet", "warning")
             return
-        self.open_service(self.selected_service() or names[0])
+        self.open_service(self.selected_service() or self.selected_actor() or names[0])
 
     def action_metrics(self) -> None:
         from liverl_tui.screens.metrics import MetricsScreen

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from liverl.model import Event, Snapshot
+from liverl.model import Event, ReplicaStatus, Snapshot
 
 Link = Literal[
     "connecting",  # a backend is started or lives, but does not talk to us (yet, or any more)
@@ -16,6 +16,14 @@ Link = Literal[
 ]
 
 KEPT_EVENTS = 500
+
+
+def actors(snapshot: Snapshot | None) -> tuple[ReplicaStatus, ...]:
+    """The replicas that are no services of the run: verl keeps them as actors in Ray."""
+    if snapshot is None:
+        return ()
+    services = {service.name for service in snapshot.services}
+    return tuple(replica for replica in snapshot.replicas.items if replica.name not in services)
 
 
 class View(msgspec.Struct, frozen=True):

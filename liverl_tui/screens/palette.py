@@ -13,6 +13,7 @@ from liverl_tui import themes
 from liverl_tui.asking import ENDED, STARTABLE, processes
 from liverl_tui.keymap import reachable
 from liverl_tui.screens.finder import QUERY_MOST, Choices, Finder
+from liverl_tui.view import actors
 from liverl_tui.widgets.cells import Row
 from liverl_tui.words import state_word
 
@@ -37,7 +38,7 @@ class Entry:
 def entries(app: Looking) -> list[Entry]:
     """What can be done now, the nearest scope first; under each name once."""
     found: dict[str, Entry] = {}
-    for entry in (*_of_keys(app), *_of_services(app), *_of_themes(app)):
+    for entry in (*_of_keys(app), *_of_services(app), *_of_actors(app), *_of_themes(app)):
         found.setdefault(entry.name, entry)
     return list(found.values())
 
@@ -66,6 +67,13 @@ def _of_services(app: Looking) -> Iterator[Entry]:
             yield Entry(f"stop {name}", f"Stop it ({now})", partial(app.stop_one, service))
         if service.kind == "replica":
             yield Entry(f"remove {name}", f"Drain and remove it ({now})", partial(app.remove_one, service))
+
+
+def _of_actors(app: Looking) -> Iterator[Entry]:
+    for replica in actors(app.view.snapshot):
+        name, now = replica.name, f"replica of verl's, {state_word(replica.state)}"
+        yield Entry(f"replica {name}", f"Its detail ({now})", partial(app.open_service, name))
+        yield Entry(f"logs {name}", f"What it says in the trainer's log ({now})", partial(app.open_log, name))
 
 
 def _of_themes(app: Looking) -> Iterator[Entry]:

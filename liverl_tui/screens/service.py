@@ -10,12 +10,13 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from liverl.control.messages import ControlError
-from liverl.model import ServiceStatus
+from liverl.model import ReplicaStatus, ServiceStatus
 from liverl.observe.proctree import Process, ProcessTree
 from liverl.rundir import hostname
 from liverl.supervise.inspect import ServiceDetail, filed_detail
 from liverl_tui.keymap import bindings
 from liverl_tui.screens.base import RunScreen
+from liverl_tui.view import actors
 from liverl_tui.widgets.clock import Clock
 from liverl_tui.widgets.keybar import KeyBar
 from liverl_tui.widgets.rows import Pane
@@ -80,9 +81,17 @@ class ServiceScreen(RunScreen):
         snapshot = self.liverl.view.snapshot
         return snapshot.services if snapshot is not None else ()
 
+    def actors(self) -> tuple[ReplicaStatus, ...]:
+        """The replicas that are no services: verl's."""
+        return actors(self.liverl.view.snapshot)
+
     @property
     def service(self) -> ServiceStatus | None:
         return next((s for s in self.services() if s.name == self.selected_service), None)
+
+    @property
+    def actor(self) -> ReplicaStatus | None:
+        return next((r for r in self.actors() if r.name == self.selected_service), None)
 
     def choose(self, name: str) -> None:
         """Show another service."""
@@ -104,10 +113,10 @@ class ServiceScreen(RunScreen):
         self._place()
         with self.app.batch_update():
             self.query_one(KeyBar).show(view)
-            self.chooser.take(services, self.selected_service)
+            self.chooser.take((*services, *self.actors()), self.selected_service)
             self._draw()
-        service = self.service
-        state = (self.selected_service, service and (service.state, service.generation), view.link)
+        shown = self.service or self.actor
+        state = (self.selected_service, shown and (shown.state, shown.generation), view.link)
         if state != self._asked_for:
             self._asked_for = state
             self._look()
@@ -138,8 +147,8 @@ class ServiceScreen(RunScreen):
             self.run_worker(self._ask(), group="inspect")
 
     async def _look_at_processes(self) -> None:
-        service, tree = self.service, self._tree
-        if self._looking or service is None:
+        pids, tree = self._pids(), self._tree
+        if self._looking or pids is None:
             return
         if not self._runs_here():
             self._processes = None
@@ -147,14 +156,20 @@ class ServiceScreen(RunScreen):
             return
         self._looking = True
         try:
-            leaders = (service.pid, service.incoming_pid, *service.retiring_pids)
-            pids = {*service.members, *(pid for pid in leaders if pid is not None)}
             found = await asyncio.to_thread(tree.look, pids)
         finally:
             self._looking = False
         if tree is self._tree:
             self._processes = found
             self._draw()
+
+    def _pids(self) -> set[int] | None:
+        """Of the processes of what is shown; None where nobody knows them."""
+        service, detail = self.service, self._detail
+        if service is not None:
+            leaders = (service.pid, service.incoming_pid, *service.retiring_pids)
+            return {*service.members, *(pid for pid in leaders if pid is not None)}
+        return set(detail.members) if detail is not None and detail.members else None
 
     def _runs_here(self) -> bool:
         """Whether the pids that a view tells are those of processes of ours: others may have them after the run's
@@ -176,7 +191,9 @@ class ServiceScreen(RunScreen):
                 why = note or ("this run has ended" if link == "ended" else "there is no backend to ask")
                 detail = await asyncio.to_thread(filed_detail, self.liverl.source.run.path, name)
                 note = f"{why}: what follows is from the run's files, not live"
-                if detail is None:
+                if detail is None and self.actor is not None:
+                    note = f"{why}: what follows is what was told last"
+                elif detail is None:
                     note = f"{why}, and the run's files know no such service"
         finally:
             self._asking = False
@@ -202,7 +219,7 @@ class ServiceScreen(RunScreen):
 
     def _place(self) -> None:
         width, height = self.size
-        count = len(self.services())
+        count = len(self.services()) + len(self.actors())
         state = (width, height, count)
         if state == self._placed or not self._composed:
             return
@@ -218,7 +235,7 @@ class ServiceScreen(RunScreen):
     # -- keys
 
     def action_other(self, by: int) -> None:
-        names = [s.name for s in self.services()]
+        names = [s.name for s in (*self.services(), *self.actors())]
         if names:
             here = names.index(self.selected_service) if self.selected_service in names else -1
             self.chooser.select(names[(here + by) % len(names)])
@@ -231,14 +248,5 @@ class ServiceScreen(RunScreen):
 
     def action_logs(self) -> None:
         """Its log, in the dashboard's pane."""
-        from liverl_tui.screens.dashboard import Dashboard
-        from liverl_tui.widgets.logs import LogsPane
-
-        name = self.selected_service
-        dashboard = next((s for s in self.app.screen_stack if isinstance(s, Dashboard)), None)
-        if name is None or dashboard is None:
-            return
-        while self.app.screen is not dashboard:
-            self.app.pop_screen()
-        dashboard.action_jump("logs")
-        dashboard.query_one(LogsPane).show_service(name)
+        if self.selected_service is not None:
+            self.liverl.open_log(self.selected_service)

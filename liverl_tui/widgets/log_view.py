@@ -291,6 +291,10 @@ class LogView(Pane):
         self.filter = chosen
         self.do(lambda session: session.set_filter(chosen.include, chosen.exclude, chosen.level))
 
+    def let_through(self, include: Needle | None) -> None:
+        """Show only lines in which something is found; None: all of them."""
+        self._set_filter(Filter(include))
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         # Esc goes on to whoever is behind us when there is nothing of ours to clear
         return bool(self.prompt or self.needle or self.filter.active) if action == "clear" else True

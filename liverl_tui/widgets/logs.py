@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import cast
 
+from liverl.logs.query import needle
 from liverl.model import ServiceStatus, Snapshot
 from liverl_tui.source import Source
 from liverl_tui.view import View
@@ -70,6 +71,11 @@ class LogsPane(LogView):
         self.do(partial(Session.select, tab=name))
         self._fitted()
         self.update()
+
+    def show_actor(self, service: str, pid: int | None) -> None:
+        """Show what one of Ray's actors writes into a service's log: its lines begin with ``(name pid=1234, ...)``."""
+        self.show_service(service)
+        self.let_through(needle(rf"pid={pid}[,)]") if pid is not None else None)
 
     def show_line(self, service: str, log: str, offset: int) -> None:
         """Show the line at a byte offset of a log (its path relative to the run directory)."""

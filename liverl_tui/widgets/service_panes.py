@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.binding import Binding
 
-from liverl.model import ServiceStatus
+from liverl.model import ReplicaStatus, ServiceStatus
 from liverl_tui.widgets.cells import Row
 from liverl_tui.widgets.rows import WHEEL, Pane, RowsPane
 from liverl_tui.widgets.service_text import About, argv_line, detail_rows
@@ -27,17 +27,18 @@ _MOVES: list[BindingType] = [
 
 
 class ServiceList(RowsPane):
-    """Every service with its state; ``chosen`` is called when the cursor goes to another one."""
+    """Every service with its state, and the replicas that are none; ``chosen`` is called when the cursor goes to
+    another one."""
 
     title = "Services"
 
     def __init__(self, chosen: Callable[[str], None], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._chosen = chosen
-        self._services: dict[str, ServiceStatus] = {}
+        self._services: dict[str, ServiceStatus | ReplicaStatus] = {}
         self._command: Callable[[], str] = str
 
-    def take(self, services: Sequence[ServiceStatus], selected: str | None) -> None:
+    def take(self, services: Sequence[ServiceStatus | ReplicaStatus], selected: str | None) -> None:
         self._services = {s.name: s for s in services}
         if selected is not None:
             self._cursor = selected
@@ -98,7 +99,7 @@ class DetailPane(Pane):
         self._lines = detail_rows(about, width)
         room = max(1, height - 1)
         self._top = max(0, min(self._top, len(self._lines) - room))
-        facts: str = about.service.kind if about.service is not None else "not there now"
+        facts = about.kind
         if len(self._lines) > room:
             facts += f"  lines {self._top + 1}-{self._top + room} of {len(self._lines)}"
         return [self._named(about.name, width, facts), *self._lines[self._top : self._top + room]]

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from liverl.model import Event, GpuStatus, ServiceStatus, Snapshot
+from liverl.model import Event, GpuStatus, ReplicaStatus, ServiceStatus, Snapshot
 from liverl.observe.proctree import Process
 from liverl.plan.spec import RestartPolicy, StopStage
 from liverl.supervise.inspect import Generation, ProbeFacts, ServiceDetail
@@ -34,7 +34,8 @@ _TIMED = ("preparing", "starting", "stopping")  # states whose words say for how
 
 @dataclass(frozen=True)
 class About:
-    """What is known of one service. ``note``: why something is not; ``processes`` is None before the first look."""
+    """What is known of one service, or of a replica that is none: an actor of verl's. ``note``: why something is
+    not; ``processes`` is None before the first look."""
 
     name: str
     now: float
@@ -44,6 +45,18 @@ class About:
     processes: tuple[Process, ...] | None = None
     events: tuple[Event, ...] = ()
     note: str = ""
+
+    @property
+    def replica(self) -> ReplicaStatus | None:
+        found = self.snapshot.replicas.items if self.snapshot is not None else ()
+        return next((replica for replica in found if replica.name == self.name), None)
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a few words."""
+        if self.service is not None:
+            return self.service.kind
+        return "replica, an actor of verl's" if self.replica is not None else "not there now"
 
 
 def detail_rows(about: About, width: int) -> list[Row]:
@@ -89,6 +102,7 @@ def _fact(name: str, text: str, width: int, style: str = "text") -> Iterator[Row
 def _state(about: About, width: int) -> Iterator[Row]:
     service, now = about.service, about.now
     if service is None:
+        yield from _actor(about, width)
         return
     standing = of_service(service, now)
     row = Row((" " + fit("state", LABEL) + " ", "dim"), (standing.text, standing.style))
@@ -137,19 +151,42 @@ def _state(about: About, width: int) -> Iterator[Row]:
     yield from _gpus(about, width)
 
 
+def _actor(about: About, width: int) -> Iterator[Row]:
+    replica, snapshot, now = about.replica, about.snapshot, about.now
+    if replica is None or snapshot is None:
+        return
+    standing = of_replica(replica, Scene(snapshot), now)
+    row = Row((" " + fit("state", LABEL) + " ", "dim"), (standing.text, standing.style))
+    if replica.state not in _TIMED and replica.since is not None:
+        row.add(f" for {age(now - replica.since)}", "dim")
+    yield row
+    if replica.why and replica.why not in standing.words:
+        yield from _fact("why", replica.why, width)
+    if replica.generation:
+        pid = f", pid {replica.pid}" if replica.pid is not None else ""
+        yield from _fact("actor", f"number {replica.generation} of this name{pid}", width)
+    yield from _fact("owner", "verl: it ends and comes back with the trainer", width)
+    if replica.address is not None:
+        yield from _fact("address", replica.address, width)
+    if replica.max_concurrency is not None:
+        yield from _fact("KV cache", f"holds {replica.max_concurrency:.1f} requests of full length", width)
+    yield from _gpus(about, width)
+
+
 def _gpus(about: About, width: int) -> Iterator[Row]:
-    service, snapshot, detail = about.service, about.snapshot, about.detail
-    if service is None or snapshot is None:
+    holder, snapshot, detail = about.service or about.replica, about.snapshot, about.detail
+    if holder is None or snapshot is None:
         return
     ours: dict[str, int | None] = {}
     for use in detail.gpu_memory if detail is not None else ():
         known = ours.get(use.uuid)
         ours[use.uuid] = known if use.memory is None else (known or 0) + use.memory
-    names = list(dict.fromkeys((*service.gpus, *ours)))
+    names = list(dict.fromkeys((*holder.gpus, *ours)))
     by_uuid: dict[str, GpuStatus] = {g.uuid: g for g in snapshot.gpus}
     for index, uuid in enumerate(names):
         gpu = by_uuid.get(uuid)
-        mine = f"{size(ours[uuid])} of it by this service" if ours.get(uuid) is not None else ""
+        what = "service" if about.service is not None else "replica"
+        mine = f"{size(ours[uuid])} of it by this {what}" if ours.get(uuid) is not None else ""
         text = uuid
         if gpu is not None:
             used = f"{size(gpu.memory_used)} of {size(gpu.memory_total)}"
@@ -161,8 +198,7 @@ def _gpus(about: About, width: int) -> Iterator[Row]:
 
 
 def _replica(about: About, width: int) -> Iterator[Row]:
-    snapshot = about.snapshot
-    replica = next((r for r in snapshot.replicas.items if r.name == about.name), None) if snapshot else None
+    snapshot, replica = about.snapshot, about.replica
     if replica is None or snapshot is None:
         return
     standing = of_replica(replica, Scene(snapshot), about.now)
@@ -171,10 +207,7 @@ def _replica(about: About, width: int) -> Iterator[Row]:
     if standing.problem:
         yield from _fact("", standing.text, width, standing.style)
     if replica.policy_version is not None or snapshot.policy_version is not None:
-        version = UNKNOWN if replica.policy_version is None else f"{replica.policy_version}"
-        behind = snapshot.policy_version is not None and replica.policy_version != snapshot.policy_version
-        of = f", the trainer's is {snapshot.policy_version}" if behind else ""
-        yield from _fact("weights", f"version {version}{of}", width, "warn" if behind else "text")
+        yield from _weights(replica, snapshot.policy_version, width)
     yield from _fact("requests", f"{count(replica.running)} running, {count(replica.waiting)} waiting", width)
     cache = (
         f"KV cache {percent(replica.kv_cache_usage)}, prefix hits {percent(replica.prefix_cache_hit_rate)}"
@@ -186,6 +219,18 @@ def _replica(about: About, width: int) -> Iterator[Row]:
         f"{count(replica.generation_tokens_total)} generated tokens",
         width,
     )
+
+
+def _weights(replica: ReplicaStatus, wanted: int | None, width: int) -> Iterator[Row]:
+    if (
+        replica.policy_version is None and replica.kind == "verl"
+    ):  # vLLM does not tell; verl brings them itself
+        yield from _fact("weights", f"verl brings the trainer's to it: version {wanted}", width)
+        return
+    version = UNKNOWN if replica.policy_version is None else f"{replica.policy_version}"
+    behind = wanted is not None and replica.policy_version != wanted
+    of = f", the trainer's is {wanted}" if behind else ""
+    yield from _fact("weights", f"version {version}{of}", width, "warn" if behind else "text")
 
 
 def _proxy(about: About, width: int) -> Iterator[Row]:

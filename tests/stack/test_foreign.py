@@ -246,6 +246,9 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
     found = holders.look(launch.port)
     assert found is not None and [root.pid for root in found.roots] == [again["pid"]]
     launch.chat()
+    actor = run.snapshot().replicas.items[1]
+    shown = run.command("inspect", service=actor.name)
+    assert actor.pid in shown["members"] and shown["kind"] == "replica"
     for service in ("ray", "vllm_server_1_0"):
         with pytest.raises(CommandError, match="owns"):
             run.command("restart", service=service)

@@ -18,7 +18,7 @@ from liverl.control.messages import BackendDead, CommandError
 from liverl.model import BackendInfo, Exit, ProxyStatus, ReplicaSet
 from liverl.observe.proctree import Process
 from liverl.plan.spec import PortSpec, StopStage
-from liverl.rundir import hostname
+from liverl.rundir import RunDir, hostname
 from liverl.supervise.inspect import Generation, GpuUse, ProbeFacts, ServiceDetail
 from liverl_tui.app import LiverlApp
 from liverl_tui.screens.dashboard import Dashboard
@@ -185,6 +185,69 @@ async def test_the_list_and_the_brackets_go_to_other_services() -> None:
         await screen.press("tab")
         assert isinstance(screen.screen.focused, DetailPane)
         assert {args["service"] for _, args in source.asked} >= {"r0", "proxy"}
+
+
+ACTOR = msgspec.structs.replace(
+    replica(1),
+    name="vllm_server_1_0",
+    kind="verl",
+    generation=2,
+    pid=ME,
+    policy_version=None,
+    gpus=("GPU-00000000",),
+    max_concurrency=64.0,
+)
+VERL = (service("ray", "ray"), service("proxy", "proxy"), service("trainer", "trainer"))
+
+
+async def test_a_replica_that_verl_keeps_has_a_page_of_its_own() -> None:
+    source = live(services=VERL, replicas=ReplicaSet(2, 1, 1, (ACTOR,)))
+    told = ServiceDetail(
+        ACTOR.name, "replica", True, gpu_memory=(GpuUse("GPU-00000000", ME, 29 << 30),), members=(ME,)
+    )
+    source.answer = msgspec.to_builtins(told)
+    async with opened(source, ACTOR.name) as screen:
+        await screen.until(lambda: "Processes" in screen.text)
+        title = screen.screen.query_one(DetailPane).text.splitlines()[0]
+        assert ACTOR.name in title and "an actor of verl's" in title and "not there" not in screen.text
+        for part in (
+            "● ready",
+            f"number 2 of this name, pid {ME}",
+            "verl: it ends and comes back with the trainer",
+            "http://127.0.0.1:8001",
+            "holds 64.0 requests of full length",
+            "0 NVIDIA H200: 118G of 141G, 29G of it by this replica",
+            "yes, it gets new trials",
+            "verl brings the trainer's to it: version 7",
+            f"{ME}",
+        ):
+            assert part in screen.text, part
+        # it stands in the list, and the keys for services leave it alone
+        assert list(screen.screen.chooser.keys()) == ["ray", "proxy", "trainer", ACTOR.name]
+        for key in "RSs":
+            await screen.press(key)
+        await screen.until(lambda: len(screen.app._notifications) == 3)
+        words = f"verl owns {ACTOR.name}: it ends and comes back with its trainer"
+        told_of = {toast.message for toast in screen.app._notifications}
+        assert told_of == {f"▲ {verb}: {words}" for verb in ("restart", "stop", "start")}
+        assert {name for name, _ in source.asked} == {"inspect"}
+        # what it says stands in the trainer's log
+        await screen.press("l")
+        logs = screen.app.screen.query_one(LogsPane)
+        assert logs.tab().name == "trainer" and logs.filter.include is not None
+        line = f"(vLLMHttpServer pid={ME}, ip=10.0.0.7) ready"
+        assert logs.filter.include.pattern.search(line) and not logs.filter.include.pattern.search(
+            line.replace(f"{ME}", f"{ME}9")
+        )
+
+
+async def test_a_replica_that_verl_keeps_is_shown_without_a_backend(tmp_path: Path) -> None:
+    source = live(services=VERL, replicas=ReplicaSet(2, 1, 1, (ACTOR,)))
+    source.run = RunDir(tmp_path)
+    source.answer = BackendDead("it has died")
+    async with opened(source, ACTOR.name) as screen:
+        await screen.until(lambda: "it has died: what follows is what was told last" in screen.text)
+        assert "KV cache 31%" in screen.text and "Processes" not in screen.text
 
 
 async def test_it_scrolls_and_fits_small_terminals() -> None:

@@ -7,16 +7,18 @@ from typing import Any
 
 from liverl.control.messages import CommandError
 from liverl.supervise import machine
-from liverl.supervise.inspect import live_detail
+from liverl.supervise.inspect import actor_detail, live_detail
 from liverl.supervise.observer import Observer
 from liverl.supervise.repair import Repair
 from liverl.supervise.scaling import Scaling
+from liverl.supervise.seats import Seat, owned_by_verl
 from liverl.supervise.slot import Slot
 from liverl.supervise.supervisor import Supervisor
 
 
 class Commands:
-    """``stop(now=..., who=...)`` ends the run. ``repair``: where a launch script's own services were adopted."""
+    """``stop(now=..., who=...)`` ends the run. ``found``: the replicas that verl keeps. ``repair``: where a launch
+    script's own services were adopted."""
 
     def __init__(
         self,
@@ -24,12 +26,14 @@ class Commands:
         scaling: Scaling,
         observer: Observer,
         stop: Callable[..., None],
+        found: Callable[[], list[Seat]],
         repair: Repair | None = None,
     ) -> None:
         self._supervisor = supervisor
         self._scaling = scaling
         self._observer = observer
         self._stop = stop
+        self._found = found
         self._repair = repair
 
     async def run(self, name: str, args: dict[str, Any], client: str) -> dict[str, Any]:
@@ -55,6 +59,8 @@ class Commands:
             if self._repair is not None and self._repair.knows(service):
                 self._log(client, f"{name.removesuffix('_service')} {service}")
                 return await self._repair.run(name, service)
+            if service in {seat.name for seat in self._found()}:
+                raise owned_by_verl(service)
             slot = supervisor.slot(service)
             self._log(client, f"{name.removesuffix('_service')} {service}")
             if name == "restart":
@@ -63,11 +69,18 @@ class Commands:
                 return await self._start_service(slot)
             return await self._stop_service(slot)
         if name == "inspect":
-            if self._repair is not None and self._repair.knows(str(args.get("service", ""))):
-                return await self._repair.run(name, str(args.get("service", "")))
-            return await live_detail(supervisor, str(args.get("service", "")), self._observer.pid_memory)
+            return await self._inspect(str(args.get("service", "")))
         known = "inspect, restart, scale, start_service, stop, stop_service"
         raise CommandError("unknown_command", f"no command {name!r}; there are: {known}")
+
+    async def _inspect(self, service: str) -> dict[str, Any]:
+        supervisor, observer = self._supervisor, self._observer
+        if service not in supervisor.slots and service in {seat.name for seat in self._found()}:
+            pids = observer.gpu_members(supervisor.census.members()).get(service, ())
+            return actor_detail(service, pids, observer.pid_memory)
+        if self._repair is not None and self._repair.knows(service):
+            return await self._repair.run("inspect", service)
+        return await live_detail(supervisor, service, observer.pid_memory)
 
     def _log(self, client: str, text: str) -> None:
         self._supervisor.say("command", f"{client or 'a client'}: {text}", data_client=client)

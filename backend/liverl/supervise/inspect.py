@@ -86,6 +86,7 @@ class ServiceDetail(msgspec.Struct, frozen=True):
     drain: tuple[StopStage, ...] = ()
     generations: tuple[Generation, ...] = ()  # oldest first
     gpu_memory: tuple[GpuUse, ...] = ()
+    members: tuple[int, ...] = ()  # pids of a replica that is an actor; a service's stand in its status
 
 
 async def live_detail(supervisor: Supervisor, name: str, memory: PidMemory) -> dict[str, Any]:
@@ -146,6 +147,21 @@ def _live_service(supervisor: Supervisor, name: str, memory: PidMemory) -> Servi
         probes=tuple(_outcome(probe, instance) for probe in detail.probes),
         gpu_memory=tuple(used),
     )
+
+
+def actor_detail(name: str, pids: Iterable[int], memory: PidMemory) -> dict[str, Any]:
+    """The detail of a replica that verl keeps as an actor in Ray, as plain data: nobody tells what it was started
+    with, but its processes are known. ``pids``: of those that are on this host."""
+    members = tuple(pids)
+    used = [
+        GpuUse(uuid, pid, size)
+        for uuid, users in memory.items()
+        for pid, size in users.items()
+        if pid in members
+    ]
+    detail = ServiceDetail(name, "replica", live=True, gpu_memory=tuple(used), members=members)
+    told: dict[str, Any] = msgspec.to_builtins(detail)
+    return told
 
 
 def _outcome(probe: ProbeFacts, instance: Instance) -> ProbeFacts:

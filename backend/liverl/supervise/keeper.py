@@ -10,7 +10,7 @@ while no backend lives. It decides nothing. One request per line on ``keeper.soc
 ``adopt_fd`` name (+ SCM_RIGHTS)  -> takes over a listening socket
 ``get_fd`` name                   -> answer (+ SCM_RIGHTS)
 ``forget`` token                  -> drops an ended child's record
-``exit``                          -> ends the keeper, if no child is left
+``exit``                          -> ends the keeper; while children are left it is refused, and ends with the last
 
 Whenever a leader ends, every client is sent ``{"exit": {...}}`` and ``exits/TOKEN.json`` is written.
 """
@@ -48,6 +48,7 @@ class Keeper:
         self.run_dir = run_dir
         self.children: dict[str, dict[str, Any]] = {}
         self.by_pid: dict[int, str] = {}
+        self.unwritten: list[tuple[str, dict[str, Any]]] = []  # ends that are told already
         self.listeners: dict[str, socket.socket] = {}
         self.clients: dict[int, Client] = {}
         self.server = self._bind()
@@ -63,6 +64,7 @@ class Keeper:
         self.poll = select.poll()
         self.poll.register(self.server, select.POLLIN)
         self.poll.register(self.wake_r, select.POLLIN)
+        self.dismissed = False  # it ends with its last child
         self.ended = False
 
     def _bind(self) -> socket.socket:
@@ -102,6 +104,7 @@ class Keeper:
                 elif fd in self.clients:
                     self._read(self.clients[fd])
             self._reap()
+            self.ended = self.ended or (self.dismissed and not self.by_pid)
 
     def _drain_wakeups(self) -> None:
         try:
@@ -112,7 +115,17 @@ class Keeper:
     # --- children ---
 
     def _reap(self) -> None:
-        ended = []
+        self._tell_ends()
+        # Told first: behind the last pages of a checkpoint an fsync takes longer than anybody waits for a word.
+        while self.unwritten:
+            token, child = self.unwritten.pop(0)
+            try:
+                self._write_exit(token, child)
+            except OSError as error:
+                # Kept in memory, and told to whoever asks: a full disk must not lose a status.
+                complain(f"exit status of {token} not written: {error}")
+
+    def _tell_ends(self) -> None:
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -122,15 +135,8 @@ class Keeper:
                 break
             token = self.by_pid.pop(pid, None)
             if token is not None:
+                self.unwritten.append((token, self.children[token]))
                 self._ended(token, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
-                ended.append(token)
-        # Told first: behind the last pages of a checkpoint an fsync takes longer than anybody waits for a word.
-        for token in ended:
-            try:
-                self._write_exit(token, self.children[token])
-            except OSError as error:
-                # Kept in memory, and told to whoever asks: a full disk must not lose a status.
-                complain(f"exit status of {token} not written: {error}")
 
     def _ended(self, token: str, status: int, cpu: float, peak: int) -> None:
         child = self.children[token]
@@ -279,6 +285,8 @@ class Keeper:
     def _do(self, client: Client, request: dict[str, Any], send_fds: list[int]) -> dict[str, Any]:
         what = request["do"]
         if what == "hello":
+            self.dismissed = False  # there is somebody to keep for
+            self._tell_ends()  # whoever asks knows every end that came before the answer
             ports = {name: sock.getsockname()[1] for name, sock in self.listeners.items()}
             return {"pid": os.getpid(), "children": list(self.children.values()), "listeners": ports}
         if what == "spawn":
@@ -306,7 +314,8 @@ class Keeper:
             return {}
         if what == "exit":
             self._reap()
-            if self.by_pid and not request.get("force"):
+            self.dismissed = True
+            if self.by_pid:
                 return {"error": f"{len(self.by_pid)} services still run"}
             self.ended = True
             return {}

@@ -23,6 +23,7 @@ from liverl.supervise.records import Records
 from liverl.supervise.tree import Member
 
 PATIENCE = 10.0  # seconds that a start waits for a new keeper; one comes up within 0.1
+_REAPING = 3.0  # seconds for the keeper to see the ends that we have seen
 _HEARING = 60.0  # seconds that a keeper may be at a disk, or at an exec, before it is not asked any more
 
 
@@ -222,7 +223,7 @@ class Keeping:
         self._over = True
         try:
             async with asyncio.timeout(PATIENCE):
-                await self._keeper.request("exit")
+                await self._ask_to_go()
         except KeeperGone:
             pass
         except TimeoutError:
@@ -234,7 +235,21 @@ class Keeping:
                 os.kill(self.pid, signal.SIGKILL)
         except KeeperError as error:
             self._over = False
-            self._records.say("keeper", f"the keeper stays: {error}", "warning")
+            self._records.say("keeper", f"the keeper stays until they have ended: {error}", "warning")
+
+    async def _ask_to_go(self) -> None:
+        """What has been killed is no process any more to us a moment before its parent can reap it."""
+        give_up = asyncio.get_running_loop().time() + _REAPING
+        while True:
+            try:
+                await self._keeper.request("exit")
+                return
+            except KeeperGone:
+                raise
+            except KeeperError:
+                if asyncio.get_running_loop().time() > give_up:
+                    raise
+                await asyncio.sleep(0.05)
 
     def close(self) -> None:
         """Let go of it; it lives on."""

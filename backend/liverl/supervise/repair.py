@@ -24,7 +24,7 @@ from liverl.supervise.adopted import Adopted
 from liverl.supervise.adoptedproxy import NAME as PROXY
 from liverl.supervise.inspect import ServiceDetail
 from liverl.supervise.keeperlink import KeeperError, KeeperGone
-from liverl.supervise.seats import Seat
+from liverl.supervise.seats import Seat, owned_by_verl
 from liverl.supervise.supervisor import Supervisor
 from liverl.supervise.tree import Member
 
@@ -60,11 +60,11 @@ class Repair:
             return told
         if service in (RAY, PROXY):
             raise CommandError("foreign", f"{service}: {_NOT_OURS}")
-        raise CommandError("foreign", f"verl owns {service}: it ends and comes back with its trainer")
+        raise owned_by_verl(service)
 
     def _detail(self, service: str) -> ServiceDetail:
         launch = self._proxy.launch if service == PROXY else None
-        kind: Any = service if service in (RAY, PROXY) else "replica"
+        kind: Any = service  # Ray and the proxy are called by what they are
         if launch is None:
             return ServiceDetail(service, kind, live=True)
         return ServiceDetail(service, kind, live=True, argv=redact.command(launch.argv), cwd=launch.cwd)

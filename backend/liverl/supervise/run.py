@@ -38,6 +38,7 @@ from liverl.supervise.phases import phase_words
 from liverl.supervise.repair import Repair
 from liverl.supervise.replicas import Replicas
 from liverl.supervise.scaling import Scaling
+from liverl.supervise.seats import Seat
 from liverl.supervise.slot import Slot
 from liverl.supervise.supervisor import Supervisor
 from liverl.version import __version__
@@ -83,7 +84,8 @@ class Run:
             self.observer.gpu_members = self.found.members
         self.chronicle = Chronicle(supervisor, self.snapshot)
         repair = Repair(supervisor, self.adopted) if self.adopted is not None else None
-        self.commands = Commands(supervisor, self.scaling, self.observer, self.request_stop, repair)
+        found = self.found.seats if self.found is not None else list[Seat]
+        self.commands = Commands(supervisor, self.scaling, self.observer, self.request_stop, found, repair)
         self.verdict: Verdict | None = None
         self.result: Result | None = None
         self.over = asyncio.Event()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from liverl.control.messages import CommandError
 from liverl.model import ServiceState
 from liverl.supervise import machine
 from liverl.supervise.slot import Slot
@@ -36,6 +37,11 @@ class Seat:
     @property
     def serving(self) -> bool:
         return self.state in SERVING
+
+
+def owned_by_verl(name: str) -> CommandError:
+    """Why a replica that is an actor of verl's can be neither restarted, stopped nor started."""
+    return CommandError("foreign", f"verl owns {name}: it ends and comes back with its trainer")
 
 
 def slot_address(slot: Slot) -> str | None:
