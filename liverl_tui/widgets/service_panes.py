@@ -11,7 +11,7 @@ from liverl.model import ReplicaStatus, ServiceStatus
 from liverl_tui.widgets.cells import Row
 from liverl_tui.widgets.rows import WHEEL, Pane, RowsPane
 from liverl_tui.widgets.service_text import About, argv_line, detail_rows
-from liverl_tui.words import GLYPH, STYLE, state_word
+from liverl_tui.words import GLYPH, STYLE, short_name, state_word
 
 if TYPE_CHECKING:
     from textual.binding import BindingType
@@ -50,9 +50,9 @@ class ServiceList(RowsPane):
     def row(self, key: str, width: int) -> Row:
         service = self._services[key]
         row = Row((f" {GLYPH[service.state]} ", STYLE[service.state]))
-        return row.add(key, "text", width=max(6, width - 17)).add(
-            f" {state_word(service.state)}", STYLE[service.state]
-        )
+        room = max(6, width - 17)
+        row.add(short_name(key, room), "text", width=room)
+        return row.add(f" {state_word(service.state)}", STYLE[service.state])
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
         rows = list(super().compose_rows(width, height))

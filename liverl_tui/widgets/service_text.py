@@ -318,7 +318,8 @@ def _outcome(probe: ProbeFacts, about: About) -> tuple[str, str, str]:
 
 def _starts(about: About, width: int) -> Iterator[Row]:
     detail = about.detail
-    if detail is None or detail.kind == "environment":
+    is_actor = about.service is None and about.replica is not None  # it is verl that starts it
+    if detail is None or detail.kind == "environment" or is_actor:
         return
     yield from _fact("policy", restart_words(detail.restart), width)
     if detail.stop:

@@ -209,7 +209,8 @@ async def test_a_replica_that_verl_keeps_has_a_page_of_its_own() -> None:
     async with opened(source, ACTOR.name) as screen:
         await screen.until(lambda: "Processes" in screen.text)
         title = screen.screen.query_one(DetailPane).text.splitlines()[0]
-        assert ACTOR.name in title and "an actor of verl's" in title and "not there" not in screen.text
+        assert ACTOR.name in title and "an actor of verl's" in title
+        assert "not there" not in screen.text and "restarted" not in screen.text
         for part in (
             "● ready",
             f"number 2 of this name, pid {ME}",

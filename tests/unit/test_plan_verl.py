@@ -288,6 +288,7 @@ def test_our_ray_head() -> None:
     assert {text for text in argv if text.startswith("{port:")} == {f"{{port:{p.name}}}" for p in spec.ports}
     assert (spec.probes.startup.path, spec.probes.startup.token_file) == ("/api/version", "secrets/ray_token")
     assert (spec.restart.mode, spec.gpus) == ("never", 0)
+    assert spec.env["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] == "0"
     # Its workers inherit its environment.
     assert spec.env["PYTHONPATH"] == "{run_dir}/trainer/path"
     assert spec.env["VERL_USE_EXTERNAL_MODULES"] == "liverl.verlside.cpu"

@@ -69,6 +69,9 @@ def service(
             **own_cluster(),
             "RAY_DASHBOARD_STARTUP_TIMEOUT_S": f"{_DEADLINE:g}",
             "RAY_agent_register_timeout_ms": f"{_DEADLINE * 1000:.0f}",
+            # By default it drains for up to 30 s, longer than our grace: with verl's standalone replicas it ended
+            # by SIGKILL. There is nothing to drain: it is stopped after the trainer.
+            "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
         },
         unset_env=FOREIGN_VARIABLES,
         secret_env=secret_env,
