@@ -332,15 +332,17 @@ def test_rollout_mismatch() -> None:
     assert found(measured(**noise)) == {}, "all probabilities are nearly 1"
 
 
-@pytest.mark.parametrize("name", ["h200_run/trainer.log", "h200/verl.log"])
-def test_what_healthy_runs_on_gpus_measured_is_no_symptom(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "least"), [("h200_run/trainer.log", 6), ("h200/verl.log", 6), ("h200_run/standalone.log", 4)]
+)
+def test_what_healthy_runs_on_gpus_measured_is_no_symptom(name: str, least: int) -> None:
     steps = 0
     for line in (RECORDINGS / name).read_text(errors="replace").splitlines():
         metrics = parse_step_line(line)
         if metrics is not None:
             steps += 1
             assert found(snapshot(metrics=metrics, total_steps=100)) == {}
-    assert steps >= 6
+    assert steps >= least
 
 
 def test_learning_rate_zero() -> None:

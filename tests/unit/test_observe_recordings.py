@@ -50,6 +50,15 @@ TABLE: dict[str, tuple[Kind, Stage | None, bool, str]] = {
     "ray_job.log": ("ray", None, False, ""),
     "h200/verl.log": ("trainer", ("training complete", 1.0), False, ""),
     "h200_run/trainer.log": ("trainer", ("training complete", 1.0), False, ""),
+    # one replica on a GPU of its own, the trainer on the other one
+    "h200_run/standalone.log": ("trainer", ("training complete", 1.0), False, ""),
+    # the same without the module that bears the line at which verl 0.9.1 ends
+    "h200_run/standalone_flush.log": (
+        "trainer",
+        ("ready to fit", None),
+        False,
+        "Logger._log() got an unexpected keyword argument 'flush'",
+    ),
     # killed with SIGKILL: nothing in it says why
     "h200_run/replica_sigkilled.log": ("vllm", ("server up", None), True, ""),
     # its tool parser could read none of hundreds of calls, and logged a traceback for each

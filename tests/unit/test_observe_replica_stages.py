@@ -109,6 +109,18 @@ def test_every_cycle_of_a_run_that_folds_nothing() -> None:
         assert kinds.count(("woke", ("weights",))) == kinds.count(("woke", ("kv_cache",))) == 16
 
 
+def test_a_replica_on_a_gpu_of_its_own_sleeps_while_it_gets_weights() -> None:
+    """4 steps with rollout_mode standalone on two H200s: before the first one and after each."""
+    replicas = ReplicaStages()
+    with (RECORDINGS / "h200_run/standalone.log").open() as log:
+        for line in log:
+            replicas.feed(line, time.mktime((2026, 11, 21, 21, 44, 0, 0, 0, -1)))
+    ((pid, boot),) = replicas.boots.items()
+    assert (pid, boot.stage, replicas.trainer.addresses) == (4191, "server up", ("192.0.2.2:43041",))
+    kinds = [(event.kind, event.tags) for event in replicas.take_events()]
+    assert kinds.count(("slept", ())) == kinds.count(("woke", ("kv_cache",))) == 5
+
+
 def test_a_folded_line_counts_for_who_wrote_it() -> None:
     """simulated"""
     replicas = ReplicaStages()
