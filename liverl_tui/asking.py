@@ -165,8 +165,11 @@ class Asking(RunApp):
         from liverl_tui.screens.dialogs import Choose
 
         chosen, actor = self.service(self.selected_service()), self.selected_actor()
-        if chosen is None and actor is not None:
-            self.toast(f"{verb}: verl owns {actor}: it ends and comes back with its trainer", "warning")
+        if chosen is None and actor is not None and actor == getattr(self.screen, "selected_service", None):
+            if verb == "start":  # of a launch that was adopted, the backend lists it in the proxy's file
+                self.ask(f"start {actor}", "start_service", service=actor)
+            else:
+                self.toast(f"{verb}: verl owns {actor}: it ends and comes back with its trainer", "warning")
             return
         if chosen is not None and chosen.kind != "environment" and states(chosen):
             then(chosen)

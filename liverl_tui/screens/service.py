@@ -57,6 +57,7 @@ class ServiceScreen(RunScreen):
         self._clock = Clock()
         self._detail: ServiceDetail | None = None
         self._note = ""
+        self._filed: tuple[str, str] | None = None  # name and link for which the files were read
         self._processes: tuple[Process, ...] | None = None
         self._tree = ProcessTree()
         self._looking = self._asking = False
@@ -148,11 +149,12 @@ class ServiceScreen(RunScreen):
 
     async def _look_at_processes(self) -> None:
         pids, tree = self._pids(), self._tree
-        if self._looking or pids is None:
+        if self._looking:
             return
-        if not self._runs_here():
-            self._processes = None
-            self._draw()
+        if pids is None or not self._runs_here():
+            if self._processes is not None:
+                self._processes = None
+                self._draw()
             return
         self._looking = True
         try:
@@ -180,8 +182,8 @@ class ServiceScreen(RunScreen):
     async def _ask(self) -> None:
         name, link = self.selected_service, self.liverl.view.link
         asks = link in ("live", "connecting")
-        if self._asking or name is None or (not asks and self._detail is not None and not self._detail.live):
-            return
+        if self._asking or name is None or (not asks and self._filed == (name, link)):
+            return  # what the files say is read once
         self._asking = True
         detail, note = None, ""
         try:
@@ -198,8 +200,12 @@ class ServiceScreen(RunScreen):
         finally:
             self._asking = False
         if name == self.selected_service:
+            before = self._pids()
             self._detail, self._note = detail, note
+            self._filed = None if asks else (name, link)
             self._draw()
+            if self._pids() != before:
+                self.run_worker(self._look_at_processes(), group="processes")
         else:
             self._look()  # another one was chosen meanwhile
 

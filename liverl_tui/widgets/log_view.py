@@ -285,15 +285,12 @@ class LogView(Pane):
 
     def action_level(self) -> None:
         level = LEVELS[(LEVELS.index(self.filter.level) + 1) % len(LEVELS)]
-        self._set_filter(Filter(self.filter.include, self.filter.exclude, level))
+        self.let_through(Filter(self.filter.include, self.filter.exclude, level))
 
-    def _set_filter(self, chosen: Filter) -> None:
+    def let_through(self, chosen: Filter) -> None:
+        """Show only some lines."""
         self.filter = chosen
         self.do(lambda session: session.set_filter(chosen.include, chosen.exclude, chosen.level))
-
-    def let_through(self, include: Needle | None) -> None:
-        """Show only lines in which something is found; None: all of them."""
-        self._set_filter(Filter(include))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         # Esc goes on to whoever is behind us when there is nothing of ours to clear
@@ -305,7 +302,7 @@ class LogView(Pane):
         elif self.needle is not None:
             self._search(None)
         else:
-            self._set_filter(Filter())
+            self.let_through(Filter())
 
     def _search(self, wanted: Needle | None) -> None:
         self.needle = wanted
@@ -369,7 +366,7 @@ class LogView(Pane):
                 chosen = needle(text) if text else None
                 include = chosen if prompt.kind == "include" else self.filter.include
                 exclude = chosen if prompt.kind == "exclude" else self.filter.exclude
-                self._set_filter(Filter(include, exclude, self.filter.level))
+                self.let_through(Filter(include, exclude, self.filter.level))
         except ValueError as error:
             prompt.error = str(error)
             return

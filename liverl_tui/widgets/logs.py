@@ -11,7 +11,7 @@ from liverl.model import ServiceStatus, Snapshot
 from liverl_tui.source import Source
 from liverl_tui.view import View
 from liverl_tui.widgets.cells import Row, Span, fit
-from liverl_tui.widgets.log_frame import ALL, LogLine
+from liverl_tui.widgets.log_frame import ALL, Filter, LogLine
 from liverl_tui.widgets.log_session import Session
 from liverl_tui.widgets.log_title import Tab, empty_words, tab_row
 from liverl_tui.widgets.log_view import COLOURS, SERVICE, LogView
@@ -30,6 +30,7 @@ class LogsPane(LogView):
         self._tabs: tuple[Snapshot | None, tuple[str, ...], list[Tab]] | None = None
         self._colours: dict[str, str] = {}  # of services
         self._active = ALL
+        self._lent: tuple[Filter, Filter] | None = None  # an actor's filter, and the one before it
         self._places: list[tuple[int, int, str]] = []  # of the tabs in the bar
 
     # -- what comes in
@@ -67,15 +68,24 @@ class LogsPane(LogView):
 
     def show_service(self, name: str) -> None:
         """Show one service's log."""
+        if self._lent is not None:
+            mine, before = self._lent
+            self._lent = None
+            if self.filter == mine:
+                self.let_through(before)
         self._active = name
         self.do(partial(Session.select, tab=name))
         self._fitted()
         self.update()
 
     def show_actor(self, service: str, pid: int | None) -> None:
-        """Show what one of Ray's actors writes into a service's log: its lines begin with ``(name pid=1234, ...)``."""
+        """Show what one of Ray's actors writes into a service's log: its lines begin with ``(name pid=1234, ...)``.
+        The filter for them goes when another log is shown."""
         self.show_service(service)
-        self.let_through(needle(rf"pid={pid}[,)]") if pid is not None else None)
+        if pid is not None:
+            before = self.filter
+            self.let_through(Filter(needle(rf"pid={pid}[,)]"), before.exclude, before.level))
+            self._lent = self.filter, before
 
     def show_line(self, service: str, log: str, offset: int) -> None:
         """Show the line at a byte offset of a log (its path relative to the run directory)."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kit.waiting import wait_until
 
 from liverl.supervise import keeper, procfs
+from liverl.supervise.keeperlink import KeeperError
+from liverl.supervise.keeping import Keeping
 
 
 class Talk:
@@ -51,6 +55,9 @@ class Talk:
         self.children.append(told["pid"])
         return self.children[-1]
 
+    def written(self, token: str) -> bool:
+        return (self.run_dir / "exits" / f"{token}.json").exists()
+
     def end(self, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not procfs.alive(pid, None), what="its end")
@@ -73,8 +80,91 @@ def test_a_keeper_that_is_dismissed_ends_with_its_last_child(talk: Talk) -> None
     talk.end(first)
     assert talk.ask("exit")["error"] == "1 services still run"
     talk.end(second)
+    wait_until(lambda: "error" not in talk.ask("ends") and talk.written("b.1"), what="the end on disk")
+    assert talk.process.poll() is None, "somebody is connected"
+    talk.lines.close()
+    talk.socket.close()
     assert talk.process.wait(60) == 0
     assert json.loads((talk.run_dir / "exits" / "b.1.json").read_text())["exit"]["signal"] == 9
+
+
+class Said:
+    """Records, as far as keeping needs them."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def say(self, _kind: str, text: str, _level: str = "info") -> None:
+        self.texts.append(text)
+
+    def write_failed(self, why: str) -> None:
+        raise AssertionError(why)
+
+
+def keeping(run_dir: Path, said: Said) -> Keeping:
+    return Keeping("p/r", run_dir, cast(Any, said), lambda *_: None, lambda _: None)
+
+
+def keepers(run_dir: Path) -> list[int]:
+    return [pid for pid in procfs.scan() if procfs.command_line(pid).endswith(f"keeper.py {run_dir}")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    for pid in keepers(tmp_path):
+        os.kill(pid, signal.SIGKILL)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come"
+        await asyncio.sleep(0.02)
+
+
+async def started(kept: Keeping, run_dir: Path) -> tuple[int, int]:
+    """A service of a keeper: pid and start."""
+    await kept.connect()
+    argv = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    log = str(run_dir / "log")
+    told = await kept.spawn(token="a.1", argv=argv, env=dict(os.environ), cwd="/", log=log, fds={})
+    return told["pid"], told["tick"]
+
+
+async def test_what_ends_after_a_refused_dismissal_calls_for_no_other_keeper(folder: Path) -> None:
+    said = Said()
+    kept = keeping(folder, said)
+    pid, _ = await started(kept, folder)
+    await kept.dismiss()
+    assert said.texts == ["the keeper stays until they have ended: 1 services still run"]
+    os.kill(pid, signal.SIGKILL)
+    await until((folder / "exits" / "a.1.json").exists)
+    kept.close()
+    await until(lambda: not keepers(folder))
+    assert len(said.texts) == 1
+
+
+async def test_whoever_meets_the_end_of_a_dismissed_keeper_gets_another(folder: Path) -> None:
+    """At once after its last child is no more, when it may be here, on its way out, or gone."""
+    for delay in (0.0, 0.0, 0.0, 0.0005, 0.0005, 0.001, 0.002, 0.02):
+        said = Said()
+        kept = keeping(folder, said)
+        pid, tick = await started(kept, folder)
+        with pytest.raises(KeeperError, match="1 services still run"):
+            await kept.request("exit")
+        kept.close()
+        os.kill(pid, signal.SIGKILL)
+        while procfs.alive(pid, tick):
+            pass
+        time.sleep(delay)
+        again = keeping(folder, said)
+        _, children = await again.connect()
+        assert [c["token"] for c in children] in ([], ["a.1"])
+        await again.dismiss()
+        again.close()
+        await until(lambda: not keepers(folder))
+        (folder / "exits" / "a.1.json").unlink(missing_ok=True)
 
 
 def test_a_keeper_that_is_greeted_again_stays(talk: Talk) -> None:

@@ -20,7 +20,7 @@ from liverl.environments import default_cache_dir, ensure
 from liverl.plan import make_plan
 from liverl.plan.build import environment_spec
 from liverl.plan.verl import FORMATS
-from liverl.plan.verltrainer import stub
+from liverl.plan.verltrainer import path_files
 from liverl.preflight.verl import LOGGERS
 
 pytestmark = pytest.mark.stack
@@ -127,28 +127,28 @@ def test_names_that_verl_knows(answer: dict[str, Any]) -> None:
     assert set(LOGGERS) <= set(answer["loggers"])
 
 
+@pytest.mark.timeout(400)  # two cold imports of verl's trainer
 def test_verl_tells_its_standalone_replicas(tmp_path: Path) -> None:
     """The line at which verl 0.9.1 ends without our module; if it does no longer, the module can go."""
     if not PYTHON:
         pytest.skip("LIVERL_TEST_VERL_PYTHON names no Python with verl")
     code = "from verl.trainer.ppo.v1.trainer_separate_async import logger; logger.info('told', flush=True)"
-    package = tmp_path / stub().path
-    package.parent.mkdir(parents=True)
-    package.write_text(stub().text)
-    env = {**os.environ, "PYTHONPATH": str(package.parents[1])}
-    for modules, told in (
-        ("", "TypeError: Logger._log() got an unexpected"),
-        ("liverl.verlside.standalone", "told"),
-    ):
+    loaded = load_config(profile="liverl-gen1", sets=CASES["liverl-gen1 standalone"], env={})
+    for file in path_files(loaded.config):
+        path = tmp_path / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file.text)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "trainer" / "path"), "VERL_LOGGING_LEVEL": "INFO"}
+    for plugins, told in (("none", "TypeError: Logger._log() got an unexpected"), ("auto", "told")):
         run = subprocess.run(
             [PYTHON, "-c", code],
-            env={**env, "VERL_USE_EXTERNAL_MODULES": modules},
+            env={**env, "VERL_USE_EXTERNAL_PLUGINS": plugins},
             capture_output=True,
             text=True,
-            timeout=170,
+            timeout=190,
             check=False,
         )
-        assert (run.returncode == 0, told in run.stderr) == (bool(modules), True), run.stderr[-3000:]
+        assert (run.returncode == 0, told in run.stderr) == (plugins == "auto", True), run.stderr[-3000:]
 
 
 @pytest.mark.slow

@@ -225,13 +225,14 @@ async def test_a_replica_that_verl_keeps_has_a_page_of_its_own() -> None:
             assert part in screen.text, part
         # it stands in the list, and the keys for services leave it alone
         assert list(screen.screen.chooser.keys()) == ["ray", "proxy", "trainer", ACTOR.name]
-        for key in "RSs":
-            await screen.press(key)
-        await screen.until(lambda: len(screen.app._notifications) == 3)
         words = f"verl owns {ACTOR.name}: it ends and comes back with its trainer"
-        told_of = {toast.message for toast in screen.app._notifications}
-        assert told_of == {f"▲ {verb}: {words}" for verb in ("restart", "stop", "start")}
+        for key, verb in (("R", "restart"), ("S", "stop")):
+            await screen.press(key)
+            told_of = {toast.message for toast in screen.app._notifications}
+            assert f"▲ {verb}: {words}" in told_of
         assert {name for name, _ in source.asked} == {"inspect"}
+        await screen.press("s")  # where the proxy was adopted, it is listed there; else the backend refuses
+        await screen.until(lambda: ("start_service", {"service": ACTOR.name}) in source.asked)
         # what it says stands in the trainer's log
         await screen.press("l")
         logs = screen.app.screen.query_one(LogsPane)
@@ -240,15 +241,23 @@ async def test_a_replica_that_verl_keeps_has_a_page_of_its_own() -> None:
         assert logs.filter.include.pattern.search(line) and not logs.filter.include.pattern.search(
             line.replace(f"{ME}", f"{ME}9")
         )
+        screen.app.open_log("proxy")
+        assert not logs.filter.active, "the filter was the actor's"
 
 
 async def test_a_replica_that_verl_keeps_is_shown_without_a_backend(tmp_path: Path) -> None:
     source = live(services=VERL, replicas=ReplicaSet(2, 1, 1, (ACTOR,)))
     source.run = RunDir(tmp_path)
-    source.answer = BackendDead("it has died")
+    told = ServiceDetail(ACTOR.name, "replica", True, members=(ME,))
+    source.answer = msgspec.to_builtins(told)
     async with opened(source, ACTOR.name) as screen:
+        await screen.until(lambda: "Processes" in screen.text)
+        source.answer = BackendDead("it has died")
+        await screen.ask()
         await screen.until(lambda: "it has died: what follows is what was told last" in screen.text)
-        assert "KV cache 31%" in screen.text and "Processes" not in screen.text
+        # Whose they are now is not known any more.
+        await screen.until(lambda: "Processes" not in screen.text)
+        assert "KV cache 31%" in screen.text
 
 
 async def test_it_scrolls_and_fits_small_terminals() -> None:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kit.screens import gpu, replica, snapshot
+from kit.screens import gpu, replica, service, snapshot
 from msgspec.structs import replace
 
 from liverl import rundir
@@ -137,6 +137,30 @@ def test_a_living_replica_of_a_dead_backend(tmp_path: Path, process: subprocess.
     assert {s.state for s in seen.services if s.kind in ("proxy", "trainer")} == {"stopped"}
     assert seen.proxy.backends == () and seen.proxy.address == shown.proxy.address
     assert seen.trials == shown.trials or seen.trials.total == 0
+
+
+def test_replicas_that_verl_keeps_live_as_long_as_their_trainer(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    write_backend(tmp_path, age=190)
+    lives, dead = (
+        msgspec.structs.replace(replica(index), name=f"vllm_server_{index}_0", kind="verl", pid=pid, **how)
+        for index, pid, how in ((0, process.pid, {}), (1, None, {"state": "failed", "why": "DEAD: killed"}))
+    )
+    services = (service("trainer", "trainer"),)
+    write_snapshot(tmp_path, services=services, replicas=ReplicaSet(2, 1, 1, (lives, dead)))
+    Journal(tmp_path).service("trainer", process.pid, procfs.start_tick(process.pid))
+    seen = polled(tmp_path).replicas
+    assert [(r.name, r.state, r.why, r.listed, r.running) for r in seen.items] == [
+        ("vllm_server_0_0", "ready", "still runs; its backend is dead", True, None),
+        ("vllm_server_1_0", "failed", "DEAD: killed", False, None),
+    ]
+    assert (seen.expected, seen.ready, seen.listed) == (2, 1, 1)
+    process.kill()
+    process.wait()
+    first = polled(tmp_path).replicas.items[0]
+    assert (first.state, first.why) == ("stopped", "it ended with its trainer")
+    assert (first.listed, first.address, first.pid) == (False, None, None)
 
 
 def test_a_living_proxy_still_tells(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:

@@ -229,8 +229,12 @@ def test_standalone_replicas() -> None:
     assert found["trainer.v1.separate_async.parameter_sync_step"] == "2"
     assert found["actor_rollout_ref.hybrid_engine"] == "False"
     assert service(plan, "ray").gpus == 4
-    for name in ("ray", "trainer"):  # both: the workers' environment is Ray's
-        assert service(plan, name).env["VERL_USE_EXTERNAL_MODULES"] == "liverl.verlside.standalone"
+    info = "trainer/path/liverl_standalone-1.dist-info"
+    for name in ("ray", "trainer"):  # whichever of them starts again writes it again
+        files = {file.path: file.text for file in service(plan, name).files}
+        assert "standalone = liverl.verlside.standalone" in files[f"{info}/entry_points.txt"]
+        assert files.keys() >= {f"{info}/METADATA", "trainer/path/liverl/__init__.py"}
+        assert "VERL_USE_EXTERNAL_MODULES" not in service(plan, name).env, "it is the user's"
 
 
 # --- services -----------------------------------------------------------------------------------------

@@ -177,10 +177,10 @@ async def test_turns_wait_for_the_proxy(tmp_path: Path, script: Callable[..., An
 
 
 async def test_a_proxy_that_stays_away_leaves_no_row(tmp_path: Path, unused_tcp_port: int) -> None:
-    given = settings(tmp_path, f"http://127.0.0.1:{unused_tcp_port}", trial_timeout=2.0)
+    given = settings(tmp_path, f"http://127.0.0.1:{unused_tcp_port}", trial_timeout=4.0)
     outcome = await run_trial(given, prompt())
     assert outcome.row is None and outcome.ended_by == "exception" and outcome.num_turns == 1
-    assert (outcome.exception or "").startswith("TrialTimeoutError: no time left after 2 s; last: Client")
+    assert (outcome.exception or "").startswith("TrialTimeoutError: no time left after 4 s; last: Client")
     assert story(tmp_path, outcome)["exception_info"]["exception_type"] == "TrialTimeoutError"
 
 

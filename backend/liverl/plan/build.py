@@ -112,7 +112,9 @@ def _verl(config: RunConfig, run_dir: Path) -> _Parts:
     services = []
     if not config.ray.address:
         services.append(
-            ray.service(config, run_dir, verltrainer.worker_env(config), secrets, verltrainer.stub())
+            ray.service(
+                config, run_dir, verltrainer.worker_env(config), secrets, verltrainer.path_files(config)
+            )
         )
     if sizes.is_smoke(config):
         services.append(verltrainer.smoke(config))

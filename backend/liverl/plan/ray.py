@@ -46,7 +46,11 @@ _DEADLINE = 180.0  # seconds until the dashboard answers; a cold start on two bu
 
 
 def service(
-    config: RunConfig, run_dir: Path, worker_env: dict[str, str], secret_env: dict[str, str], stub: FileSpec
+    config: RunConfig,
+    run_dir: Path,
+    worker_env: dict[str, str],
+    secret_env: dict[str, str],
+    files: tuple[FileSpec, ...],
 ) -> ServiceSpec:
     """Our own head. Its workers inherit its environment, so what verl's processes need is given here."""
     version = Probe(
@@ -87,7 +91,7 @@ def service(
         restart=RestartPolicy(mode="never"),
         stop=stop_stages(config),
         gpus=infra.ngpus_per_node if config.verl.device == "cuda" else 0,
-        files=(stub,),
+        files=files,
         stage_parser="ray",
     )
 

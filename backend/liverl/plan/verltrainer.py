@@ -44,7 +44,7 @@ def service(config: RunConfig) -> ServiceSpec:
     """``python -m verl.trainer.main_ppo`` on a cluster that is there already."""
     verl, again = config.verl, config.trainer.restart == "from_checkpoint"
     discovery = verl.actor_deadline + verl.address_deadline + verl.health_deadline
-    files = [stub()]
+    files = list(path_files(config))
     if verl.agent_loop == PROXY_LOOP:
         files.append(FileSpec(AGENT_LOOPS, json.dumps(_agent_loops(config), indent=1)))
     needs = [Dependency("environment_ready", ENVIRONMENT), Dependency("listening", "proxy.http")]
@@ -112,11 +112,26 @@ def smoke(config: RunConfig) -> ServiceSpec:
         probes=Probes(startup=Probe(kind="process"), startup_deadline=SMOKE_DEADLINE),
         restart=RestartPolicy(mode="never"),
         stop=stop_stages(config),
-        files=(stub(),),
+        files=(_stub(),),
     )
 
 
-def stub() -> FileSpec:
+def path_files(config: RunConfig) -> tuple[FileSpec, ...]:
+    """What all of verl's processes find on their path."""
+    return (_stub(), *(_plugin("standalone") if config.verl.rollout_mode == "standalone" else ()))
+
+
+def _plugin(module: str) -> tuple[FileSpec, ...]:
+    """Has verl import one of our modules by itself, as a distribution with an entry point in its group: the variable
+    ``VERL_USE_EXTERNAL_MODULES`` stays the user's."""
+    info = f"{_PATH}/liverl_{module}-1.dist-info"
+    return (
+        FileSpec(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: liverl-{module}\nVersion: 1\n"),
+        FileSpec(f"{info}/entry_points.txt", f"[verl.plugins]\n{module} = liverl.verlside.{module}\n"),
+    )
+
+
+def _stub() -> FileSpec:
     """Our package as verl's environment sees it: its modules, without what its ``__init__`` would import."""
     return FileSpec(f"{_PATH}/liverl/__init__.py", f"__path__ = [{str(_PACKAGE)!r}]\n")
 
@@ -156,23 +171,15 @@ def worker_env(config: RunConfig) -> dict[str, str]:
         "VERL_LOGGING_LEVEL": "INFO",
         "VLLM_LOGGING_LEVEL": config.infrastructure.vllm_logging_level,  # else verl says WARN: no boot stages
     }
-    modules = _modules(config)
-    if modules:
-        env["VERL_USE_EXTERNAL_MODULES"] = ",".join(modules)
     if config.verl.device == "cpu":
         env |= {
+            "VERL_USE_EXTERNAL_MODULES": "liverl.verlside.cpu",
             "VERL_ENGINE_DEVICE": "cuda",  # the engines are registered under this name
             "TORCH_COMPILE_DISABLE": "1",
             "OMP_NUM_THREADS": "1",  # a dozen processes share the cores; each would take them all
             "LIVERL_CPU_FAULTS": json.dumps(_faults(config)),
         }
     return env
-
-
-def _modules(config: RunConfig) -> list[str]:
-    """What verl is to import as well, in every process."""
-    wanted = {"cpu": config.verl.device == "cpu", "standalone": config.verl.rollout_mode == "standalone"}
-    return [f"liverl.verlside.{name}" for name, is_wanted in wanted.items() if is_wanted]
 
 
 def secret_env(config: RunConfig) -> dict[str, str]:

@@ -10,7 +10,9 @@ while no backend lives. It decides nothing. One request per line on ``keeper.soc
 ``adopt_fd`` name (+ SCM_RIGHTS)  -> takes over a listening socket
 ``get_fd`` name                   -> answer (+ SCM_RIGHTS)
 ``forget`` token                  -> drops an ended child's record
-``exit``                          -> ends the keeper; while children are left it is refused, and ends with the last
+``ends``                          -> empty, once the end of every child that ended before has been told
+``exit``                          -> ends the keeper; while children are left it is refused, and the keeper ends
+                                     with the last of them, once nobody is connected any more
 
 Whenever a leader ends, every client is sent ``{"exit": {...}}`` and ``exits/TOKEN.json`` is written.
 """
@@ -64,7 +66,7 @@ class Keeper:
         self.poll = select.poll()
         self.poll.register(self.server, select.POLLIN)
         self.poll.register(self.wake_r, select.POLLIN)
-        self.dismissed = False  # it ends with its last child
+        self.dismissed = False  # it ends with its last child, unless somebody comes
         self.ended = False
 
     def _bind(self) -> socket.socket:
@@ -104,7 +106,8 @@ class Keeper:
                 elif fd in self.clients:
                     self._read(self.clients[fd])
             self._reap()
-            self.ended = self.ended or (self.dismissed and not self.by_pid)
+            if self.dismissed and not self.by_pid and not self.clients and not self.poll.poll(0):
+                return
 
     def _drain_wakeups(self) -> None:
         try:
@@ -286,9 +289,11 @@ class Keeper:
         what = request["do"]
         if what == "hello":
             self.dismissed = False  # there is somebody to keep for
-            self._tell_ends()  # whoever asks knows every end that came before the answer
             ports = {name: sock.getsockname()[1] for name, sock in self.listeners.items()}
             return {"pid": os.getpid(), "children": list(self.children.values()), "listeners": ports}
+        if what == "ends":
+            self._tell_ends()
+            return {}
         if what == "spawn":
             return self._spawn(request)
         if what == "listen":

@@ -48,6 +48,7 @@ class Keeping:
         self._up = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
         self._spawns = 0  # asked for, and not yet told of
+        self._met = False  # a keeper has answered
         self._over = False
 
     @property
@@ -73,7 +74,14 @@ class Keeping:
         env = {k: v for k, v in os.environ.items() if not k.startswith("LIVERL_")}
         env["LIVERL_RUN"] = f"{self.run}/keeper/0"
         env["LIVERL_RUN_DIR"] = str(self.run_dir)
-        lived, children, _ = await self._keeper.connect(env)
+        try:
+            lived, children, _ = await self._keeper.connect(env)
+        except KeeperGone:
+            if self._met:
+                raise
+            # One that had been dismissed before, and went with its last child as we came.
+            lived, children, _ = await self._keeper.connect(env)
+        self._met = True
         self._on_keeper(self.pid)
         try:
             record = {"pid": self.pid, "tick": procfs.start_tick(self.pid)}
@@ -85,7 +93,7 @@ class Keeping:
         return lived, children
 
     def _gone(self) -> None:
-        if not self._over:
+        if self._met and not self._over:
             self._up.clear()
             self._records.say("keeper", "the keeper has died; starting another, services go on", "warning")
             if self._renewing is None or self._renewing.done():
@@ -138,7 +146,7 @@ class Keeping:
         hangs."""
         with contextlib.suppress(KeeperError, KeeperGone, TimeoutError):
             async with asyncio.timeout(_HEARING):
-                await self.request("hello")
+                await self.request("ends")
 
     # --- forks ---
 
@@ -234,7 +242,6 @@ class Keeping:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
         except KeeperError as error:
-            self._over = False
             self._records.say("keeper", f"the keeper stays until they have ended: {error}", "warning")
 
     async def _ask_to_go(self) -> None:

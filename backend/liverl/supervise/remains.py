@@ -307,10 +307,40 @@ def left_replicas(known: ReplicaSet, services: Sequence[ServiceStatus], remains:
                 idle_for=None,
             )
         )
+    items += [_left_actor(item, services, remains) for item in known.items if item.kind == "verl"]
     ready = sum(i.state in ("ready", "degraded") for i in items)
     plan = remains.plan
     expected = known.expected or (plan.expected_replicas if plan is not None else len(items))
     return ReplicaSet(expected, ready, sum(i.listed for i in items), tuple(items))
+
+
+def _left_actor(item: ReplicaStatus, services: Sequence[ServiceStatus], remains: Remains) -> ReplicaStatus:
+    """A replica that verl keeps: it lives as long as its trainer does."""
+    trains = any(s.kind == "trainer" and s.pid is not None for s in services)
+    lives = trains and item.pid is not None and procfs.alive(item.pid, None)
+    state = item.state if lives or item.state == "failed" else "stopped"
+    return msgspec.structs.replace(
+        item,
+        state=state,
+        why=f"still runs; {remains.words}"
+        if lives
+        else item.why
+        if state == "failed"
+        else "it ended with its trainer",
+        listed=item.listed and lives,
+        address=item.address if lives else None,
+        pid=item.pid if lives else None,
+        running=None,
+        waiting=None,
+        kv_cache_usage=None,
+        tokens_per_s=None,
+        prefix_cache_hit_rate=None,
+        stage=None,
+        progress=None,
+        idle_for=None,
+        activity=None,
+        activity_since=None,
+    )
 
 
 class _Report(msgspec.Struct):

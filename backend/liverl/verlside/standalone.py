@@ -1,4 +1,4 @@
-"""Replicas on GPUs of their own under verl 0.9.1: ``VERL_USE_EXTERNAL_MODULES=liverl.verlside.standalone``.
+"""Replicas on GPUs of their own under verl 0.9.1, which imports this as a plugin.
 
 Its trainer_mode separate_async without hybrid replicas (``hybrid_engine=False``) tells their number in a line that
 gives the logger a ``flush``, as only ``print`` takes it (trainer_separate_async.py:181), and ends there with
