@@ -204,7 +204,7 @@ class ServiceScreen(RunScreen):
             self._detail, self._note = detail, note
             self._filed = None if asks else (name, link)
             self._draw()
-            if self._pids() != before:
+            if self._pids() != before and self.is_current:
                 self.run_worker(self._look_at_processes(), group="processes")
         else:
             self._look()  # another one was chosen meanwhile
