@@ -170,7 +170,12 @@ class ToyRun:
             wait_until(lambda: RunDir(self.run_dir).read_result(), 10)
         except Exception:
             pass
-        for pid in {*self.tagged(), *members, *self.backends}:
+        ending = {*self.tagged(), *members, *self.backends}
+        # What shows no sign of the run any more hangs under what does, or under its keeper.
+        table = procfs.scan()
+        while found := {pid for pid, proc in table.items() if proc.ppid in ending} - ending:
+            ending |= found
+        for pid in ending - {os.getpid()}:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
