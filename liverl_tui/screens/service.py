@@ -241,7 +241,7 @@ class ServiceScreen(RunScreen):
     # -- keys
 
     def action_other(self, by: int) -> None:
-        names = [s.name for s in (*self.services(), *self.actors())]
+        names = [*(s.name for s in self.services()), *(r.name for r in self.actors())]
         if names:
             here = names.index(self.selected_service) if self.selected_service in names else -1
             self.chooser.select(names[(here + by) % len(names)])
