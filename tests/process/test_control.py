@@ -403,8 +403,10 @@ async def test_async_client(start):
         seqs = []
         follower = asyncio.create_task(_collect(client, seqs))
         await client.command("emit", count=3000, size=2000)
-        # It is still at them, or told to resync and about to ask for them, when the backend goes.
-        await client.command("finish", wait=False, state="failed", exit_code=1)
+        # It is still at them, or told to resync and about to ask for them, when the backend goes; and a busy machine
+        # may read so late that the answer, which waits behind them, is cut off.
+        with contextlib.suppress(BackendDead):
+            await client.command("finish", wait=False, state="failed", exit_code=1)
         assert await done == "failed"
         await follower
         assert seqs == list(range(1, 1 + 10 + 3000 + 1 + 1))
