@@ -11,7 +11,7 @@ from liverl.observe.proctree import Process
 from liverl.plan.spec import RestartPolicy, StopStage
 from liverl.supervise.inspect import Generation, ProbeFacts, ServiceDetail
 from liverl_tui.widgets.cells import Row, fit
-from liverl_tui.widgets.standing import Scene, of_replica, of_service
+from liverl_tui.widgets.standing import Scene, Standing, of_replica, of_service
 from liverl_tui.widgets.wrapping import wrap
 from liverl_tui.words import (
     LEVEL_GLYPH,
@@ -104,13 +104,7 @@ def _state(about: About, width: int) -> Iterator[Row]:
     if service is None:
         yield from _actor(about, width)
         return
-    standing = of_service(service, now)
-    row = Row((" " + fit("state", LABEL) + " ", "dim"), (standing.text, standing.style))
-    if service.state not in _TIMED:
-        row.add(f" for {age(now - service.since)}", "dim")
-    yield row
-    if service.why and service.why not in standing.words:
-        yield from _fact("why", service.why, width)
+    yield from _stands(service, of_service(service, now), now, width)
     if service.generation:
         many = "1 restart" if service.restarts == 1 else f"{service.restarts or 'no'} restarts"
         pid = f", pid {service.pid}" if service.pid is not None else ""
@@ -151,17 +145,23 @@ def _state(about: About, width: int) -> Iterator[Row]:
     yield from _gpus(about, width)
 
 
+def _stands(
+    shown: ServiceStatus | ReplicaStatus, standing: Standing, now: float, width: int
+) -> Iterator[Row]:
+    """Its state, for how long, and why."""
+    row = Row((" " + fit("state", LABEL) + " ", "dim"), (standing.text, standing.style))
+    if shown.state not in _TIMED and shown.since is not None:
+        row.add(f" for {age(now - shown.since)}", "dim")
+    yield row
+    if shown.why and shown.why not in standing.words:
+        yield from _fact("why", shown.why, width)
+
+
 def _actor(about: About, width: int) -> Iterator[Row]:
     replica, snapshot, now = about.replica, about.snapshot, about.now
     if replica is None or snapshot is None:
         return
-    standing = of_replica(replica, Scene(snapshot), now)
-    row = Row((" " + fit("state", LABEL) + " ", "dim"), (standing.text, standing.style))
-    if replica.state not in _TIMED and replica.since is not None:
-        row.add(f" for {age(now - replica.since)}", "dim")
-    yield row
-    if replica.why and replica.why not in standing.words:
-        yield from _fact("why", replica.why, width)
+    yield from _stands(replica, of_replica(replica, Scene(snapshot), now), now, width)
     if replica.generation:
         pid = f", pid {replica.pid}" if replica.pid is not None else ""
         yield from _fact("actor", f"number {replica.generation} of this name{pid}", width)
@@ -222,9 +222,8 @@ def _replica(about: About, width: int) -> Iterator[Row]:
 
 
 def _weights(replica: ReplicaStatus, wanted: int | None, width: int) -> Iterator[Row]:
-    if (
-        replica.policy_version is None and replica.kind == "verl"
-    ):  # vLLM does not tell; verl brings them itself
+    if replica.policy_version is None and replica.kind == "verl":
+        # vLLM does not tell; verl brings them itself.
         yield from _fact("weights", f"verl brings the trainer's to it: version {wanted}", width)
         return
     version = UNKNOWN if replica.policy_version is None else f"{replica.policy_version}"

@@ -59,7 +59,7 @@ class Commands:
             if self._repair is not None and self._repair.knows(service):
                 self._log(client, f"{name.removesuffix('_service')} {service}")
                 return await self._repair.run(name, service)
-            if service in {seat.name for seat in self._found()}:
+            if self._is_actor(service):
                 raise owned_by_verl(service)
             slot = supervisor.slot(service)
             self._log(client, f"{name.removesuffix('_service')} {service}")
@@ -75,12 +75,16 @@ class Commands:
 
     async def _inspect(self, service: str) -> dict[str, Any]:
         supervisor, observer = self._supervisor, self._observer
-        if service not in supervisor.slots and service in {seat.name for seat in self._found()}:
+        if self._is_actor(service):
             pids = observer.gpu_members(supervisor.census.members()).get(service, ())
             return actor_detail(service, pids, observer.pid_memory)
         if self._repair is not None and self._repair.knows(service):
             return await self._repair.run("inspect", service)
         return await live_detail(supervisor, service, observer.pid_memory)
+
+    def _is_actor(self, service: str) -> bool:
+        """Whether this is a replica that verl keeps."""
+        return any(seat.name == service for seat in self._found())
 
     def _log(self, client: str, text: str) -> None:
         self._supervisor.say("command", f"{client or 'a client'}: {text}", data_client=client)

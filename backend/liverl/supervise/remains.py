@@ -275,6 +275,15 @@ def _pid(past: Past | None, living: set[Member]) -> int | None:
 # --- what is known beside the services ------------------------------------------------------------------
 
 
+# What only an engine tells.
+_NOT_ASKED: dict[str, None] = dict.fromkeys(
+    (
+        *("running", "waiting", "kv_cache_usage", "tokens_per_s", "prefix_cache_hit_rate"),
+        *("stage", "progress", "idle_for"),
+    )
+)
+
+
 def left_replicas(known: ReplicaSet, services: Sequence[ServiceStatus], remains: Remains) -> ReplicaSet:
     """What only an engine tells is not known: nobody asks it."""
     if not remains.here and known.items:
@@ -296,15 +305,8 @@ def left_replicas(known: ReplicaSet, services: Sequence[ServiceStatus], remains:
                 generation=service.generation,
                 restarts=service.restarts,
                 gpus=service.gpus,
-                running=None,
-                waiting=None,
-                kv_cache_usage=None,
-                tokens_per_s=None,
-                prefix_cache_hit_rate=None,
                 since=service.since,
-                stage=None,
-                progress=None,
-                idle_for=None,
+                **_NOT_ASKED,
             )
         )
     items += [_left_actor(item, services, remains) for item in known.items if item.kind == "verl"]
@@ -318,28 +320,21 @@ def _left_actor(item: ReplicaStatus, services: Sequence[ServiceStatus], remains:
     """A replica that verl keeps: it lives as long as its trainer does."""
     trains = any(s.kind == "trainer" and s.pid is not None for s in services)
     lives = trains and item.pid is not None and procfs.alive(item.pid, None)
-    state = item.state if lives or item.state == "failed" else "stopped"
+    state, why = item.state, f"still runs; {remains.words}"
+    if not lives and state == "failed":
+        why = item.why
+    elif not lives:
+        state, why = "stopped", "it ended with its trainer"
     return msgspec.structs.replace(
         item,
         state=state,
-        why=f"still runs; {remains.words}"
-        if lives
-        else item.why
-        if state == "failed"
-        else "it ended with its trainer",
+        why=why,
         listed=item.listed and lives,
         address=item.address if lives else None,
         pid=item.pid if lives else None,
-        running=None,
-        waiting=None,
-        kv_cache_usage=None,
-        tokens_per_s=None,
-        prefix_cache_hit_rate=None,
-        stage=None,
-        progress=None,
-        idle_for=None,
         activity=None,
         activity_since=None,
+        **_NOT_ASKED,
     )
 
 
