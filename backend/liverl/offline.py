@@ -36,6 +36,7 @@ from liverl.observe.pace import StepPace
 from liverl.observe.procstats import ProcSampler
 from liverl.observe.steps import MetricsReader
 from liverl.observe.trials import TrialScanner, cut_off
+from liverl.plan import moved
 from liverl.plan.spec import Plan
 from liverl.rundir import BackendRecord, Dead, OtherHost, RunDir, backend_alive, hostname
 from liverl.supervise import procfs
@@ -156,7 +157,7 @@ class OfflineRun:
 
     def _read_plan(self) -> Plan | None:
         try:
-            return msgspec.json.decode(self._run.plan.read_bytes(), type=Plan)
+            return moved.read_plan(self._run.plan.read_bytes())
         except (OSError, ValueError):
             return None
 

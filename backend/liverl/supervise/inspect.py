@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from liverl import redact
 from liverl.control.messages import CommandError
 from liverl.model import Exit, ServiceKind
+from liverl.plan import moved
 from liverl.plan.spec import EnvironmentSpec, Plan, Probe, RestartPolicy, ServiceSpec, StopStage
 from liverl.rundir import RunDir
 from liverl.supervise import prepare
@@ -173,7 +174,7 @@ def filed_detail(run_dir: Path, name: str) -> ServiceDetail | None:
     """What the files of a run tell of one of its services; None where they know no such service."""
     run = RunDir(run_dir)
     try:
-        plan = msgspec.json.decode(run.plan.read_bytes(), type=Plan)
+        plan = moved.read_plan(run.plan.read_bytes())
     except (OSError, msgspec.MsgspecError):
         return None
     environment = _environment(plan, name, live=False)
