@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from liverl.config import RunConfig, consumers, inert_keys, leaves, load_config, value_of
-from liverl.config.liverl_env import VARIABLES
 from liverl.config.uses import rules, why_inert
 from liverl.config.validate import BUILTIN_POLICIES, KINDS
 from liverl.embedded.modeldir import builtin_names
@@ -17,8 +14,13 @@ from liverl.embedded.modeldir import builtin_names
 COMBINATIONS = [(t, e, k) for (t, e), kinds in KINDS.items() for k in kinds]
 
 
-# What some keys need beside that: a cluster that runs already, and replicas without GPUs.
-VARIANTS: list[list[str]] = [[], ["ray.address=h:6379"], ["verl.device=cpu", "vllm.gen_tp=1"]]
+# What some keys need beside that: a cluster that runs already, replicas without GPUs, a fault with an index.
+VARIANTS: list[list[str]] = [
+    [],
+    ["ray.address=h:6379"],
+    ["verl.device=cpu", "vllm.gen_tp=1"],
+    ["embedded.faults.late_replica.seconds=1"],
+]
 
 
 def config_for(topology: str, engine: str, kind: str, further: list[str] | None = None) -> RunConfig:
@@ -53,27 +55,6 @@ def test_every_key_is_used_in_some_combination() -> None:
     assert used == set(leaves())
 
 
-@pytest.mark.parametrize("profile", ["embedded", "vllm-managed", "liverl-gen1", "cpu-verl"])
-def test_the_package_that_uses_a_key_does_name_it(profile: str) -> None:
-    sources: dict[str, str] = {}
-    for key, packages in consumers(load_config(profile=profile, env={}).config).items():
-        for package in packages:
-            if package == "liverl_tui":
-                continue
-            if package not in sources:
-                spec = find_spec(package)
-                assert spec is not None
-                assert spec.submodule_search_locations
-                folder = Path(spec.submodule_search_locations[0])
-                sources[package] = "\n".join(p.read_text() for p in folder.rglob("*.py"))
-            if package == "liverl.plan" and key in dict(map(reversed, VARIABLES)):
-                continue  # handed over as one of LiveRL's variables
-            name = key.rsplit(".", 1)[-1]
-            if name in ("max_timeout_sec", "override_timeout_sec"):
-                name = "trial_timeout"
-            assert re.search(rf"\.{name}\b", sources[package]), f"{package} does not read {key}"
-
-
 def test_inert_keys_say_where_they_were_set(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("k8s:\n  namespace: mine\ntrainer:\n  overrides: {a: 1}\nvllm: {gen_tp: 4}\n")
@@ -88,6 +69,23 @@ def test_inert_keys_say_where_they_were_set(tmp_path: Path) -> None:
         f"{path}:2: k8s.namespace has no effect: the embedded trials run in local directories, not in pods",
         f"{path}:4: trainer.overrides.a has no effect: only trainer.kind verl takes overrides",
     )
+
+
+def test_a_topology_that_cannot_be_started_is_said_once(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("run:\n  topology: in_process\nk8s: {namespace: mine}\n")
+    loaded = load_config(path, profile="liverl-gen1", env={})
+    words = "this version cannot start run.topology in_process"
+    assert loaded.warnings == (f"{path}:2: {words}: no other key has an effect",)
+    assert {item.why for item in inert_keys(loaded.config)} == {words}
+    assert consumers(loaded.config).keys() == {"run.topology"}
+
+
+def test_overrides_of_a_launch_script_count_replicas_and_do_nothing_else() -> None:
+    counted = config_for("verl", "vllm", "command", ["trainer.overrides.trainer.n_gpus_per_node=4"])
+    assert why_inert(counted, "trainer.overrides") is None
+    other = config_for("verl", "vllm", "command", ["trainer.overrides.trainer.save_freq=4"])
+    assert why_inert(other, "trainer.overrides") == "only trainer.kind verl takes overrides"
 
 
 def test_ambient_variables_do_not_warn_about_inert_keys() -> None:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from liverl.config import packaged
 from liverl.config.errors import ConfigError, Problem, Where
+from liverl.config.inert import IN_PROCESS
 from liverl.config.layers import Layer, Setting, from_environment, from_sets, from_text
 from liverl.config.schema import Path as KeyPath
 from liverl.config.schema import RunConfig, schema_key
@@ -200,6 +201,9 @@ def _second_name(config: RunConfig, settings: Mapping[KeyPath, Setting]) -> list
 
 def _inert(config: RunConfig, settings: Mapping[KeyPath, Setting], base: Mapping[KeyPath, Any]) -> list[str]:
     """Keys that somebody set and that nothing uses."""
+    if config.run.topology == "in_process":
+        where = settings["run", "topology"].where
+        return [f"{where}: {IN_PROCESS}: no other key has an effect"]
     out = []
     for path, setting in settings.items():
         if setting.layer not in _BY_HAND or (path in base and base[path] == setting.value):
