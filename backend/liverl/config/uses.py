@@ -257,7 +257,7 @@ def inert_keys(config: RunConfig, loaded: LoadedConfig | None = None) -> tuple[I
     """The keys that nothing uses in this configuration, why, and where the user set them."""
     from liverl.plan.spec import Inert  # here: the plan's package imports this one
 
-    origins: Mapping[str, str] = loaded.origins if loaded is not None else {}
+    origins: Mapping[str, str] = loaded.user_origins if loaded is not None else {}
     found = []
     for key in rules():
         why = why_inert(config, key)

@@ -9,15 +9,17 @@ from collections.abc import Iterator
 
 import msgspec
 
-from liverl.plan.spec import Plan, Probe, ServiceSpec
+from liverl.plan.spec import Inert, Plan, Probe, ServiceSpec
 
 _SECRET = re.compile(r"(key|token|secret|password|credential)", re.IGNORECASE)
+_EXPORTED = re.compile(r"^exported as [^;]+; ")  # names the variables of one key
 _PLACES = ("_FILE", "_PATH")  # these name where a secret is
 
 
 def plan_json(plan: Plan) -> str:
-    """The whole plan, secrets redacted."""
-    return msgspec.json.format(msgspec.json.encode(_redacted(plan))).decode()
+    """The whole plan, secrets redacted, and the number of inert keys that the user set."""
+    document = msgspec.to_builtins(_redacted(plan)) | {"inert_set_by_user": len(_set_by_user(plan))}
+    return msgspec.json.format(msgspec.json.encode(document)).decode()
 
 
 def _redacted(plan: Plan) -> Plan:
@@ -86,11 +88,15 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield f"warning: {warning}"
 
 
+def _set_by_user(plan: Plan) -> list[Inert]:
+    return [inert for inert in plan.inert if inert.where]
+
+
 def _inert(plan: Plan) -> Iterator[str]:
-    """Keys that nothing reads here: one line each for those that somebody set, the others by their reason."""
+    """Keys that nothing reads here: one line each for those that the user set, the others by their reason."""
     if not plan.inert:
         return
-    changed = [inert for inert in plan.inert if inert.where]
+    changed = _set_by_user(plan)
     yield ""
     yield f"inert here ({len(plan.inert)} keys; {len(changed)} of them set by you)"
     for inert in changed:
@@ -98,7 +104,8 @@ def _inert(plan: Plan) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for inert in plan.inert:
         if not inert.where:
-            reasons.setdefault(inert.why, []).append(inert.key)
+            reason = _EXPORTED.sub("exported as environment variables; ", inert.why)
+            reasons.setdefault(reason, []).append(inert.key)
     for why, keys in reasons.items():
         yield f"  {why}:"
         yield textwrap.fill(", ".join(keys), 110, initial_indent="    ", subsequent_indent="    ")

@@ -170,7 +170,7 @@ class Inert(msgspec.Struct, frozen=True):
     key: str
     why: str
     value: Any = None
-    where: str | None = None  # file:line, when somebody set it
+    where: str | None = None  # file:line, --set or env NAME, when the user set it
 
 
 class Settings(msgspec.Struct, frozen=True):
