@@ -23,6 +23,9 @@ from liverl.config.types import (
 )
 
 
+SELF = "self"  # a venv_path: the interpreter that runs liverl-tui, whose extras have installed the component
+
+
 class Run(Struct, frozen=True, kw_only=True):
     topology: Topology
     engine: Engine
@@ -41,7 +44,8 @@ class FirstEntry(Struct, frozen=True, kw_only=True):
 
 
 class EnvironmentEntry(Struct, frozen=True, kw_only=True):
-    """One named Python environment. A ``venv_path`` is used as it is; else ``requirements`` are installed."""
+    """One named Python environment. A ``venv_path`` is used as it is (``SELF``: the interpreter
+    that runs us); else ``requirements`` are installed."""
 
     requirements: tuple[Name, ...] = ()
     venv_path: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from liverl.config.own import SELF
 from liverl.config.rules import SAFE_NAME, Finding, RuleSet
 from liverl.config.schema import RunConfig
 from liverl.config.sizes import (
@@ -203,6 +204,10 @@ def _environments(c: RunConfig) -> Iterator[Finding]:
         elif not entry.requirements and not entry.venv_path:
             words = "an environment needs venv_path or requirements"
             yield Finding(f"environments.{name}.requirements", words, "neither")
+        elif name == "proxy" and entry.venv_path == SELF:
+            words = "LiteLLM cannot be installed beside liverl-tui: they need different versions of rich"
+            allowed = "null (it is installed into an environment of its own), or the folder of one that has it"
+            yield Finding(f"environments.{name}.venv_path", words, SELF, allowed)
         addresses = {
             "index_url": (entry.index_url,),
             "find_links": entry.find_links,

@@ -149,6 +149,7 @@ class InstallStep(msgspec.Struct, frozen=True):
 
 class EnvironmentSpec(msgspec.Struct, frozen=True):
     """A named Python environment: either an existing ``venv_path`` or ``requirements`` built into a cache.
+    ``venv_path`` "self" is the interpreter that runs us.
 
     ``first`` is installed before the others, which leave it as it is. ``index_url`` and ``find_links`` may hold
     ``${NAME}``, a variable that is read when the environment is built.
