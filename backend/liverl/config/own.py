@@ -22,7 +22,6 @@ from liverl.config.types import (
     TrainerKind,
 )
 
-
 SELF = "self"  # a venv_path: the interpreter that runs liverl-tui, whose extras have installed the component
 
 

@@ -206,7 +206,9 @@ def _environments(c: RunConfig) -> Iterator[Finding]:
             yield Finding(f"environments.{name}.requirements", words, "neither")
         elif name == "proxy" and entry.venv_path == SELF:
             words = "LiteLLM cannot be installed beside liverl-tui: they need different versions of rich"
-            allowed = "null (it is installed into an environment of its own), or the folder of one that has it"
+            allowed = (
+                "null (it is installed into an environment of its own), or the folder of one that has it"
+            )
             yield Finding(f"environments.{name}.venv_path", words, SELF, allowed)
         addresses = {
             "index_url": (entry.index_url,),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +17,6 @@ import msgspec
 from msgspec.structs import replace
 
 from liverl import redact
-from liverl.config.own import SELF
 from liverl.control.messages import CommandError
 from liverl.model import Exit, ServiceKind
 from liverl.plan.spec import EnvironmentSpec, Plan, Probe, RestartPolicy, ServiceSpec, StopStage
@@ -218,7 +216,7 @@ def _environment(plan: Plan, name: str, *, live: bool) -> ServiceDetail | None:
     found: EnvironmentSpec | None = next((e for e in plan.environments if e.name == wanted), None)
     if not name.startswith(ENVIRONMENT) or found is None:
         return None
-    where = sys.executable if found.venv_path == SELF else found.venv_path or found.python
+    where = found.venv_path or found.python
     needs = tuple(redact.value(r) for r in found.requirements)
     return ServiceDetail(name, "environment", live, interpreter=where, requirements=needs)
 
