@@ -24,6 +24,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 import liverl_tui
+from liverl_tui.term_private import HookedApp, key_bindings
 
 ROOT = Path(liverl_tui.__file__).parent
 HOME = "liverl_tui.term_private"
@@ -105,6 +106,49 @@ async def test_this_version_has_the_attributes() -> None:
 def test_the_compositor_gives_what_is_painted() -> None:
     assert issubclass(CompositorUpdate, object) and hasattr(CompositorUpdate, "render_segments")
     assert isinstance(inspect.getattr_static(Compositor, "full_map"), property)
+
+
+# -- what is made of them
+
+
+async def test_an_app_that_may_not_paint_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Screen[Any]] = []
+    monkeypatch.setattr(App, "_display", lambda _app, screen, _renderable: sent.append(screen))
+
+    class Held(HookedApp):
+        held = False
+
+        def may_paint(self) -> bool:
+            return not self.held
+
+    app = Held()
+    async with app.run_test():
+        sent.clear()
+        app.held = True
+        app.paint_whole(app.screen)
+        assert sent == []
+        app.held = False
+        app.paint_whole(app.screen)
+        assert sent == [app.screen]
+
+
+async def test_an_app_knows_whether_it_batches_or_closes() -> None:
+    app = HookedApp()
+    assert app.is_closing, "it does not run yet"
+    async with app.run_test():
+        assert not app.is_closing and not app.is_batching
+        with app.batch_update():
+            assert app.is_batching
+        app.exit()
+        assert app.is_closing
+    assert app.is_closing
+
+
+async def test_bindings_are_those_of_the_node_itself() -> None:
+    app = HookedApp()
+    async with app.run_test():
+        assert [binding.action for binding in key_bindings(app.screen, "tab")] == ["app.focus_next"]
+        assert list(key_bindings(app.screen, "f12")) == []
 
 
 # -- all of them, and in one module only

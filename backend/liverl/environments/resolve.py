@@ -26,7 +26,8 @@ _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(.*)", re.DOTALL)
 
 class EnvPlan(msgspec.Struct, frozen=True):
     """``own``: the interpreter that runs us, as with ``venv_path: self``. ``existing``: a path of the user's.
-    ``built``: in the cache, in ``folder``; ``key`` names its contents. ``python`` is the interpreter to start, there or not yet there."""
+    ``built``: in the cache, in ``folder``; ``key`` names its contents. ``python`` is the interpreter to start,
+    there or not yet there."""
 
     name: str
     kind: Literal["own", "existing", "built"]
