@@ -63,7 +63,8 @@ def test_the_holder_that_we_may_not_look_at_is_known_by_its_user() -> None:
         pytest.skip("another user's view needs root")
     code = (
         "import os, psutil, pwd, sys; from liverl.supervise import procfs; "
-        "os.setgroups([]); os.setgid(65534); os.setuid(65534); h = procfs.port_holder(int(sys.argv[1])); print(h.pid, h.user, procfs.listening(int(sys.argv[2])))"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534); "
+        "h = procfs.port_holder(int(sys.argv[1])); print(h.pid, h.user, procfs.listening(int(sys.argv[2])))"
     )
     with listener() as (pid, (port, *_)):
         argv = [sys.executable, "-c", code, str(port), str(pid)]

@@ -102,7 +102,7 @@ async def serve(run_dir: Path, resume: bool) -> int:
         _register(supervisor)
         _signals(run)
         supervisor.spawn_task(_heartbeat(run_dir))
-        supervisor.spawn_task(_push_snapshots(server, plan.settings.snapshot_interval))
+        supervisor.spawn_task(_serve_clients(server, run, plan.settings.snapshot_interval))
         run.start()
         left = await run.until_over()
         return await _finish(run, server, left)
@@ -216,10 +216,12 @@ async def _heartbeat(run_dir: Path) -> None:
             complain(f"heartbeat: {error}")
 
 
-async def _push_snapshots(server: ControlServer, interval: float) -> None:
+async def _serve_clients(server: ControlServer, run: Run, interval: float) -> None:
+    """Push snapshots, and have files watched while there is a client: nobody else is in a hurry."""
     while True:
         await asyncio.sleep(until_tick(interval if server.clients else max(interval, 2.0)))
         server.publish_snapshot()
+        run.observer.watch_files(bool(server.clients))
 
 
 async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
