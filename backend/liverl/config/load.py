@@ -45,6 +45,7 @@ class LoadedConfig(Struct, frozen=True):
     profile: str
     kept: dict[str, Any]
     secrets: Secrets
+    file: str = ""  # the path that was given
 
 
 def load_config(
@@ -117,7 +118,9 @@ def load_config(
     }
     layered = ("defaults", "" if name == "embedded" else f"profile {name}", str(path or ""))
     source = " + ".join(word for word in layered if word)
-    return LoadedConfig(config, origins, user_origins, tuple(warnings), source, name, file.kept, secrets)
+    return LoadedConfig(
+        config, origins, user_origins, tuple(warnings), source, name, file.kept, secrets, str(path or "")
+    )
 
 
 @functools.cache

@@ -37,6 +37,7 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
         LaunchError: it exists already, or cannot be written; nothing is left behind.
     """
     from liverl.config import dump_yaml
+    from liverl.observe import config_edits
     from liverl.proxy.keys import InvalidKey, ensure_keys
 
     try:
@@ -49,6 +50,10 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
     try:
         write_atomic(run_dir / "config.yaml", dump_yaml(loaded.config, loaded.kept).encode())
         write_atomic(run_dir / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
+        given = Path(loaded.file) if loaded.file else None
+        config_edits.record(
+            run_dir, [run_dir / "config.yaml", *([given] if given and given.is_file() else [])]
+        )
         ensure_keys(run_dir, loaded.secrets.anthropic_api_key or _placeholder(loaded))
     except InvalidKey as error:
         shutil.rmtree(run_dir, ignore_errors=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from liverl.control.history import last_step_told
 from liverl.model import GpuStatus, HostStats, StepMetrics, TreeStats, TrialsStatus
+from liverl.observe.config_edits import ConfigEdits
 from liverl.observe.file_watch import FileWatch
 from liverl.observe.gpu_ledger import allowed_gpus
 from liverl.observe.gpus import GpuSampler
@@ -73,6 +74,7 @@ class Observer:
         self._steps = MetricsReader.of_run(supervisor.run_dir)
         self._pace = StepPace()
         self._trials = TrialScanner(supervisor.run_dir)
+        self._config = ConfigEdits(supervisor.run_dir)
         self._trackers: dict[str, tuple[Path, StageTracker]] = {}
         self._indices: dict[Path, TailIndex] = {}
         self._gpus_known = False
@@ -148,10 +150,12 @@ class Observer:
         self._watch.watch((*own, *map(Path, self._trial_folders)) if wanted else ())
 
     def _relevant(self, path: str) -> bool:
-        """Metrics and trials; the backend writes other files into these directories itself."""
+        """Metrics, trials, the run's configuration; the backend writes other files into these directories itself."""
         folder, _, name = path.rpartition("/")
         return (
-            name.startswith("metrics.") or folder.startswith(self._trials.root) or path == self._trials.root
+            name.startswith(("metrics.", "config."))
+            or folder.startswith(self._trials.root)
+            or path == self._trials.root
         )
 
     def _look_soon(self) -> None:
@@ -173,15 +177,16 @@ class Observer:
     async def _look_at_files(self) -> float | None:
         resets = self._steps.resets
 
-        def look() -> tuple[list[StepMetrics], TrialsStatus, int | None, list[str]]:
+        def look() -> tuple[list[StepMetrics], TrialsStatus, int | None, list[str], list[str]]:
             steps = self._steps.poll()
             told = last_step_told(self._supervisor.run_dir) if steps and not self._primed else None
-            return steps, self._trials.scan(), told, self._trials.newest_folders()
+            return steps, self._trials.scan(), told, self._trials.newest_folders(), self._config.poll()
 
         trials = self.facts.trials
-        news, self.facts.trials, told, self._trial_folders = await asyncio.get_running_loop().run_in_executor(
-            None, look
-        )
+        found = await asyncio.get_running_loop().run_in_executor(None, look)
+        news, self.facts.trials, told, self._trial_folders, edits = found
+        for text in edits:
+            self._supervisor.say("config", text)
         self._quiet = 0 if news or self.facts.trials is not trials else self._quiet + 1
         # What was there when this backend began, or was written anew by a resumed trainer, is no news.
         fresh = self._primed and self._steps.resets == resets
