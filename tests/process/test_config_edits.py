@@ -38,6 +38,8 @@ def test_each_edit_is_told_once_and_what_is_as_it_was_is_none(tmp_path: Path) ->
     (told,) = edits.poll()
     assert told.startswith(f"{one} has been edited") and f"up --config {one} --name" in told
     assert edits.poll() == []
+    rewrite(one, "a: 3\n")
+    assert len(edits.poll()) == 1, "another edit"
     one.unlink()
     assert edits.poll() == []
     rewrite(one, "a: 1\n")
