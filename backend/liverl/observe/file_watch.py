@@ -3,8 +3,8 @@
 It shortens the wait and replaces no poll: an event can be lost, files deeper down are not watched, and on a network
 file system the kernel does not tell what other hosts write. With a client attached, a finished step is told after
 0.3 s instead of 0.6 to 1.1 s (``tests/bench/news.py``). watchfiles wakes up every ``STEP`` milliseconds to see whether
-there is news: 0.3 ms of CPU a second (0.7 ms with its usual step of 50 ms), more than a poll that finds nothing. So it
-runs only while there is a client.
+there is news: with that the backend takes 2.9 instead of 2.4 ms of CPU a second, while a poll that finds nothing is
+nearly free. So it runs only while there is a client.
 """
 
 from __future__ import annotations
