@@ -26,6 +26,9 @@ Condition = Literal[
 ]
 
 
+COMPLETING: frozenset[ServiceKind] = frozenset({"environment", "trainer", "task"})
+
+
 class Dependency(msgspec.Struct, frozen=True):
     condition: Condition
     on: str  # service name, environment name, or a kind for all_ready and discovered
@@ -137,6 +140,14 @@ class ServiceSpec(msgspec.Struct, frozen=True):
     )
     stage_parser: Literal["", "vllm", "litellm", "trainer", "ray"] = ""
     owner: Owner = "ours"
+
+    @property
+    def completes(self) -> bool:
+        """Whether exit 0 is a success. A service of any other kind is a server, which runs until it is stopped.
+
+        Derived from ``kind``, so that the plans of older versions say it too.
+        """
+        return self.kind in COMPLETING
 
 
 class InstallStep(msgspec.Struct, frozen=True):

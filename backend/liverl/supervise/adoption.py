@@ -88,6 +88,10 @@ def _restore(
         instance.feed(machine.Spawned(process.generation))
         return
     if unit.state in machine.ENDED:
+        instance.unit = replace(unit, floor=history.highest.get(past.service, 0))
+        instance.adopt()
+        if instance.unit.state != unit.state:
+            supervisor.note(instance, "adopted", instance.unit.why, "warning")
         return
     instance.adopt()
     if procfs.alive(process.pid, process.tick):

@@ -91,11 +91,13 @@ class Chronicle:
         known = self._causes.get(service.name)
         slot = self._supervisor.slots.get(service.name)
         process = slot.current.process if slot is not None else None
-        if process is None or (known is not None and known[0] == service.generation):
+        if slot is None or process is None or (known is not None and known[0] == service.generation):
             return
         self._causes.pop(service.name, None)
         if process.generation != service.generation:
             return  # its next generation could not even be started: its state says why
+        if slot.current.unit.shut_down:
+            return  # its state says why we ended it, its log only that it did as it was told
         found = await asyncio.to_thread(self._supervisor.records.log_says, process.log, process.log_start)
         if found is not None:
             log = str(process.log.relative_to(self._supervisor.run_dir))

@@ -132,10 +132,7 @@ class Run:
         return (
             bool(slots)
             and self.replicas.complete
-            and all(
-                s.state == "ready" or (s.state == "stopped" and (s.spec.ends_run or s.spec.kind == "task"))
-                for s in slots
-            )
+            and all(s.state == "ready" or (s.state == "stopped" and s.spec.completes) for s in slots)
         )
 
     def _judge(self) -> None:
@@ -183,10 +180,13 @@ class Run:
         if instance.spec.kind == "trainer" and self.found is not None and (dead := self.found.dead()):
             also += f"; {dead}"  # verl ends some seconds after one of its replicas
         says = self.supervisor.records.log_says
-        found = says(process.log, process.log_start) if process is not None and unit.exit else None
+        tells = unit.exit is not None and not unit.shut_down
+        found = says(process.log, process.log_start) if process is not None and tells else None
         if process is None or found is None or (unit.exit is not None and unit.exit.signal == 9):
             return Cause(instance.name, reason + also, self.supervisor.now())
         text, offset = found
+        if unit.exit is not None and unit.exit.ok:  # of a server: its log seldom says that this is a fault
+            text += f"; {reason}"
         log = str(process.log.relative_to(self.supervisor.run_dir))
         return Cause(instance.name, text + also, self.supervisor.now(), log, offset)
 

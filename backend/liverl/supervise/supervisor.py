@@ -71,7 +71,7 @@ class Supervisor:
     def changed(self, instance: Instance, before: Unit) -> None:
         if not self._closing:
             self.records.journal_soon(instance.record())
-            said = words(before, instance.unit, self.now())
+            said = words(before, instance.unit, self.now(), completes=instance.spec.completes)
             if said is not None:
                 text, level = said
                 if instance.role != "current":
@@ -386,10 +386,11 @@ def _may_start(instance: Instance) -> bool:
 
 
 def _starts_again(before: Unit, unit: Unit) -> bool:
-    """Whether its process has ended by itself, not well, and the next one is started at once: nothing else would
-    ever say why. What killed it from outside is not in its log."""
+    """Whether its process has failed and the next one is started at once: nothing else would ever say why. What
+    killed it from outside is not in its log, and neither is why we shut it down."""
     failed = bool(unit.failures) and unit.failures[-1:] != before.failures[-1:] and before.state == "stopping"
-    return failed and unit.state == "preparing" and unit.exit is not None and bool(unit.exit.code)
+    told = unit.exit is not None and unit.exit.code is not None and not unit.shut_down
+    return failed and unit.state == "preparing" and told
 
 
 def _why_ended(instance: Instance) -> str:
@@ -397,5 +398,6 @@ def _why_ended(instance: Instance) -> str:
     unit, process = instance.unit, instance.process
     why = unit.last_failure or unit.why
     says = instance.hub.records.log_says
-    found = says(process.log, process.log_start) if process is not None and unit.exit else None
+    tells = process is not None and unit.exit is not None and not unit.shut_down
+    found = says(process.log, process.log_start) if process is not None and tells else None
     return f"{why}: {found[0]}" if found else why
