@@ -138,7 +138,7 @@ async def _populate(run: Run, history: History, fresh: bool) -> None:
     """Fill the slots: from the plan for a new attempt, from the journal for an adopted one."""
     supervisor, plan, replicas = run.supervisor, run.plan, run.replicas
     lived, children = await supervisor.keeping.connect()
-    await run.observer.first_look_at_gpus()
+    await run.observer.look_at_gpus_now()
     used = history.highest
     supervisor.used_generations = dict(used)
     if fresh:

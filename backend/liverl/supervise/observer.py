@@ -104,8 +104,8 @@ class Observer:
         self.facts.host = self._procs.host()
         return None
 
-    async def first_look_at_gpus(self) -> None:
-        """Before anything is assigned."""
+    async def look_at_gpus_now(self) -> None:
+        """Before one is assigned, or refused."""
         await self._look_at_gpus(FIRST_LOOK)
 
     async def _look_at_gpus(self, patience: float = DRIVER_PATIENCE) -> float | None:

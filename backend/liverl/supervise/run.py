@@ -66,7 +66,6 @@ class Run:
         self.adopted = Adopted(supervisor, plan) if plan.adopted_port is not None else None
         make = Replicas if self.adopted is None else self.adopted.replicas
         self.replicas = make(supervisor, plan, settings.cooldown, settings.replicas_interval)
-        self.scaling = Scaling(supervisor, plan, self.replicas)
         self.found: FoundReplicas | Adopted | None = self.adopted
         if plan.ray is not None and self.adopted is None:
             self.found = FoundReplicas(supervisor, plan.ray)
@@ -82,6 +81,7 @@ class Run:
         )
         if self.found is not None:
             self.observer.gpu_members = self.found.members
+        self.scaling = Scaling(supervisor, plan, self.replicas, self.observer.look_at_gpus_now)
         self.chronicle = Chronicle(supervisor, self.snapshot)
         repair = Repair(supervisor, self.adopted) if self.adopted is not None else None
         found = self.found.seats if self.found is not None else list[Seat]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,10 @@ class Supervisor:
         if grant.reason is not None:
             raise PrepareProblem(grant.reason)
         return grant.uuids
+
+    def gpus_missing(self, names: Sequence[str], each: int) -> str | None:
+        """Why services that do not run yet cannot have ``each`` GPUs each, by the last sample; None if they can."""
+        return self.ledger.refusal(names, each, self.gpus, self.allowed_gpus)
 
     def pythons(self) -> Mapping[str, Path]:
         return self.environments.pythons
