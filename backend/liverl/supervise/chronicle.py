@@ -79,7 +79,9 @@ class Chronicle:
         for service in fallen:
             await self._find_cause(service)
         causes = {s.name: self._causes[s.name][1] for s in fallen if s.name in self._causes}
-        for news in self._diagnosis.update(snapshot, Beside(self._disk_free, causes, self._aliases)):
+        unwanted = frozenset(s.name for s in supervisor.slots.values() if not s.current.unit.wanted)
+        beside = Beside(self._disk_free, causes, self._aliases, unwanted)
+        for news in self._diagnosis.update(snapshot, beside):
             text, level = words(news, snapshot.at)
             about = news.symptom.id.partition(":")[2]
             concerned = about if about in supervisor.slots else None
