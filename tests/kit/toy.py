@@ -30,6 +30,30 @@ def deaf_grandchildren() -> None:
     print("workers started", flush=True)
 
 
+def faulty_server(port: int, fault: str, faulty: bool) -> None:
+    """An HTTP server that exits 0 on SIGTERM, as uvicorn's do. One that is ``faulty`` *leaves* (exits 0) or is *sick*
+    (answers 503) once there is a file "go" in the run's directory, or is *late* (answers 503 from the start)."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    go = os.path.join(os.environ["LIVERL_RUN_DIR"], "go")
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            ill = faulty and (fault == "late" or (fault == "sick" and os.path.exists(go)))
+            self.send_response(503 if ill else 200)
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    listener = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    threading.Thread(target=listener.serve_forever, daemon=True).start()
+    print("listening", flush=True)
+    while not (faulty and fault == "leaves" and os.path.exists(go)):
+        time.sleep(0.02)
+    print("leaving", flush=True)
+    sys.exit(0)
+
+
 def main() -> None:
     if MODE == "sleep":
         print("up", flush=True)
@@ -59,6 +83,10 @@ def main() -> None:
                 signal.signal(number, signal.SIG_IGN)
         deaf_grandchildren()
         forever()
+    if MODE == "server":
+        faulty_server(
+            int(ARGS[0]), ARGS[1], os.environ["LIVERL_GENERATION"] == (ARGS[2] if ARGS[2:] else "1")
+        )
     if MODE == "http":
         port = int(ARGS[0])
 
