@@ -258,6 +258,7 @@ def test_the_services_of_a_run() -> None:
     }
     (waits,) = [d for d in service(plan, "proxy").depends_on if d.condition == "discovered"]
     assert (waits.on, waits.count) == ("replica", 2)
+    assert [s.name for s in plan.services if s.completes] == ["smoke", "trainer"]
     trainer = service(plan, "trainer")
     assert trainer.ends_run
     assert trainer.restart.mode == "never"

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from liverl.model import Exit
-from liverl.plan.spec import DEFAULT_STOP, RestartPolicy
+from liverl.plan.spec import DEFAULT_STOP, Dependency, RestartPolicy
 from liverl.supervise import machine as m
+from liverl.supervise.dependencies import unmet
 from liverl.supervise.machine import Rules, Unit, backoff, step
+from liverl.supervise.replay import read_history
 
 RULES = Rules(RestartPolicy(base=1.0, cap=8.0, window=100.0, max_failures=3, stable=50.0), DEFAULT_STOP, 30.0)
 
@@ -342,6 +347,41 @@ def test_a_server_that_an_older_version_took_for_completed_is_started_again() ->
         (RULES, left_as_completed(exit=None)),
     ):
         assert m.adopted(left, 5.0, rules) == (left, ())
+
+
+@pytest.mark.parametrize("state", ["stopping", "stopped"])
+def test_who_began_an_end_is_read_from_older_journals_too(state: str) -> None:
+    def read(exit_: Exit | None, last_failure: str, **fields: object) -> Unit:
+        unit = {"state": state, "generation": 1, "last_failure": last_failure, **fields}
+        record = {"k": "state", "svc": "s", "gen": 1, "role": "current"}
+        told = {**record, "unit": unit | {"exit": msgspec.to_builtins(exit_)}}
+        past = read_history([{"k": "attempt", "n": 1, "era": "e", "at": 1.0}, told]).current("s")
+        assert past is not None and past.unit is not None
+        return past.unit
+
+    assert not read(Exit(code=0, at=2.0), "exit 0").ended_by_us
+    assert not read(Exit(), "unknown exit").ended_by_us
+    assert read(Exit(code=0), "not ready after 30 s").ended_by_us
+    assert read(None, "stop asked").ended_by_us
+    assert not read(Exit(code=0), "not ready after 30 s", ended_by_us=False).ended_by_us, "it is told"
+    assert not read(None, "", state="ready").ended_by_us
+
+
+def waits_for(unit: Unit) -> str | None:
+    """What a service that needs one in this state to complete waits for."""
+    slot = SimpleNamespace(name="t", state=unit.state, current=SimpleNamespace(unit=unit))
+    supervisor: Any = SimpleNamespace(slots={"t": slot})
+    return unmet(supervisor, Dependency("exited_0", "t"))
+
+
+def test_what_needs_a_task_to_complete_waits_for_more_than_its_exit_0() -> None:
+    ways = {("exit0", "empty"): True, ("stop", "exit0", "empty"): False, ("dead", "exit0", "empty"): False}
+    ways |= {("exit0",): False, ("exit1", "empty"): False}
+    for way, completes in ways.items():
+        world = run_to_ready(replace(TASK, restart=replace_policy("never")))
+        for choice in way:
+            world.happen(choice)
+        assert waits_for(world.unit) == (None if completes else "t to complete"), way
 
 
 def test_completed_and_failed_without_restart() -> None:

@@ -26,6 +26,7 @@ Condition = Literal[
 ]
 
 
+# Exit 0 is their success; whatever is of another kind is a server.
 COMPLETING: frozenset[ServiceKind] = frozenset({"environment", "trainer", "task"})
 
 
