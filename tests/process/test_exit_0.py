@@ -82,6 +82,8 @@ def test_what_exits_0_and_has_not_completed_comes_back(make: Make, kind: str, fa
     assert not [text for text in told if "completed" in text]
     stopping = next(e for e in run.events() if e.service == "served" and "stopping:" in e.text)
     assert stopping.level == "warning", "nobody asked for it"
+    causes = [e.text for e in run.events() if e.kind == "log_cause"]
+    assert causes == (["its log says: leaving"] if fault == "leaves" else []), "we know why we ended it"
 
 
 @pytest.mark.parametrize("kind", ["task", "trainer"])
@@ -104,6 +106,7 @@ def test_training_that_we_ended_has_failed_although_it_exits_0(make: Make, fault
     result = run.result()
     assert (result.state, result.exit_code) == ("failed", 1)
     assert result.cause is not None and WHYS[fault] in result.cause.text, result
+    assert result.cause.log is None, "it was shut down in order, and its log says no more"
     assert exit_code(run, "served.1") == 0
 
 
@@ -183,8 +186,9 @@ def test_a_server_that_exited_0_while_no_backend_lived_comes_back(make: Make) ->
     assert exit_code(run, "served.1") == 0
 
 
-def as_an_older_version_left_it(run: ToyRun) -> None:
-    """Without the field that says who began an end; and what had exited 0 is taken for completed."""
+def as_an_older_version_left_it(run: ToyRun, *, tried: bool) -> None:
+    """Without the field that says who began an end; and what had exited 0 is taken for completed. ``tried``: a second
+    generation was to replace it, and did not start."""
     path = run.run_dir / "journal.jsonl"
     records = [json.loads(line) for line in path.read_text().splitlines()]
     last: dict[str, Any] = {}
@@ -196,10 +200,13 @@ def as_an_older_version_left_it(run: ToyRun) -> None:
     told = {"state": "stopped", "why": "completed (exit 0)", "last_failure": "exit 0", "exit": {"code": 0}}
     unit = {**last["unit"], **told, "leader_gone": True, "after": "decide"}
     records.append({**last, "unit": unit})
+    if last["unit"]["generation"] == 1 and tried:
+        incoming = {"k": "state", "svc": "served", "gen": 2, "role": "incoming", "at": last["at"]}
+        records.append({**incoming, "unit": {"state": "failed", "generation": 2}})
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-@pytest.mark.parametrize("kind", ["replica", "ray", "task"])
+@pytest.mark.parametrize("kind", ["replica", "proxy", "ray", "task"])
 def test_a_run_of_an_older_version_in_which_a_server_had_exited_0(make: Make, kind: str) -> None:
     spec = faulty(kind, "leaves", restart=NEVER if kind == "ray" else QUICK, fatal=False)
     run = make(spec, toy("steady", "sleep"))
@@ -209,10 +216,11 @@ def test_a_run_of_an_older_version_in_which_a_server_had_exited_0(make: Make, ki
     run.kill_backend()
     (run.run_dir / "go").touch()
     wait_until(lambda: not procfs.alive(pid or 0, None), what="its end")
-    as_an_older_version_left_it(run)
+    as_an_older_version_left_it(run, tried=kind == "proxy")
     run.start()
-    if kind == "replica":
-        run.until("served", lambda s: s.state == "ready" and s.generation == 2)
+    if kind in ("replica", "proxy"):
+        again = run.until("served", lambda s: s.state == "ready" and s.generation > 1)
+        assert again.generation == (2 if kind == "replica" else 3), "each number is used once"
     elif kind == "ray":
         assert run.until("served", "failed").why == UNASKED_EXIT
     else:

@@ -169,6 +169,7 @@ def test_replica_late() -> None:
         replica(1, "starting", address=None, listed=False, restarts=1, leaving=True),
         replica(1, restarts=1),
         replica(1, "degraded", restarts=1),
+        replica(1, "stopped", address=None, listed=False, restarts=1),  # it is missing
     ):
         assert "replica_late:r1" not in found(replicas(replica(0), harmless))
     clock = Clock(replicas(replica(0), restarts))

@@ -306,6 +306,15 @@ async def test_a_number_that_was_reached_meanwhile_is_not_exceeded(board: Callab
     assert made.scaling.indices == [0, 1]
 
 
+async def test_two_that_wait_for_the_same_look_are_both_added(board: Callable[..., Board]) -> None:
+    made = board(3)
+    made.fresh, made.supervisor.gpus = made.supervisor.gpus, (gpu(0), gpu(1, "r9"), gpu(2, "r9"))
+    both = [asyncio.ensure_future(made.scaling.scale(delta=1)) for _ in range(2)]
+    async with asyncio.timeout(30):
+        await made.supervisor.until(lambda: sorted(made.supervisor.slots) == ["r0", "r1", "r2"])
+    assert made.scaling.indices == [0, 1, 2] and not any(task.done() for task in both)
+
+
 async def test_fewer_replicas_need_no_gpu(board: Callable[..., Board]) -> None:
     made = board(1)
     with pytest.raises(CommandError, match="0 replicas"):

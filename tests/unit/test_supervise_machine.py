@@ -282,6 +282,13 @@ def test_a_task_that_exits_0_by_itself_has_completed(state: str, mode: str) -> N
     assert world.unit.completed and not world.unit.shut_down
 
 
+def test_a_task_that_is_always_restarted_is_so_after_exit_0_too() -> None:
+    world = run_to_ready(replace(TASK, restart=replace_policy("always")))
+    for choice in ("exit0", "empty"):
+        world.happen(choice)
+    assert (world.unit.state, world.unit.why) == ("preparing", "restarting after: exit 0")
+
+
 @pytest.mark.parametrize("state", ["starting", "ready", "degraded"])
 def test_a_task_that_we_ended_has_not_completed_although_it_exits_0(state: str) -> None:
     ways = {"dead": "silent", "time": "not ready after 30 s"} if state == "starting" else {"dead": "silent"}

@@ -168,7 +168,7 @@ class Scaling:
         assert self.plan.replica_template is not None
         each = self.plan.replica_template.gpus
         names = [self.name_of(index) for index in self._unused(count)]
-        return self.supervisor.gpus_missing(names, each) if each and names else None
+        return self.supervisor.gpus_missing(names, each) if each else None
 
     def _reserve_gpus(self, chosen: list[int]) -> None:
         """From now on, so that no other command counts on the same ones."""
