@@ -52,9 +52,9 @@ def _brief(plan: Plan) -> Iterator[str]:
     for spec in _services(plan):
         many = spec is plan.replica_template
         gpus = spec.gpus * (plan.expected_replicas if many else 1)
-        facts = [f"{gpus} GPU{'s' * (gpus != 1)}"] if gpus else []
+        facts = [_count(gpus, "GPU")] if gpus else []
         facts += [f"{port.name} {port.host}:{port.number}" for port in spec.ports if port.number]
-        name = f"{plan.expected_replicas} replica{'s' * (plan.expected_replicas != 1)}" if many else spec.name
+        name = _count(plan.expected_replicas, "replica") if many else spec.name
         yield f"starts     {name}" + (f": {', '.join(facts)}" if facts else "")
     if plan.ray is not None and plan.ray.owner == "foreign" and plan.ray.address:
         yield f"uses       the Ray cluster {plan.ray.address}, which is not ours"
@@ -62,11 +62,15 @@ def _brief(plan: Plan) -> Iterator[str]:
         yield f"warning: {warning}"
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _head(plan: Plan) -> Iterator[str]:
     yield f"run        {plan.run}"
     yield f"directory  {plan.run_dir}"
-    steps = f", {plan.total_steps} steps" if plan.total_steps else ""
-    yield f"topology   {plan.topology}: {plan.expected_replicas} replicas{steps}"
+    steps = f", {_count(plan.total_steps, 'step')}" if plan.total_steps else ""
+    yield f"topology   {plan.topology}: {_count(plan.expected_replicas, 'replica')}{steps}"
     for environment in plan.environments:
         what = environment.venv_path or " ".join(environment.requirements)
         yield f"env        {environment.name}: {what}"
