@@ -159,6 +159,13 @@ def test_long_lists_of_keys_are_wrapped() -> None:
     assert 3 < len(lines) < 8
 
 
+@pytest.mark.parametrize(("width", "lines"), [(110, 1), (111, 2)])
+def test_a_line_of_keys_is_at_most_110_columns_wide(width: int, lines: int) -> None:
+    keys = ("a" * 50, "b" * (width - 4 - 50 - 2))  # the indentation, the first key and ", "
+    page = plan_text(of(inert=tuple(Inert(key, "no pods") for key in keys))).splitlines()
+    assert len(page[page.index("  no pods:") + 1 :]) == lines
+
+
 def test_without_such_keys_nothing_is_said_of_them() -> None:
     assert plan_text(of()) == HEAD
 

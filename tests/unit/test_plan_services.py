@@ -15,6 +15,7 @@ from liverl.plan.common import client_host
 from liverl.plan.spec import (
     Dependency,
     InstallStep,
+    Plan,
     PortSpec,
     Probe,
     RestartPolicy,
@@ -384,3 +385,5 @@ def test_the_defaults_of_what_a_plan_is_made_of() -> None:
     assert spec.restart == RestartPolicy("on_failure", 1.0, 60.0, 0.2, 300.0, 5, 60.0)
     assert Settings() == Settings(2.0, 2.0, 2.0, 1.0, 1.0, 0.5, 30.0, 0.0, 15.0)
     assert (PortSpec("p").number, PortSpec("p").held) == (0, False)
+    plan = Plan("p/n", "/r", "managed", (), (), None, 1)
+    assert (plan.trial_timeout, plan.total_steps, plan.trials_per_step) == (2400.0, None, None)

@@ -225,6 +225,23 @@ def test_hybrid_replicas_share_the_trainers_gpus() -> None:
     assert not any(key.startswith(("trainer.v1", "actor_rollout_ref.hybrid")) for key in gpu)
 
 
+def test_standalone_replicas_have_nodes_and_gpus_of_their_own_and_get_the_weights_by_nccl() -> None:
+    sets = ("verl.rollout_mode=standalone", "verl.rollout_gpus=4", "training.train_prompt_mini_batch_size=16")
+    hybrid = overrides_of(plan_of(profile="liverl-gen1"))
+    apart = overrides_of(plan_of(*sets, profile="liverl-gen1"))
+    rollout = "actor_rollout_ref.rollout"
+    assert dict(apart.items() - hybrid.items()) == {
+        "actor_rollout_ref.hybrid_engine": "False",
+        f"{rollout}.nnodes": "1",
+        f"{rollout}.n_gpus_per_node": "4",
+        f"{rollout}.checkpoint_engine.backend": "nccl",
+        "trainer.v1.trainer_mode": "separate_async",
+        "trainer.v1.separate_async.parameter_sync_step": "4",  # mini batches in a batch of 64
+        "actor_rollout_ref.actor.ppo_mini_batch_size": "16",
+        "trainer.n_gpus_per_node": "4",
+    }
+
+
 @pytest.mark.parametrize(("profile", "many"), [("cpu-verl", 32), ("liverl-gen1", 512), ("h200-smoke", 64)])
 def test_trials_per_step_are_prompts_times_answers(profile: str, many: int) -> None:
     assert plan_of(profile=profile).trials_per_step == many
