@@ -50,19 +50,36 @@ class Site:
     column: int
     operator: str
     occurrence: int
+    says: str  # function, text of the line, column in it, operator and which of its changes: no module, no number
 
 
-def sites(root: Path, module: str) -> list[Site]:
-    """All places of a module below ``root`` where a change alters behaviour, in a fixed order."""
+def sites(root: Path, entry: str) -> list[Site]:
+    """All places of a module below ``root`` where a change alters behaviour, in a fixed order.
+
+    ``entry`` is a module, or ``module:Class.function`` for one of its functions only.
+    """
+    module, _, only = entry.partition(":")
     source = module_path(root, module).read_text()
-    skipped = list(_skipped(ast.parse(source), source.splitlines()))
+    lines = source.splitlines()
+    tree = ast.parse(source)
+    skipped = list(_skipped(tree, lines))
     nodes = list(ast_nodes(get_ast(source)))
+    # The bare `*` and `/` between parameters are no operators, whatever cosmic-ray takes them for.
+    stars = {
+        node.start_pos for node in nodes if node.parent and node.parent.type in ("parameters", "lambdef")
+    }
     found = []
     for name, operator in operators.operators():
         positions = [start for node in nodes for start, _ in operator.mutation_positions(node)]
         for occurrence, start in enumerate(positions):
-            if not any(first <= start < last for first, last in skipped):
-                found.append(Site(module, *start, name, occurrence))
+            if start not in stars and not any(first <= start < last for first, last in skipped):
+                nth = positions[:occurrence].count(start)
+                text = lines[start[0] - 1]
+                column = start[1] - len(text) + len(text.lstrip())
+                says = f"{_function(tree, start[0])} {text.strip()} {column} {name} {nth}"
+                found.append(Site(module, *start, name, occurrence, says))
+    if only:
+        found = [site for site in found if _function(tree, site.line) == only]
     return sorted(found, key=lambda site: (site.line, site.column, site.operator, site.occurrence))
 
 
@@ -75,7 +92,6 @@ def mutate(root: Path, site: Site) -> Mutant | None:
         return None
     tree = ast.parse(source)
     was, now = _changed(source, mutated)
-    functions = [name for name, first, last in _functions(tree) if first <= site.line <= last]
     first, last = _statement(tree, site.line)
     return Mutant(
         module=site.module,
@@ -83,7 +99,7 @@ def mutate(root: Path, site: Site) -> Mutant | None:
         line=site.line,
         first_line=first,
         last_line=last,
-        function=".".join(functions),
+        function=_function(tree, site.line),
         operator=site.operator,
         was=was,
         now=now,
@@ -139,6 +155,10 @@ def _statement(tree: ast.Module, line: int) -> tuple[int, int]:
     return best
 
 
+def _function(tree: ast.AST, line: int) -> str:
+    return ".".join(name for name, first, last in _functions(tree) if first <= line <= last)
+
+
 def _functions(tree: ast.AST) -> Iterator[tuple[str, int, int]]:
     """Classes and functions with their lines, outer ones first."""
     for node in ast.walk(tree):
@@ -178,7 +198,7 @@ def _skipped(tree: ast.Module, lines: list[str]) -> Iterator[tuple[Place, Place]
                 yield place(node)
             case ast.Raise(exc=ast.Call() as error):
                 yield from (place(text) for text in ast.walk(error) if isinstance(text, ast.JoinedStr))
-            case ast.keyword(arg="strict" | "frozen" | "kw_only" | "slots" | "gc"):
+            case ast.keyword(arg="strict" | "frozen" | "kw_only" | "slots" | "gc" | "flush"):
                 yield place(node)
             case _:
                 pass

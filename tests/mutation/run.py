@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import hashlib
 import json
-import random
 import shutil
 import subprocess
 import sys
@@ -87,9 +87,11 @@ def copy_checkout(target: Path) -> None:
 
 def sample_of(group: Group, seed: int, size: int, root: Path) -> tuple[list[Mutant], int]:
     """The mutants to judge, and how many places of the group's modules could be changed."""
-    every = [site for module in group.modules for site in sites(root, module)]
+    every = [site for entry in group.modules for site in sites(root, entry)]
+    # By a hash of what each place says, so that a change of one line leaves the rest of the sample as it is.
+    every.sort(key=lambda site: hashlib.sha256(f"{seed} {site.says}".encode()).digest())
     chosen: list[Mutant] = []
-    for site in random.Random(seed).sample(every, len(every)):
+    for site in every:
         if len(chosen) == size:
             break
         mutant = mutate(root, site)
@@ -127,7 +129,7 @@ def judge_group(
         chosen, total = sample_of(group, seed, size, copy)
         for key in stale(equivalents, copy):
             print(f"stale equivalent: its original line is gone: {key}")
-        paths = {str(module_path(copy, module).relative_to(copy)) for module in group.modules}
+        paths = {str(module_path(copy, entry.partition(":")[0]).relative_to(copy)) for entry in group.modules}
         judge.import_ahead(["pytest", "hypothesis", "pytest_asyncio", "pytest_timeout"])
         found = judge.baseline(copy, [*group.tests, *group.always], paths, scratch)
         print(f"{group.name}: {total} mutants, {len(chosen)} sampled; tests alone: {found.cpu:.1f} s of CPU")
