@@ -142,7 +142,7 @@ def _child(
     )
     lines: dict[str, set[int]] = {}
     with _traced(copy, trace or set(), lines):
-        code = int(pytest.main([*OPTIONS, *tests]))
+        code = int(pytest.main([*OPTIONS, f"--basetemp={log.parent / 'tmp'}", *tests]))
     if report is not None:
         told = {"modules": sorted(sys.modules), "lines": {path: sorted(at) for path, at in lines.items()}}
         report.write_text(json.dumps(told))
