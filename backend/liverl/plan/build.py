@@ -149,8 +149,11 @@ def _speakable(config: RunConfig, run_dir: Path) -> None:
 
 def _secret_keys(value: Any) -> Iterator[str]:
     """The dotted keys, at any depth, that hold a value under a secret's name."""
-    inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    for key, held in inner:
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    if not isinstance(value, Mapping):
+        return
+    for key, held in value.items():
         if looks_secret(str(key)) and held not in (None, ""):
             yield str(key)
         yield from (f"{key}.{rest}" for rest in _secret_keys(held))
