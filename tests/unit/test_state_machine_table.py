@@ -23,8 +23,8 @@ def _entering(stage: int, **fields: Any) -> Outcome:
 
 
 def _stopping(stage: int, after: str, why: str, **fields: Any) -> Outcome:
-    """A live service begins to end; ``why`` is also what it tells of a failure, if that is one."""
-    return _entering(stage, since=NOW, after=after, why=why, last_failure=why, **fields)
+    """We begin to end a live service; ``why`` is also what it tells of a failure, if that is one."""
+    return _entering(stage, since=NOW, after=after, why=why, last_failure=why, ended_by_us=True, **fields)
 
 
 def _next_start(why: str, **fields: Any) -> Outcome:
