@@ -40,12 +40,12 @@ def _verl(c: RunConfig) -> bool:
 
 
 def _sized(c: RunConfig) -> bool:
-    """Whether the size of the run can be told; if not, ``_numbers`` says why."""
+    """Whether the size of the run can be told; if not, ``_numbers`` or ``_pool`` says why."""
     try:
         cpus_needed(c), expected_replicas(c)
     except SizeError:
         return False
-    return c.run.topology != "managed"
+    return c.run.topology != "managed" and not any(_pool(c))
 
 
 @_rule(*_WORLD)
