@@ -116,7 +116,9 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
         (
             VERL,
             ("trainer.kind=none",),
-            refused("trainer.kind", "does not go with topology verl and engine vllm", "none", "verl, command"),
+            refused(
+                "trainer.kind", "does not go with topology verl and engine vllm", "none", "verl, command"
+            ),
         ),
         (
             VERL,
@@ -175,7 +177,10 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             VERL,
             ("model.model_path=builtin:hermes",),
             refused(
-                "model.model_path", "vLLM cannot serve it", "'builtin:hermes'", "a checkpoint directory or a model id"
+                "model.model_path",
+                "vLLM cannot serve it",
+                "'builtin:hermes'",
+                "a checkpoint directory or a model id",
             ),
         ),
         (
@@ -277,7 +282,9 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
         (
             EMBEDDED,
             ("training.total_steps=null",),
-            refused("training.total_steps", "the embedded trainer counts steps", "null", "a whole number >= 1"),
+            refused(
+                "training.total_steps", "the embedded trainer counts steps", "null", "a whole number >= 1"
+            ),
         ),
         (
             EMBEDDED,
@@ -322,7 +329,10 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             EMBEDDED,
             ("harbor_agent.host_path_mounts={}",),
             refused(
-                "harbor_agent.host_path_mounts", "wrong value", "{}", "null, a list, or a text that is a JSON list"
+                "harbor_agent.host_path_mounts",
+                "wrong value",
+                "{}",
+                "null, a list, or a text that is a JSON list",
             ),
         ),
         (
@@ -343,7 +353,9 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
         ),
     ],
 )
-def test_what_is_refused_and_what_is_said_of_it(profile: str, sets: tuple[str, ...], expected: list[str]) -> None:
+def test_what_is_refused_and_what_is_said_of_it(
+    profile: str, sets: tuple[str, ...], expected: list[str]
+) -> None:
     assert expected in told(profile, *sets)
 
 
@@ -373,13 +385,20 @@ def test_what_is_refused_and_what_is_said_of_it(profile: str, sets: tuple[str, .
         (VERL, (*COMMAND, "algorithm.temperature=0")),
         (
             EMBEDDED,
-            ("proxy.request_timeout=100", "harbor_agent.override_timeout_sec=100", "harbor_agent.max_timeout_sec=300"),
+            (
+                "proxy.request_timeout=100",
+                "harbor_agent.override_timeout_sec=100",
+                "harbor_agent.max_timeout_sec=300",
+            ),
         ),
         (EMBEDDED, ("proxy.request_timeout=1", "trainer.kind=none")),
         (VERL, ("harbor_agent.environment_type=null",)),
         (VERL, ("harbor_agent.environment_type=docker", "harbor_agent.environment_import_path=null")),
         (VERL, ("harbor_agent.environment_type=docker", "harbor_agent.environment_import_path=a:B")),
-        (EMBEDDED, ("harbor_agent.environment_type=docker", "harbor_agent.environment_import_path=kubernetes:K")),
+        (
+            EMBEDDED,
+            ("harbor_agent.environment_type=docker", "harbor_agent.environment_import_path=kubernetes:K"),
+        ),
         (EMBEDDED, ("harbor_agent.host_path_mounts=null",)),
         (EMBEDDED, ("harbor_agent.host_path_mounts=''",)),
         (EMBEDDED, ("harbor_agent.host_path_mounts=[{a: b}]",)),
@@ -414,7 +433,11 @@ def test_what_is_just_within_its_limit(profile: str, sets: tuple[str, ...]) -> N
         # the shorter one of the two limits of a trial counts
         (
             EMBEDDED,
-            ("proxy.request_timeout=99", "harbor_agent.override_timeout_sec=300", "harbor_agent.max_timeout_sec=100"),
+            (
+                "proxy.request_timeout=99",
+                "harbor_agent.override_timeout_sec=300",
+                "harbor_agent.max_timeout_sec=100",
+            ),
             "proxy.request_timeout",
         ),
         (EMBEDDED, ("harbor_agent.host_path_mounts='{'",), "harbor_agent.host_path_mounts"),
@@ -422,13 +445,21 @@ def test_what_is_just_within_its_limit(profile: str, sets: tuple[str, ...]) -> N
         (EMBEDDED, ("harbor_agent.host_path_mounts='" + "[" * 5000 + "'",), "harbor_agent.host_path_mounts"),
         (EMBEDDED, ("harbor_agent.host_path_mounts=false",), "harbor_agent.host_path_mounts"),
         (EMBEDDED, ("embedded.faults.ignore_sigterm=[replica-2]",), "embedded.faults.ignore_sigterm"),
-        (EMBEDDED, ("run.replicas=2000", "embedded.faults.ignore_sigterm=[replica-1000]"), "embedded.faults.ignore_sigterm"),
+        (
+            EMBEDDED,
+            ("run.replicas=2000", "embedded.faults.ignore_sigterm=[replica-1000]"),
+            "embedded.faults.ignore_sigterm",
+        ),
         (EMBEDDED, ("run.name=" + "a" * 129,), "run.name"),
         (EMBEDDED, ("run.name=_a",), "run.name"),
         (EMBEDDED, ("experiment.exp_name=a/b",), "experiment.exp_name"),
         (EMBEDDED, ("experiment.project_name=.",), "experiment.project_name"),
         (VERL, ("run.topology=in_process", "vllm.max_model_length=107999"), "vllm.max_model_length"),
-        (VERL, ("run.topology=in_process", "harbor_agent.environment_type=docker"), "harbor_agent.environment_type"),
+        (
+            VERL,
+            ("run.topology=in_process", "harbor_agent.environment_type=docker"),
+            "harbor_agent.environment_type",
+        ),
     ],
 )
 def test_what_is_just_beyond_its_limit(profile: str, sets: tuple[str, ...], key: str) -> None:
@@ -459,7 +490,9 @@ def test_services_are_listed_up_to_nine() -> None:
 def test_the_parsers_of_vllm() -> None:
     """Those that vLLM 0.24 and later list; a mistyped one would refuse a working configuration."""
     assert len(VLLM_PARSERS) == len(set(VLLM_PARSERS)) == 54
-    assert {"hermes", "qwen3_coder", "qwen3_xml", "openai", "mistral", "llama3_json", "glm47"} < set(VLLM_PARSERS)
+    assert {"hermes", "qwen3_coder", "qwen3_xml", "openai", "mistral", "llama3_json", "glm47"} < set(
+        VLLM_PARSERS
+    )
 
 
 # --- which line is to blame -----------------------------------------------------------------------------
