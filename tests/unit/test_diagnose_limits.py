@@ -364,6 +364,14 @@ def test_agents_silent_while_the_proxy_counts_no_request() -> None:
     assert not is_silent(replace(now, trials=TrialsStatus()))
 
 
+def test_agents_silent_looks_at_the_newest_step() -> None:
+    now = silent()
+    (newest,) = now.trials.steps
+    over = StepTrials(7, 16, 16, 0, 0.5)
+    assert is_silent(replace(now, trials=replace(now.trials, steps=(newest, over))))
+    assert not is_silent(replace(now, trials=replace(now.trials, steps=(over, newest))))
+
+
 def test_agents_silent_counts_trials_of_this_attempt_and_step() -> None:
     now = silent(running=0)
 
