@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -247,6 +248,11 @@ def test_the_port_that_a_dashboard_has_got(dashboard: Callable[..., int], tmp_pa
     with socket.create_server(("127.0.0.1", later)):
         other = dashboard("", f"--port={later}", "--port-retries=3")
         assert {c.pid: c.api for c in of(tmp_path)}[other] == f"127.0.0.1:{later}"
+    beyond = free_pair()
+    third = dashboard(f"{beyond + 1}", f"--port={beyond - 1}", "--port-retries=1")
+    assert {c.pid: c.api for c in of(tmp_path)}[third] == f"127.0.0.1:{beyond - 1}", (
+        "it would not try that one"
+    )
     fixed = dashboard(f"{later + 1}", f"--port={later}")
     assert {c.pid: c.api for c in of(tmp_path)}[fixed] == f"127.0.0.1:{later}", "it does not try another"
 
@@ -295,6 +301,26 @@ async def test_a_tree_that_is_deaf_is_killed_with_its_children(
     wait_until(lambda: not procfs.alive(below.pid, below.tick), 30, "its child's end")
 
 
+async def test_what_is_in_flight_has_its_time_to_end(spawn: Spawn) -> None:
+    drains = "import signal, sys; "
+    drains += "signal.signal(15, lambda *_: (print('drains', flush=True), sys.stdin.read(), sys.exit(7)))"
+    process = spawn(
+        sys.executable,
+        "-c",
+        f"{drains}; print('up', flush=True); signal.pause()",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    ending = asyncio.create_task(restart.end_tree(member(process), 600.0))
+    assert await asyncio.to_thread(process.stdout.readline) == b"drains\n"
+    assert not ending.done()
+    process.stdin.close()
+    assert await asyncio.to_thread(process.wait, 60) == 7
+    await ending
+
+
 async def test_it_is_up_when_it_answers_and_lives(spawn: Spawn, tmp_path: Path) -> None:
     process = spawn(sys.executable, "-c", SLEEP)
     answers = iter(["not yet", "not yet", None])
@@ -320,12 +346,12 @@ async def test_it_is_up_when_it_answers_and_lives(spawn: Spawn, tmp_path: Path) 
 
 
 async def test_a_port_that_stays_taken_is_told_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = iter(range(1000))
-    monkeypatch.setattr(restart, "time", SimpleNamespace(monotonic=lambda: 4.0 * next(looks)))
+    seconds = iter([0.0, 9.9, 10.0, 10.9, 99.0])
+    monkeypatch.setattr(restart, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     with socket.create_server(("127.0.0.1", 0)) as sock:
         taken = await restart.until_free(int(sock.getsockname()[1]))
         assert taken is not None and [p.pid for p in taken.holders] == [os.getpid()]
-    assert next(looks) == 4, "asked at 0, 4 and 8 of 10 seconds, and not any more at 12"
+    assert next(seconds) == 10.9, "it was looked for until the ten seconds were over"
 
 
 async def test_what_cannot_be_killed_is_told_with_who_is_left(
