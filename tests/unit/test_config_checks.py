@@ -241,11 +241,11 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
         ),
         (
             EMBEDDED,
-            ("training.train_batch_size=100002", "training.train_prompt_mini_batch_size=4"),
+            ("training.train_batch_size=100001", "training.train_prompt_mini_batch_size=12"),  # 11 * 9091
             refused(
                 "training.train_prompt_mini_batch_size",
-                "must divide training.train_batch_size (100002)",
-                "4",
+                "must divide training.train_batch_size (100001)",
+                "12",
                 "for example 1",
             ),
         ),

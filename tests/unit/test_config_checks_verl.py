@@ -415,6 +415,7 @@ def test_what_is_just_within_its_limit(sets: tuple[str, ...]) -> None:
         (("vllm.gen_tp=16",), "vllm.gen_tp"),
         (("training.sp_size=16",), "training.sp_size"),
         (("verl.device=cpu", "vllm.gen_tp=3"), "vllm.gen_tp"),  # told once
+        (("verl.device=cpu", overrides(**{f"{ROLLOUT}.data_parallel_size": 0})), "vllm.gen_tp"),
         (("run.topology=in_process", "verl.rollout_gpus=1"), "verl.rollout_gpus"),
         (("run.topology=in_process", "vllm.gen_tp=3"), "vllm.gen_tp"),
         (("run.topology=in_process", "training.sp_size=3"), "training.sp_size"),

@@ -116,8 +116,8 @@ def _cpu_replicas(c: RunConfig) -> Iterator[Finding]:
         _verl(c)
         and c.verl.device == "cpu"
         and _sized(c)
-        and replica_gpus(c) != 1
-        and not (generating_gpus(c) % max(1, replica_gpus(c)))
+        and replica_gpus(c) > 1
+        and not generating_gpus(c) % replica_gpus(c)
     ):
         words = "with verl.device cpu each replica is one process"
         yield Finding("vllm.gen_tp", words, str(c.vllm.gen_tp), "1")
