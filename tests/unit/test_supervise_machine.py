@@ -90,6 +90,8 @@ class World:
             self.feed(m.Restart())
         elif choice == "yield":
             self.feed(m.Yield())
+        elif choice == "no_restart":
+            self.feed(m.NoRestart())
         elif choice == "time" and unit.deadline is not None:
             self.now = unit.deadline
             self.feed(m.Due())
@@ -112,11 +114,11 @@ CHOICES = [
         "exit1",
         "empty",
     ),
-    *("stop", "stop_now", "start", "restart", "time", "yield", "old_news"),
+    *("stop", "stop_now", "start", "restart", "time", "yield", "no_restart", "old_news"),
 ]
 MODES = st.sampled_from(["never", "on_failure", "always"])
 TASK = replace(RULES, completes=True)
-ASKED = ("stop", "stop_now", "yield")
+ASKED = ("stop", "stop_now", "yield", "no_restart")
 
 
 @settings(max_examples=300, deadline=None)
@@ -169,6 +171,51 @@ def test_after_a_stop_it_always_comes_to_rest(history: list[str], mode: str) -> 
         if choice not in ("start", "restart"):
             world.happen(choice)
     assert len(world.started) == quiet
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from(CHOICES), max_size=60), st.lists(st.sampled_from(CHOICES), max_size=60), MODES
+)
+def test_in_a_run_that_is_stopping_nothing_is_started(before: list[str], after: list[str], mode: str) -> None:
+    world = World(Rules(replace_policy(mode), DEFAULT_STOP, 30.0))
+    for choice in before:
+        world.happen(choice)
+    ran, state = world.leader, world.unit.state
+    world.happen("no_restart")
+    assert world.leader == ran
+    assert world.unit.state == (state if state in (*m.LIVE, "stopping", *m.ENDED) else "stopped")
+    if world.spawning is not None:
+        world.happen("prepare_failed")  # one that was under way may still appear; here it does not
+    begun = world.unit.generation
+    for choice in after:
+        if choice not in ("start", "restart"):
+            world.happen(choice)
+    assert world.unit.generation == begun and world.unit.state not in ("waiting", "preparing", "backing_off")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([], []),  # ready, and it fails
+        ([], ["dead"]),
+        (["down"], []),  # degraded
+        (["exit1"], []),  # on its way to a restart
+        (["restart"], []),  # which somebody has asked for
+        (["exit1", "yield"], []),
+    ],
+)
+def test_what_ends_in_a_run_that_is_stopping_stays_down(before: list[str], after: list[str]) -> None:
+    world = World(Rules(replace_policy("always"), DEFAULT_STOP, 30.0))
+    for choice in ["dependencies", "prepared", "spawned", "up", *before]:
+        world.happen(choice)
+    live = world.unit.state in m.LIVE
+    world.happen("no_restart")
+    assert (world.unit.state in m.LIVE) == live, "it goes on until its own stop"
+    for choice in [*after, "exit1", "empty"]:
+        world.happen(choice)
+    assert (world.unit.state, world.unit.why) == ("stopped", "stopped as asked")
+    assert world.started == [1]
 
 
 def replace_policy(mode: str) -> RestartPolicy:

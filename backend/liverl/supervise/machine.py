@@ -87,6 +87,11 @@ class Yield:
 
 
 @dataclass(frozen=True)
+class NoRestart:
+    """The run is stopping: nothing is started any more. What runs keeps running until its own ``Stop``."""
+
+
+@dataclass(frozen=True)
 class DependenciesMet:
     pass
 
@@ -152,6 +157,7 @@ Happening: TypeAlias = (
     | Stop
     | Restart
     | Yield
+    | NoRestart
     | DependenciesMet
     | Prepared
     | PrepareFailed
@@ -226,6 +232,8 @@ def step(
             return _restart(unit, now, rules, why)
         case Yield() if unit.state == "stopping" and unit.after == "decide":
             return replace(unit, after="hold"), ()
+        case NoRestart():
+            return _no_restart(unit, now, rules)
         case DependenciesMet() if unit.state == "waiting" and unit.wanted:
             return _prepare(unit, now, "its dependencies are met")
         case Prepared() if unit.state == "preparing":
@@ -319,6 +327,12 @@ def _stop(unit: Unit, now: float, rules: Rules, at_once: bool) -> tuple[Unit, tu
     if unit.state in ("waiting", "backing_off"):
         return _to(unit, "stopped", now, "stop asked"), ()
     return unit, ()
+
+
+def _no_restart(unit: Unit, now: float, rules: Rules) -> tuple[Unit, tuple[Action, ...]]:
+    if unit.state in LIVE:
+        return replace(unit, wanted=False), ()
+    return _stop(unit, now, rules, False) if unit.state not in ENDED else (unit, ())
 
 
 def _restart(unit: Unit, now: float, rules: Rules, why: str) -> tuple[Unit, tuple[Action, ...]]:

@@ -263,6 +263,9 @@ class Supervisor:
         self.stopping = True
         self.stop_now = self.stop_now or now
         self.environments.cancel()
+        # What ends by itself while its dependents are still being stopped must not be started again.
+        for instance in list(self.instances()):
+            instance.feed(machine.NoRestart())
         self.kick()
 
     def _stop_in_order(self) -> None:
