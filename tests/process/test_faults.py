@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -252,6 +253,28 @@ def test_a_held_port_stays_ours(make: Make, killed: str) -> None:
         second = run.service("web")
         assert answer(waiting) == second.pid != first.pid
     assert second.ports["http"] == port and second.generation == 2
+
+
+@pytest.mark.parametrize("lives", ["the backend", "the keeper only"])
+def test_a_run_whose_directory_was_removed_ends_and_frees_its_port(make: Make, lives: str) -> None:
+    run = make(web(), toy("b", "sleep"))
+    backend = run.start()
+    port, keeper = run.until("web", "ready").ports["http"], keeper_of(run)
+    run.until("b", "ready")
+    if lives == "the keeper only":
+        run.kill_backend()
+
+    def removed() -> bool:  # the backend may put a file in it meanwhile
+        shutil.rmtree(run.run_dir, ignore_errors=True)
+        return not run.run_dir.exists()
+
+    wait_until(removed, what="the removal")
+    wait_until(lambda: run.tagged() == {}, what="the end of the services")
+    # A process that is ending shows no tag any more a moment before it has gone.
+    wait_until(lambda: not procfs.alive(keeper, None) and not procfs.alive(backend, None), what="their end")
+    with socket.socket() as ours:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        ours.bind(("127.0.0.1", port))
 
 
 def test_a_keeper_that_dies_in_the_middle_of_a_spawn_leaves_no_double(make: Make, tmp_path: Path) -> None:

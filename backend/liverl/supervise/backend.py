@@ -37,6 +37,7 @@ from liverl.supervise.supervisor import Supervisor
 from liverl.supervise.ticks import until_tick
 from liverl.version import __version__
 
+DIRECTORY_S = 5.0  # between two looks whether the run directory is still there
 RESULT_PATIENCE = 60.0  # seconds in which a full disk may be given room, once everything has ended
 
 
@@ -102,6 +103,7 @@ async def serve(run_dir: Path, resume: bool) -> int:
         _register(supervisor)
         _signals(run)
         supervisor.spawn_task(_heartbeat(run_dir))
+        supervisor.spawn_task(_stop_if_removed(run))
         supervisor.spawn_task(_serve_clients(server, run, plan.settings.snapshot_interval))
         run.start()
         left = await run.until_over()
@@ -216,6 +218,22 @@ async def _heartbeat(run_dir: Path) -> None:
             complain(f"heartbeat: {error}")
 
 
+async def _stop_if_removed(run: Run) -> None:
+    """Stop the run once its directory was removed: nobody can find it any more. Moved is not removed."""
+    directory = os.open(run.supervisor.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        while True:
+            try:
+                if (await asyncio.to_thread(os.fstat, directory)).st_nlink == 0:
+                    run.request_stop(now=False, who="the removal of its run directory")
+                    return
+            except OSError as error:  # says nothing of the directory: a network file system is at fault
+                complain(f"run directory: {error}")
+            await asyncio.sleep(DIRECTORY_S)
+    finally:
+        os.close(directory)
+
+
 async def _serve_clients(server: ControlServer, run: Run, interval: float) -> None:
     """Push snapshots, and have files watched while there is a client: nobody else is in a hurry."""
     while True:
@@ -271,7 +289,7 @@ async def _write_result(supervisor: Supervisor, data: bytes, exit_code: int) -> 
             supervisor.records.write_failed(
                 f"the run's result: {error.strerror}; trying for {RESULT_PATIENCE:g} s"
             )
-            if supervisor.now() >= give_up:
+            if supervisor.now() >= give_up or not supervisor.run_dir.exists():
                 return
         await asyncio.sleep(0.5)
 
