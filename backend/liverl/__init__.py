@@ -20,12 +20,13 @@ from liverl.version import __version__
 
 if TYPE_CHECKING:
     from liverl.config import ConfigError, LoadedConfig, load_config
-    from liverl.control.blocking import command, snapshot
+    from liverl.control.blocking import command
     from liverl.control.client import Client, connect
     from liverl.control.messages import BackendDead, BackendElsewhere, CommandError, ControlError
     from liverl.model import Event, Result, ServiceStatus, Snapshot
     from liverl.plan import make_plan
     from liverl.plan.spec import Plan
+    from liverl.run_state import snapshot
     from liverl.runs import RunDir, find_run, live_runs
 
 _HOMES = {
@@ -33,7 +34,7 @@ _HOMES = {
     "LoadedConfig": "liverl.config",
     "load_config": "liverl.config",
     "command": "liverl.control.blocking",
-    "snapshot": "liverl.control.blocking",
+    "snapshot": "liverl.run_state",
     "Client": "liverl.control.client",
     "connect": "liverl.control.client",
     "BackendDead": "liverl.control.messages",

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 import liverl
+from liverl.control import blocking
 from liverl.model import Event, Result
 from liverl.rundir import RunDir, read_backend, write_atomic
 from liverl.supervise import procfs
@@ -118,7 +119,7 @@ def backend_of(run_dir):
 
 def _answering(run_dir):
     try:
-        return liverl.snapshot(run_dir).backend.pid
+        return blocking.snapshot(run_dir).backend.pid
     except liverl.ControlError:
         return None
 

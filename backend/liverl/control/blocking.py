@@ -195,7 +195,7 @@ class Connection:
 
 
 def snapshot(run_dir: str | Path) -> Snapshot:
-    """The present state of a live run.
+    """The present state of a live run; ``liverl.snapshot`` also reads that of one without a backend.
 
     Raises:
         ControlError: there is no backend to ask (BackendDead, BackendElsewhere, BackendSilent).
