@@ -528,6 +528,15 @@ def test_steering(cli, live):
     assert (again.returncode, again.stdout) == (0, "run p/r has ended: toy stopped\n")
 
 
+def test_stop_tells_what_is_left_and_what_would_not_die(background, live):
+    run_dir = live(TOY_STUBBORN="1")
+    process, out = background("stop", "--run", run_dir)
+    toy.wait_until(lambda: "1 of 2 services have ended\n" in out(), "the first look")
+    liverl.command(run_dir, "finish", state="stopped", exit_code=75)
+    assert process.wait(60) == 75
+    assert out() == "1 of 2 services have ended\nrun p/r: toy stopped\n"
+
+
 def test_ls(cli, live):
     live("one")
     rows = json.loads(cli("ls", "--json").stdout)
@@ -623,7 +632,7 @@ def test_on_a_terminal_lines_have_glyphs_and_colour_unless_asked_not_to(env, liv
 def test_nobody_waits_for_a_dead_backend(cli, live):
     run_dir = live()
     kill(run_dir)
-    for command in (("restart", "proxy"), ("attach",), ("wait", "--for", "ready"), ("stop",)):
+    for command in (("restart", "proxy"), ("attach",), ("wait", "--for", "ready"), ("stop", "proxy")):
         out = cli(*command, "--run", run_dir)
         assert out.returncode == 4, command
         assert "is dead" in out.stderr

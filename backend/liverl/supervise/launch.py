@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from liverl.config import LoadedConfig
 
 ROOM_BYTES = 64 << 10  # the first records of a backend that takes over
+EXIT_HELD = 6  # of the daemon only: another one has the run's lock
 
 
 class LaunchError(Exception):
@@ -28,6 +30,19 @@ class LaunchError(Exception):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class RunHeld(LaunchError):
+    """Another backend has the run, or is just taking it."""
+
+
+@dataclass(frozen=True)
+class StopRequest:
+    """What a backend that adopts only to stop is told. ``now``: kill without grace; ``who``: who asks, for events
+    and result."""
+
+    now: bool
+    who: str
 
 
 def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
@@ -68,15 +83,23 @@ def _placeholder(loaded: LoadedConfig) -> str | None:
     return key if key and not key.startswith("file:") else None
 
 
-def start_backend(run_dir: Path, *, resume: bool = False, timeout: float = 20.0) -> int:
-    """Start the daemon in a session of its own and wait until it accepts commands. Returns its pid.
+def start_backend(
+    run_dir: Path, *, resume: bool = False, stop: StopRequest | None = None, timeout: float = 20.0
+) -> int:
+    """Start the daemon in a session of its own and wait until it accepts commands, ``timeout`` seconds at most.
+    Returns its pid. With ``stop`` it only stops what an earlier one left, and starts no service.
 
     Raises:
+        RunHeld: another backend has the run.
         LaunchError: it ended or did not answer in time; its last lines are quoted.
     """
     run_dir = run_dir.resolve()
     _require_room(run_dir)
     argv = [sys.executable, "-m", "liverl.supervise.backend", "--run-dir", str(run_dir)]
+    if resume:
+        argv.append("--resume")
+    if stop is not None:
+        argv += ["--stop", stop.who, *(["--now"] if stop.now else [])]
     env = {**os.environ, "LIVERL_RUN": f"{run_dir.parent.name}/{run_dir.name}/backend/0"}
     env["LIVERL_RUN_DIR"] = str(run_dir)
     log_path = RunDir(run_dir).backend_log
@@ -87,7 +110,7 @@ def start_backend(run_dir: Path, *, resume: bool = False, timeout: float = 20.0)
     start = log.tell()
     with log:
         process = subprocess.Popen(
-            [*argv, "--resume"] if resume else argv,
+            argv,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -104,6 +127,8 @@ def start_backend(run_dir: Path, *, resume: bool = False, timeout: float = 20.0)
         if code is not None:
             if code == 0 or RunDir(run_dir).read_result() is not None:
                 return process.pid  # it found everything ended, and concluded
+            if code == EXIT_HELD:
+                raise RunHeld(_last_words(log_path, start, code), 4)
             raise LaunchError(_last_words(log_path, start, code), code if code in (2, 3, 4) else 1)
         time.sleep(0.02)
     raise LaunchError(

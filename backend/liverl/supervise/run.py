@@ -214,12 +214,13 @@ class Run:
         self.verdict = msgspec.convert(record["verdict"], Verdict)
         self.supervisor.begin_stop(now=bool(record.get("now")))
 
-    def request_stop(self, *, now: bool, who: str) -> None:
-        """Somebody wants the run to end; a second request escalates."""
+    def request_stop(self, *, now: bool, who: str, why: str | None = None) -> None:
+        """Somebody wants the run to end; a second request escalates. ``why``: what the result says instead of who
+        asked."""
         finite = any(s.spec.ends_run for s in self.supervisor.slots.values())
         how = "at once" if now else "in order"
         self.supervisor.say("stop", f"stop asked by {who}: ending everything {how}")
-        cause = Cause(None, f"stopped by {who}", self.supervisor.now())
+        cause = Cause(None, why or f"stopped by {who}", self.supervisor.now())
         self.end(Verdict("stopped", 5 if finite else 0, cause), now=now)
 
     async def until_over(self) -> list[str]:
