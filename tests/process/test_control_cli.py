@@ -346,6 +346,29 @@ def test_the_bare_program_takes_over_an_orphaned_run(background, live):
     assert process.wait(60) == 5
 
 
+def test_up_detach_adopts_the_only_run_whose_backend_died(cli, live, tmp_path):
+    run_dir = live("one")
+    kill(run_dir)
+    named = cli("up", "--name", "other", "--detach")  # who names a run means that one
+    assert (named.returncode, named.stdout) == (0, f"{run_of(tmp_path, 'other')}\n")
+    finish(run_of(tmp_path, "other"), "done", 0)
+    out = cli("up", "--detach")
+    assert (out.returncode, out.stdout) == (0, f"{run_dir}\n")
+    assert "run p/one: nothing of it was running any more" in out.stderr  # the toy has no services
+    assert out.stderr.endswith("(a new run: liverl-tui up --detach --name NAME)\n")
+    assert backend_of(run_dir)
+    live("two")
+    for name in ("one", "two"):
+        kill(run_dir.parent / name)
+    several = cli("up", "--detach")
+    assert (several.returncode, several.stdout) == (2, "")
+    assert several.stderr.startswith("liverl-tui: 2 runs are without a backend; choose one:\n")
+    for name in ("one", "two"):
+        assert f"\n  liverl-tui up --detach --run {run_dir.parent / name}\n" in several.stderr
+    assert _answering(run_dir) is None
+    assert cli("up", "--detach", "--run-root", tmp_path / "empty").returncode == 0  # none there: a new run
+
+
 def test_up_refuses(cli):
     assert cli("up", "--detach", SLURM_JOB_ID="7").returncode == 2
     failed = cli("up", "--name", "u", "--no-ui", TOY_PREFLIGHT="no room")

@@ -461,6 +461,31 @@ def test_up_detach_into_a_pipe_returns(make: Make, tmp_path: Path) -> None:
     run.until("a", "ready")
 
 
+def test_up_detach_adopts_the_only_run_without_a_backend(make: Make) -> None:
+    run = make(toy("a", "sleep"), toy("b", "sleep"))
+    first = run.start()
+    pids = [run.until(name, "ready").pid for name in ("a", "b")]
+    run.kill_backend()
+    command = [
+        sys.executable,
+        "-m",
+        "liverl_tui.cli",
+        "up",
+        "--detach",
+        "--run-root",
+        run.run_dir.parent.parent,
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+    )
+    assert (done.returncode, done.stdout) == (0, f"{run.run_dir}\n"), done
+    adopted = "adopted run tests/toy whose backend had died; its services go on running"
+    assert done.stderr.splitlines()[-1] == f"{adopted} (a new run: liverl-tui up --detach --name NAME)"
+    assert [run.until(name, "ready").pid for name in ("a", "b")] == pids
+    run.backends.append(run.snapshot().backend.pid)
+    assert run.backends[-1] != first
+
+
 def test_a_second_up_attaches_and_says_so(make: Make) -> None:
     run = make(toy("a", "sleep"))
     pid = run.start()

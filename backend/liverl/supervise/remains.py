@@ -92,6 +92,14 @@ def read_past(run_dir: Path) -> Known:
     return Known(history, processes)
 
 
+def anything_left(run_dir: Path) -> bool:
+    """Whether a process of the run's services still runs on this host, by its journal and the trees seen last."""
+    known = read_past(run_dir)
+    if known.history.era != procfs.pid_era():
+        return False
+    return any(procfs.alive(*member) for tree in known.processes.values() for member in tree)
+
+
 def _records(path: Path) -> Iterator[dict[str, Any]]:
     try:
         lines = path.read_bytes().split(b"\n")
