@@ -7,6 +7,7 @@ from typing import Any
 from liverl_tui.announcing import notices, title
 from liverl_tui.leaving import Leaving
 from liverl_tui.looking import Looking
+from liverl_tui.term_private import driver_of
 from liverl_tui.terminal import WindowTitle, has_title
 from liverl_tui.view import View
 
@@ -22,7 +23,7 @@ class RunActions(Leaving, Looking):
 
     def announce(self, before: View, after: View) -> None:
         """Window title, bell and toasts for what is new."""
-        if has_title(self._driver):
+        if has_title(driver_of(self)):
             self.window_title.set(title(after))
         new = notices(before, after, getattr(self.source, "name", ""), readonly=self.readonly)
         for notice in new:

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
-from textual.widget import Widget
 
 from liverl.model import Snapshot
 from liverl_tui import themes
@@ -57,7 +55,6 @@ class LiverlApp(RunActions):
         self.held = first is not None
         self._painted = painted
         self._shown_at = 0.0
-        self._crash = ""  # the last words, when we have failed
         for entry in themes.textual_themes():
             self.register_theme(entry)
         self.theme = themes.ANSI.name if self.no_color else themes.resolve(theme, self.console.color_system)
@@ -96,22 +93,19 @@ class LiverlApp(RunActions):
         """Paint what there is, and from now on everything that changes."""
         if not self.held:
             return
-        if self._batch_count:  # Textual would drop the paint
+        if self.is_batching:  # Textual would drop the paint
             self.call_later(self.release)
             return
         self.held = False
         screen = self.screen
         for panel in screen.query(CellPanel):
             panel.update()
-        self._display(screen, screen._compositor.render_full_update())
-        for widget in (screen, *screen.query(Widget)):
-            widget._exchange_repaint_regions()  # they have just been painted, and need not be again
+        self.paint_whole(screen)
         self._painted()
         self._follow()
 
-    def _display(self, screen: Screen[object], renderable: object) -> None:
-        if not self.held:
-            super()._display(screen, renderable)  # type: ignore[arg-type]
+    def may_paint(self) -> bool:
+        return not self.held
 
     def _follow(self) -> None:
         self.run_worker(self._pump(), name="pump", exit_on_error=True)
@@ -122,14 +116,9 @@ class LiverlApp(RunActions):
             self.take(view)
         self.exit()
 
-    @property
-    def _ends(self) -> bool:
-        """The screens are being taken down, or will be at once."""
-        return self._exit or not self._running
-
     def take(self, view: View) -> None:
         """Show a view on every screen that is seen."""
-        if self._ends:
+        if self.is_closing:
             return
         before, self.view = self.view, view
         self._shown_at = time.monotonic()
@@ -143,7 +132,7 @@ class LiverlApp(RunActions):
         if time.monotonic() - self._shown_at < FRESH_S:
             return
         screen = self.run_screen
-        if screen is not None and screen.is_current and not self._ends:
+        if screen is not None and screen.is_current and not self.is_closing:
             screen.show(self.view)
 
     def _redraw(self) -> None:
@@ -160,17 +149,7 @@ class LiverlApp(RunActions):
 
     # -- our own faults: where Textual would show a traceback of many screens, one line says what it means
 
-    def _handle_exception(self, error: Exception) -> None:
+    def describe_fault(self, error: Exception) -> str:
         from liverl_tui.crash import report
 
-        self._crash = self._crash or report(error, self.source.run, in_run=not self.readonly)
-        super()._handle_exception(error)
-
-    def _fatal_error(self) -> None:
-        self.panic(self._crash)
-
-    def _print_error_renderables(self) -> None:
-        if self._crash:
-            self._exit_renderables.clear()
-            self.error_console.print(self._crash, soft_wrap=True)
-        super()._print_error_renderables()
+        return report(error, self.source.run, in_run=not self.readonly)

@@ -8,9 +8,10 @@ import asyncio
 from collections import deque
 
 from textual import events
-from textual.app import App
 from textual.message import Message
 from textual.screen import Screen
+
+from liverl_tui.term_private import HookedApp
 
 PATIENCE_S = 0.25  # for the effect of a key; after it the next one goes its way
 
@@ -25,7 +26,7 @@ class Delivered(Message):
         self.screen = screen  # the one that the key was for
 
 
-class KeysInOrder(App[None]):
+class KeysInOrder(HookedApp):
     """An app that gets its keys one at a time."""
 
     def __init__(self, ansi_color: bool | None = None) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from liverl_tui.asking import Asking
 from liverl_tui.runapp import asks
+from liverl_tui.term_private import driver_of
 from liverl_tui.terminal import can_suspend, restore_modes
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Leaving(Asking):
 
     def _leave_at_once(self, code: int) -> None:
         """Where an orderly end does not come, as the terminal does not take our last bytes: nothing is lost."""
-        restore_modes(self._driver)
+        restore_modes(driver_of(self))
         os._exit(code)
 
     def action_suspend_process(self) -> None:

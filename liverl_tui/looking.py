@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from liverl_tui import themes
 from liverl_tui.asking import Asking, processes
-from liverl_tui.terminal import inside_tmux, mouse_is_on, set_mouse
+from liverl_tui.term_private import driver_of, mouse_is_on, set_mouse
+from liverl_tui.terminal import inside_tmux
 from liverl_tui.view import actors
 
 if TYPE_CHECKING:
@@ -136,8 +137,9 @@ class Looking(Asking):
 
     def write_to_terminal(self, sequence: str) -> None:
         """Send something that is not cells."""
-        if self._driver is not None:
-            self._driver.write(sequence)
+        driver = driver_of(self)
+        if driver is not None:
+            driver.write(sequence)
 
     def action_picture(self) -> None:
         screen = self.run_screen
@@ -169,8 +171,9 @@ class Looking(Asking):
         self.use_theme(themes.following(self.theme))
 
     def action_mouse(self) -> None:
-        on = not mouse_is_on(self._driver)
-        if not set_mouse(self._driver, on):
+        driver = driver_of(self)
+        on = not mouse_is_on(driver)
+        if not set_mouse(driver, on):
             self.toast("the mouse cannot be switched in this terminal", "warning")
         elif on:
             where = (

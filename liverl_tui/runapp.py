@@ -64,11 +64,11 @@ class RunApp(KeysInOrder):
         """Before one more is shown: no two say the same, and what is out of date goes."""
         new = message.notification
         about = new.about if isinstance(new, Told) else ""
-        for old in list(self._notifications):
+        for old in self.toasts():
             known = old.about if isinstance(old, Told) else ""
             replaced = about and (known == about or known.startswith(f"{about}/"))
             if replaced or old.message == new.message:
-                self._unnotify(old, refresh=False)  # the new one's place is drawn next
+                self.drop_toast(old)  # the new one's place is drawn next
 
     @property
     def run_screen(self) -> RunScreen | None:

@@ -1,5 +1,4 @@
-"""What we ask of the terminal beyond cells: its title, its mouse, its shell. Textual has no public way to switch
-the mouse while it runs, so its driver's own methods are called here, and nowhere else."""
+"""What we ask of the terminal beyond cells: its title, its line modes, its shell."""
 
 from __future__ import annotations
 
@@ -7,6 +6,8 @@ import os
 import termios
 from collections.abc import Callable
 from typing import Any
+
+from liverl_tui.term_private import terminal_file
 
 PUSH_TITLE = "\x1b[22;0t"  # terminals without a stack of titles ignore both
 POP_TITLE = "\x1b[23;0t"
@@ -48,27 +49,8 @@ def has_title(driver: Any) -> bool:
     """Whether there is a window whose title we may set."""
     if driver is None or driver.is_headless or driver.is_web or os.environ.get("TERM") in _UNTITLED:
         return False
-    file = getattr(driver, "_file", None)
+    file = terminal_file(driver)
     return file is not None and file.isatty()
-
-
-def mouse_is_on(driver: Any) -> bool:
-    return bool(getattr(driver, "_mouse", False))
-
-
-def set_mouse(driver: Any, on: bool) -> bool:
-    """Switch mouse reports on or off; False where this driver cannot."""
-    enable = getattr(driver, "_enable_mouse_support", None)
-    disable = getattr(driver, "_disable_mouse_support", None)
-    if enable is None or disable is None or not hasattr(driver, "_mouse"):
-        return False
-    if on:
-        driver._mouse = True  # both do nothing while it is False
-        enable()
-    else:
-        disable()
-        driver._mouse = False
-    return True
 
 
 def restore_modes(driver: Any) -> None:

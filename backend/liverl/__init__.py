@@ -7,6 +7,7 @@ Everything below is loaded on first use, so ``import liverl`` costs next to noth
     loaded = liverl.load_config("config.yaml")
     snapshot = liverl.snapshot("runs/project/name")
     liverl.command("runs/project/name", "restart", service="proxy")
+    result = liverl.stop_run("runs/project/name")
     async with liverl.connect("runs/project/name") as client:
         async for event in client.events(from_seq=0):
             ...
@@ -20,26 +21,31 @@ from liverl.version import __version__
 
 if TYPE_CHECKING:
     from liverl.config import ConfigError, LoadedConfig, load_config
-    from liverl.control.blocking import command, snapshot
+    from liverl.control.blocking import command
     from liverl.control.client import Client, connect
     from liverl.control.messages import BackendDead, BackendElsewhere, CommandError, ControlError
     from liverl.model import Event, Result, ServiceStatus, Snapshot
     from liverl.plan import make_plan
     from liverl.plan.spec import Plan
+    from liverl.run_state import snapshot
+    from liverl.run_stop import stop_run
     from liverl.runs import RunDir, find_run, live_runs
+    from liverl.supervise.launch import LaunchError
 
 _HOMES = {
     "ConfigError": "liverl.config",
     "LoadedConfig": "liverl.config",
     "load_config": "liverl.config",
     "command": "liverl.control.blocking",
-    "snapshot": "liverl.control.blocking",
+    "snapshot": "liverl.run_state",
+    "stop_run": "liverl.run_stop",
     "Client": "liverl.control.client",
     "connect": "liverl.control.client",
     "BackendDead": "liverl.control.messages",
     "BackendElsewhere": "liverl.control.messages",
     "CommandError": "liverl.control.messages",
     "ControlError": "liverl.control.messages",
+    "LaunchError": "liverl.supervise.launch",
     "Event": "liverl.model",
     "Result": "liverl.model",
     "ServiceStatus": "liverl.model",
@@ -59,6 +65,7 @@ __all__ = [
     "ConfigError",
     "ControlError",
     "Event",
+    "LaunchError",
     "LoadedConfig",
     "Plan",
     "Result",
@@ -73,6 +80,7 @@ __all__ = [
     "load_config",
     "make_plan",
     "snapshot",
+    "stop_run",
 ]
 
 

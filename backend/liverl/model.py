@@ -19,7 +19,7 @@ ServiceState = Literal[
     "ready",
     "degraded",  # alive, but its ready or live probe fails
     "stopping",  # asked to end, or its leader is dead and its tree is being swept
-    "stopped",  # ended as asked, or completed with exit code 0
+    "stopped",  # ended as asked, or a task that completed with exit code 0
     "failed",  # ended by itself and is not restarted
     "backing_off",  # will be started again after a delay
     "gave_up",  # too many failures in the window

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from liverl.runs import RunDir, find_run
+from liverl.runs import Dead, RunDir, backend_alive, find_run
 from liverl_tui.commands.errors import CliError
 from liverl_tui.commands.options import run_options
 
 EXIT_LEFT_OVER = 75  # stopped, but something would not die
+ENDED = ("stopped", "failed", "gave_up")  # states of a service of which nothing runs
+NAMES = 6  # services that one line names
+
+if TYPE_CHECKING:
+    from liverl.model import Snapshot
 
 _no_wait = click.option("--no-wait", is_flag=True, help="Return once it is accepted.")
 
@@ -71,7 +76,10 @@ def start_command(run: Path | None, run_root: Path | None, service: str, no_wait
 def stop_command(
     run: Path | None, run_root: Path | None, services: tuple[str, ...], now: bool, no_wait: bool
 ) -> int:
-    """Stop the run in order, dependents first; or only the named services."""
+    """Stop the run in order, dependents first; or only the named services.
+
+    Where the backend has died, one is started that only stops what still runs.
+    """
     found = find_run(run, run_root)
     if services:
         if now:
@@ -83,30 +91,48 @@ def stop_command(
 
 
 def _stop_run(run: RunDir, *, now: bool, wait: bool) -> int:
-    from liverl.control.blocking import Connection
-    from liverl.control.messages import NO_EVENTS, BackendDead
-    from liverl_tui.commands.wait import wait_on
+    from liverl.run_stop import stop_run
 
-    try:
-        with Connection(run.path) as connection:
-            connection.subscribe(NO_EVENTS, snapshots=True)  # before the end can come
-            connection.command("stop", {"now": now}, client=f"cli pid {os.getpid()}", wait=False)
-            if not wait:
-                click.echo(f"stopping run {run.name}")
-                return 0
-            code = wait_on(connection, run, "done", None)
-    except BackendDead as error:
-        if run.read_result() is not None:
-            click.echo(str(error))
-            return 0  # what was asked for is so
-        raise CliError(
-            f"{error}: nobody is there to stop its services. Bring it back first: "
-            f"liverl-tui up --detach --run {run.path}",
-            4,
-        ) from error
-    result = run.read_result()
-    click.echo(f"run {run.name}: {result.summary or result.state}" if result else f"run {run.name} has ended")
-    return code if code == EXIT_LEFT_OVER else 0  # stopping is what was asked for
+    if isinstance(backend_alive(run.path), Dead) and (ended := run.read_result()) is not None:
+        click.echo(f"run {run.name} has ended: {ended.summary or ended.state}")
+        return 0  # what was asked for is so
+    who = f"cli pid {os.getpid()}"
+    progress = StopProgress()
+    result = stop_run(
+        run.path, now=now, wait=wait, client=who, on_note=_note, on_snapshot=lambda s: _note(progress.news(s))
+    )
+    if result is None:
+        click.echo(f"stopping run {run.name}")
+        return 0
+    click.echo(f"run {run.name}: {result.summary or result.state}")
+    # stopping is what was asked for
+    return result.exit_code if result.exit_code == EXIT_LEFT_OVER else 0
+
+
+def _note(text: str | None) -> None:
+    """A line beside the answer, which is on stdout."""
+    if text is not None:
+        click.echo(text, err=True)
+
+
+class StopProgress:
+    """What a run that is stopping has left, in words."""
+
+    def __init__(self) -> None:
+        self._told = ""
+
+    def news(self, snapshot: Snapshot) -> str | None:
+        """One line; None where nothing has changed since the last one."""
+        services = [s for s in snapshot.services if s.kind != "environment" and s.owner == "ours"]
+        if not services:
+            return None
+        ended = sum(s.state in ENDED for s in services)
+        text = f"{ended} of {len(services)} services have ended"
+        if names := [s.name for s in services if s.state == "stopping"]:
+            more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
+            text += f"; stopping {', '.join(names[:NAMES])}{more}"
+        told, self._told = self._told, text
+        return text if text != told else None
 
 
 @click.command("scale", context_settings={"ignore_unknown_options": True})

@@ -43,9 +43,10 @@ def up_command(ctx: click.Context, /, **values: Any) -> int:
     """Start a run, or go on with one, and show it.
 
     A run that lives is shown; one whose backend died gets a new backend, which adopts what still runs; one
-    that has ended needs --resume. The interface can be left at any time, and the run goes on. With --no-ui or
-    --plain, and where there is no terminal, the run belongs to this command: SIGTERM or Ctrl-C stop it in order,
-    a second one at once. Closing the terminal does not.
+    that has ended needs --resume. With --detach and nothing that names a run, the only run whose backend died is
+    adopted; another one is started with --name. The interface can be left at any time, and the run goes on. With
+    --no-ui or --plain, and where there is no terminal, the run belongs to this command: SIGTERM or Ctrl-C stop it in
+    order, a second one at once. Closing the terminal does not.
     """
     above = ctx.find_object(UpOptions) or UpOptions()
     values["run"] = values["run"] or above.run
@@ -70,21 +71,33 @@ def bare(options: UpOptions) -> int:
             raise CliError(_several("live here", live, "attach"), EXIT_USAGE)
         if live:
             return _show(RunDir(live[0].run_dir), options, f"run {live[0].run} is live")
-        orphaned = [i for i in here if i.state == "orphaned"]
-        if len(orphaned) > 1:
-            raise CliError(_several("without a backend", orphaned, "up"), EXIT_USAGE)
-        if orphaned:
-            return _continue(RunDir(orphaned[0].run_dir), options)
+        orphan = _only_orphan(here, options)
+        if orphan is not None:
+            return _continue(orphan, options)
     return up(options)
+
+
+def _only_orphan(infos: list[RunInfo], options: UpOptions) -> RunDir | None:
+    """The run whose backend has died, where there is one.
+
+    Raises:
+        CliError: there are several; each is named with its command.
+    """
+    orphaned = [i for i in infos if i.state == "orphaned"]
+    if len(orphaned) > 1:
+        command = "up --detach" if options.detach else "up"
+        raise CliError(_several("without a backend", orphaned, command, detach=options.detach), EXIT_USAGE)
+    return RunDir(orphaned[0].run_dir) if orphaned else None
 
 
 def _mode(options: UpOptions) -> Mode:
     return mode(no_ui=options.no_ui, plain=options.plain)
 
 
-def _several(what: str, infos: list[RunInfo], command: str) -> str:
+def _several(what: str, infos: list[RunInfo], command: str, *, detach: bool = False) -> str:
     lines = [f"{len(infos)} runs are {what}; choose one:"]
-    return "\n".join(lines + [f"  liverl-tui {command} --run {i.run_dir}" for i in infos])
+    lines += [f"  liverl-tui {command} --run {i.run_dir}" for i in infos]
+    return "\n".join([*lines, "  liverl-tui up --detach --name NAME  (a new run)"] if detach else lines)
 
 
 def up(options: UpOptions) -> int:
@@ -105,6 +118,10 @@ def up(options: UpOptions) -> int:
         return _continue(find_run(Path(options.resume), options.run_root), options)
     if options.resume == NEWEST and not options.describes_one:
         return _continue(_newest(options.run_root), options)
+    if options.detach and not options.names_a_run:
+        orphan = _only_orphan(candidates(options.run_root), options)
+        if orphan is not None:
+            return _continue(orphan, options)
     return _from_config(options)
 
 
@@ -184,7 +201,8 @@ def _continue(run: RunDir, options: UpOptions) -> int:
         # Where nothing can be left of it (another boot or host), going on means the next attempt.
         lost = describe(run.path).state == "lost" and alive.record is not None
         text = f"the backend of {run.name} is dead: starting it again; it adopts what still runs"
-        return _start(run, options, text, resume=resume and lost)
+        adopted = _adopted(run) if options.detach and not (resume and lost) else ""
+        return _start(run, options, text, resume=resume and lost, adopted=adopted)
     if not resume:
         raise CliError(
             f"run {run.name} has ended ({result.state}, exit code {result.exit_code}). "
@@ -194,12 +212,25 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     return _start(run, options, f"run {run.name} goes on with attempt {result.attempt + 1}", resume=True)
 
 
-def _start(run: RunDir, options: UpOptions, text: str, *, resume: bool = False) -> int:
+def _adopted(run: RunDir) -> str:
+    """What is true once a new backend has adopted a run; to be asked before it is started."""
+    from liverl.supervise.remains import anything_left
+
+    if not anything_left(run.path):
+        return f"run {run.name}: nothing of it was running any more; its services are started again"
+    return f"adopted run {run.name} whose backend had died; its services go on running"
+
+
+def _start(run: RunDir, options: UpOptions, text: str, *, resume: bool = False, adopted: str = "") -> int:
+    """``adopted``: what is told of a detached run once its backend is up."""
     from liverl.supervise.launch import start_backend
 
     if options.detach:
         click.echo(text, err=True)
         start_backend(run.path, resume=resume)
+        if adopted:
+            other = "" if options.names_a_run else " (a new run: liverl-tui up --detach --name NAME)"
+            click.echo(adopted + other, err=True)
         return _detached(run, options)
     if _mode(options) == "interface":
         return interface(

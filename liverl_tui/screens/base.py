@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.dom import DOMNode
 from textual.reactive import Reactive
-from textual.screen import Screen
 from textual.widget import Widget
 
 from liverl_tui.keymap import Key, Scope
+from liverl_tui.term_private import HookedScreen
 from liverl_tui.widgets.cells import CellPanel
 from liverl_tui.widgets.exact import ExactCompositor
 from liverl_tui.widgets.keybar import KeyBar
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SOON_S = 0.01  # until a screen looks again whether everything in it is there
 
 
-class RunScreen(Screen[None]):
+class RunScreen(HookedScreen):
     """A full screen about the run. Every ``CellPanel`` in it gets each new view through ``show``."""
 
     ALLOW_SELECT = False  # selecting is the terminal's; the mouse is off unless asked for
@@ -32,7 +32,7 @@ class RunScreen(Screen[None]):
 
     def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name, id, classes)
-        self._compositor = ExactCompositor()
+        self.use_compositor(ExactCompositor())
 
     @property
     def liverl(self) -> LiverlApp:
@@ -94,21 +94,12 @@ class RunScreen(Screen[None]):
         for bar in self.query(KeyBar):
             bar.set_scopes(tuple(s for s, _ in self.scoped_nodes()), self.liverl.readonly)
 
-    def _compositor_refresh(self) -> None:
-        """Nothing is rendered that would not be shown. And behind a dialog, Textual draws everything again whenever
-        one cell of this screen changes; the dialog's screen can draw the changed regions alone."""
-        top = self.app.screen
-        if self is top and not self.liverl.held:
-            super()._compositor_refresh()
-            return
-        dirty = list(self._compositor._dirty_regions)
-        self._compositor._dirty_regions.clear()
-        self._dirty_widgets.clear()
-        if dirty and not self.liverl.held and self._shows_through():
-            # Not top.refresh(): a screen that is to be painted forgets which of its own widgets are.
-            top._set_dirty(*dirty)
-            top._dirty_widgets.add(top)
-            top.check_idle()
+    def is_painted(self) -> bool:
+        """Nothing is rendered that would not be shown."""
+        return self is self.app.screen and not self.liverl.held
+
+    def is_seen_behind(self) -> bool:
+        return not self.liverl.held and self._shows_through()
 
     def _shows_through(self) -> bool:
         """Whether it is seen, behind what is translucent only. Textual does not ask this of the screen on top."""

@@ -17,11 +17,12 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.color import ColorSystem
-from rich.console import Console
+from rich.console import COLOR_SYSTEMS, Console
 from rich.segment import Segment
-from textual._compositor import Compositor, CompositorMap, CompositorUpdate
 from textual.geometry import Region
 from textual.strip import Strip
+
+from liverl_tui.term_private import CompositorUpdate, SpanCompositor
 
 
 class _Codes(NamedTuple):
@@ -97,7 +98,7 @@ class ExactUpdate(CompositorUpdate):
         self.pieces = pieces
 
     def render_segments(self, console: Console) -> str:
-        colours = console._color_system or ColorSystem.TRUECOLOR
+        colours = COLOR_SYSTEMS.get(console.color_system or "", ColorSystem.TRUECOLOR)
         written: list[str] = []
         style_now = ""
         for y, left, right, origin, strip in self.pieces:
@@ -122,33 +123,18 @@ class ExactUpdate(CompositorUpdate):
         return "".join(written)
 
 
-class ExactCompositor(Compositor):
+class ExactCompositor(SpanCompositor):
     """Put in the place of a screen's own compositor."""
 
-    @property
-    def full_map(self) -> CompositorMap:
-        """The places of all widgets. After a scroll, Textual finds them anew for whoever asks first; the layout that
-        follows then sees no difference any more, and what a widget covered that went meanwhile stays covered."""
-        if self.root is None or not self._full_map_invalidated:
-            return super().full_map
-        before = self._full_map
-        found = super().full_map
-        for _, (region, _, clip, *_) in found.items() ^ before.items():
-            place = clip.intersection(region)
-            if place:
-                self._dirty_regions.add(place)
-        return found
-
     def render_partial_update(self) -> ExactUpdate | None:  # type: ignore[override]  # nobody looks into it
-        dirty = self._dirty_regions.copy()
-        self._dirty_regions.clear()
+        dirty = self.take_dirty()
         return ExactUpdate(self._pieces(dirty)) if dirty else None
 
     def _pieces(self, dirty: set[Region]) -> list[Piece]:
         """What is seen in these regions, of the frontmost widget at each place."""
         width, height = self.size
         bare: dict[int, list[tuple[int, int]]] = {}  # of each line: columns of which no widget has been found
-        for y, start, end in self._regions_to_spans(dirty):
+        for y, start, end in self.spans(dirty):
             start, end = max(0, start), min(width, end)
             if 0 <= y < height and start < end:
                 bare.setdefault(y, []).append((start, end))

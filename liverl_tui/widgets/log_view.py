@@ -18,6 +18,7 @@ from liverl.logs.query import Needle, needle
 from liverl.logs.times import parse_moment
 from liverl.model import Level
 from liverl_tui.keymap import bindings
+from liverl_tui.term_private import key_bindings
 from liverl_tui.widgets.cells import Row, Span, fit
 from liverl_tui.widgets.log_frame import ALL, Filter, Frame, LogLine
 from liverl_tui.widgets.log_rows import crop, rows_of, spans, width_of, wrapped
@@ -327,7 +328,7 @@ class LogView(Pane):
         the keys that came right behind it, in one piece over a slow line, would have gone by the prompt.
         """
         if self.prompt is None:
-            for binding in self._bindings.key_to_bindings.get(event.key, ()):
+            for binding in key_bindings(self, event.key):
                 _, name, parameters = parse(binding.action)
                 if name == "prompt":
                     event.stop()

@@ -17,11 +17,9 @@ from typing import Any
 
 import psutil
 
+from kit.components import RAY
 from kit.waiting import wait_until
 from liverl.environments import default_cache_dir, ensure
-from liverl.plan.spec import EnvironmentSpec
-
-RAY = EnvironmentSpec("ray", requirements=("ray[default]==2.60.0",))
 
 
 @functools.cache

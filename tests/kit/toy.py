@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 MODE = sys.argv[1]
 ARGS = sys.argv[2:]
@@ -28,6 +29,38 @@ def deaf_grandchildren() -> None:
             env={} if kind == "scrubbed" else None,
         )
     print("workers started", flush=True)
+
+
+def listen(port: int, well: Callable[[], bool]) -> None:
+    """Answer 200 to every GET while it is ``well``, else 503."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if well() else 503)
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print("listening", flush=True)
+
+
+def faulty_server(port: int, fault: str, faulty: bool) -> None:
+    """An HTTP server that exits 0 on SIGTERM, as uvicorn's do. One that is ``faulty`` *leaves* (exits 0) or is *sick*
+    (answers 503) once there is a file "go" in the run's directory, or is *late* (answers 503 from the start)."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    go = os.path.join(os.environ["LIVERL_RUN_DIR"], "go")
+
+    def well() -> bool:
+        return not faulty or not (fault == "late" or (fault == "sick" and os.path.exists(go)))
+
+    listen(port, well)
+    while not (faulty and fault == "leaves" and os.path.exists(go)):
+        time.sleep(0.02)
+    print("leaving", flush=True)
+    sys.exit(0)
 
 
 def main() -> None:
@@ -59,21 +92,13 @@ def main() -> None:
                 signal.signal(number, signal.SIG_IGN)
         deaf_grandchildren()
         forever()
+    if MODE == "server":
+        faulty_server(
+            int(ARGS[0]), ARGS[1], os.environ["LIVERL_GENERATION"] == (ARGS[2] if ARGS[2:] else "1")
+        )
     if MODE == "http":
-        port = int(ARGS[0])
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                broken = os.path.exists(os.path.join(os.environ["LIVERL_RUN_DIR"], "broken"))
-                self.send_response(503 if broken else 200)
-                self.end_headers()
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        print("listening", flush=True)
+        broken = os.path.join(os.environ["LIVERL_RUN_DIR"], "broken")
+        listen(int(ARGS[0]), lambda: not os.path.exists(broken))
         forever()
 
 

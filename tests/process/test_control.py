@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import liverl
-from liverl.control import paths
+from liverl.control import blocking, paths
 from liverl.control.blocking import Connection
 from liverl.control.messages import BackendDead, BackendElsewhere, BackendSilent, CommandError, Cursor
 from liverl.rundir import RunDir, read_backend, write_atomic
@@ -150,7 +150,8 @@ def test_a_killed_backend_is_told_as_dead_and_its_socket_is_replaced(start):
     assert (run_dir / "control.sock").exists()
     began = time.monotonic()
     with pytest.raises(BackendDead, match="p/r is dead"):
-        liverl.snapshot(run_dir)
+        blocking.snapshot(run_dir)
+    assert liverl.snapshot(run_dir).state == "dead"
     with pytest.raises(BackendDead):
         asyncio.run(_enter(run_dir))
     assert time.monotonic() - began < 8.0
@@ -382,7 +383,8 @@ def test_on_another_host(start):
     old = time.time() - 200
     os.utime(run_dir / "backend.json", (old, old))
     with pytest.raises(BackendDead):
-        liverl.snapshot(run_dir)
+        blocking.snapshot(run_dir)
+    assert liverl.snapshot(run_dir).phase.startswith("on host n17: no sign of life")
 
 
 async def test_async_client(start):

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 import liverl
+from liverl.control import blocking
 from liverl.model import Event, Result
 from liverl.rundir import RunDir, read_backend, write_atomic
 from liverl.supervise import procfs
@@ -118,7 +119,7 @@ def backend_of(run_dir):
 
 def _answering(run_dir):
     try:
-        return liverl.snapshot(run_dir).backend.pid
+        return blocking.snapshot(run_dir).backend.pid
     except liverl.ControlError:
         return None
 
@@ -345,6 +346,29 @@ def test_the_bare_program_takes_over_an_orphaned_run(background, live):
     assert process.wait(60) == 5
 
 
+def test_up_detach_adopts_the_only_run_whose_backend_died(cli, live, tmp_path):
+    run_dir = live("one")
+    kill(run_dir)
+    named = cli("up", "--name", "other", "--detach")  # who names a run means that one
+    assert (named.returncode, named.stdout) == (0, f"{run_of(tmp_path, 'other')}\n")
+    finish(run_of(tmp_path, "other"), "done", 0)
+    out = cli("up", "--detach")
+    assert (out.returncode, out.stdout) == (0, f"{run_dir}\n")
+    assert "run p/one: nothing of it was running any more" in out.stderr  # the toy has no services
+    assert out.stderr.endswith("(a new run: liverl-tui up --detach --name NAME)\n")
+    assert backend_of(run_dir)
+    live("two")
+    for name in ("one", "two"):
+        kill(run_dir.parent / name)
+    several = cli("up", "--detach")
+    assert (several.returncode, several.stdout) == (2, "")
+    assert several.stderr.startswith("liverl-tui: 2 runs are without a backend; choose one:\n")
+    for name in ("one", "two"):
+        assert f"\n  liverl-tui up --detach --run {run_dir.parent / name}\n" in several.stderr
+    assert _answering(run_dir) is None
+    assert cli("up", "--detach", "--run-root", tmp_path / "empty").returncode == 0  # none there: a new run
+
+
 def test_up_refuses(cli):
     assert cli("up", "--detach", SLURM_JOB_ID="7").returncode == 2
     failed = cli("up", "--name", "u", "--no-ui", TOY_PREFLIGHT="no room")
@@ -527,6 +551,15 @@ def test_steering(cli, live):
     assert (again.returncode, again.stdout) == (0, "run p/r has ended: toy stopped\n")
 
 
+def test_stop_tells_what_is_left_and_what_would_not_die(background, live):
+    run_dir = live(TOY_STUBBORN="1")
+    process, out = background("stop", "--run", run_dir)
+    toy.wait_until(lambda: "1 of 2 services have ended\n" in out(), "the first look")
+    liverl.command(run_dir, "finish", state="stopped", exit_code=75)
+    assert process.wait(60) == 75
+    assert out() == "1 of 2 services have ended\nrun p/r: toy stopped\n"
+
+
 def test_ls(cli, live):
     live("one")
     rows = json.loads(cli("ls", "--json").stdout)
@@ -622,7 +655,7 @@ def test_on_a_terminal_lines_have_glyphs_and_colour_unless_asked_not_to(env, liv
 def test_nobody_waits_for_a_dead_backend(cli, live):
     run_dir = live()
     kill(run_dir)
-    for command in (("restart", "proxy"), ("attach",), ("wait", "--for", "ready"), ("stop",)):
+    for command in (("restart", "proxy"), ("attach",), ("wait", "--for", "ready"), ("stop", "proxy")):
         out = cli(*command, "--run", run_dir)
         assert out.returncode == 4, command
         assert "is dead" in out.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -254,6 +255,28 @@ def test_a_held_port_stays_ours(make: Make, killed: str) -> None:
     assert second.ports["http"] == port and second.generation == 2
 
 
+@pytest.mark.parametrize("lives", ["the backend", "the keeper only"])
+def test_a_run_whose_directory_was_removed_ends_and_frees_its_port(make: Make, lives: str) -> None:
+    run = make(web(), toy("b", "sleep"))
+    backend = run.start()
+    port, keeper = run.until("web", "ready").ports["http"], keeper_of(run)
+    run.until("b", "ready")
+    if lives == "the keeper only":
+        run.kill_backend()
+
+    def removed() -> bool:  # the backend may put a file in it meanwhile
+        shutil.rmtree(run.run_dir, ignore_errors=True)
+        return not run.run_dir.exists()
+
+    wait_until(removed, what="the removal")
+    wait_until(lambda: run.tagged() == {}, what="the end of the services")
+    # A process that is ending shows no tag any more a moment before it has gone.
+    wait_until(lambda: not procfs.alive(keeper, None) and not procfs.alive(backend, None), what="their end")
+    with socket.socket() as ours:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        ours.bind(("127.0.0.1", port))
+
+
 def test_a_keeper_that_dies_in_the_middle_of_a_spawn_leaves_no_double(make: Make, tmp_path: Path) -> None:
     """The child exists, and nobody was told: it must be found before another is started."""
     slow = ":".join(f"/{i:x}" for i in range(20000))  # the search for the program takes a moment
@@ -436,6 +459,31 @@ def test_up_detach_into_a_pipe_returns(make: Make, tmp_path: Path) -> None:
     )
     assert done.stdout.strip() == str(run.run_dir), done
     run.until("a", "ready")
+
+
+def test_up_detach_adopts_the_only_run_without_a_backend(make: Make) -> None:
+    run = make(toy("a", "sleep"), toy("b", "sleep"))
+    first = run.start()
+    pids = [run.until(name, "ready").pid for name in ("a", "b")]
+    run.kill_backend()
+    command = [
+        sys.executable,
+        "-m",
+        "liverl_tui.cli",
+        "up",
+        "--detach",
+        "--run-root",
+        run.run_dir.parent.parent,
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+    )
+    assert (done.returncode, done.stdout) == (0, f"{run.run_dir}\n"), done
+    adopted = "adopted run tests/toy whose backend had died; its services go on running"
+    assert done.stderr.splitlines()[-1] == f"{adopted} (a new run: liverl-tui up --detach --name NAME)"
+    assert [run.until(name, "ready").pid for name in ("a", "b")] == pids
+    run.backends.append(run.snapshot().backend.pid)
+    assert run.backends[-1] != first
 
 
 def test_a_second_up_attaches_and_says_so(make: Make) -> None:

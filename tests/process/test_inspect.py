@@ -40,7 +40,10 @@ def test_a_service_tells_everything_about_itself_and_keeps_its_secrets(
         probes=Probes(startup=probe, ready=probe),
     )
     other = toy("other", "sleep", depends_on=(Dependency("ready", "web"),))
-    environments = (EnvironmentSpec("py", requirements=(), venv_path=sys.prefix),)
+    environments = (
+        EnvironmentSpec("py", requirements=(), venv_path=sys.prefix),
+        EnvironmentSpec("ours", venv_path="self"),
+    )
     run = ending(make_run(tmp_path, [web, other], environments=environments))
     run.start()
     first = run.until("web", "ready")
@@ -88,6 +91,7 @@ def test_a_service_tells_everything_about_itself_and_keeps_its_secrets(
     # environments too; and what is asked for is not an event
     built = inspect(run, "env:py")
     assert built.kind == "environment" and built.interpreter and built.interpreter.startswith(sys.prefix)
+    assert inspect(run, "env:ours").interpreter == sys.executable
     assert not [e for e in run.events() if e.kind == "command"]
     for wrong, meant in (("wep", "web"), ("env:pi", "env:py")):
         with pytest.raises(CommandError) as refused:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,11 +26,15 @@ from liverl.supervise.keeping import Keeping
 class Talk:
     """A keeper and one connection to it."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, *argv: str) -> None:
         self.run_dir = run_dir
-        self.process = subprocess.Popen([sys.executable, "-I", "-S", keeper.__file__, str(run_dir)])
-        wait_until(self._connected, what="the keeper's socket")
+        argv = argv or (keeper.__file__, str(run_dir))
+        self.process = subprocess.Popen([sys.executable, "-I", "-S", *argv])
+        self.connect()
         self.children: list[int] = []
+
+    def connect(self) -> None:
+        wait_until(self._connected, what="the keeper's socket")
 
     def _connected(self) -> bool:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -48,8 +53,12 @@ class Talk:
             if "id" in answer:  # else an end, which is told to everybody
                 return answer
 
-    def spawn(self, token: str) -> int:
-        argv = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    def leave(self) -> None:
+        self.lines.close()
+        self.socket.close()
+
+    def spawn(self, token: str, argv: list[str] | None = None) -> int:
+        argv = argv or [sys.executable, "-c", "import time; time.sleep(1000)"]
         log = str(self.run_dir / "log")
         told = self.ask("spawn", token=token, argv=argv, env=dict(os.environ), cwd="/", log=log, fds={})
         self.children.append(told["pid"])
@@ -82,8 +91,7 @@ def test_a_keeper_that_is_dismissed_ends_with_its_last_child(talk: Talk) -> None
     talk.end(second)
     wait_until(lambda: "error" not in talk.ask("ends") and talk.written("b.1"), what="the end on disk")
     assert talk.process.poll() is None, "somebody is connected"
-    talk.lines.close()
-    talk.socket.close()
+    talk.leave()
     assert talk.process.wait(60) == 0
     assert json.loads((talk.run_dir / "exits" / "b.1.json").read_text())["exit"]["signal"] == 9
 
@@ -176,3 +184,128 @@ def test_a_keeper_that_is_greeted_again_stays(talk: Talk) -> None:
     assert talk.process.poll() is None
     assert "error" not in talk.ask("exit")
     assert talk.process.wait(60) == 0
+
+
+# --- a run directory that was removed ---
+
+# The keeper's own file with shorter times; the last argument is how long the leaders have.
+QUICK_KEEPER = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("keeper", sys.argv[2])
+keeper = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(keeper)
+keeper.ALONE_MS, keeper.ENDING_MS, keeper.LEADERS_GRACE, keeper.TREE_GRACE = 20, 20, float(sys.argv[3]), 3.0
+keeper.main()
+"""
+IGNORES_TERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"
+# It notes the TERM it gets, and lives on.
+NOTES_TERM = """
+import pathlib, signal, sys
+def note(*_):
+    with open(sys.argv[1], "a") as file:
+        file.write("TERM\\n")
+signal.signal(signal.SIGTERM, note)
+pathlib.Path(sys.argv[1]).touch()
+while True:
+    signal.pause()
+"""
+# Below each leader: one in a session and with an environment of its own.
+TREE = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", sys.argv[1], *sys.argv[3:]], start_new_session=True, env={})
+exec(sys.argv[2])
+"""
+
+
+def below(pid: int) -> set[int]:
+    """The processes below this one that have not ended."""
+    return set(keeper.descendants(pid))
+
+
+def free(port: int) -> bool:
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def looks(pid: int) -> int:
+    """How often the process has waited for something."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("voluntary_ctxt_switches:")[2].split()[0])
+
+
+@pytest.fixture
+def quick(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Talk]:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    grace = str(getattr(request, "param", 0.5))
+    made = Talk(run_dir, "-c", QUICK_KEEPER, str(run_dir), keeper.__file__, grace)
+    yield made
+    for pid in below(made.process.pid) | {pid for pid in made.children if procfs.alive(pid, None)}:
+        os.kill(pid, signal.SIGKILL)
+    made.process.kill()
+    made.process.wait()
+
+
+@pytest.mark.parametrize("leader", ["import time; time.sleep(1000)", IGNORES_TERM])
+def test_a_keeper_whose_directory_was_removed_ends_what_it_keeps(
+    quick: Talk, tmp_path: Path, leader: str
+) -> None:
+    """A leader that obeys TERM or ignores it, and below it a process that notes TERM and lives on."""
+    port = quick.ask("listen", name="p.http", host="127.0.0.1", port=0)["port"]
+    note = tmp_path / "note"
+    child = quick.spawn("a.1", [sys.executable, "-c", TREE, NOTES_TERM, leader, str(note)])
+    wait_until(note.exists, what="what is below it")
+    kept = below(quick.process.pid)
+    assert len(kept) == 2 and child in kept and not free(port)
+    quick.leave()
+    shutil.rmtree(quick.run_dir)
+    assert quick.process.wait(60) == 0
+    assert not any(procfs.alive(pid, None) for pid in kept)
+    assert note.read_text() == "TERM\n", "once, before it was killed"
+    assert free(port)
+
+
+@pytest.mark.parametrize("quick", [600.0], indirect=True)
+def test_what_ends_by_term_is_not_killed(quick: Talk, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    script = NOTES_TERM.replace(
+        "pause()", "pause(); file = open(sys.argv[1], 'a'); file.write('bye'); sys.exit()"
+    )
+    quick.spawn("a.1", [sys.executable, "-c", script, str(note)])
+    wait_until(note.exists, what="its start")
+    quick.leave()
+    shutil.rmtree(quick.run_dir)
+    assert quick.process.wait(60) == 0
+    assert note.read_text() == "TERM\nbye"
+
+
+def test_a_keeper_whose_directory_was_moved_stays(quick: Talk, tmp_path: Path) -> None:
+    child = quick.spawn("a.1")
+    quick.leave()
+    quick.run_dir.rename(tmp_path / "moved")
+    before = looks(quick.process.pid)
+    wait_until(lambda: looks(quick.process.pid) > before + 10, what="ten looks")
+    assert quick.process.poll() is None and procfs.alive(child, None)
+    quick.run_dir = tmp_path / "moved"
+    quick.connect()
+    assert [c["pid"] for c in quick.ask("hello")["children"]] == [child]
+    quick.leave()
+    shutil.rmtree(tmp_path / "moved")
+    assert quick.process.wait(60) == 0
+    assert not procfs.alive(child, None)
+
+
+def test_while_a_backend_is_connected_the_keeper_leaves_its_services_to_it(quick: Talk) -> None:
+    child = quick.spawn("a.1")
+    shutil.rmtree(quick.run_dir)
+    for _ in range(10):  # before each answer but the first it has looked
+        assert quick.ask("hello")["children"][0]["exit"] is None
+    assert procfs.alive(child, None)
+    quick.leave()
+    assert quick.process.wait(60) == 0
+    assert not procfs.alive(child, None)

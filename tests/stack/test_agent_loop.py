@@ -22,6 +22,7 @@ import aiohttp
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from kit.components import LITELLM
 from kit.waiting import wait_until
 from proxykit import MODEL, Proxy, ToyReplica, say, wait_for
 
@@ -32,12 +33,10 @@ from liverl.embedded.tokenizer import EOS_ID, encode
 from liverl.embedded.toolcalls import render_qwen3_coder
 from liverl.embedded.tools import TOOLS
 from liverl.environments import default_cache_dir, ensure
-from liverl.plan.spec import EnvironmentSpec
 from liverl.verlside.loop_trial import LoopSettings, Outcome, Prompt, run_trial
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]  # LiteLLM starts in the first test's time
 
-LITELLM = EnvironmentSpec(name="proxy", requirements=("litellm[proxy]==1.106.2",))
 VERL_PYTHON = "LIVERL_TEST_VERL_PYTHON"
 TASK = next(task for task in dataset() if task.kind == "create")
 MESSAGES = [{"role": "system", "content": "work"}, {"role": "user", "content": TASK.instruction}]

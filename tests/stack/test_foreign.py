@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 import yaml
 from kit import raykit
+from kit.components import LITELLM
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
@@ -28,7 +29,6 @@ from liverl.control.messages import CommandError
 from liverl.environments import default_cache_dir, ensure
 from liverl.foreign import holders
 from liverl.plan import make_plan
-from liverl.plan.spec import EnvironmentSpec
 from liverl.supervise import procfs
 from liverl.supervise.launch import create_run
 
@@ -38,7 +38,6 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-LITELLM = EnvironmentSpec(name="proxy", requirements=("litellm[proxy]==1.106.2",))
 SCRIPT = Path(__file__).with_name("foreign_launch.py")
 START = 300.0  # seconds: Ray and LiteLLM with two workers, on two cores that others use too
 

@@ -17,14 +17,13 @@ import aiohttp
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from kit.components import LITELLM
 from proxykit import MODEL, Proxy, ToyReplica, replicas, say, wait_for
 
 from liverl.environments import default_cache_dir, ensure
-from liverl.plan.spec import EnvironmentSpec
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]  # LiteLLM starts in the first test's time
 
-LITELLM = EnvironmentSpec(name="proxy", requirements=("litellm[proxy]==1.106.2",))
 CHAT, ANTHROPIC = "/v1/chat/completions", "/v1/messages"
 HELLO = [{"role": "user", "content": "hi"}]
 

@@ -13,15 +13,13 @@ import aiohttp
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from kit.components import LITELLM
 from proxykit import MODEL, START_DEADLINE, Proxy, replicas, say, wait_for
 from swapload import MESSAGES, Load
 
 from liverl.environments import default_cache_dir, ensure
-from liverl.plan.spec import EnvironmentSpec
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
-
-LITELLM = EnvironmentSpec(name="proxy", requirements=("litellm[proxy]==1.106.2",))
 
 
 @pytest.fixture

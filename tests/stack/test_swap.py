@@ -19,6 +19,7 @@ from kit.waiting import wait_until
 
 from liverl.control.messages import CommandError, ControlError
 from liverl.supervise import procfs
+from liverl.supervise.machine import UNASKED_EXIT
 
 pytestmark = pytest.mark.stack
 
@@ -167,6 +168,19 @@ def test_a_new_proxy_that_does_not_start_leaves_the_old_one_serving(make: Make) 
     assert clients.counts.faults == {}
     check_records(run, clients)
     one_serves(run)
+
+
+@pytest.mark.timeout(400)
+def test_a_proxy_that_somebody_else_ends_comes_back_although_it_exits_0(make: Make) -> None:
+    run = make()
+    run.start()
+    pid = run.until("proxy", "ready", 240).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGTERM)
+    again = run.until("proxy", lambda s: s.state == "ready" and s.generation == 2, 240)
+    assert exits(run)["1"] == 0 and again.pid != pid
+    why = f"restarting after: {UNASKED_EXIT}"
+    assert [e for e in run.events() if e.service == "proxy" and why in e.text]
 
 
 @pytest.mark.slow

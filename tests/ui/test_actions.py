@@ -20,7 +20,7 @@ from liverl.control.messages import BackendDead, CommandError
 from liverl.model import BackendInfo, Cause, Result, Symptom
 from liverl.rundir import own_record, write_backend
 from liverl.supervise.launch import LaunchError
-from liverl_tui import looking, terminal
+from liverl_tui import looking, term_private
 from liverl_tui.app import LiverlApp
 from liverl_tui.keymap import keys_of
 from liverl_tui.screens.dialogs import Choose, Confirm, Quit, TypeName
@@ -568,8 +568,8 @@ async def test_m_switches_the_mouse(monkeypatch: pytest.MonkeyPatch) -> None:
             _enable_mouse_support=lambda: sent.append("on"),
             _disable_mouse_support=lambda: sent.append("off"),
         )
-        monkeypatch.setattr(looking, "set_mouse", lambda _driver, on: terminal.set_mouse(driver, on))
-        monkeypatch.setattr(looking, "mouse_is_on", lambda _driver: terminal.mouse_is_on(driver))
+        monkeypatch.setattr(looking, "set_mouse", lambda _driver, on: term_private.set_mouse(driver, on))
+        monkeypatch.setattr(looking, "mouse_is_on", lambda _driver: term_private.mouse_is_on(driver))
         await press(pilot, "m", "m")
         assert sent == ["on", "off"] and "mouse on" in said(app) and "mouse off" in said(app)
 

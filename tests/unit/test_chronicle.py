@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace as replace_unit
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kit.screens import NOW, snapshot
+from kit.screens import NOW, replica, service, snapshot
 from msgspec.structs import replace
 
-from liverl.model import HostStats, TreeStats
+from liverl.model import Exit, HostStats, ReplicaSet, TreeStats
 from liverl.observe.history import read_history
 from liverl.rundir import RunDir
 from liverl.supervise import chronicle
 from liverl.supervise.chronicle import Chronicle
+from liverl.supervise.machine import Unit
+from liverl.supervise.supervisor import _why_ended
 
 
 class Fake:
@@ -103,3 +106,32 @@ async def test_symptoms_are_told_and_stand_in_the_snapshot(fake: Fake) -> None:
     fake.state = snapshot()
     await fake.look(60)
     assert fake.said[1:] == ["cleared after 0m50s: the proxy leaves r1 alone"]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_a_replica_that_somebody_stopped_is_not_missing(fake: Fake, wanted: bool) -> None:
+    slot = SimpleNamespace(name="r1", current=SimpleNamespace(unit=Unit("stopped", wanted=wanted)))
+    fake.chronicle._supervisor.slots["r1"] = slot  # type: ignore[assignment]
+    gone = replica(1, "stopped", address=None, listed=False, why="x")
+    fake.state = replace(fake.state, replicas=ReplicaSet(2, 1, 1, (replica(0), gone)))
+    await fake.look(20)
+    assert fake.said == (["r1 is missing: x"] if wanted else [])
+
+
+@pytest.mark.parametrize("by_us", [True, False])
+async def test_the_log_of_what_we_shut_down_does_not_say_why(fake: Fake, by_us: bool) -> None:
+    why = "not ready after 30 s"
+    unit = Unit("gave_up", 1, exit=Exit(code=0), ended_by_us=by_us)
+    process = SimpleNamespace(generation=1, log=fake.run.path / "r1.1.log", log_start=0)
+    supervisor: Any = fake.chronicle._supervisor
+    supervisor.slots["r1"] = SimpleNamespace(name="r1", current=SimpleNamespace(unit=unit, process=process))
+    supervisor.records.log_says = lambda log, start: ("Application shutdown complete.", 7)
+    fallen = service("r1", "replica", "gave_up", why=why, pid=None)
+    fake.state = replace(fake.state, services=(*fake.state.services[:2], fallen))
+    await fake.look(2)
+    assert fake.said == [f"r1 failed too often: {why if by_us else 'Application shutdown complete.'}"]
+    assert _why_ended(
+        SimpleNamespace(unit=replace_unit(unit, last_failure=why), process=process, hub=supervisor)
+    ) == (  # type: ignore[arg-type]
+        why if by_us else f"{why}: Application shutdown complete."
+    )

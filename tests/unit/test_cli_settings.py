@@ -175,7 +175,18 @@ def test_the_interface_loads_nothing_that_it_does_not_need(tmp_path: Path) -> No
     argv = [sys.executable, "-c", PROBE, str(Path(__file__).parents[1]), str(tmp_path / "p" / "r")]
     out = subprocess.run(argv, capture_output=True, text=True, check=True)
     loaded = set(json.loads(out.stdout))
-    heavy = ("aiohttp", "yaml", "uv", "watchfiles", "litellm", "ray", "pynvml", "tree_sitter", "numpy")
+    heavy = (
+        "aiohttp",
+        "yaml",
+        "uv",
+        "watchfiles",
+        "psutil",
+        "litellm",
+        "ray",
+        "pynvml",
+        "tree_sitter",
+        "numpy",
+    )
     assert not {name for name in loaded if name.partition(".")[0] in heavy}
     assert not {
         name for name in loaded if name.startswith(("liverl.config", "liverl.plan.build", "liverl.embedded"))

@@ -117,6 +117,10 @@ def test_the_nearest_name(text: str, meant: str, tmp_path: Path) -> None:
         ("embedded: {faults: {late_replica: {index: 2, seconds: 1}}}\n", "there is no such replica"),
         ("embedded: {faults: {ignore_sigterm: [trainr]}}\n", "no such service"),
         ("environments: {x: {python: '3.12'}}\n", "an environment needs venv_path or requirements"),
+        (
+            "environments: {proxy: {venv_path: self}}\n",
+            "environments.proxy.venv_path: LiteLLM cannot be installed",
+        ),
         ("harbor_agent: {host_path_mounts: '{}'}\n", "harbor_agent.host_path_mounts: wrong value"),
         ("model: {served_model_name: 'a b'}\n", "model.served_model_name: not usable"),
     ],

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from liverl.config import ConfigError, dump_yaml, liverl_environment, load_config, redacted
+from liverl.plan import make_plan
 
 SECRET = "0123456789abcdef-hidden"
 
@@ -31,6 +32,22 @@ def test_a_secret_in_the_file_works_is_warned_about_and_never_saved(tmp_path: Pa
     ]
     assert not any(SECRET in text for text in shown)
     assert repr(loaded.secrets) == "Secrets(anthropic_api_key=set, wandb_api_key=not set)"
+
+
+@pytest.mark.parametrize("way", ["file", "set", "env"])
+def test_a_wandb_key_that_no_process_gets_is_reported(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(f"credentials:\n  wandb_api_key: {SECRET}\n" if way == "file" else "")
+    sets = [f"credentials.wandb_api_key={SECRET}"] if way == "set" else []
+    env = {"LIVERL_CREDENTIALS__WANDB_API_KEY": SECRET} if way == "env" else {}
+    loaded = load_config(path, profile="liverl-gen1", sets=sets, env=env)
+    where = {"file": f"{path}:2", "set": "--set", "env": "env LIVERL_CREDENTIALS__WANDB_API_KEY"}[way]
+    assert loaded.warnings[-1] == (
+        f"{where}: credentials.wandb_api_key has no effect: no process gets it: "
+        "set WANDB_API_KEY or WANDB_API_KEY_FILE"
+    )
+    plan = make_plan(loaded, Path("/runs/p/n"))
+    assert not any("WANDB_API_KEY" in {**s.env, **s.secret_env} for s in plan.services)
 
 
 def test_secrets_are_not_serialised() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from liverl.config import ConfigError, RunConfig, dump_yaml, load_config, resolved, sizes
 from liverl.config.validate_stack import holds_secret
+from liverl.plan.build import environment_spec
 
 
 def verl(*sets: str, profile: str = "liverl-gen1") -> RunConfig:
@@ -179,3 +180,17 @@ def test_installer_and_index_of_an_environment_are_kept() -> None:
         "pip",
         ("torch==2.13.0+cpu",),
     )
+
+
+def test_self_is_no_folder() -> None:
+    """The interpreter that runs us; a folder of that name is ./self."""
+    sets = [
+        "environments.verl.venv_path=self",
+        "environments.vllm.venv_path=./self",
+        "environment.venv_path=self",
+    ]
+    loaded = load_config(sets=sets, env={})
+    config = resolved(loaded.config, env={}, cwd=Path("/w"), now=0.0)
+    assert config.environments["verl"].venv_path == config.environment.venv_path == "self"
+    assert config.environments["vllm"].venv_path == "/w/self"
+    assert environment_spec(config, "verl").venv_path == "self"

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from importlib.util import find_spec
+import json
 from pathlib import Path
 
 import pytest
 
 from liverl.config import RunConfig, consumers, inert_keys, leaves, load_config, value_of
-from liverl.config.liverl_env import VARIABLES
 from liverl.config.uses import rules, why_inert
 from liverl.config.validate import BUILTIN_POLICIES, KINDS
 from liverl.embedded.modeldir import builtin_names
+from liverl.plan import make_plan
+from liverl.plan.render import plan_json, plan_text
 
 COMBINATIONS = [(t, e, k) for (t, e), kinds in KINDS.items() for k in kinds]
 
 
-# What some keys need beside that: a cluster that runs already, and replicas without GPUs.
-VARIANTS: list[list[str]] = [[], ["ray.address=h:6379"], ["verl.device=cpu", "vllm.gen_tp=1"]]
+# What some keys need beside that: a cluster that runs already, replicas without GPUs, a fault with an index.
+VARIANTS: list[list[str]] = [
+    [],
+    ["ray.address=h:6379"],
+    ["verl.device=cpu", "vllm.gen_tp=1"],
+    ["embedded.faults.late_replica.seconds=1"],
+]
 
 
 def config_for(topology: str, engine: str, kind: str, further: list[str] | None = None) -> RunConfig:
@@ -53,27 +58,6 @@ def test_every_key_is_used_in_some_combination() -> None:
     assert used == set(leaves())
 
 
-@pytest.mark.parametrize("profile", ["embedded", "vllm-managed", "liverl-gen1", "cpu-verl"])
-def test_the_package_that_uses_a_key_does_name_it(profile: str) -> None:
-    sources: dict[str, str] = {}
-    for key, packages in consumers(load_config(profile=profile, env={}).config).items():
-        for package in packages:
-            if package == "liverl_tui":
-                continue
-            if package not in sources:
-                spec = find_spec(package)
-                assert spec is not None
-                assert spec.submodule_search_locations
-                folder = Path(spec.submodule_search_locations[0])
-                sources[package] = "\n".join(p.read_text() for p in folder.rglob("*.py"))
-            if package == "liverl.plan" and key in dict(map(reversed, VARIABLES)):
-                continue  # handed over as one of LiveRL's variables
-            name = key.rsplit(".", 1)[-1]
-            if name in ("max_timeout_sec", "override_timeout_sec"):
-                name = "trial_timeout"
-            assert re.search(rf"\.{name}\b", sources[package]), f"{package} does not read {key}"
-
-
 def test_inert_keys_say_where_they_were_set(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("k8s:\n  namespace: mine\ntrainer:\n  overrides: {a: 1}\nvllm: {gen_tp: 4}\n")
@@ -88,6 +72,77 @@ def test_inert_keys_say_where_they_were_set(tmp_path: Path) -> None:
         f"{path}:2: k8s.namespace has no effect: the embedded trials run in local directories, not in pods",
         f"{path}:4: trainer.overrides.a has no effect: only trainer.kind verl takes overrides",
     )
+
+
+def inert_page(text: str) -> list[str]:
+    """The part of a plan's page that lists inert keys, up to the first reason for keys that the user did not set."""
+    lines = text.splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("inert here"))
+    end = next(n for n, line in enumerate(lines) if n > start and line.endswith(":"))
+    return lines[start:end]
+
+
+def test_a_plan_counts_the_inert_keys_that_the_user_set_with_their_places(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "k8s:\n  namespace: mine\n  kubeconfig: ''\n"
+        "harbor_agent:\n  pod_name_prefix: liverl\n  agent_name: claude-code\n"
+    )
+    sets = ["data.data_dir=/d", "training.save_freq=7"]
+    loaded = load_config(path, profile="liverl-gen1", sets=sets, env={"DOCKER_HOST": "tcp://h:1"})
+    plan = make_plan(loaded, Path("/runs/p/n"))
+    nothing = "nothing under trainer.kind verl reads it"
+    expected = {
+        "data.data_dir": (f"exported as DATA_DIR; {nothing}", "--set"),
+        "k8s.namespace": (f"exported as K8S_NAMESPACE; {nothing}", f"{path}:2"),
+        # The profile says something else, and the default the same.
+        "harbor_agent.pod_name_prefix": (f"exported as HARBOR_POD_NAME_PREFIX; {nothing}", f"{path}:5"),
+        "harbor_agent.docker_host": (f"exported as DOCKER_HOST; {nothing}", "env DOCKER_HOST"),
+    }
+    assert inert_page(plan_text(plan)) == [
+        f"inert here ({len(plan.inert)} keys; 4 of them set by you)",
+        *(f"  {key}: inert here: {why}  [{where}]" for key, (why, where) in expected.items()),
+    ]
+    document = json.loads(plan_json(plan))
+    assert document["inert_set_by_user"] == 4
+    listed = {i["key"]: (i["why"], i["where"]) for i in document["inert"] if i["where"] is not None}
+    assert listed == expected
+    warned = [
+        f"{where}: {key} has no effect: {why}" for key, (why, where) in expected.items() if "env" not in where
+    ]
+    assert sorted(w for w in loaded.warnings if "no effect" in w) == sorted(warned)
+
+
+def test_what_a_profile_says_is_not_set_by_the_user() -> None:
+    plan = make_plan(load_config(profile="liverl-gen1", env={}), Path("/runs/p/n"))
+    assert inert_page(plan_text(plan)) == [f"inert here ({len(plan.inert)} keys; 0 of them set by you)"]
+    assert json.loads(plan_json(plan))["inert_set_by_user"] == 0
+    assert len(plan.inert) > 50
+
+
+def test_keys_that_are_only_exported_stand_under_one_reason() -> None:
+    page = plan_text(make_plan(load_config(profile="cpu-verl", env={}), Path("/runs/p/n")))
+    reason = "  exported as environment variables; nothing under trainer.kind verl reads it:\n"
+    assert page.count(reason) == 1 and "exported as K8S_NAMESPACE" not in page
+    group = page.split(reason)[1].splitlines()
+    assert group[0].startswith("    k8s.namespace, k8s.pod_startup_timeout, ")
+
+
+def test_a_topology_that_cannot_be_started_is_said_once(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("run:\n  topology: in_process\nk8s: {namespace: mine}\n")
+    loaded = load_config(path, profile="liverl-gen1", env={})
+    words = "this version cannot start run.topology in_process"
+    assert loaded.warnings == (f"{path}:2: {words}: no other key has an effect",)
+    assert {item.why for item in inert_keys(loaded.config)} == {words}
+    assert consumers(loaded.config).keys() == {"run.topology"}
+
+
+def test_overrides_of_a_launch_script_count_replicas_and_do_nothing_else() -> None:
+    counted = config_for("verl", "vllm", "command", ["trainer.overrides.trainer.n_gpus_per_node=4"])
+    assert why_inert(counted, "trainer.overrides") is None
+    other = config_for("verl", "vllm", "command", ["trainer.overrides.trainer.save_freq=4"])
+    assert why_inert(other, "trainer.overrides") == "only trainer.kind verl takes overrides"
 
 
 def test_ambient_variables_do_not_warn_about_inert_keys() -> None:

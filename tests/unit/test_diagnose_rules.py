@@ -81,7 +81,7 @@ def test_replica_unlisted() -> None:
         replica(1, "starting", listed=False),
         replica(1, "stopped", listed=False, address=None),
     ):
-        assert found(replicas(replica(0), harmless)) == {}
+        assert "replica_unlisted:r1" not in found(replicas(replica(0), harmless))
     booting = tuple(
         s if s.kind != "proxy" else service("proxy", "proxy", "starting") for s in snapshot().services
     )
@@ -97,6 +97,86 @@ def test_replica_unlisted_is_held_for_half_a_minute() -> None:
     joining.run(20)
     joining.state = snapshot()
     assert joining.run(60) == []
+
+
+@pytest.mark.parametrize("kind", ["managed", "verl"])
+@pytest.mark.parametrize("state", ["stopped", "failed", "gave_up"])
+def test_replica_missing(state: str, kind: str) -> None:
+    why = "exited with code 0 although nobody stopped it"
+    gone = replica(1, state, kind=kind, address=None, listed=False, why=why)
+    now = replicas(replica(0, kind=kind), gone)
+    symptom = found(now)["replica_missing:r1"]
+    assert (symptom.severity, symptom.title, symptom.cause) == ("warning", "r1 is missing", why)
+    assert symptom.evidence == ("1 of 2 replicas serve",)
+    assert symptom.action == (None if kind == "verl" else "restart r1")
+    assert symptom.fix == (
+        "verl manages it: restart the trainer to restart it" if kind == "verl" else "restart it"
+    )
+    assert "replica_missing:r1" in found(replace(now, state="starting")), "one of a boot may fail, too"
+    both = replicas(replica(0, state, address=None, listed=False), gone)
+    assert found(both)["replica_missing:r1"].severity == "critical"
+
+
+@pytest.mark.parametrize("kind", ["managed", "verl"])
+def test_a_replica_that_should_not_serve_is_not_missing(kind: str) -> None:
+    def with_it(state: str, **fields: Any) -> Snapshot:
+        return replicas(replica(0), replica(1, state, kind=kind, address=None, listed=False, **fields))
+
+    harmless = [with_it("stopped", leaving=True), with_it("failed", leaving=True)]
+    harmless += [replace(with_it("stopped"), state=state) for state in ("stopping", "done", "failed")]
+    harmless += [with_it(state) for state in ("waiting", "preparing", "starting", "stopping")]
+    harmless += [replace(now, state="starting") for now in harmless[-4:]]
+    assert [found(now) for now in harmless] == [{}] * len(harmless)
+    # Somebody stopped it.
+    assert found(with_it("stopped"), unwanted=frozenset({"r1"})) == {}
+
+
+def test_a_replica_that_failed_as_a_service_is_one_symptom() -> None:
+    fallen = service("r1", "replica", "gave_up", why="exit 1", pid=None)
+    gone = replica(1, "gave_up", address=None, listed=False)
+    now = replicas(replica(0), gone, services=(*snapshot().services[:2], fallen))
+    assert set(found(now)) == {"service_gave_up:r1"}
+
+
+@pytest.mark.parametrize("trainer", ["stopping", "backing_off", "preparing", "stopped", "failed"])
+def test_a_replica_of_verl_that_ended_with_its_trainer_is_not_missing(trainer: str) -> None:
+    ended = service("trainer", "trainer", trainer, pid=None)
+    rest = tuple(s for s in snapshot().services if s.kind != "trainer")
+    for kind, missing in (("verl", False), ("managed", True)):
+        gone = replica(1, "failed", kind=kind, address=None, listed=False)
+        now = replicas(replica(0, kind=kind), gone, services=(*rest, ended))
+        assert ("replica_missing:r1" in found(now)) is missing
+    up = replicas(replica(0), replica(1, "failed", kind="verl"), services=rest)
+    assert "replica_missing:r1" in found(up), "there is no trainer with which it could have ended"
+
+
+def test_a_missing_replica_is_told_after_ten_seconds_and_over_when_it_starts_again() -> None:
+    gone = replica(1, "stopped", address=None, listed=False)
+    clock = Clock(replicas(replica(0), gone))
+    assert clock.run(10) == []
+    assert [(n.what, n.symptom.id) for n in clock.run(2)] == [("new", "replica_missing:r1")]
+    clock.state = replicas(replica(0), replica(1, "starting", address=None, listed=False, restarts=1))
+    assert [n.what for n in clock.run(2)] == ["cleared"]
+
+
+def test_replica_late() -> None:
+    restarts = replica(1, "starting", address=None, listed=False, restarts=1, why="waits for /health")
+    symptom = found(replicas(replica(0), restarts))["replica_late:r1"]
+    assert symptom.title == "r1 has not served since its restart"
+    assert symptom.cause == "starting: waits for /health"
+    for harmless in (
+        replica(1, "starting", address=None, listed=False),  # its first start has its own deadline
+        replica(1, "starting", address=None, listed=False, restarts=1, leaving=True),
+        replica(1, restarts=1),
+        replica(1, "degraded", restarts=1),
+        replica(1, "stopped", address=None, listed=False, restarts=1),  # it is missing
+    ):
+        assert "replica_late:r1" not in found(replicas(replica(0), harmless))
+    clock = Clock(replicas(replica(0), restarts))
+    assert clock.run(598) == [], "within the time that a restart takes"
+    assert [n.symptom.id for n in clock.run(6)] == ["replica_late:r1"]
+    clock.state = replicas(replica(0), replica(1, restarts=1))
+    assert [n.what for n in clock.run(2)] == ["cleared"]
 
 
 def test_proxy_cooled_down() -> None:
@@ -153,6 +233,20 @@ def test_service_backing_off() -> None:
         "clearedservice_backing_off:r1",
         "newservice_gave_up:r1",
     }
+
+
+def test_what_is_no_part_of_the_run_any_more_has_no_alert() -> None:
+    """A replica that failed to be added, and was dropped."""
+    falls = service("r2", "replica", "backing_off", why="no GPU", pid=None, restarts=2)
+    clock = Clock(snapshot(services=(*snapshot().services, falls)))
+    assert [n.symptom.id for n in clock.run(4)] == ["service_backing_off:r2"]
+    clock.state = snapshot()
+    assert [(n.what, n.symptom.id) for n in clock.run(2)] == [("cleared", "service_backing_off:r2")]
+    idle = replica(2, running=0.0, waiting=0.0, idle_for=75.0)
+    clock = Clock(replicas(replica(0), replica(1), idle))
+    assert [n.symptom.id for n in clock.run(4)] == ["replica_idle:r2"]
+    clock.state = replicas(replica(0), replica(1))
+    assert [(n.what, n.symptom.id) for n in clock.run(2)] == [("cleared", "replica_idle:r2")]
 
 
 # --- trials ---------------------------------------------------------------------------------------------

@@ -64,6 +64,11 @@ def test_nothing_asked_for_is_our_own_interpreter() -> None:
     assert (plan.kind, plan.python, plan.published) == ("own", Path(sys.executable), True)
 
 
+def test_the_interpreter_that_runs_us_may_be_named_self() -> None:
+    plan = resolve(spec("tiny==1", venv_path="self"), CACHE)
+    assert (plan.kind, plan.python, plan.published) == ("own", Path(sys.executable), True)
+
+
 def test_an_existing_environment_may_be_given_by_folder_or_interpreter() -> None:
     assert resolve(spec(venv_path="/opt/venv"), CACHE).python == Path("/opt/venv/bin/python")
     assert resolve(spec(venv_path="/usr/bin/python3"), CACHE).python == Path("/usr/bin/python3")

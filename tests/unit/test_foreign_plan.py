@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import msgspec
@@ -45,6 +46,8 @@ def test_a_ray_that_the_configuration_names() -> None:
     other = plan("ray.dashboard_address=192.0.2.1:9999", "environment.venv_path=/env").ray
     assert other is not None and other.earlier and other.dashboard == "192.0.2.1:9999"
     assert other.python == "/env/bin/python"
+    own = plan("environment.venv_path=self").ray
+    assert own is not None and own.python == sys.executable
 
 
 def test_what_is_used_is_not_called_inert() -> None:

@@ -263,6 +263,23 @@ def test_ledger_grants_free_gpus_and_keeps_them_over_a_restart() -> None:
     assert ledger.reserve("replica-1", 2, seen).ok
 
 
+def test_ledger_says_beforehand_who_would_be_refused() -> None:
+    ledger = GpuLedger()
+    seen = [gpu(0), gpu(1, "foreign pid 9 (bob)"), gpu(2), gpu(3)]
+    assert ledger.reserve("replica-0", 1, seen).ok
+    assert ledger.refusal(["replica-1", "replica-2"], 1, seen) is None
+    assert ledger.refusal(["replica-1"], 2, seen) is None
+    assert ledger.refusal(["replica-1", "replica-2"], 2, seen) == (
+        "replica-1, replica-2 need 4 GPUs, 2 of 4 free; GPU 0: replica-0, GPU 1: foreign pid 9 (bob)"
+    )
+    allowed = [seen[0].uuid, seen[2].uuid]
+    assert ledger.refusal(["replica-1"], 1, seen, allowed) is None
+    assert ledger.refusal(["replica-1"], 2, seen, allowed) == (
+        "replica-1 needs 2 GPUs, 1 of 2 free (2 more are outside this job's allocation); GPU 0: replica-0"
+    )
+    assert dict(ledger.holders) == {seen[0].uuid: "replica-0"}, "asking changes nothing"
+
+
 def test_ledger_stays_within_the_allocation() -> None:
     refused = GpuLedger().reserve("trainer", 2, FOUR, allowed=[FOUR[3].uuid])
     assert refused.reason == "trainer needs 2 GPUs, 1 of 1 free (3 more are outside this job's allocation)"

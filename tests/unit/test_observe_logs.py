@@ -34,6 +34,7 @@ CAUSES = {
     "verl_cpu/hang_num_cpus_too_small.stderr.log": "*** SIGTERM received at time=1795217993",
     # a request that failed a quarter of an hour earlier (JSONDecodeError) is not why it died
     "vllm_enginecore_killed.log": "engine core exited unexpectedly",
+    "h200/vllm_enginecore_killed_exit0.log": "engine core exited unexpectedly",
     # killed by SIGKILL: nobody could say anything
     "vllm_apiserver_sigkilled.log": "Executor: all workers exited gracefully",
     # proxies that failed requests, with tracebacks, and were none the worse for it

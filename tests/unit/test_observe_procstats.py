@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 
 from liverl.observe.procstats import ProcSampler
@@ -57,13 +58,15 @@ def test_zombies_are_no_processes(tmp_path: Path) -> None:
     assert ProcSampler(str(tmp_path)).sample({"a": [7]})["a"].processes == 0
 
 
-def test_host(tmp_path: Path) -> None:
-    sampler = ProcSampler(str(tmp_path))
+def test_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    sampler = ProcSampler()
     assert sampler.host().memory_total is None
-    (tmp_path / "stat").write_text("cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1\n")
-    (tmp_path / "meminfo").write_text("MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable:  400 kB\n")
+    (tmp_path / "stat").write_text("cpu  100 0 100 700 100 0 0 0 40 0\ncpu0 1\n")
+    others = "".join(f"{name}: 7 kB\n" for name in ("Buffers", "Cached", "Shmem", "Active", "Inactive"))
+    (tmp_path / "meminfo").write_text(f"MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 400 kB\n{others}")
     first = sampler.host()
     assert first.cpu_percent is None
     assert (first.memory_used, first.memory_total) == (600 * 1024, 1000 * 1024)
-    (tmp_path / "stat").write_text("cpu  150 0 100 750 100 0 0 0 0 0\n")
+    (tmp_path / "stat").write_text("cpu  150 0 100 725 125 0 0 0 80 0\n")
     assert sampler.host().cpu_percent == pytest.approx(50.0)

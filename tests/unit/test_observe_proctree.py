@@ -64,3 +64,46 @@ def test_a_real_tree() -> None:
     finally:
         parent.communicate(b"\n")
     assert tree.look([parent.pid, child]) == ()
+
+
+TITLED = """
+import setproctitle, sys, threading
+setproctitle.setproctitle("ray::worker --api-key abcdefgh")
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    pass
+"""
+
+
+def test_a_title_a_zombie_and_a_busy_process_are_told_as_they_are() -> None:
+    quick = subprocess.Popen([sys.executable, "-c", ""])
+    titled = subprocess.Popen(
+        [sys.executable, "-c", TITLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert titled.stdin is not None and titled.stdout is not None
+    pids = [quick.pid, titled.pid]
+    try:
+        assert titled.stdout.readline() == "ready\n"
+        tree = ProcessTree()
+        settled = {quick.pid: "Z", titled.pid: "S"}
+        found = wait_until(
+            lambda: (
+                (t := {p.pid: p for p in tree.look(pids)})
+                and {n: p.state for n, p in t.items()} == settled
+                and t
+            ),
+            what="the end of the one, the waiting of the other",
+        )
+        assert found[quick.pid].command.startswith("[python"), "nobody has waited for it yet"
+        assert found[titled.pid].command == "ray::worker --api-key ***"
+        assert found[titled.pid].threads == 2
+        titled.stdin.write("go\n")
+        titled.stdin.flush()
+        wait_until(lambda: any((p.cpu_percent or 0) > 1 for p in tree.look(pids)), what="its CPU")
+        assert all(p.cpu_percent is None for p in ProcessTree().look(pids))
+    finally:
+        titled.kill()
+        titled.communicate()
+        quick.wait()

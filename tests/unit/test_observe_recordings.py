@@ -20,6 +20,13 @@ TABLE: dict[str, tuple[Kind, Stage | None, bool, str]] = {
     "vllm_sigterm_shutdown.log": ("vllm", ("server up", None), True, ""),
     "vllm_apiserver_sigkilled.log": ("vllm", ("server up", None), True, ""),
     "vllm_enginecore_killed.log": ("vllm", ("server up", None), True, "engine core exited unexpectedly"),
+    # vLLM 0.24: its API server shut itself down five seconds later and exited 0
+    "h200/vllm_enginecore_killed_exit0.log": (
+        "vllm",
+        ("server up", None),
+        True,
+        "engine core exited unexpectedly",
+    ),
     "vllm_fail_no_parser.log": ("vllm", None, False, "requires --tool-call-parser"),
     "vllm_fail_bad_tool_parser.log": (
         "vllm",

@@ -23,6 +23,7 @@ from liverl.offline import OfflineRun
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.rundir import HEARTBEAT_DEAD_S, RunDir
 from liverl.supervise import procfs
+from liverl.supervise.machine import UNASKED_EXIT
 
 SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
 
@@ -76,6 +77,29 @@ class Journal:
         self.add(
             k="state", svc=name, gen=gen, role="current", unit={"state": state, "generation": gen, "why": "x"}
         )
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "why"),
+    [
+        ("replica", True, UNASKED_EXIT),
+        ("replica", False, "completed (exit 0)"),
+        ("task", True, "completed (exit 0)"),
+    ],
+)
+def test_a_server_that_an_older_version_took_for_completed(
+    tmp_path: Path, kind: str, wanted: bool, why: str
+) -> None:
+    run_dir = tmp_path / "p" / "n"
+    run_dir.mkdir(parents=True)
+    services = (ServiceSpec("it", kind, ("x",)),)  # type: ignore[arg-type]
+    plan = Plan("p/n", str(run_dir), "managed", (), services, None, 1)
+    RunDir(run_dir).plan.write_bytes(msgspec.json.encode(plan))
+    unit = {"state": "stopped", "generation": 1, "why": "completed (exit 0)", "last_failure": "exit 0"}
+    unit |= {"exit": {"code": 0}, "wanted": wanted}
+    Journal(run_dir).add(k="state", svc="it", gen=1, role="current", unit=unit)
+    (shown,) = polled(run_dir).services
+    assert (shown.state, shown.why) == ("stopped", why)
 
 
 @pytest.fixture

@@ -12,28 +12,13 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from kit.plans import plan_of, service
 
-from liverl.config import consumers, load_config, resolved
-from liverl.plan import PlanError, make_plan
+from liverl.config import consumers, load_config
+from liverl.plan import PlanError
 from liverl.plan.hydra import Override, command_line, text
 from liverl.plan.render import plan_json, plan_text
-from liverl.plan.spec import Plan, ServiceSpec
-
-RUN = Path("/runs/p/n")
-
-
-def plan_of(
-    *sets: str, profile: str = "cpu-verl", run_dir: Path = RUN, env: dict[str, str] | None = None
-) -> Plan:
-    env = {"HOME": "/home/u", **(env or {})}
-    loaded = load_config(profile=profile, sets=["run.name=n", *sets], env=env)
-    config = resolved(loaded.config, env=env, cwd=Path("/w"), now=0.0)
-    return make_plan(replace(loaded, config=config), run_dir)
-
-
-def service(plan: Plan, name: str) -> ServiceSpec:
-    return next(s for s in plan.services if s.name == name)
+from liverl.plan.spec import Plan
 
 
 def overrides_of(plan: Plan) -> dict[str, str]:
@@ -258,6 +243,7 @@ def test_the_services_of_a_run() -> None:
     }
     (waits,) = [d for d in service(plan, "proxy").depends_on if d.condition == "discovered"]
     assert (waits.on, waits.count) == ("replica", 2)
+    assert [s.name for s in plan.services if s.completes] == ["smoke", "trainer"]
     trainer = service(plan, "trainer")
     assert trainer.ends_run
     assert trainer.restart.mode == "never"

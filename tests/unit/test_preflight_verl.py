@@ -136,6 +136,7 @@ def test_what_an_environment_has() -> None:
     assert verl.imports(Path("/no/python")).status == "fail"
     plan = _plan(config_of(f"environments.verl.venv_path={sys.prefix}", profile="cpu-verl"))
     assert verl.environment(plan) == ours
+    assert verl.environment(_plan(config_of("environments.verl.venv_path=self", profile="cpu-verl"))) == ours
 
 
 def test_an_environment_that_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.screens import gpu as board_gpu
 
 from liverl.control.messages import CommandError
+from liverl.model import GpuStatus
 from liverl.observe.engine_metrics import EngineFacts
 from liverl.plan.spec import Plan, PortSpec, ServiceSpec
 from liverl.proxy.runtime.assignments import Assignments
@@ -22,6 +26,7 @@ from liverl.supervise.machine import Unit
 from liverl.supervise.replay import read_history
 from liverl.supervise.replicas import Replicas
 from liverl.supervise.scaling import Scaling
+from liverl.supervise.supervisor import Supervisor
 
 A, B, C = "http://a", "http://b", "http://c"
 
@@ -180,8 +185,12 @@ def scaling(tmp_path: Path, count: int) -> tuple[Scaling, list[Any]]:
     replicas: Any = SimpleNamespace(
         expected=count, leaving=set(), listed=set(), update=lambda: None, drain=None
     )
-    made = Scaling(supervisor, plan, replicas)
+    made = Scaling(supervisor, plan, replicas, no_look)
     return made, journal
+
+
+async def no_look() -> None:
+    raise AssertionError("no GPU is asked for")
 
 
 async def test_any_one_replica_can_be_removed_by_name(tmp_path: Path) -> None:
@@ -203,3 +212,118 @@ async def test_a_removal_that_cannot_be_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="0 replicas"):
         await made.scale(remove="r1")
     assert made.indices == [1] and len(journal) == 1
+
+
+def gpu(index: int, owner: str = "free") -> GpuStatus:
+    return board_gpu(index, owner=owner)
+
+
+class Board:
+    """Scaling of replicas with one GPU each, over a real supervisor that starts nothing. SIMULATED: NVML's samples."""
+
+    def __init__(self, folder: Path, gpus: int, each: int = 1) -> None:
+        template = ServiceSpec("r{index}", "replica", argv=("serve",), ports=(PortSpec("http"),), gpus=each)
+        plan = Plan("p/n", str(folder), "managed", (), (), template, 1)
+        self.supervisor = Supervisor(plan, folder, 1, 60.0)
+        self.supervisor.gpus = tuple(gpu(index) for index in range(gpus))
+        self.supervisor.allowed_gpus = tuple(g.uuid for g in self.supervisor.gpus)
+        self.looks = 0
+        self.fresh: tuple[GpuStatus, ...] | None = None  # what the next look shows, if it is something else
+        replicas = Replicas(self.supervisor, plan, 30.0, 1.0)
+        self.scaling = Scaling(self.supervisor, plan, replicas, self.look)
+        self.scaling.ensure_slot(0)
+        self.supervisor.reserve_gpus("r0", each)
+
+    async def look(self) -> None:
+        self.looks += 1
+        await asyncio.sleep(0)
+        self.supervisor.gpus = self.fresh or self.supervisor.gpus
+
+    async def add(self, **wish: int) -> list[str]:
+        """The names that a scale has begun to add."""
+        before = set(self.supervisor.slots)
+        adding = asyncio.ensure_future(self.scaling.scale(**wish))
+        await self.supervisor.until(lambda: adding.done() or before != set(self.supervisor.slots))
+        if adding.done():
+            adding.result()
+        self.waiting = adding
+        return sorted(set(self.supervisor.slots) - before)
+
+
+@pytest.fixture
+async def board(tmp_path: Path) -> AsyncIterator[Callable[..., Board]]:
+    made: list[Board] = []
+
+    def make(gpus: int, each: int = 1) -> Board:
+        made.append(Board(tmp_path, gpus, each))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.supervisor.close()
+
+
+async def test_a_replica_for_which_no_gpu_is_free_is_refused_before_anything_is_started(
+    board: Callable[..., Board],
+) -> None:
+    made = board(2)
+    stranger = "foreign pid 77 (bob)"
+    made.supervisor.gpus = (gpu(0), gpu(1, stranger))
+    with pytest.raises(CommandError) as caught:
+        await made.add(delta=1)
+    assert caught.value.code == "no_gpus"
+    assert str(caught.value) == f"not added: r1 needs 1 GPU, 0 of 2 free; GPU 0: r0, GPU 1: {stranger}"
+    assert made.looks == 1, "the last sample may have been old"
+    assert (set(made.supervisor.slots), made.scaling.indices) == ({"r0"}, [0])
+    assert not (made.supervisor.run_dir / "journal.jsonl").read_bytes()
+    made.fresh = (gpu(0), gpu(1))
+    assert await made.add(to=2) == ["r1"], "the next sample shows that it is free"
+
+
+async def test_all_of_the_replicas_that_are_added_need_their_gpus(board: Callable[..., Board]) -> None:
+    made = board(4, each=2)
+    with pytest.raises(CommandError, match="r1, r2 need 4 GPUs, 2 of 4 free; GPU 0: r0, GPU 1: r0"):
+        await made.add(delta=2)
+    assert await made.add(delta=1) == ["r1"] and made.looks == 1
+    assert made.supervisor.ledger.held_by("r1") == (gpu(2).uuid, gpu(3).uuid)
+
+
+async def test_two_commands_do_not_count_on_the_same_gpu(board: Callable[..., Board]) -> None:
+    made = board(2)
+    assert await made.add(delta=1) == ["r1"], "it has not been started yet"
+    with pytest.raises(CommandError, match="r2 needs 1 GPU, 0 of 2 free; GPU 0: r0, GPU 1: r1"):
+        await made.add(delta=1)
+
+
+async def test_a_number_that_was_reached_meanwhile_is_not_exceeded(board: Callable[..., Board]) -> None:
+    made = board(3)
+    made.fresh, made.supervisor.gpus = made.supervisor.gpus, (gpu(0), gpu(1, "r9"), gpu(2, "r9"))
+    both = [asyncio.ensure_future(made.scaling.scale(to=2)) for _ in range(2)]
+    done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED, timeout=30)
+    assert [task.result()["added"] for task in done] == [[]], "the other one adds it"
+    async with asyncio.timeout(30):
+        await made.supervisor.until(lambda: "r1" in made.supervisor.slots)
+    assert made.scaling.indices == [0, 1]
+
+
+async def test_two_that_wait_for_the_same_look_are_both_added(board: Callable[..., Board]) -> None:
+    made = board(3)
+    made.fresh, made.supervisor.gpus = made.supervisor.gpus, (gpu(0), gpu(1, "r9"), gpu(2, "r9"))
+    both = [asyncio.ensure_future(made.scaling.scale(delta=1)) for _ in range(2)]
+    async with asyncio.timeout(30):
+        await made.supervisor.until(lambda: sorted(made.supervisor.slots) == ["r0", "r1", "r2"])
+    assert made.scaling.indices == [0, 1, 2] and not any(task.done() for task in both)
+
+
+async def test_fewer_replicas_need_no_gpu(board: Callable[..., Board]) -> None:
+    made = board(1)
+    with pytest.raises(CommandError, match="0 replicas"):
+        await made.add(delta=-1)
+    made.supervisor.gpus = ()
+    with pytest.raises(CommandError, match="r1 needs 1 GPU, 0 of 0 free"):
+        await made.add(delta=1)
+    assert made.looks == 1
+    made.scaling.indices = [0, 1]
+    assert (await made.scaling.scale(delta=-1))["removed"] == ["r1"]
+    assert (await made.scaling.scale(to=1))["replicas"] == 1
+    assert made.looks == 1

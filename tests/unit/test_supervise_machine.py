@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from liverl.model import Exit
-from liverl.plan.spec import DEFAULT_STOP, RestartPolicy
+from liverl.plan.spec import DEFAULT_STOP, Dependency, RestartPolicy
 from liverl.supervise import machine as m
+from liverl.supervise.dependencies import unmet
 from liverl.supervise.machine import Rules, Unit, backoff, step
+from liverl.supervise.replay import read_history
 
 RULES = Rules(RestartPolicy(base=1.0, cap=8.0, window=100.0, max_failures=3, stable=50.0), DEFAULT_STOP, 30.0)
 
@@ -28,6 +33,7 @@ class World:
         self.spawning: int | None = None
         self.started: list[int] = []
         self.asked_down = False
+        self.succeeded = False  # the newest process has exited 0, and we had not begun to end it
 
     def feed(self, event: m.Happening) -> None:
         before = self.unit
@@ -65,6 +71,7 @@ class World:
             self.feed(m.Dead(generation, "silent"))
         elif choice in ("exit0", "exit1") and self.leader:
             self.leader = False
+            self.succeeded = choice == "exit0" and unit.state in m.LIVE
             self.feed(m.LeaderExited(generation, Exit(code=int(choice[-1]))))
         elif choice == "empty" and not self.leader and self.tree and unit.state == "stopping":
             self.tree = False
@@ -83,6 +90,8 @@ class World:
             self.feed(m.Restart())
         elif choice == "yield":
             self.feed(m.Yield())
+        elif choice == "no_restart":
+            self.feed(m.NoRestart())
         elif choice == "time" and unit.deadline is not None:
             self.now = unit.deadline
             self.feed(m.Due())
@@ -105,9 +114,11 @@ CHOICES = [
         "exit1",
         "empty",
     ),
-    *("stop", "stop_now", "start", "restart", "time", "yield", "old_news"),
+    *("stop", "stop_now", "start", "restart", "time", "yield", "no_restart", "old_news"),
 ]
 MODES = st.sampled_from(["never", "on_failure", "always"])
+TASK = replace(RULES, completes=True)
+ASKED = ("stop", "stop_now", "yield", "no_restart")
 
 
 @settings(max_examples=300, deadline=None)
@@ -122,6 +133,26 @@ def test_any_history_keeps_the_promises(history: list[str], mode: str) -> None:
                 world.unit.state == "gave_up"
             )
     assert world.started == sorted(set(world.started)), "each generation is started once, in order"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from([c for c in CHOICES if c not in ASKED]), max_size=80), MODES)
+def test_a_server_that_nobody_stops_never_comes_to_rest_as_stopped(history: list[str], mode: str) -> None:
+    world = World(Rules(replace_policy(mode), DEFAULT_STOP, 30.0))
+    for choice in history:
+        world.happen(choice)
+        assert world.unit.state != "stopped", world.unit.why
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from([c for c in CHOICES if c not in ASKED]), max_size=80), MODES)
+def test_a_task_that_nobody_stops_is_stopped_only_if_it_completed(history: list[str], mode: str) -> None:
+    world = World(Rules(replace_policy(mode), DEFAULT_STOP, 30.0, completes=True))
+    for choice in history:
+        world.happen(choice)
+        stopped = world.unit.state == "stopped"
+        assert not stopped or (world.succeeded and mode != "always"), world.unit.why
+        assert stopped == world.unit.completed
 
 
 @settings(max_examples=300, deadline=None)
@@ -140,6 +171,51 @@ def test_after_a_stop_it_always_comes_to_rest(history: list[str], mode: str) -> 
         if choice not in ("start", "restart"):
             world.happen(choice)
     assert len(world.started) == quiet
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from(CHOICES), max_size=60), st.lists(st.sampled_from(CHOICES), max_size=60), MODES
+)
+def test_in_a_run_that_is_stopping_nothing_is_started(before: list[str], after: list[str], mode: str) -> None:
+    world = World(Rules(replace_policy(mode), DEFAULT_STOP, 30.0))
+    for choice in before:
+        world.happen(choice)
+    ran, state = world.leader, world.unit.state
+    world.happen("no_restart")
+    assert world.leader == ran
+    assert world.unit.state == (state if state in (*m.LIVE, "stopping", *m.ENDED) else "stopped")
+    if world.spawning is not None:
+        world.happen("prepare_failed")  # one that was under way may still appear; here it does not
+    begun = world.unit.generation
+    for choice in after:
+        if choice not in ("start", "restart"):
+            world.happen(choice)
+    assert world.unit.generation == begun and world.unit.state not in ("waiting", "preparing", "backing_off")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([], []),  # ready, and it fails
+        ([], ["dead"]),
+        (["down"], []),  # degraded
+        (["exit1"], []),  # on its way to a restart
+        (["restart"], []),  # which somebody has asked for
+        (["exit1", "yield"], []),
+    ],
+)
+def test_what_ends_in_a_run_that_is_stopping_stays_down(before: list[str], after: list[str]) -> None:
+    world = World(Rules(replace_policy("always"), DEFAULT_STOP, 30.0))
+    for choice in ["dependencies", "prepared", "spawned", "up", *before]:
+        world.happen(choice)
+    live = world.unit.state in m.LIVE
+    world.happen("no_restart")
+    assert (world.unit.state in m.LIVE) == live, "it goes on until its own stop"
+    for choice in [*after, "exit1", "empty"]:
+        world.happen(choice)
+    assert (world.unit.state, world.unit.why) == ("stopped", "stopped as asked")
+    assert world.started == [1]
 
 
 def replace_policy(mode: str) -> RestartPolicy:
@@ -205,8 +281,165 @@ def test_a_process_that_appears_after_the_stop_is_ended() -> None:
     assert world.unit.state == "stopped"
 
 
+WAYS_UP = [("dependencies", "prepared", "spawned"), ("up",), ("down",)]  # to starting, ready, degraded
+ENDS = [("exit0",), ("dead", "exit0"), ("dead", "time", "exit0")]
+
+
+def live(state: str, rules: Rules) -> World:
+    world = World(rules)
+    for way in WAYS_UP[: ["starting", "ready", "degraded"].index(state) + 1]:
+        for choice in way:
+            world.happen(choice)
+    assert world.unit.state == state
+    return world
+
+
+@pytest.mark.parametrize("state", ["starting", "ready", "degraded"])
+@pytest.mark.parametrize("end", [*ENDS, ("time", "exit0")], ids="-".join)
+def test_a_server_that_exits_0_is_started_again(state: str, end: tuple[str, ...]) -> None:
+    if end[0] == "time" and state != "starting":
+        end = ("exit0",)  # no deadline is running
+    whys = {"exit0": m.UNASKED_EXIT, "dead": "silent", "time": "not ready after 30 s"}
+    for mode, expected in (("on_failure", "preparing"), ("always", "preparing"), ("never", "failed")):
+        world = live(state, replace(RULES, restart=replace_policy(mode)))
+        for choice in (*end, "empty"):
+            world.happen(choice)
+        unit = world.unit
+        assert (unit.state, unit.last_failure) == (expected, whys[end[0]])
+        assert unit.generation == (1 if mode == "never" else 2)
+        assert whys[end[0]] in unit.why
+
+
+def test_a_server_that_exits_0_again_and_again_is_given_up() -> None:
+    world = run_to_ready()
+    for _ in range(4):
+        for choice in ("exit0", "empty", "time", "prepared", "spawned", "up"):
+            world.happen(choice)
+    assert world.unit.state == "gave_up"
+    assert world.unit.why == f"4 failures in 100 s, the last: {m.UNASKED_EXIT}"
+
+
+@pytest.mark.parametrize("mode", ["never", "on_failure"])
+@pytest.mark.parametrize("state", ["starting", "ready", "degraded"])
+def test_a_task_that_exits_0_by_itself_has_completed(state: str, mode: str) -> None:
+    world = live(state, replace(TASK, restart=replace_policy(mode)))
+    for choice in ("exit0", "empty"):
+        world.happen(choice)
+    assert (world.unit.state, world.unit.why) == ("stopped", "completed (exit 0)")
+    assert world.unit.completed and not world.unit.shut_down
+
+
+def test_a_task_that_is_always_restarted_is_so_after_exit_0_too() -> None:
+    world = run_to_ready(replace(TASK, restart=replace_policy("always")))
+    for choice in ("exit0", "empty"):
+        world.happen(choice)
+    assert (world.unit.state, world.unit.why) == ("preparing", "restarting after: exit 0")
+
+
+@pytest.mark.parametrize("state", ["starting", "ready", "degraded"])
+def test_a_task_that_we_ended_has_not_completed_although_it_exits_0(state: str) -> None:
+    ways = {"dead": "silent", "time": "not ready after 30 s"} if state == "starting" else {"dead": "silent"}
+    for way, why in ways.items():
+        world = live(state, replace(TASK, restart=replace_policy("never")))
+        for choice in (way, "exit0", "empty"):
+            world.happen(choice)
+        assert (world.unit.state, world.unit.why) == ("failed", why)
+        assert world.unit.shut_down and not world.unit.completed
+        again = live(state, TASK)
+        for choice in (way, "exit0", "empty"):
+            world = again
+            world.happen(choice)
+        assert (again.unit.state, again.unit.generation) == ("preparing", 2)
+        # What was held against the first process is not held against the second one.
+        for choice in ("prepared", "spawned", "exit0", "empty"):
+            again.happen(choice)
+        assert again.unit.completed
+
+
+def test_a_task_that_somebody_stopped_has_not_completed_although_it_exits_0() -> None:
+    world = run_to_ready(TASK)
+    for choice in ("stop", "exit0", "empty"):
+        world.happen(choice)
+    assert (world.unit.state, world.unit.why) == ("stopped", "stopped as asked")
+    assert not world.unit.completed
+
+
+@pytest.mark.parametrize("rules", [RULES, TASK])
+def test_what_was_asked_of_it_is_done_whatever_code_it_exits_with(rules: Rules) -> None:
+    for ask, state in (("stop", "stopped"), ("restart", "preparing")):
+        for end in ((ask, "exit0"), ("dead", ask, "exit0"), ("exit0", ask)):
+            world = run_to_ready(rules)
+            for choice in (*end, "empty"):
+                world.happen(choice)
+            assert (world.unit.state, world.unit.failures) == (state, ()), end
+
+
+def test_a_server_that_exits_0_and_yields_says_why() -> None:
+    world = run_to_ready()
+    for choice in ("exit0", "yield", "empty"):
+        world.happen(choice)
+    assert world.unit.why == f"waits for its successor, after: {m.UNASKED_EXIT}"
+
+
+def left_as_completed(**changes: object) -> Unit:
+    """What older versions journalled of a service that had exited 0."""
+    unit = Unit("stopped", 3, why="completed (exit 0)", exit=Exit(code=0), last_failure="exit 0")
+    return replace(unit, **changes)  # type: ignore[arg-type]
+
+
+def test_a_server_that_an_older_version_took_for_completed_is_started_again() -> None:
+    unit, actions = m.adopted(left_as_completed(), 5.0, RULES)
+    assert (unit.state, unit.why, unit.since, actions) == ("waiting", m.UNASKED_EXIT, 5.0, ())
+    never = replace(RULES, restart=replace_policy("never"))
+    unit, actions = m.adopted(left_as_completed(), 5.0, never)
+    assert (unit.state, unit.last_failure, actions) == ("failed", m.UNASKED_EXIT, ())
+    for rules, left in (
+        (TASK, left_as_completed()),
+        (RULES, left_as_completed(wanted=False)),  # somebody stopped it
+        (RULES, left_as_completed(ended_by_us=True)),
+        (RULES, left_as_completed(after="hold")),  # its successor is being started
+        (RULES, left_as_completed(exit=None)),
+    ):
+        assert m.adopted(left, 5.0, rules) == (left, ())
+
+
+@pytest.mark.parametrize("state", ["stopping", "stopped"])
+def test_who_began_an_end_is_read_from_older_journals_too(state: str) -> None:
+    def read(exit_: Exit | None, last_failure: str, **fields: object) -> Unit:
+        unit = {"state": state, "generation": 1, "last_failure": last_failure, **fields}
+        record = {"k": "state", "svc": "s", "gen": 1, "role": "current"}
+        told = {**record, "unit": unit | {"exit": msgspec.to_builtins(exit_)}}
+        past = read_history([{"k": "attempt", "n": 1, "era": "e", "at": 1.0}, told]).current("s")
+        assert past is not None and past.unit is not None
+        return past.unit
+
+    assert not read(Exit(code=0, at=2.0), "exit 0").ended_by_us
+    assert not read(Exit(), "unknown exit").ended_by_us
+    assert read(Exit(code=0), "not ready after 30 s").ended_by_us
+    assert read(None, "stop asked").ended_by_us
+    assert not read(Exit(code=0), "not ready after 30 s", ended_by_us=False).ended_by_us, "it is told"
+    assert not read(None, "", state="ready").ended_by_us
+
+
+def waits_for(unit: Unit) -> str | None:
+    """What a service that needs one in this state to complete waits for."""
+    slot = SimpleNamespace(name="t", state=unit.state, current=SimpleNamespace(unit=unit))
+    supervisor: Any = SimpleNamespace(slots={"t": slot})
+    return unmet(supervisor, Dependency("exited_0", "t"))
+
+
+def test_what_needs_a_task_to_complete_waits_for_more_than_its_exit_0() -> None:
+    ways = {("exit0", "empty"): True, ("stop", "exit0", "empty"): False, ("dead", "exit0", "empty"): False}
+    ways |= {("exit0",): False, ("exit1", "empty"): False}
+    for way, completes in ways.items():
+        world = run_to_ready(replace(TASK, restart=replace_policy("never")))
+        for choice in way:
+            world.happen(choice)
+        assert waits_for(world.unit) == (None if completes else "t to complete"), way
+
+
 def test_completed_and_failed_without_restart() -> None:
-    rules = Rules(replace_policy("never"), DEFAULT_STOP, 30.0)
+    rules = Rules(replace_policy("never"), DEFAULT_STOP, 30.0, completes=True)
     for choice, state in (("exit0", "stopped"), ("exit1", "failed")):
         world = run_to_ready(rules)
         world.happen(choice)

@@ -40,7 +40,7 @@ async def test_a_driver_that_hangs_is_said_and_does_not_hold_up_the_start(
 
     observer = Observer(supervisor, host_interval=1, gpus_interval=1, trials_interval=1)
     monkeypatch.setattr(observer._gpus, "sample", sample)
-    await observer.first_look_at_gpus()
+    await observer.look_at_gpus_now()
     assert observer.facts.gpus == () and "has not answered" in (observer.facts.gpu_note or "")
     observer.close()  # NVML is not asked to shut down in the middle of a call
     free.set()

@@ -33,14 +33,14 @@ def redacted(config: RunConfig) -> dict[str, Any]:
         section, name = key.split(".")
         if not is_reference(data[section][name]):
             data[section][name] = ""
-    data["trainer"]["overrides"] = _without_secrets(data["trainer"]["overrides"])
+    data["trainer"]["overrides"] = without_secrets(data["trainer"]["overrides"])
     return data
 
 
 def dump_yaml(config: RunConfig, kept: Mapping[str, Any] | None = None) -> str:
     """The resolved configuration as YAML. ``kept`` is ``LoadedConfig.kept``: LiveRL's sections beside it."""
     data = redacted(config)
-    extra = {name: _without_secrets(value) for name, value in (kept or {}).items()}
+    extra = {name: without_secrets(value) for name, value in (kept or {}).items()}
     output = extra.pop("output", None)
     if output is not None:
         extra["runtime_info"] = {"output": output}
@@ -50,11 +50,12 @@ def dump_yaml(config: RunConfig, kept: Mapping[str, Any] | None = None) -> str:
     return text
 
 
-def _without_secrets(value: Any) -> Any:
+def without_secrets(value: Any) -> Any:
+    """Plain data as it may be saved and shown: entries that hold a value under a secret's name are left out."""
     if isinstance(value, dict):
-        return {k: _without_secrets(v) for k, v in value.items() if v in (None, "") or not looks_secret(k)}
+        return {k: without_secrets(v) for k, v in value.items() if v in (None, "") or not looks_secret(k)}
     if isinstance(value, list):
-        return [_without_secrets(item) for item in value]
+        return [without_secrets(item) for item in value]
     return value
 
 

@@ -92,6 +92,13 @@ def liverl_environment(config: RunConfig) -> dict[str, str]:
     return out
 
 
+def variables_set(config: RunConfig, key: str) -> tuple[str, ...]:
+    """The variables of LiveRL that the value of ``key`` sets; an empty value sets none, nor does a secret."""
+    if key in SECRET_KEYS or not _text(value_of(config, key)):
+        return ()
+    return tuple(name for name, other in VARIABLES if other == key)
+
+
 def _text(value: Any) -> str:
     if value is None:
         return ""

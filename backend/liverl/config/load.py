@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from liverl.config import packaged
 from liverl.config.errors import ConfigError, Problem, Where
+from liverl.config.inert import IN_PROCESS
 from liverl.config.layers import Layer, Setting, from_environment, from_sets, from_text
 from liverl.config.schema import Path as KeyPath
 from liverl.config.schema import RunConfig, schema_key
@@ -22,6 +23,7 @@ from liverl.config.validate import check, secret_overrides
 
 MAX_BYTES = 4 * 1024 * 1024
 _BY_HAND = ("file", "env", "set")  # layers whose inert keys are worth a warning
+_BY_USER = (*_BY_HAND, "liverl env")
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -30,17 +32,20 @@ class LoadedConfig(Struct, frozen=True):
     """A configuration and how it came about.
 
     ``origins``: dotted key -> ``file:line``, ``--set`` or ``env NAME``, for what differs from the default.
+    ``user_origins``: the same for what the user set to something else than default and profile say.
     ``source``: the layers in words. ``kept``: LiveRL's ``meta_info``, ``output`` and the like, which
     configure nothing (``dump_yaml`` writes them back). ``secrets`` are nowhere else.
     """
 
     config: RunConfig
     origins: dict[str, str]
+    user_origins: dict[str, str]
     warnings: tuple[str, ...]
     source: str
     profile: str
     kept: dict[str, Any]
     secrets: Secrets
+    file: str = ""  # the path that was given
 
 
 def load_config(
@@ -106,9 +111,16 @@ def load_config(
         for key, setting in settings.items()
         if setting.layer != "default" and (_differs(default, key, setting) or _is_secret(key, secrets))
     }
+    user_origins = {
+        ".".join(key): str(setting.where)
+        for key, setting in settings.items()
+        if setting.layer in _BY_USER and (_changes(base, key, setting) or _is_secret(key, secrets))
+    }
     layered = ("defaults", "" if name == "embedded" else f"profile {name}", str(path or ""))
     source = " + ".join(word for word in layered if word)
-    return LoadedConfig(config, origins, tuple(warnings), source, name, file.kept, secrets)
+    return LoadedConfig(
+        config, origins, user_origins, tuple(warnings), source, name, file.kept, secrets, str(path or "")
+    )
 
 
 @functools.cache
@@ -165,6 +177,11 @@ def _differs(default: Layer, key: KeyPath, setting: Setting) -> bool:
     return key not in default.settings or default.settings[key].value != setting.value
 
 
+def _changes(base: Mapping[KeyPath, Any], key: KeyPath, setting: Setting) -> bool:
+    """Whether a setting says something else than default and profile."""
+    return key not in base or base[key] != setting.value
+
+
 def _is_secret(key: KeyPath, secrets: Secrets) -> bool:
     return bool(getattr(secrets, key[-1], ""))
 
@@ -200,9 +217,12 @@ def _second_name(config: RunConfig, settings: Mapping[KeyPath, Setting]) -> list
 
 def _inert(config: RunConfig, settings: Mapping[KeyPath, Setting], base: Mapping[KeyPath, Any]) -> list[str]:
     """Keys that somebody set and that nothing uses."""
+    if config.run.topology == "in_process":
+        where = settings["run", "topology"].where
+        return [f"{where}: {IN_PROCESS}: no other key has an effect"]
     out = []
     for path, setting in settings.items():
-        if setting.layer not in _BY_HAND or (path in base and base[path] == setting.value):
+        if setting.layer not in _BY_HAND or not _changes(base, path, setting):
             continue
         key = ".".join(path)
         why = why_inert(config, schema_key(key))

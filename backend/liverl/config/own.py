@@ -22,6 +22,8 @@ from liverl.config.types import (
     TrainerKind,
 )
 
+SELF = "self"  # a venv_path: the interpreter that runs liverl-tui, whose extras have installed the component
+
 
 class Run(Struct, frozen=True, kw_only=True):
     topology: Topology
@@ -41,7 +43,8 @@ class FirstEntry(Struct, frozen=True, kw_only=True):
 
 
 class EnvironmentEntry(Struct, frozen=True, kw_only=True):
-    """One named Python environment. A ``venv_path`` is used as it is; else ``requirements`` are installed."""
+    """One named Python environment. A ``venv_path`` is used as it is (``SELF``: the interpreter
+    that runs us); else ``requirements`` are installed."""
 
     requirements: tuple[Name, ...] = ()
     venv_path: str | None = None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from liverl.config.own import SELF
 from liverl.config.schema import RunConfig
 from liverl.config.secrets import FILE_SCHEME
 from liverl.config.sizes import BUILTIN, SMOKE
@@ -35,6 +36,9 @@ def resolved(
     def absolute(text: str) -> str:
         return _absolute(text, base, env) if text else ""
 
+    def venv(text: str) -> str:
+        return text if text == SELF else absolute(text)
+
     def link(text: str) -> str:
         return text if "://" in text else absolute(text)
 
@@ -54,11 +58,11 @@ def resolved(
             train_index=absolute(config.data.train_index),
             val_index=absolute(config.data.val_index),
         ),
-        environment=replace(config.environment, venv_path=absolute(config.environment.venv_path)),
+        environment=replace(config.environment, venv_path=venv(config.environment.venv_path)),
         environments={
             key: replace(
                 entry,
-                venv_path=absolute(entry.venv_path or "") or None,
+                venv_path=venv(entry.venv_path or "") or None,
                 find_links=tuple(link(text) for text in entry.find_links),
             )
             for key, entry in config.environments.items()

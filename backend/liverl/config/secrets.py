@@ -78,6 +78,9 @@ def take_secrets(
                 )
             elif setting.layer == "set":
                 warnings.append(f"--set {key}: other users can read it in the process list: {_ADVICE[key]}")
+            # A process inherits it from a variable of that name or gets it from a file, and in no other way.
+            if key == "credentials.wandb_api_key" and setting.layer in ("file", "env", "set"):
+                warnings.append(f"{setting.where}: {key} has no effect: no process gets it: {_ADVICE[key]}")
         form, words = _FORMS[key]
         if secret and not form.fullmatch(secret):
             unseen = "a value that is not shown"

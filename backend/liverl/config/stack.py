@@ -12,6 +12,9 @@ from msgspec import Struct
 from liverl.config.own import LateReplica
 from liverl.config.types import Count, CountOrZero, Name, Seconds
 
+PROXY_LOOP = "liverl_proxy"
+AGENT_LOOPS = (PROXY_LOOP, "single_turn_agent", "tool_agent")  # ours and those of verl 0.9.1
+
 
 class Ray(Struct, frozen=True, kw_only=True):
     address: str

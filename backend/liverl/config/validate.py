@@ -12,7 +12,7 @@ from liverl.config.errors import Problem, did_you_mean
 from liverl.config.layers import Setting
 from liverl.config.rules import SAFE_NAME, Finding, RuleSet
 from liverl.config.schema import Path, RunConfig
-from liverl.config.sizes import BUILTIN, is_smoke
+from liverl.config.sizes import BUILTIN, bare_key, is_smoke
 
 BUILTIN_POLICIES = ("qwen3_coder", "hermes")
 EMBEDDED_PARSERS = ("qwen3_coder", "hermes")
@@ -39,16 +39,18 @@ _rule = RULES.rule
 
 
 def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> list[Problem]:
-    """Every broken rule, at the place of the key to blame (of several, one that somebody set)."""
+    """Every broken rule, at the place of the key to blame (of several, one that the user set; else one of the
+    profile's)."""
     problems = []
     for keys, rule in (*RULES, *validate_stack.RULES):
         if any(key in bad for key in keys):
             continue
         for finding in rule(config):
             blamed = _setting(settings, finding.key)
-            if blamed is None or blamed.layer == "default":
-                chosen = (_setting(settings, key) for key in keys)
-                blamed = next((s for s in chosen if s is not None and s.layer != "default"), blamed)
+            for packaged in (("default", "profile"), ("default",)):
+                if blamed is None or blamed.layer in packaged:
+                    chosen = (_setting(settings, key) for key in keys)
+                    blamed = next((s for s in chosen if s is not None and s.layer not in packaged), blamed)
             assert blamed is not None, finding.key
             problems.append(
                 Problem(
@@ -59,15 +61,20 @@ def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> li
 
 
 def _setting(settings: dict[Path, Setting], key: str) -> Setting | None:
-    """The setting of a key, or else the one of its own keys, or of its section's, that comes first."""
-    path = tuple(key.split("."))
-    if path in settings:
-        return settings[path]
+    """The setting of a key, or else the one of its own keys, or of its section's, that comes first.
+
+    Names that the user chooses may have dots of their own (``trainer.overrides``, ``environments``).
+    """
+    path = key.split(".")
     for depth in range(len(path), 0, -1):
         for other, setting in settings.items():
-            if other[:depth] == path[:depth]:
+            if _parts(other)[:depth] == path[:depth]:
                 return setting
     return None
+
+
+def _parts(path: Path) -> list[str]:
+    return ".".join(bare_key(part) for part in path).split(".")
 
 
 @_rule("run.topology", "run.engine", "trainer.kind")
@@ -218,7 +225,7 @@ def _names(c: RunConfig) -> Iterator[Finding]:
         "run.name": c.run.name,
     }
     for key, name in names.items():
-        if (name or key == "experiment.project_name") and not SAFE_NAME.fullmatch(name):
+        if name and not SAFE_NAME.fullmatch(name):
             yield Finding(key, "not usable as a directory's name", f"'{name}'", allowed)
 
 

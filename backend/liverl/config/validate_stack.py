@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from liverl.config.own import SELF
 from liverl.config.rules import SAFE_NAME, Finding, RuleSet
 from liverl.config.schema import RunConfig
 from liverl.config.sizes import (
@@ -39,12 +40,12 @@ def _verl(c: RunConfig) -> bool:
 
 
 def _sized(c: RunConfig) -> bool:
-    """Whether the size of the run can be told; if not, ``_numbers`` says why."""
+    """Whether the size of the run can be told; if not, ``_numbers`` or ``_pool`` says why."""
     try:
         cpus_needed(c), expected_replicas(c)
     except SizeError:
         return False
-    return c.run.topology != "managed"
+    return c.run.topology != "managed" and not any(_pool(c))
 
 
 @_rule(*_WORLD)
@@ -115,8 +116,8 @@ def _cpu_replicas(c: RunConfig) -> Iterator[Finding]:
         _verl(c)
         and c.verl.device == "cpu"
         and _sized(c)
-        and replica_gpus(c) != 1
-        and not (generating_gpus(c) % max(1, replica_gpus(c)))
+        and replica_gpus(c) > 1
+        and not generating_gpus(c) % replica_gpus(c)
     ):
         words = "with verl.device cpu each replica is one process"
         yield Finding("vllm.gen_tp", words, str(c.vllm.gen_tp), "1")
@@ -203,6 +204,12 @@ def _environments(c: RunConfig) -> Iterator[Finding]:
         elif not entry.requirements and not entry.venv_path:
             words = "an environment needs venv_path or requirements"
             yield Finding(f"environments.{name}.requirements", words, "neither")
+        elif name == "proxy" and entry.venv_path == SELF:
+            words = "LiteLLM cannot be installed beside liverl-tui: they need different versions of rich"
+            allowed = (
+                "null (it is installed into an environment of its own), or the folder of one that has it"
+            )
+            yield Finding(f"environments.{name}.venv_path", words, SELF, allowed)
         addresses = {
             "index_url": (entry.index_url,),
             "find_links": entry.find_links,

@@ -30,7 +30,7 @@ from liverl.control.messages import (
 )
 from liverl.control.paths import connect_control, unreachable
 from liverl.model import Event, Snapshot
-from liverl.rundir import Alive, Dead, OtherHost, backend_alive
+from liverl.rundir import Alive, Dead, OtherHost, RunDir, backend_alive
 
 HELLO_S = 5.0  # a backend answers within milliseconds; one under full load within a second
 DYING_S = 2.0  # between a killed process's socket and its process table entry going away
@@ -195,7 +195,7 @@ class Connection:
 
 
 def snapshot(run_dir: str | Path) -> Snapshot:
-    """The present state of a live run.
+    """The present state of a live run; ``liverl.snapshot`` also reads that of one without a backend.
 
     Raises:
         ControlError: there is no backend to ask (BackendDead, BackendElsewhere, BackendSilent).
@@ -211,7 +211,14 @@ def command(run_dir: str | Path, name: str, /, **args: Any) -> dict[str, Any]:
 
     Raises:
         CommandError: it was refused or failed.
-        ControlError: there is no backend to ask.
+        ControlError: there is no backend to ask; ``liverl.stop_run`` stops a run without one.
     """
-    with Connection(Path(run_dir)) as connection:
-        return connection.command(name, args)
+    try:
+        with Connection(Path(run_dir)) as connection:
+            return connection.command(name, args)
+    except BackendDead as error:
+        if name != "stop" or RunDir(Path(run_dir)).read_result() is not None:
+            raise
+        raise BackendDead(
+            f"{error}: liverl.stop_run({str(run_dir)!r}) stops what still runs of it"
+        ) from error

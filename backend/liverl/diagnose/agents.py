@@ -64,7 +64,7 @@ def agents_silent(seen: Seen) -> Iterator[Symptom | Over]:
         cause=f"{left} of {step.total} trials of step {step.step} run, and none asks for anything, while "
         f"{len(serving)} replicas stand idle: their sandboxes or their tools hang",
         fix="look at the sandboxes (kubectl get pods -l harbor-managed=true, or docker ps) and at the last tool call "
-        "of these trials; harbor_agent.trial_timeout ends them",
+        "of these trials; each ends after harbor_agent.override_timeout_sec seconds: set less to end them earlier",
         evidence=tuple(f"{head.path}: {head.turns} turns" for head in heads[:SHOWN]),
     )
 

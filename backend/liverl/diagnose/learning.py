@@ -71,8 +71,9 @@ def rollout_mismatch(seen: Seen) -> Iterator[Symptom | Over]:
         title="engine and trainer disagree on probabilities",
         cause=f"in step {metrics.step} {off[0]}: the policy is updated with tokens that it would not have written so; "
         "grad_norm then rises steadily",
-        fix="with GPUs other than Hopper and long texts: vllm.disable_cascade_attn true; else compare the data types "
-        "of engine and trainer, the chat template with what the agents send, and with experts the routing replay; "
+        fix="with GPUs other than Hopper and long texts: set verl.disable_cascade_attn to true; else compare the "
+        "data types of engine and trainer, the chat template with what the agents send, and with experts the routing "
+        "replay; "
         "where rollouts run ahead of the trainer (standalone, async) a part of it is their age",
         evidence=tuple(off),
     )

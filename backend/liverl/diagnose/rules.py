@@ -12,6 +12,8 @@ from liverl.diagnose.tracker import Rule
 
 UNLISTED_S = 30.0  # a ready replica waits for weights and for the proxy's new list: seconds, seldom more
 RESTARTED_S = 60.0  # a service that stays up for so long has got over its failure
+MISSING_S = 10.0  # Ray tells of the end of verl's replicas some seconds before their trainer's end is seen
+LATE_S = 600.0  # a large model is loaded within ten minutes
 PAUSED_S = 300.0  # an idle replica cannot show itself between two rollouts
 RECENT_S = 600.0
 
@@ -27,6 +29,8 @@ FILE_RULES = (
 RULES = (
     *FILE_RULES,
     Rule(serving.service_backing_off, linger=RESTARTED_S),
+    Rule(serving.replica_missing, hold=MISSING_S, linger=0.0),
+    Rule(serving.replica_late, hold=LATE_S, linger=0.0),
     Rule(serving.replica_idle, linger=PAUSED_S),
     Rule(serving.replica_unlisted, hold=UNLISTED_S, linger=0.0),
     Rule(serving.proxy_cooled_down),

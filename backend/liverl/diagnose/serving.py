@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from liverl.diagnose.tracker import GOING, SHOWN, Over, Seen
 from liverl.model import ReplicaStatus, ServiceStatus, Snapshot, Symptom
 
+SERVING = ("ready", "degraded")
+DOWN = ("failed", "gave_up")
 LOW_DISK = 1 << 30  # bytes; checkpoints of a real model need more, logs and records less
 
 
@@ -33,10 +35,50 @@ def replica_idle(seen: Seen) -> Iterator[Symptom | Over]:
             )
         elif replica.running or replica.state not in ("ready", "degraded"):
             yield Over(name)
-    names = {replica.name for replica in now.replicas.items}
-    for replica in seen.before.replicas.items if seen.before is not None else ():
-        if replica.name not in names:
-            yield Over(f"replica_idle:{replica.name}")
+    for name in _removed(seen, lambda snapshot: snapshot.replicas.items):
+        yield Over(f"replica_idle:{name}")
+
+
+def replica_missing(seen: Seen) -> Iterator[Symptom | Over]:
+    """Expected, ended, and not started again. ``service_down`` tells of those that failed as services of ours."""
+    now = seen.now
+    told = {s.name for s in now.services if s.state in DOWN}
+    for replica in _expected(seen):
+        if replica.state in ("stopped", *DOWN) and replica.name not in told:
+            yield _absent("replica_missing", now, replica, "is missing", replica.why or replica.state)
+
+
+def replica_late(seen: Seen) -> Iterator[Symptom | Over]:
+    """Expected, has served before, and still does not serve again."""
+    for replica in _expected(seen):
+        if replica.restarts and replica.state not in (*SERVING, "stopped", *DOWN):
+            cause = f"{replica.state}: {replica.why}" if replica.why else replica.state
+            yield _absent("replica_late", seen.now, replica, "has not served since its restart", cause)
+
+
+def _expected(seen: Seen) -> Iterator[ReplicaStatus]:
+    """The replicas that should serve now. Those of verl end and come back with its trainer."""
+    now = seen.now
+    trainers = [s.state for s in now.services if s.kind == "trainer"]
+    trains = not trainers or any(state in (*SERVING, "starting") for state in trainers)
+    for replica in now.replicas.items if now.state in GOING else ():
+        wanted = not replica.leaving and replica.name not in seen.beside.unwanted
+        if wanted and (trains or replica.kind != "verl"):
+            yield replica
+
+
+def _absent(rule: str, now: Snapshot, replica: ReplicaStatus, what: str, cause: str) -> Symptom:
+    serving = sum(r.state in SERVING for r in now.replicas.items)
+    by_verl = replica.kind == "verl"
+    return Symptom(
+        id=f"{rule}:{replica.name}",
+        severity="warning" if serving else "critical",
+        title=f"{replica.name} {what}",
+        cause=cause,
+        fix="verl manages it: restart the trainer to restart it" if by_verl else "restart it",
+        evidence=(f"{serving} of {now.replicas.expected} replicas serve",),
+        action=None if by_verl else f"restart {replica.name}",
+    )
 
 
 def replica_unlisted(seen: Seen) -> Iterator[Symptom | Over]:
@@ -118,7 +160,7 @@ def service_down(seen: Seen) -> Iterator[Symptom | Over]:
     """Failed, or given up on."""
     now = seen.now
     for service in now.services:
-        if service.state not in ("failed", "gave_up"):
+        if service.state not in DOWN:
             continue
         again = now.state in GOING and service.kind != "environment"
         gave_up = service.state == "gave_up"
@@ -150,8 +192,10 @@ def service_backing_off(seen: Seen) -> Iterator[Symptom | Over]:
                 evidence=(*_log_evidence(seen, service), f"{service.restarts} restarts so far"),
                 action=f"restart {service.name}",
             )
-        elif service.state in ("stopped", "failed", "gave_up"):
+        elif service.state in ("stopped", *DOWN):
             yield Over(name)
+    for name in _removed(seen, lambda snapshot: snapshot.services):
+        yield Over(f"service_backing_off:{name}")
 
 
 # --- the host -------------------------------------------------------------------------------------------
@@ -172,6 +216,13 @@ def disk_low(seen: Seen) -> Iterator[Symptom | Over]:
 
 
 # --- words and joins ------------------------------------------------------------------------------------
+
+
+def _removed(seen: Seen, members: Callable[[Snapshot], Iterable[ServiceStatus | ReplicaStatus]]) -> set[str]:
+    """The names of what the run had at the look before this one, and does not have any more."""
+    if seen.before is None:
+        return set()
+    return {one.name for one in members(seen.before)} - {one.name for one in members(seen.now)}
 
 
 def _root(address: str) -> str:

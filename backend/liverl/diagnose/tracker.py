@@ -26,11 +26,13 @@ class Over(NamedTuple):
 
 class Beside(msgspec.Struct, frozen=True):
     """What rules need and a snapshot does not hold. ``disk_free``: bytes where the run is written; ``causes``: the
-    telling line of a failed service's log; ``aliases``: the models that agents may ask for."""
+    telling line of a failed service's log; ``aliases``: the models that agents may ask for; ``unwanted``: services
+    that somebody stopped."""
 
     disk_free: int | None = None
     causes: Mapping[str, Cause] = {}
     aliases: tuple[str, ...] = ()
+    unwanted: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from liverl.config.own import SELF
 from liverl.environments.errors import BuildError
 from liverl.plan.spec import EnvironmentSpec
 
@@ -24,8 +25,9 @@ _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(.*)", re.DOTALL)
 
 
 class EnvPlan(msgspec.Struct, frozen=True):
-    """``own``: the interpreter that runs us. ``existing``: a path of the user's. ``built``: in the cache, in
-    ``folder``; ``key`` names its contents. ``python`` is the interpreter to start, there or not yet there."""
+    """``own``: the interpreter that runs us, as with ``venv_path: self``. ``existing``: a path of the user's.
+    ``built``: in the cache, in ``folder``; ``key`` names its contents. ``python`` is the interpreter to start,
+    there or not yet there."""
 
     name: str
     kind: Literal["own", "existing", "built"]
@@ -67,6 +69,8 @@ def resolve(spec: EnvironmentSpec, cache_dir: Path) -> EnvPlan:
     if spec.venv_path is not None:
         if not spec.venv_path.strip():
             raise BuildError(f"environment {spec.name!r}: venv_path is empty")
+        if spec.venv_path == SELF:
+            return EnvPlan(name=spec.name, kind="own", python=Path(sys.executable))
         path = Path(spec.venv_path).expanduser().absolute()
         python = path if path.name.startswith("python") and not path.is_dir() else path / "bin" / "python"
         return EnvPlan(name=spec.name, kind="existing", python=python)

@@ -120,11 +120,9 @@ def _port(pid: int, told: Dashboard) -> int:
     """The port that it has got."""
     if not told.retries:
         return told.first
-    sockets = holders.sockets_of(pid)
-    for port in range(told.first, told.first + told.retries + 1):
-        if not sockets.isdisjoint(inode for _, inode, _ in procfs.listeners(port)):
-            return port
-    return told.first
+    listening = procfs.listening(pid)
+    tried = range(told.first, told.first + told.retries + 1)
+    return next((port for port in tried if port in listening), told.first)
 
 
 def _token_file(env: Mapping[str, str]) -> str:

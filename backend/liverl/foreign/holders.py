@@ -2,7 +2,7 @@
 
 A proxy with workers has one socket that its parent bound and all of its workers listen on. Their command line says
 ``multiprocessing.spawn`` and not what they do, and they go on listening when their parent is killed: only the
-socket's inode tells.
+socket's inode tells. psutil cannot: ``net_connections`` names one process of each socket, and neither inode nor user.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import os
 import socket
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import Path
 
 from liverl.supervise import procfs
 from liverl.supervise.tree import Member
@@ -125,18 +123,9 @@ def read(pid: int) -> Process | None:
 
 
 def own_addresses() -> frozenset[str]:
-    """The addresses of this host, as the kernel lists them."""
-    found = set()
-    try:
-        lines = Path("/proc/net/fib_trie").read_text().splitlines()
-    except OSError:
-        lines = []
-    for line, kind in pairwise(lines):
-        if kind.endswith("/32 host LOCAL"):
-            found.add(line.rpartition(" ")[2])
-    try:
-        rows = Path("/proc/net/if_inet6").read_text().splitlines()
-    except OSError:
-        rows = []
-    found |= {socket.inet_ntop(socket.AF_INET6, bytes.fromhex(row.split()[0])) for row in rows}
-    return frozenset(found)
+    """The IPv4 and IPv6 addresses of this host's interfaces, without zones (``%eth0``)."""
+    import psutil
+
+    internet = (socket.AF_INET, socket.AF_INET6)
+    found = (one for of in psutil.net_if_addrs().values() for one in of if one.family in internet)
+    return frozenset(one.address.partition("%")[0] for one in found)

@@ -117,13 +117,29 @@ class GpuLedger:
         if len(held) == count:
             return Grant(uuids=held)
         pool = [gpu for gpu in gpus if allowed is None or gpu.uuid in allowed]
-        free = [g.uuid for g in pool if g.uuid in held or (g.owner == "free" and g.uuid not in self._holder)]
+        free = [gpu.uuid for gpu in pool if gpu.uuid in held or self._is_free(gpu)]
         if len(free) < count:
             return Grant(reason=self._refusal(service, count, len(free), pool, len(gpus)))
         self.release(service)
         chosen = tuple(free[:count])
         self._holder.update(dict.fromkeys(chosen, service))
         return Grant(uuids=chosen)
+
+    def refusal(
+        self,
+        services: Sequence[str],
+        each: int,
+        gpus: Sequence[GpuStatus],
+        allowed: Collection[str] | None = None,
+    ) -> str | None:
+        """Why ``services``, none of which holds a GPU, cannot have ``each`` GPUs each; None if they can."""
+        pool = [gpu for gpu in gpus if allowed is None or gpu.uuid in allowed]
+        free = sum(self._is_free(gpu) for gpu in pool)
+        count = each * len(services)
+        return self._refusal(", ".join(services), count, free, pool, len(gpus)) if free < count else None
+
+    def _is_free(self, gpu: GpuStatus) -> bool:
+        return gpu.owner == "free" and gpu.uuid not in self._holder
 
     def release(self, service: str) -> tuple[str, ...]:
         """Take back what ``service`` holds; returns it."""
@@ -145,12 +161,13 @@ class GpuLedger:
         self._holder = holder
 
     def _refusal(self, service: str, count: int, free: int, pool: Sequence[GpuStatus], seen: int) -> str:
-        text = f"{service} needs {count} GPU{'' if count == 1 else 's'}, {free} of {len(pool)} free"
+        need = "need" if ", " in service else "needs"
+        text = f"{service} {need} {count} GPU{'' if count == 1 else 's'}, {free} of {len(pool)} free"
         if len(pool) < seen:
             text += f" ({seen - len(pool)} more are outside this job's allocation)"
         taken = [
             f"GPU {gpu.index}: {self._holder.get(gpu.uuid, gpu.owner)}"
             for gpu in pool
-            if gpu.uuid in self._holder or gpu.owner != "free"
+            if not self._is_free(gpu)
         ]
         return f"{text}; {', '.join(taken)}" if taken else text

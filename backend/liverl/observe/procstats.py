@@ -1,4 +1,8 @@
-"""CPU and memory of the services' process trees and of the host, from /proc."""
+"""CPU and memory of the services' process trees, from /proc, and of the host, from psutil.
+
+The trees are read by hand, every two seconds and all their processes: 40 of them take 0.19 ms of CPU, and 0.88 ms
+through psutil (4.6 times). For the host there is no difference (``tests/bench/procstats.py``).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ class ProcSampler:
         self._at: float | None = None
         self._last: dict[int, _Usage] = {}
         self._services: set[str] = set()
-        self._host: tuple[int, int] | None = None  # busy, all
+        self._host: tuple[float, float] | None = None  # seconds of CPU: busy, all
 
     def sample(self, members: Mapping[str, Iterable[int]], now: float | None = None) -> dict[str, TreeStats]:
         """One pass over just those pids. ``now`` is monotonic seconds.
@@ -62,24 +66,25 @@ class ProcSampler:
 
     def host(self) -> HostStats:
         """CPU since the last call (0..100 of all cores) and memory. Facts that /proc lacks are None."""
-        stat = self._file("stat")
+        import psutil  # not for those who only import this module: 7 ms
+
+        try:
+            times, memory = psutil.cpu_times(), psutil.virtual_memory()
+        except (OSError, KeyError):  # /proc is not there, or hidden from us
+            return HostStats(cpu_count=os.cpu_count())
+        total = sum(times) - times.guest - times.guest_nice  # these two are within user and nice
+        busy = total - times.idle - times.iowait
         percent = None
-        if stat is not None:
-            fields = [int(x) for x in stat.split(b"\n", 1)[0].split()[1:9]]
-            total = sum(fields)
-            busy = total - fields[3] - fields[4]  # idle, iowait
-            if self._host is not None and total > self._host[1]:
-                share = (busy - self._host[0]) / (total - self._host[1])
-                percent = min(100.0, max(0.0, 100.0 * share))
-            self._host = (busy, total)
-        used = whole = None
-        meminfo = self._file("meminfo")
-        if meminfo is not None:
-            memory = dict(line.split(b":", 1) for line in meminfo.split(b"\n") if b":" in line)
-            whole = _kib(memory.get(b"MemTotal"))
-            available = _kib(memory.get(b"MemAvailable"))
-            used = whole - available if whole is not None and available is not None else None
-        return HostStats(cpu_percent=percent, cpu_count=os.cpu_count(), memory_used=used, memory_total=whole)
+        if self._host is not None and total > self._host[1]:
+            share = (busy - self._host[0]) / (total - self._host[1])
+            percent = min(100.0, max(0.0, 100.0 * share))
+        self._host = (busy, total)
+        return HostStats(
+            cpu_percent=percent,
+            cpu_count=os.cpu_count(),
+            memory_used=memory.total - memory.available,
+            memory_total=memory.total,
+        )
 
     def _read(self, pid: int) -> _Usage | None:
         data = self._file(f"{pid}/stat")
@@ -104,7 +109,3 @@ class ProcSampler:
             return None
         finally:
             os.close(fd)
-
-
-def _kib(text: bytes | None) -> int | None:
-    return int(text.split()[0]) * 1024 if text else None

@@ -1,4 +1,8 @@
-"""The processes of one service as a tree, from /proc: who is whose child, and what each uses."""
+"""The processes of one service as a tree, from /proc: who is whose child, and what each uses.
+
+By hand: 40 processes take 1.1 ms of CPU, through psutil 3.4 ms (three times, ``tests/bench/procstats.py``), and
+the code would be no shorter.
+"""
 
 from __future__ import annotations
 

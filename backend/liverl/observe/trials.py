@@ -135,6 +135,11 @@ class TrialScanner:
         self._unnamed_at = 0
         self._lines = LineReader()
 
+    def newest_folders(self) -> list[str]:
+        """Where new trials appear: ``trials/`` and the newest steps in it. Not during a scan."""
+        newest = sorted(self._folders.values(), key=lambda folder: folder.step or 0)[-_LIVE_STEPS:]
+        return [self.root, *(f"{self.root}/{folder.path}" for folder in newest)]
+
     def scan(self, budget: float = 2.0, now: float | None = None) -> TrialsStatus:
         """Look for what is new, for about ``budget`` seconds; what is left comes first in the next scan.
 

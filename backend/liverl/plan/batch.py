@@ -26,7 +26,9 @@ def within_batch_limits(plan: Plan, env: Mapping[str, str]) -> Plan:
 
 
 def _within(spec: ServiceSpec, budget: float) -> ServiceSpec:
-    return replace(spec, stop=fit_stop(spec.stop, budget))
+    # When the run ends, a replaced generation leaves the first stage of its drain at once: the rest must fit, too.
+    drain = (*spec.drain[:1], *fit_stop(spec.drain[1:], budget))
+    return replace(spec, stop=fit_stop(spec.stop, budget), drain=drain)
 
 
 def fit_stop(stages: tuple[StopStage, ...], budget: float) -> tuple[StopStage, ...]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from liverl.config import LoadedConfig, inert_keys, sizes
-from liverl.config.dump import looks_secret
+from liverl.config.dump import looks_secret, without_secrets
 from liverl.config.schema import RunConfig
 from liverl.plan import proxy, ray, replica, trainer, verltrainer
 from liverl.plan.spec import (
     Dependency,
     EnvironmentSpec,
+    Inert,
     InstallStep,
     Plan,
     RayPlan,
@@ -57,11 +61,11 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         if trains
         else None,
         served_model=config.model.served_model_name,
-        trial_timeout=config.proxy.request_timeout or config.harbor_agent.trial_timeout,
+        trial_timeout=config.proxy.request_timeout,
         ray=parts.ray,
         adopted_port=parts.adopted_port,
         settings=_settings(config),
-        inert=inert_keys(config, loaded),
+        inert=_inert(loaded),
         warnings=tuple(loaded.warnings),
     )
 
@@ -135,12 +139,30 @@ def _speakable(config: RunConfig, run_dir: Path) -> None:
         raise PlanError(
             f"run.run_root: verl cannot be given this path: {str(run_dir)!r}; use one without quotes"
         )
-    for key, value in config.trainer.overrides.items():
-        if looks_secret(key) and value not in (None, ""):
-            raise PlanError(
-                f"trainer.overrides.{key}: looks like a secret, and other users can read a command line: "
-                "give it to verl in an environment variable"
-            )
+    key = next(_secret_keys(config.trainer.overrides), None)
+    if key is not None:
+        raise PlanError(
+            f"trainer.overrides.{key}: looks like a secret, and other users can read a command line: "
+            "give it to verl in an environment variable"
+        )
+
+
+def _secret_keys(value: Any) -> Iterator[str]:
+    """The dotted keys, at any depth, that hold a value under a secret's name."""
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    if not isinstance(value, Mapping):
+        return
+    for key, held in value.items():
+        if looks_secret(str(key)) and held not in (None, ""):
+            yield str(key)
+        yield from (f"{key}.{rest}" for rest in _secret_keys(held))
+
+
+def _inert(loaded: LoadedConfig) -> tuple[Inert, ...]:
+    """The keys without effect. A plan is saved and shown, so their values are without secrets, too."""
+    found = inert_keys(loaded.config, loaded)
+    return tuple(replace(item, value=without_secrets(item.value)) for item in found)
 
 
 def environment_spec(config: RunConfig, name: str) -> EnvironmentSpec:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from pathlib import Path
 
 from liverl.config import sizes
+from liverl.config.own import SELF
 from liverl.config.schema import RunConfig
 from liverl.plan.common import stop_stages
 from liverl.plan.spec import (
@@ -180,6 +182,13 @@ def script_plan(config: RunConfig) -> RayPlan:
         address_deadline=verl.address_deadline,
         health_deadline=verl.health_deadline,
         child_env=cluster_env(config) if given.address else {"RAY_USAGE_STATS_ENABLED": "0"},
-        python=str(Path(venv) / "bin" / "python") if venv else "",
+        python=_interpreter(venv),
         earlier=bool(given.address or given.dashboard_address),
     )
+
+
+def _interpreter(venv_path: str) -> str:
+    """The interpreter of an existing environment; "" = none is named."""
+    if venv_path == SELF:
+        return sys.executable
+    return str(Path(venv_path) / "bin" / "python") if venv_path else ""

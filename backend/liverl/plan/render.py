@@ -9,15 +9,17 @@ from collections.abc import Iterator
 
 import msgspec
 
-from liverl.plan.spec import Plan, Probe, ServiceSpec
+from liverl.plan.spec import Inert, Plan, Probe, ServiceSpec
 
 _SECRET = re.compile(r"(key|token|secret|password|credential)", re.IGNORECASE)
+_EXPORTED = re.compile(r"^exported as [^;]+; ")  # names the variables of one key
 _PLACES = ("_FILE", "_PATH")  # these name where a secret is
 
 
 def plan_json(plan: Plan) -> str:
-    """The whole plan, secrets redacted."""
-    return msgspec.json.format(msgspec.json.encode(_redacted(plan))).decode()
+    """The whole plan, secrets redacted, and the number of inert keys that the user set."""
+    document = msgspec.to_builtins(_redacted(plan)) | {"inert_set_by_user": len(_set_by_user(plan))}
+    return msgspec.json.format(msgspec.json.encode(document)).decode()
 
 
 def _redacted(plan: Plan) -> Plan:
@@ -50,9 +52,9 @@ def _brief(plan: Plan) -> Iterator[str]:
     for spec in _services(plan):
         many = spec is plan.replica_template
         gpus = spec.gpus * (plan.expected_replicas if many else 1)
-        facts = [f"{gpus} GPU{'s' * (gpus != 1)}"] if gpus else []
+        facts = [_count(gpus, "GPU")] if gpus else []
         facts += [f"{port.name} {port.host}:{port.number}" for port in spec.ports if port.number]
-        name = f"{plan.expected_replicas} replica{'s' * (plan.expected_replicas != 1)}" if many else spec.name
+        name = _count(plan.expected_replicas, "replica") if many else spec.name
         yield f"starts     {name}" + (f": {', '.join(facts)}" if facts else "")
     if plan.ray is not None and plan.ray.owner == "foreign" and plan.ray.address:
         yield f"uses       the Ray cluster {plan.ray.address}, which is not ours"
@@ -60,11 +62,15 @@ def _brief(plan: Plan) -> Iterator[str]:
         yield f"warning: {warning}"
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _head(plan: Plan) -> Iterator[str]:
     yield f"run        {plan.run}"
     yield f"directory  {plan.run_dir}"
-    steps = f", {plan.total_steps} steps" if plan.total_steps else ""
-    yield f"topology   {plan.topology}: {plan.expected_replicas} replicas{steps}"
+    steps = f", {_count(plan.total_steps, 'step')}" if plan.total_steps else ""
+    yield f"topology   {plan.topology}: {_count(plan.expected_replicas, 'replica')}{steps}"
     for environment in plan.environments:
         what = environment.venv_path or " ".join(environment.requirements)
         yield f"env        {environment.name}: {what}"
@@ -86,11 +92,15 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield f"warning: {warning}"
 
 
+def _set_by_user(plan: Plan) -> list[Inert]:
+    return [inert for inert in plan.inert if inert.where]
+
+
 def _inert(plan: Plan) -> Iterator[str]:
-    """Keys that nothing reads here: one line each for those that somebody set, the others by their reason."""
+    """Keys that nothing reads here: one line each for those that the user set, the others by their reason."""
     if not plan.inert:
         return
-    changed = [inert for inert in plan.inert if inert.where]
+    changed = _set_by_user(plan)
     yield ""
     yield f"inert here ({len(plan.inert)} keys; {len(changed)} of them set by you)"
     for inert in changed:
@@ -98,7 +108,8 @@ def _inert(plan: Plan) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for inert in plan.inert:
         if not inert.where:
-            reasons.setdefault(inert.why, []).append(inert.key)
+            reason = _EXPORTED.sub("exported as environment variables; ", inert.why)
+            reasons.setdefault(reason, []).append(inert.key)
     for why, keys in reasons.items():
         yield f"  {why}:"
         yield textwrap.fill(", ".join(keys), 110, initial_indent="    ", subsequent_indent="    ")

@@ -26,6 +26,10 @@ Condition = Literal[
 ]
 
 
+# Exit 0 is their success; whatever is of another kind is a server.
+COMPLETING: frozenset[ServiceKind] = frozenset({"environment", "trainer", "task"})
+
+
 class Dependency(msgspec.Struct, frozen=True):
     condition: Condition
     on: str  # service name, environment name, or a kind for all_ready and discovered
@@ -138,6 +142,14 @@ class ServiceSpec(msgspec.Struct, frozen=True):
     stage_parser: Literal["", "vllm", "litellm", "trainer", "ray"] = ""
     owner: Owner = "ours"
 
+    @property
+    def completes(self) -> bool:
+        """Whether exit 0 is a success. A service of any other kind is a server, which runs until it is stopped.
+
+        Derived from ``kind``, so that the plans of older versions say it too.
+        """
+        return self.kind in COMPLETING
+
 
 class InstallStep(msgspec.Struct, frozen=True):
     """``requirements`` by one installer, from one index ("" = the environment's)."""
@@ -149,6 +161,7 @@ class InstallStep(msgspec.Struct, frozen=True):
 
 class EnvironmentSpec(msgspec.Struct, frozen=True):
     """A named Python environment: either an existing ``venv_path`` or ``requirements`` built into a cache.
+    ``venv_path`` "self" is the interpreter that runs us.
 
     ``first`` is installed before the others, which leave it as it is. ``index_url`` and ``find_links`` may hold
     ``${NAME}``, a variable that is read when the environment is built.
@@ -170,7 +183,7 @@ class Inert(msgspec.Struct, frozen=True):
     key: str
     why: str
     value: Any = None
-    where: str | None = None  # file:line, when somebody set it
+    where: str | None = None  # file:line, --set or env NAME, when the user set it
 
 
 class Settings(msgspec.Struct, frozen=True):

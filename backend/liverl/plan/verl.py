@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from liverl.config import sizes
+from liverl.config import sizes, stack
 from liverl.config.schema import RunConfig
 from liverl.plan.hydra import Override, command_line
 
@@ -17,7 +17,7 @@ _ACTOR, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
 _ROLLOUT, _MODEL = "actor_rollout_ref.rollout", "actor_rollout_ref.model"
 _VLLM = f"{_ROLLOUT}.engine_kwargs.vllm"
 NAMESPACE = "liverl"  # of the named actors; verl sets none, and Ray would make a new one for each job
-PROXY_LOOP = "liverl_proxy"
+PROXY_LOOP = stack.PROXY_LOOP
 AGENT_LOOPS = "trainer/agent_loop.yaml"  # in the run directory
 # verl's parser of tool calls (verl/experimental/agent_loop/tool_parser.py) for vLLM's name of the same format.
 FORMATS = {

@@ -88,6 +88,10 @@ def _restore(
         instance.feed(machine.Spawned(process.generation))
         return
     if unit.state in machine.ENDED:
+        instance.unit = replace(unit, floor=history.highest.get(past.service, 0))
+        instance.adopt()
+        if instance.unit.state != unit.state:
+            supervisor.note(instance, "adopted", instance.unit.why, "warning")
         return
     instance.adopt()
     if procfs.alive(process.pid, process.tick):
@@ -168,25 +172,20 @@ def _steal_listener(pid: int, port: int) -> int | None:
     """A duplicate of the descriptor with which a process listens on a port."""
     import ctypes
 
-    inodes = {f"socket:[{inode}]" for _, inode, _ in procfs.listeners(port)}
+    number = procfs.listening(pid).get(port)
+    if number is None:
+        return None
     try:
-        entries = list(os.scandir(f"/proc/{pid}/fd"))
+        pidfd = os.pidfd_open(pid)
     except OSError:
         return None
-    for entry in entries:
-        try:
-            if os.readlink(entry.path) not in inodes:
-                continue
-            pidfd = os.pidfd_open(pid)
-        except OSError:
-            continue
-        libc = ctypes.CDLL(None, use_errno=True)
-        fd: int = libc.syscall(438, pidfd, int(entry.name), 0)  # SYS_pidfd_getfd, the same number everywhere
-        os.close(pidfd)
-        if fd >= 0:
-            os.set_inheritable(fd, False)
-            return fd
-    return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd: int = libc.syscall(438, pidfd, number, 0)  # SYS_pidfd_getfd, the same number everywhere
+    os.close(pidfd)
+    if fd < 0:
+        return None
+    os.set_inheritable(fd, False)
+    return fd
 
 
 def anything_alive(run_dir: Path, run: str, history: History) -> bool:

@@ -1,7 +1,8 @@
-"""The backend daemon: ``python -m liverl.supervise.backend --run-dir DIR [--resume]``.
+"""The backend daemon: ``python -m liverl.supervise.backend --run-dir DIR [--resume | --stop WHO [--now]]``.
 
 It takes the run directory's lock, adopts what an earlier backend left or opens a new attempt, serves the control
-socket, and ends with the run. Its output goes to ``backend.log``; its exit code is the run's.
+socket, and ends with the run. With ``--stop`` it adopts only to stop: nothing is started or started again. Its output
+goes to ``backend.log``; its exit code is the run's.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -30,6 +33,7 @@ from liverl.supervise import procfs
 from liverl.supervise.adoption import adopt_listeners, adopt_service, anything_alive
 from liverl.supervise.journal import complain, read_lines, read_object
 from liverl.supervise.keeperlink import KeeperError, KeeperGone
+from liverl.supervise.launch import EXIT_HELD, StopRequest
 from liverl.supervise.machine import LIVE
 from liverl.supervise.raydir import remove_ray_directory
 from liverl.supervise.replay import History, read_history
@@ -38,6 +42,7 @@ from liverl.supervise.supervisor import Supervisor
 from liverl.supervise.ticks import until_tick
 from liverl.version import __version__
 
+DIRECTORY_S = 5.0  # between two looks whether the run directory is still there
 RESULT_PATIENCE = 60.0  # seconds in which a full disk may be given room, once everything has ended
 
 
@@ -62,7 +67,7 @@ def take_lock(path: Path) -> int:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise StartProblem("another backend holds this run", 4) from None
+        raise StartProblem("another backend holds this run", EXIT_HELD) from None
     return fd
 
 
@@ -80,8 +85,8 @@ def read_plan(path: Path) -> Plan:
         raise StartProblem(f"{path}: {error}", 2) from None
 
 
-async def serve(run_dir: Path, resume: bool) -> int:
-    """Run or adopt until the attempt is over; returns the run's exit code.
+async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) -> int:
+    """Run or adopt until the attempt is over; returns the run's exit code. With ``stop`` nothing is started.
 
     Raises:
         StartProblem: it cannot begin.
@@ -89,6 +94,7 @@ async def serve(run_dir: Path, resume: bool) -> int:
     plan = within_batch_limits(read_plan(run_dir / "plan.json"), os.environ)
     history = read_history(read_lines(run_dir / "journal.jsonl"), read_object(run_dir / "members.json"))
     fresh = _opens_attempt(run_dir, plan, history, resume)
+    left_over = anything_alive(run_dir, plan.run, history) if stop is not None else True
     attempt = history.attempt + 1 if fresh else history.attempt
     (run_dir / f"attempt_{attempt:03d}" / "logs").mkdir(parents=True, exist_ok=True)
     supervisor = Supervisor(plan, run_dir, attempt, plan.settings.scan_interval)
@@ -96,14 +102,15 @@ async def serve(run_dir: Path, resume: bool) -> int:
     run = Run(plan, supervisor, started_at)
     server = ControlServer(run_dir, run)
     try:
-        await _populate(run, history, fresh)
+        await _populate(run, history, fresh, partial(_stop_at_once, run, stop, left_over))
         await server.start()
         supervisor.records.events.publish = server.publish
         write_backend(run_dir, own_record(server.socket_path or run_dir, __version__))
         _register(supervisor)
         _signals(run)
         supervisor.spawn_task(_heartbeat(run_dir))
-        supervisor.spawn_task(_push_snapshots(server, plan.settings.snapshot_interval))
+        supervisor.spawn_task(_stop_if_removed(run))
+        supervisor.spawn_task(_serve_clients(server, run, plan.settings.snapshot_interval))
         run.start()
         left = await run.until_over()
         return await _finish(run, server, left)
@@ -135,11 +142,19 @@ def _opens_attempt(run_dir: Path, plan: Plan, history: History, resume: bool) ->
     return resume and not anything_alive(run_dir, plan.run, history)
 
 
-async def _populate(run: Run, history: History, fresh: bool) -> None:
-    """Fill the slots: from the plan for a new attempt, from the journal for an adopted one."""
+def _stop_at_once(run: Run, stop: StopRequest | None, left_over: bool) -> None:
+    if stop is not None:
+        dead = "backend died; no process was left to stop"
+        why = f"stopped by {stop.who} after its backend had died" if left_over else dead
+        run.request_stop(now=stop.now, who=stop.who, why=why)
+
+
+async def _populate(run: Run, history: History, fresh: bool, then: Callable[[], None]) -> None:
+    """Fill the slots: from the plan for a new attempt, from the journal for an adopted one. ``then`` is called as soon
+    as they are filled, before anything else can happen to them."""
     supervisor, plan, replicas = run.supervisor, run.plan, run.replicas
     lived, children = await supervisor.keeping.connect()
-    await run.observer.first_look_at_gpus()
+    await run.observer.look_at_gpus_now()
     used = history.highest
     supervisor.used_generations = dict(used)
     if fresh:
@@ -157,6 +172,7 @@ async def _populate(run: Run, history: History, fresh: bool) -> None:
             run.scaling.ensure_slot(index)
         for spec in plan.services:
             supervisor.add_slot(spec, highest=used.get(spec.name, 0))
+        then()
         return
     if not lived:
         await supervisor.keeping.forks_settled()
@@ -173,6 +189,7 @@ async def _populate(run: Run, history: History, fresh: bool) -> None:
     replicas.restore_listing()
     if history.stop is not None:
         run.resume_stop(history.stop)
+    then()
     await adopt_listeners(supervisor, plan.services, lived)
 
 
@@ -217,10 +234,28 @@ async def _heartbeat(run_dir: Path) -> None:
             complain(f"heartbeat: {error}")
 
 
-async def _push_snapshots(server: ControlServer, interval: float) -> None:
+async def _stop_if_removed(run: Run) -> None:
+    """Stop the run once its directory was removed: nobody can find it any more. Moved is not removed."""
+    directory = os.open(run.supervisor.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        while True:
+            try:
+                if (await asyncio.to_thread(os.fstat, directory)).st_nlink == 0:
+                    run.request_stop(now=False, who="the removal of its run directory")
+                    return
+            except OSError as error:  # says nothing of the directory: a network file system is at fault
+                complain(f"run directory: {error}")
+            await asyncio.sleep(DIRECTORY_S)
+    finally:
+        os.close(directory)
+
+
+async def _serve_clients(server: ControlServer, run: Run, interval: float) -> None:
+    """Push snapshots, and have files watched while there is a client: nobody else is in a hurry."""
     while True:
         await asyncio.sleep(until_tick(interval if server.clients else max(interval, 2.0)))
         server.publish_snapshot()
+        run.observer.watch_files(bool(server.clients))
 
 
 async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
@@ -270,7 +305,7 @@ async def _write_result(supervisor: Supervisor, data: bytes, exit_code: int) -> 
             supervisor.records.write_failed(
                 f"the run's result: {error.strerror}; trying for {RESULT_PATIENCE:g} s"
             )
-            if supervisor.now() >= give_up:
+            if supervisor.now() >= give_up or not supervisor.run_dir.exists():
                 return
         await asyncio.sleep(0.5)
 
@@ -280,13 +315,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="liverl.supervise.backend")
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--stop", metavar="WHO", help="adopt only to stop, as WHO asks")
+    parser.add_argument("--now", action="store_true", help="with --stop: kill at once")
     args = parser.parse_args()
     run_dir = args.run_dir.resolve()
+    stop = StopRequest(args.now, args.stop) if args.stop is not None else None
     try:
         take_lock(RunDir(run_dir).lock)
         ensure_keys(run_dir)
         ensure_ray_token(run_dir)
-        code = asyncio.run(serve(run_dir, args.resume))
+        code = asyncio.run(serve(run_dir, args.resume, stop))
     except StartProblem as problem:
         complain(f"cannot start: {problem}")
         code = problem.code

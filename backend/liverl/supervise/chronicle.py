@@ -79,7 +79,9 @@ class Chronicle:
         for service in fallen:
             await self._find_cause(service)
         causes = {s.name: self._causes[s.name][1] for s in fallen if s.name in self._causes}
-        for news in self._diagnosis.update(snapshot, Beside(self._disk_free, causes, self._aliases)):
+        unwanted = frozenset(s.name for s in supervisor.slots.values() if not s.current.unit.wanted)
+        beside = Beside(self._disk_free, causes, self._aliases, unwanted)
+        for news in self._diagnosis.update(snapshot, beside):
             text, level = words(news, snapshot.at)
             about = news.symptom.id.partition(":")[2]
             concerned = about if about in supervisor.slots else None
@@ -91,11 +93,13 @@ class Chronicle:
         known = self._causes.get(service.name)
         slot = self._supervisor.slots.get(service.name)
         process = slot.current.process if slot is not None else None
-        if process is None or (known is not None and known[0] == service.generation):
+        if slot is None or process is None or (known is not None and known[0] == service.generation):
             return
         self._causes.pop(service.name, None)
         if process.generation != service.generation:
             return  # its next generation could not even be started: its state says why
+        if slot.current.unit.shut_down:
+            return  # its state says why we ended it, its log only that it did as it was told
         found = await asyncio.to_thread(self._supervisor.records.log_says, process.log, process.log_start)
         if found is not None:
             log = str(process.log.relative_to(self._supervisor.run_dir))

@@ -59,9 +59,7 @@ def unmet(supervisor: Supervisor, dependency: Dependency) -> str | None:
     if dependency.condition == "started":
         return None if slot.state in machine.LIVE else f"{on} to be started"
     if dependency.condition == "exited_0":
-        unit = slot.current.unit
-        done = slot.state == "stopped" and unit.exit is not None and unit.exit.ok
-        return None if done else f"{on} to complete"
+        return None if slot.current.unit.completed else f"{on} to complete"
     return None if slot.state == "ready" else f"{on} to be ready"
 
 

@@ -81,8 +81,8 @@ def last_seq(path: Path) -> int:
     return 0
 
 
-def words(before: Unit, after: Unit, now: float) -> tuple[str, Level] | None:
-    """What to say of a change of state; None if it is not worth a line."""
+def words(before: Unit, after: Unit, now: float, *, completes: bool) -> tuple[str, Level] | None:
+    """What to say of a change of state; None if it is not worth a line. ``completes``: exit 0 is a success."""
     if before.state == after.state:
         if after.stuck and not before.stuck:
             return "would not die: the last signal did not end its tree", "error"
@@ -99,7 +99,8 @@ def words(before: Unit, after: Unit, now: float) -> tuple[str, Level] | None:
         case "degraded":
             return f"degraded: {after.why}", "warning"
         case "stopping":
-            expected = after.after != "decide" or (after.exit is not None and after.exit.ok)
+            done = completes and after.exit is not None and after.exit.ok
+            expected = after.after != "decide" or done
             return f"stopping: {after.why}", "info" if expected else "warning"
         case "stopped":
             how = f" ({after.exit.words()})" if after.exit is not None and after.generation else ""

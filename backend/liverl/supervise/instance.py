@@ -94,7 +94,8 @@ class Instance:
     def rules(self) -> machine.Rules:
         draining = self.role == "retiring" and self.spec.drain
         stop = self.spec.drain if draining else self.spec.stop
-        return machine.Rules(self.spec.restart, stop, self.spec.probes.startup_deadline)
+        spec = self.spec
+        return machine.Rules(spec.restart, stop, spec.probes.startup_deadline, spec.completes)
 
     @property
     def busy(self) -> bool:

@@ -15,6 +15,11 @@ while no backend lives. It decides nothing. One request per line on ``keeper.soc
                                      with the last of them, once nobody is connected any more
 
 Whenever a leader ends, every client is sent ``{"exit": {...}}`` and ``exits/TOKEN.json`` is written.
+
+Where the run's directory was removed and no backend is connected, nobody can find the run any more: the keeper ends
+every process below it (TERM to the leaders, TERM to all, KILL to all) and then itself, which frees the ports. The
+directory counts as removed when the kernel says that no link to it is left: one that was moved has a link, and a file
+system that does not answer, or answers with an error, says nothing.
 """
 
 import ctypes
@@ -32,7 +37,11 @@ from typing import Any
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 MAX_LINE = 4 << 20
-LOOK_AROUND_MS = 60_000
+LOOK_AROUND_MS = 60_000  # between two looks at the directory while a backend is connected
+ALONE_MS = 5_000  # the same without one
+ENDING_MS = 200  # between two looks at what is being ended
+# How long each stage lasts, in seconds; the last one is how long something that cannot be killed is waited for.
+LEADERS_GRACE, TREE_GRACE, KILL_GRACE = 10.0, 5.0, 30.0
 BACKLOG = 2048  # requests that wait for a proxy to accept them; the kernel caps it at net.core.somaxconn
 
 
@@ -68,6 +77,8 @@ class Keeper:
         self.poll.register(self.wake_r, select.POLLIN)
         self.dismissed = False  # it ends with its last child, unless somebody comes
         self.ended = False
+        self.removed_at: float | None = None  # monotonic seconds: since when everything is being ended
+        self.stage = 0  # of ending it
 
     def _bind(self) -> socket.socket:
         os.chdir(self.run_dir)  # a relative socket path: no limit of 107 bytes
@@ -95,10 +106,14 @@ class Keeper:
 
     def run(self) -> None:
         while not self.ended:
-            # Whoever removed the run's directory has given it up: without services there is nothing to keep.
-            if not self.by_pid and os.stat(".").st_nlink == 0:
+            # Whoever removed the run's directory has given it up. A backend that is connected stops its services
+            # itself, and must not wait for us while the file system hangs.
+            if self.removed_at is None and not (self.by_pid and self.clients) and directory_removed():
+                complain("the run's directory was removed: ending its services")
+                self.removed_at = time.monotonic()
+            if self.removed_at is not None and self._end_all(time.monotonic() - self.removed_at):
                 return
-            for fd, _ in self.poll.poll(LOOK_AROUND_MS):
+            for fd, _ in self.poll.poll(self._pause()):
                 if fd == self.wake_r:
                     self._drain_wakeups()
                 elif fd == self.server.fileno():
@@ -108,6 +123,27 @@ class Keeper:
             self._reap()
             if self.dismissed and not self.by_pid and not self.clients and not self.poll.poll(0):
                 return
+
+    def _pause(self) -> int:
+        """Milliseconds until the next look, where nothing happens."""
+        if self.removed_at is not None:
+            return ENDING_MS
+        return LOOK_AROUND_MS if self.clients else ALONE_MS
+
+    def _end_all(self, passed: float) -> bool:
+        """Carry out the stage that is due ``passed`` seconds after the first; whether nothing is left to end."""
+        tree = descendants(os.getpid())
+        if not tree or passed > LEADERS_GRACE + TREE_GRACE + KILL_GRACE:
+            return True
+        if passed > LEADERS_GRACE + TREE_GRACE:
+            send(tree, signal.SIGKILL)  # again and again: what forks may have escaped the last one
+        elif passed > LEADERS_GRACE and self.stage < 2:
+            self.stage = 2
+            send(tree, signal.SIGTERM)
+        elif self.stage < 1:
+            self.stage = 1
+            send({pid: tick for pid, tick in tree.items() if pid in self.by_pid}, signal.SIGTERM)
+        return False
 
     def _drain_wakeups(self) -> None:
         try:
@@ -350,14 +386,67 @@ def complain(text: str) -> None:
         pass
 
 
-def start_tick(pid: int) -> int | None:
+def directory_removed() -> bool:
+    """Whether our working directory, the run's, was removed. Moved is not removed, and an error says nothing."""
+    try:
+        return os.stat(".").st_nlink == 0
+    except OSError:
+        return False
+
+
+def stat_of(pid: int) -> list[bytes]:
+    """The fields of ``/proc/PID/stat`` from the third (state) on; empty where there is no such process, or it is
+    hidden from us.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
+            return file.read().rpartition(b")")[2].split()
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ESRCH):
-            return None
+        if error.errno in (errno.ENOENT, errno.ESRCH, errno.EACCES, errno.EPERM):
+            return []
         raise
+
+
+def start_tick(pid: int) -> int | None:
+    fields = stat_of(pid)
+    return int(fields[19]) if fields else None
+
+
+def descendants(root: int) -> dict[int, int]:
+    """Every process below ``root`` that has not ended: pid -> start tick."""
+    table = {
+        int(name): found for name in os.listdir("/proc") if name.isdigit() and (found := stat_of(int(name)))
+    }
+    children: dict[int, list[int]] = {}
+    for pid, fields in table.items():
+        children.setdefault(int(fields[1]), []).append(pid)
+    below: dict[int, int] = {}
+    left = list(children.get(root, ()))
+    while left:
+        pid = left.pop()
+        left += children.get(pid, ())
+        if table[pid][0] not in (b"Z", b"X"):
+            below[pid] = int(table[pid][19])
+    return below
+
+
+def send(processes: dict[int, int], number: signal.Signals) -> None:
+    """Signal exactly these processes (pid -> start tick), never one that has the number of another now."""
+    for pid, tick in processes.items():
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            continue  # it has ended
+        try:
+            if start_tick(pid) == tick:
+                signal.pidfd_send_signal(fd, number)
+        except OSError as error:
+            complain(f"pid {pid}: {number.name}: {error}")
+        finally:
+            os.close(fd)
 
 
 def main() -> None:

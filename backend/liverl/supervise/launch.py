@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from liverl.config import LoadedConfig
 
 ROOM_BYTES = 64 << 10  # the first records of a backend that takes over
+EXIT_HELD = 6  # of the daemon only: another one has the run's lock
 
 
 class LaunchError(Exception):
@@ -30,6 +32,19 @@ class LaunchError(Exception):
         self.exit_code = exit_code
 
 
+class RunHeld(LaunchError):
+    """Another backend has the run, or is just taking it."""
+
+
+@dataclass(frozen=True)
+class StopRequest:
+    """What a backend that adopts only to stop is told. ``now``: kill without grace; ``who``: who asks, for events
+    and result."""
+
+    now: bool
+    who: str
+
+
 def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
     """Make the directory of a new run, with its configuration and plan.
 
@@ -37,6 +52,7 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
         LaunchError: it exists already, or cannot be written; nothing is left behind.
     """
     from liverl.config import dump_yaml
+    from liverl.observe import config_edits
     from liverl.proxy.keys import InvalidKey, ensure_keys
 
     try:
@@ -49,6 +65,10 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
     try:
         write_atomic(run_dir / "config.yaml", dump_yaml(loaded.config, loaded.kept).encode())
         write_atomic(run_dir / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
+        given = Path(loaded.file) if loaded.file else None
+        config_edits.record(
+            run_dir, [run_dir / "config.yaml", *([given] if given and given.is_file() else [])]
+        )
         ensure_keys(run_dir, loaded.secrets.anthropic_api_key or _placeholder(loaded))
     except InvalidKey as error:
         shutil.rmtree(run_dir, ignore_errors=True)
@@ -63,15 +83,23 @@ def _placeholder(loaded: LoadedConfig) -> str | None:
     return key if key and not key.startswith("file:") else None
 
 
-def start_backend(run_dir: Path, *, resume: bool = False, timeout: float = 20.0) -> int:
-    """Start the daemon in a session of its own and wait until it accepts commands. Returns its pid.
+def start_backend(
+    run_dir: Path, *, resume: bool = False, stop: StopRequest | None = None, timeout: float = 20.0
+) -> int:
+    """Start the daemon in a session of its own and wait until it accepts commands, ``timeout`` seconds at most.
+    Returns its pid. With ``stop`` it only stops what an earlier one left, and starts no service.
 
     Raises:
+        RunHeld: another backend has the run.
         LaunchError: it ended or did not answer in time; its last lines are quoted.
     """
     run_dir = run_dir.resolve()
     _require_room(run_dir)
     argv = [sys.executable, "-m", "liverl.supervise.backend", "--run-dir", str(run_dir)]
+    if resume:
+        argv.append("--resume")
+    if stop is not None:
+        argv += ["--stop", stop.who, *(["--now"] if stop.now else [])]
     env = {**os.environ, "LIVERL_RUN": f"{run_dir.parent.name}/{run_dir.name}/backend/0"}
     env["LIVERL_RUN_DIR"] = str(run_dir)
     log_path = RunDir(run_dir).backend_log
@@ -82,7 +110,7 @@ def start_backend(run_dir: Path, *, resume: bool = False, timeout: float = 20.0)
     start = log.tell()
     with log:
         process = subprocess.Popen(
-            [*argv, "--resume"] if resume else argv,
+            argv,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -99,6 +127,8 @@ def start_backend(run_dir: Path, *, resume: bool = False, timeout: float = 20.0)
         if code is not None:
             if code == 0 or RunDir(run_dir).read_result() is not None:
                 return process.pid  # it found everything ended, and concluded
+            if code == EXIT_HELD:
+                raise RunHeld(_last_words(log_path, start, code), 4)
             raise LaunchError(_last_words(log_path, start, code), code if code in (2, 3, 4) else 1)
         time.sleep(0.02)
     raise LaunchError(

@@ -15,6 +15,8 @@ from liverl.plan.spec import RestartPolicy, StopStage
 
 After = Literal["decide", "down", "restart", "hold"]
 
+UNASKED_EXIT = "exited with code 0 although nobody stopped it; servers run until they are stopped"
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -36,6 +38,17 @@ class Unit:
     streak: int = 0
     ready_at: float | None = None
     last_failure: str = ""
+    ended_by_us: bool = False  # the newest end began with a stop of ours, not with the leader's own exit
+
+    @property
+    def completed(self) -> bool:
+        """Whether a task has ended by itself with exit 0."""
+        return self.state == "stopped" and self.exit is not None and self.exit.ok and not self.ended_by_us
+
+    @property
+    def shut_down(self) -> bool:
+        """Whether we ended it and it exited 0: the last lines of its log are those of an orderly shutdown."""
+        return self.ended_by_us and self.exit is not None and self.exit.ok
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,7 @@ class Rules:
     restart: RestartPolicy = field(default_factory=RestartPolicy)
     stop: tuple[StopStage, ...] = ()
     startup_deadline: float = 2700.0
+    completes: bool = False  # exit 0 is a success; False: a server, which runs until it is stopped
 
 
 # --- events -------------------------------------------------------------------------------------------
@@ -70,6 +84,11 @@ class Restart:
 @dataclass(frozen=True)
 class Yield:
     """It is dying while a successor starts: come to rest instead of starting a third. ``Start`` undoes it."""
+
+
+@dataclass(frozen=True)
+class NoRestart:
+    """The run is stopping: nothing is started any more. What runs keeps running until its own ``Stop``."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +157,7 @@ Happening: TypeAlias = (
     | Stop
     | Restart
     | Yield
+    | NoRestart
     | DependenciesMet
     | Prepared
     | PrepareFailed
@@ -212,6 +232,8 @@ def step(
             return _restart(unit, now, rules, why)
         case Yield() if unit.state == "stopping" and unit.after == "decide":
             return replace(unit, after="hold"), ()
+        case NoRestart():
+            return _no_restart(unit, now, rules)
         case DependenciesMet() if unit.state == "waiting" and unit.wanted:
             return _prepare(unit, now, "its dependencies are met")
         case Prepared() if unit.state == "preparing":
@@ -260,6 +282,11 @@ def adopted(unit: Unit, now: float, rules: Rules) -> tuple[Unit, tuple[Action, .
         return replace(unit, deadline=now + stage.grace), actions
     if unit.state in ("preparing", "backing_off"):
         return replace(unit, state="waiting", deadline=None, since=now), ()
+    if unit.completed and unit.wanted and unit.after == "decide" and not rules.completes:
+        # Versions before this one took a server that exited 0 for a task that is done.
+        if rules.restart.mode == "never":
+            return _to(unit, "failed", now, UNASKED_EXIT, last_failure=UNASKED_EXIT), ()
+        return _to(unit, "waiting", now, UNASKED_EXIT, last_failure=UNASKED_EXIT), ()
     return unit, ()
 
 
@@ -302,6 +329,12 @@ def _stop(unit: Unit, now: float, rules: Rules, at_once: bool) -> tuple[Unit, tu
     return unit, ()
 
 
+def _no_restart(unit: Unit, now: float, rules: Rules) -> tuple[Unit, tuple[Action, ...]]:
+    if unit.state in LIVE:
+        return replace(unit, wanted=False), ()
+    return _stop(unit, now, rules, False) if unit.state not in ENDED else (unit, ())
+
+
 def _restart(unit: Unit, now: float, rules: Rules, why: str) -> tuple[Unit, tuple[Action, ...]]:
     unit = replace(unit, wanted=True)
     if unit.state in LIVE:
@@ -314,7 +347,7 @@ def _restart(unit: Unit, now: float, rules: Rules, why: str) -> tuple[Unit, tupl
 def _begin_stop(
     unit: Unit, now: float, rules: Rules, after: After, why: str, stage: int
 ) -> tuple[Unit, tuple[Action, ...]]:
-    stopping = _to(unit, "stopping", now, why, after=after)
+    stopping = _to(unit, "stopping", now, why, after=after, ended_by_us=True)
     return _enter_stage(replace(stopping, last_failure=why), now, rules, stage)
 
 
@@ -327,7 +360,7 @@ def _enter_stage(unit: Unit, now: float, rules: Rules, stage: int) -> tuple[Unit
 def _leader_exited(unit: Unit, now: float, rules: Rules, exit_: Exit) -> tuple[Unit, tuple[Action, ...]]:
     if unit.state in LIVE:
         # Its own tree first: a restart beside an old worker is what every peer gets wrong.
-        gone = replace(unit, exit=exit_, leader_gone=True)
+        gone = replace(unit, exit=exit_, leader_gone=True, ended_by_us=False)
         stopping = _to(gone, "stopping", now, f"its leader ended ({exit_.words()})", after="decide")
         return _enter_stage(replace(stopping, last_failure=exit_.words()), now, rules, _tree_stage(rules))
     if unit.state == "stopping" and not unit.leader_gone:
@@ -348,13 +381,21 @@ def _tree_empty(unit: Unit, now: float, rules: Rules, jitter: float) -> tuple[Un
     if unit.after == "down" or not unit.wanted:
         return _to(unit, "stopped", now, "stopped as asked"), ()
     if unit.after == "hold":
-        return _to(unit, "stopped", now, f"waits for its successor, after: {unit.last_failure}"), ()
+        return _to(unit, "stopped", now, f"waits for its successor, after: {_failure(unit, rules)}"), ()
     if unit.after == "restart":
         return _prepare(replace(unit, failures=(), streak=0), now, unit.why)
-    exit_ = unit.exit or Exit()
-    if exit_.ok and rules.restart.mode != "always":
+    done = unit.exit is not None and unit.exit.ok and not unit.ended_by_us
+    if done and rules.completes and rules.restart.mode != "always":
         return _to(unit, "stopped", now, "completed (exit 0)"), ()
-    return _after_failure(unit, now, rules, jitter, unit.last_failure or exit_.words())
+    return _after_failure(unit, now, rules, jitter, _failure(unit, rules))
+
+
+def _failure(unit: Unit, rules: Rules) -> str:
+    """What ended it, in words. Whatever code it exits with, the reason for a stop of ours is the failure."""
+    exit_ = unit.exit or Exit()
+    if exit_.ok and not unit.ended_by_us and not rules.completes:
+        return UNASKED_EXIT
+    return unit.last_failure or exit_.words()
 
 
 def _after_failure(

@@ -6,6 +6,7 @@ Each look is bounded and off the event loop where it may block (driver calls, fi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from typing import Any
 
 from liverl.control.history import last_step_told
 from liverl.model import GpuStatus, HostStats, StepMetrics, TreeStats, TrialsStatus
+from liverl.observe.config_edits import ConfigEdits
+from liverl.observe.file_watch import FileWatch
 from liverl.observe.gpu_ledger import allowed_gpus
 from liverl.observe.gpus import GpuSampler
 from liverl.observe.logs import TailIndex
@@ -71,12 +74,17 @@ class Observer:
         self._steps = MetricsReader.of_run(supervisor.run_dir)
         self._pace = StepPace()
         self._trials = TrialScanner(supervisor.run_dir)
+        self._config = ConfigEdits(supervisor.run_dir)
         self._trackers: dict[str, tuple[Path, StageTracker]] = {}
         self._indices: dict[Path, TailIndex] = {}
         self._gpus_known = False
         self._primed = False
         self._looking = asyncio.Lock()
         self._quiet = 0  # looks at the files without news, one after another
+        self._watch: FileWatch | None = None
+        self._trial_folders: list[str] = []  # where new trials appear
+        self._news: asyncio.Task[None] | None = None
+        self._more_news = False
 
     def start(self) -> None:
         host, gpus, trials = self._intervals
@@ -96,8 +104,8 @@ class Observer:
         self.facts.host = self._procs.host()
         return None
 
-    async def first_look_at_gpus(self) -> None:
-        """Before anything is assigned."""
+    async def look_at_gpus_now(self) -> None:
+        """Before one is assigned, or refused."""
         await self._look_at_gpus(FIRST_LOOK)
 
     async def _look_at_gpus(self, patience: float = DRIVER_PATIENCE) -> float | None:
@@ -119,6 +127,48 @@ class Observer:
                 supervisor.say("gpus", text, "warning")
         return None if gpus else GPU_RETRY
 
+    def watch_files(self, wanted: bool) -> None:
+        """Look at steps and trials as soon as their directories change, too, while that is ``wanted``; to be
+        called now and then, since the directories become others."""
+        if self._watch is None:
+            if not wanted:
+                return
+            loop = asyncio.get_running_loop()
+
+            def changed() -> None:
+                with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+                    loop.call_soon_threadsafe(self._look_soon)
+
+            def failed(why: str) -> None:
+                text = f"cannot watch files for changes: {why}; polling them every {self._intervals[2]:g} s"
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._supervisor.say, "files", text)
+
+            self._watch = FileWatch(changed, failed, self._relevant)
+        supervisor = self._supervisor
+        own = (supervisor.run_dir, supervisor.attempt_dir)
+        self._watch.watch((*own, *map(Path, self._trial_folders)) if wanted else ())
+
+    def _relevant(self, path: str) -> bool:
+        """Metrics, trials, the run's configuration; the backend writes other files into these directories itself."""
+        folder, _, name = path.rpartition("/")
+        return (
+            name.startswith(("metrics.", "config."))
+            or folder.startswith(self._trials.root)
+            or path == self._trials.root
+        )
+
+    def _look_soon(self) -> None:
+        self._more_news = True  # also of what changes during a look
+        if self._news is None or self._news.done():
+            self._news = self._supervisor.spawn_task(self._look_at_news())
+
+    async def _look_at_news(self) -> None:
+        while self._more_news:
+            self._more_news = False
+            with self._supervisor.records.guarded():
+                await self.look_at_files()
+
     async def look_at_files(self) -> float | None:
         """Steps and trials."""
         async with self._looking:  # two looks at once would tell a step twice
@@ -127,13 +177,16 @@ class Observer:
     async def _look_at_files(self) -> float | None:
         resets = self._steps.resets
 
-        def look() -> tuple[list[StepMetrics], TrialsStatus, int | None]:
+        def look() -> tuple[list[StepMetrics], TrialsStatus, int | None, list[str], list[str]]:
             steps = self._steps.poll()
             told = last_step_told(self._supervisor.run_dir) if steps and not self._primed else None
-            return steps, self._trials.scan(), told
+            return steps, self._trials.scan(), told, self._trials.newest_folders(), self._config.poll()
 
         trials = self.facts.trials
-        news, self.facts.trials, told = await asyncio.get_running_loop().run_in_executor(None, look)
+        found = await asyncio.get_running_loop().run_in_executor(None, look)
+        news, self.facts.trials, told, self._trial_folders, edits = found
+        for text in edits:
+            self._supervisor.say("config", text)
         self._quiet = 0 if news or self.facts.trials is not trials else self._quiet + 1
         # What was there when this backend began, or was written anew by a resumed trainer, is no news.
         fresh = self._primed and self._steps.resets == resets
@@ -214,5 +267,7 @@ class Observer:
         return f"{len(rewards)} steps, mean reward {first:.3f} -> {last:.3f} (first and last three steps)"
 
     def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
         if not self._driver.busy:
             self._gpus.close()

@@ -92,6 +92,14 @@ def read_past(run_dir: Path) -> Known:
     return Known(history, processes)
 
 
+def anything_left(run_dir: Path) -> bool:
+    """Whether a process of the run's services still runs on this host, by its journal and the trees seen last."""
+    known = read_past(run_dir)
+    if known.history.era != procfs.pid_era():
+        return False
+    return any(procfs.alive(*member) for tree in known.processes.values() for member in tree)
+
+
 def _records(path: Path) -> Iterator[dict[str, Any]]:
     try:
         lines = path.read_bytes().split(b"\n")
@@ -238,7 +246,7 @@ class Remains:
         return msgspec.structs.replace(
             status,
             state=state,
-            why=past.unit.why if past.unit is not None else "",
+            why=_why(past.unit, spec) if past.unit is not None else "",
             since=past.unit.since if past.unit is not None else intent.at or self.died_at,
             generation=past.generation,
             restarts=max(0, past.generation - self.history.base.get(name, 0) - 1),
@@ -252,6 +260,12 @@ class Remains:
             stage=None,
             progress=None,
         )
+
+
+def _why(unit: machine.Unit, spec: ServiceSpec | None) -> str:
+    if unit.completed and unit.wanted and spec is not None and not spec.completes:
+        return machine.UNASKED_EXIT  # older versions said that it had completed
+    return unit.why
 
 
 def _intent(past: Past) -> _Intent:

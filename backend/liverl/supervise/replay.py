@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -101,6 +101,16 @@ def _apply(history: History, record: Mapping[str, Any]) -> None:
             _apply_service(history, "state", part)
 
 
+def _unit(record: Mapping[str, Any]) -> Unit:
+    """A journalled state. Versions that did not write ``ended_by_us`` gave an end of its own the exit's words as
+    ``last_failure``, and any other end the reason for our stop."""
+    unit = msgspec.convert(record, Unit)
+    if "ended_by_us" in record or unit.state not in ("stopping", "stopped"):
+        return unit
+    by_itself = unit.exit is not None and unit.last_failure == unit.exit.words()
+    return replace(unit, ended_by_us=not by_itself)
+
+
 def _apply_service(history: History, kind: str, record: Mapping[str, Any]) -> None:
     service, generation = record["svc"], record["gen"]
     history.highest[service] = max(history.highest.get(service, 0), generation)
@@ -111,7 +121,7 @@ def _apply_service(history: History, kind: str, record: Mapping[str, Any]) -> No
     elif kind == "spawned":
         past.pid, past.tick = record["pid"], record["tick"]
     elif kind == "state":
-        past.unit = msgspec.convert(record["unit"], Unit)
+        past.unit = _unit(record["unit"])
         past.role = record["role"]
     elif kind == "exit":
         past.exit = msgspec.convert(record["exit"], Exit)

@@ -66,7 +66,6 @@ class Run:
         self.adopted = Adopted(supervisor, plan) if plan.adopted_port is not None else None
         make = Replicas if self.adopted is None else self.adopted.replicas
         self.replicas = make(supervisor, plan, settings.cooldown, settings.replicas_interval)
-        self.scaling = Scaling(supervisor, plan, self.replicas)
         self.found: FoundReplicas | Adopted | None = self.adopted
         if plan.ray is not None and self.adopted is None:
             self.found = FoundReplicas(supervisor, plan.ray)
@@ -82,6 +81,7 @@ class Run:
         )
         if self.found is not None:
             self.observer.gpu_members = self.found.members
+        self.scaling = Scaling(supervisor, plan, self.replicas, self.observer.look_at_gpus_now)
         self.chronicle = Chronicle(supervisor, self.snapshot)
         repair = Repair(supervisor, self.adopted) if self.adopted is not None else None
         found = self.found.seats if self.found is not None else list[Seat]
@@ -132,10 +132,7 @@ class Run:
         return (
             bool(slots)
             and self.replicas.complete
-            and all(
-                s.state == "ready" or (s.state == "stopped" and (s.spec.ends_run or s.spec.kind == "task"))
-                for s in slots
-            )
+            and all(s.state == "ready" or (s.state == "stopped" and s.spec.completes) for s in slots)
         )
 
     def _judge(self) -> None:
@@ -183,10 +180,13 @@ class Run:
         if instance.spec.kind == "trainer" and self.found is not None and (dead := self.found.dead()):
             also += f"; {dead}"  # verl ends some seconds after one of its replicas
         says = self.supervisor.records.log_says
-        found = says(process.log, process.log_start) if process is not None and unit.exit else None
+        tells = unit.exit is not None and not unit.shut_down
+        found = says(process.log, process.log_start) if process is not None and tells else None
         if process is None or found is None or (unit.exit is not None and unit.exit.signal == 9):
             return Cause(instance.name, reason + also, self.supervisor.now())
         text, offset = found
+        if unit.exit is not None and unit.exit.ok:  # of a server: its log seldom says that this is a fault
+            text += f"; {reason}"
         log = str(process.log.relative_to(self.supervisor.run_dir))
         return Cause(instance.name, text + also, self.supervisor.now(), log, offset)
 
@@ -214,12 +214,13 @@ class Run:
         self.verdict = msgspec.convert(record["verdict"], Verdict)
         self.supervisor.begin_stop(now=bool(record.get("now")))
 
-    def request_stop(self, *, now: bool, who: str) -> None:
-        """Somebody wants the run to end; a second request escalates."""
+    def request_stop(self, *, now: bool, who: str, why: str | None = None) -> None:
+        """Somebody wants the run to end; a second request escalates. ``why``: what the result says instead of who
+        asked."""
         finite = any(s.spec.ends_run for s in self.supervisor.slots.values())
         how = "at once" if now else "in order"
         self.supervisor.say("stop", f"stop asked by {who}: ending everything {how}")
-        cause = Cause(None, f"stopped by {who}", self.supervisor.now())
+        cause = Cause(None, why or f"stopped by {who}", self.supervisor.now())
         self.end(Verdict("stopped", 5 if finite else 0, cause), now=now)
 
     async def until_over(self) -> list[str]:

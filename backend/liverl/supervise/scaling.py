@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -39,8 +40,16 @@ def replica_spec(template: ServiceSpec, index: int, further: tuple[str, ...] = (
 class Scaling:
     """The numbers of the replicas that are wanted, and the way out of those that are not."""
 
-    def __init__(self, supervisor: Supervisor, plan: Plan, replicas: Replicas) -> None:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        plan: Plan,
+        replicas: Replicas,
+        look_at_gpus: Callable[[], Awaitable[None]],
+    ) -> None:
+        """``look_at_gpus`` takes a new sample of the GPUs."""
         self.supervisor = supervisor
+        self._look_at_gpus = look_at_gpus
         self.plan = plan
         self.replicas = replicas
         self.indices: list[int] = list(range(plan.expected_replicas))
@@ -91,32 +100,42 @@ class Scaling:
         ones have drained and ended.
 
         Raises:
-            CommandError: this topology cannot, the number is out of range, no replica has that name, or a new one
-                did not come up.
+            CommandError: this topology cannot, the number is out of range, no replica has that name, too few GPUs are
+                free, or a new one did not come up.
         """
         if self.plan.replica_template is None:
             raise CommandError(
                 "not_scalable", "verl owns its replicas: none can be added or removed from outside"
             )
-        if self.supervisor.stopping:
-            raise CommandError("stopping", "the run is stopping")
         if sum(wish is not None for wish in (to, delta, remove)) > 1:
             raise CommandError("bad_args", "scale takes one of to, delta and remove")
+        wanted, leaving = self._wish(to, delta, remove)
+        if self._gpus_missing(wanted - len(self.indices)) is not None:
+            await self._look_at_gpus()  # the last sample may still show what has just been given back
+            wanted, leaving = self._wish(to, delta, remove)
+            missing = self._gpus_missing(wanted - len(self.indices))
+            if missing is not None:
+                raise CommandError("no_gpus", f"not added: {missing}")
         now_wanted = len(self.indices)
-        leaving = [self._wanted_index(remove)] if remove is not None else []
-        wanted = to if to is not None else now_wanted + (delta or 0) - len(leaving)
-        if not 1 <= wanted <= MOST:
-            raise CommandError("out_of_range", f"{wanted} replicas: from 1 to {MOST} are possible")
         added = await self._add(wanted - now_wanted) if wanted > now_wanted else []
         if wanted < now_wanted:
             leaving = leaving or sorted(self.indices)[wanted - now_wanted :]
         removed = await self._remove(leaving) if leaving else []
         return {"replicas": wanted, "added": added, "removed": removed}
 
+    def _wish(self, to: int | None, delta: int | None, remove: str | None) -> tuple[int, list[int]]:
+        """How many replicas are wanted by this command, and the index of the one that it removes by name."""
+        if self.supervisor.stopping:
+            raise CommandError("stopping", "the run is stopping")
+        leaving = [self._wanted_index(remove)] if remove is not None else []
+        wanted = to if to is not None else len(self.indices) + (delta or 0) - len(leaving)
+        if not 1 <= wanted <= MOST:
+            raise CommandError("out_of_range", f"{wanted} replicas: from 1 to {MOST} are possible")
+        return wanted, leaving
+
     async def _add(self, count: int) -> list[str]:
-        slots = self.supervisor.slots
-        free = [i for i in range(MOST) if i not in self.indices and self.name_of(i) not in slots]
-        chosen = free[:count]
+        chosen = self._unused(count)
+        self._reserve_gpus(chosen)
         self.indices = sorted([*self.indices, *chosen])
         self._changed()
         await self._journal()
@@ -137,6 +156,25 @@ class Scaling:
                 self._drop(index)
             raise CommandError("not_started", f"not added: {why}")
         return names
+
+    def _unused(self, count: int) -> list[int]:
+        """The lowest indices that no replica has."""
+        slots = self.supervisor.slots
+        free = [i for i in range(MOST) if i not in self.indices and self.name_of(i) not in slots]
+        return free[: max(0, count)]
+
+    def _gpus_missing(self, count: int) -> str | None:
+        """Why ``count`` more replicas cannot have their GPUs, with the holders named; None if they can."""
+        assert self.plan.replica_template is not None
+        each = self.plan.replica_template.gpus
+        names = [self.name_of(index) for index in self._unused(count)]
+        return self.supervisor.gpus_missing(names, each) if each else None
+
+    def _reserve_gpus(self, chosen: list[int]) -> None:
+        """From now on, so that no other command counts on the same ones."""
+        for spec in map(self.spec, chosen):
+            if spec.gpus:
+                self.supervisor.reserve_gpus(spec.name, spec.gpus)
 
     def ensure_slot(self, index: int) -> Slot:
         """The slot of a replica, made if there is none."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ class Supervisor:
     def changed(self, instance: Instance, before: Unit) -> None:
         if not self._closing:
             self.records.journal_soon(instance.record())
-            said = words(before, instance.unit, self.now())
+            said = words(before, instance.unit, self.now(), completes=instance.spec.completes)
             if said is not None:
                 text, level = said
                 if instance.role != "current":
@@ -102,6 +102,10 @@ class Supervisor:
         if grant.reason is not None:
             raise PrepareProblem(grant.reason)
         return grant.uuids
+
+    def gpus_missing(self, names: Sequence[str], each: int) -> str | None:
+        """Why services that do not run yet cannot have ``each`` GPUs each, by the last sample; None if they can."""
+        return self.ledger.refusal(names, each, self.gpus, self.allowed_gpus)
 
     def pythons(self) -> Mapping[str, Path]:
         return self.environments.pythons
@@ -259,6 +263,9 @@ class Supervisor:
         self.stopping = True
         self.stop_now = self.stop_now or now
         self.environments.cancel()
+        # What ends by itself while its dependents are still being stopped must not be started again.
+        for instance in list(self.instances()):
+            instance.feed(machine.NoRestart())
         self.kick()
 
     def _stop_in_order(self) -> None:
@@ -386,10 +393,11 @@ def _may_start(instance: Instance) -> bool:
 
 
 def _starts_again(before: Unit, unit: Unit) -> bool:
-    """Whether its process has ended by itself, not well, and the next one is started at once: nothing else would
-    ever say why. What killed it from outside is not in its log."""
+    """Whether its process has failed and the next one is started at once: nothing else would ever say why. What
+    killed it from outside is not in its log, and neither is why we shut it down."""
     failed = bool(unit.failures) and unit.failures[-1:] != before.failures[-1:] and before.state == "stopping"
-    return failed and unit.state == "preparing" and unit.exit is not None and bool(unit.exit.code)
+    told = unit.exit is not None and unit.exit.code is not None and not unit.shut_down
+    return failed and unit.state == "preparing" and told
 
 
 def _why_ended(instance: Instance) -> str:
@@ -397,5 +405,6 @@ def _why_ended(instance: Instance) -> str:
     unit, process = instance.unit, instance.process
     why = unit.last_failure or unit.why
     says = instance.hub.records.log_says
-    found = says(process.log, process.log_start) if process is not None and unit.exit else None
+    tells = process is not None and unit.exit is not None and not unit.shut_down
+    found = says(process.log, process.log_start) if process is not None and tells else None
     return f"{why}: {found[0]}" if found else why

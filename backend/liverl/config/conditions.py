@@ -1,0 +1,146 @@
+"""When a key is used: one question about a configuration each."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from liverl.config import sizes
+from liverl.config.schema import RunConfig
+from liverl.config.stack import AGENT_LOOPS, PROXY_LOOP
+
+
+def always(c: RunConfig) -> bool:
+    return True
+
+
+def managed(c: RunConfig) -> bool:
+    return c.run.topology == "managed"
+
+
+def embedded_engine(c: RunConfig) -> bool:
+    return c.run.engine == "embedded"
+
+
+def vllm_engine(c: RunConfig) -> bool:
+    return c.run.engine == "vllm"
+
+
+def managed_vllm(c: RunConfig) -> bool:
+    return managed(c) and vllm_engine(c)
+
+
+def embedded_trainer(c: RunConfig) -> bool:
+    return c.trainer.kind == "embedded"
+
+
+def embedded_or_verl(c: RunConfig) -> bool:
+    return c.trainer.kind in ("embedded", "verl")
+
+
+def verl_trainer(c: RunConfig) -> bool:
+    return c.trainer.kind == "verl"
+
+
+def command(c: RunConfig) -> bool:
+    return c.trainer.kind == "command"
+
+
+def verl_or_command(c: RunConfig) -> bool:
+    return verl_trainer(c) or command(c)
+
+
+def own_agent_loop(c: RunConfig) -> bool:
+    """An agent loop of the user's own runs inside verl."""
+    return verl_trainer(c) and c.verl.agent_loop not in AGENT_LOOPS
+
+
+def reads_variables(c: RunConfig) -> bool:
+    """Code that is neither ours nor verl's gets LiveRL's variables: being exported is the use."""
+    return command(c) or own_agent_loop(c)
+
+
+def embedded_or_reads_variables(c: RunConfig) -> bool:
+    return embedded_trainer(c) or reads_variables(c)
+
+
+def limits_trials(c: RunConfig) -> bool:
+    """Something ends a trial that takes too long."""
+    proxy_loop = verl_trainer(c) and c.verl.agent_loop == PROXY_LOOP
+    return proxy_loop or embedded_or_reads_variables(c)
+
+
+def logs_to_wandb(c: RunConfig) -> bool:
+    return verl_or_command(c) and c.credentials.wandb_mode != "disabled"
+
+
+def counts_replicas(c: RunConfig) -> bool:
+    """The overrides change how many replicas are expected of a launch script, which does not get them."""
+    without = replace(c, trainer=replace(c.trainer, overrides={}))
+    return command(c) and sizes.expected_replicas(c) != sizes.expected_replicas(without)
+
+
+def trains(c: RunConfig) -> bool:
+    return c.trainer.kind != "none"
+
+
+def plans_vllm(c: RunConfig) -> bool:
+    """We write vLLM's options, for `vllm serve` or for verl."""
+    return managed_vllm(c) or verl_trainer(c)
+
+
+def runs_vllm(c: RunConfig) -> bool:
+    """A vLLM process gets the variables that we set."""
+    return managed_vllm(c) or (verl_trainer(c) and c.verl.device == "cuda") or reads_variables(c)
+
+
+def serves(c: RunConfig) -> bool:
+    """We start the engine and write its options, whichever engine it is."""
+    return plans_vllm(c) or embedded_engine(c)
+
+
+def our_ray(c: RunConfig) -> bool:
+    """We start Ray and verl ourselves."""
+    return c.run.topology == "verl" and verl_trainer(c)
+
+
+def our_head(c: RunConfig) -> bool:
+    return our_ray(c) and not c.ray.address
+
+
+def ray_port(c: RunConfig) -> bool:
+    return our_head(c) or reads_variables(c)
+
+
+def ray_dashboard_port(c: RunConfig) -> bool:
+    return ray_port(c) or (our_ray(c) and not c.ray.dashboard_address)
+
+
+def any_ray(c: RunConfig) -> bool:
+    """There is a Ray in which we look for replicas, whoever starts it."""
+    return our_ray(c) or (c.run.topology == "verl" and command(c))
+
+
+def foreign_head(c: RunConfig) -> bool:
+    return any_ray(c) and (bool(c.ray.address) or command(c))
+
+
+def cpu_replicas(c: RunConfig) -> bool:
+    return our_ray(c) and c.verl.device == "cpu"
+
+
+def not_command(c: RunConfig) -> bool:
+    """We start more than a launch script: a proxy, and services that are started again."""
+    return not command(c)
+
+
+def verl_venv(c: RunConfig) -> bool:
+    """verl's environment is LiveRL's, and our own section names no other."""
+    return reads_variables(c) or (verl_trainer(c) and not c.environments["verl"].venv_path)
+
+
+def embedded_any(c: RunConfig) -> bool:
+    return embedded_engine(c) or embedded_trainer(c)
+
+
+def late_embedded_replica(c: RunConfig) -> bool:
+    return embedded_engine(c) and c.embedded.faults.late_replica.seconds > 0

@@ -1,0 +1,99 @@
+"""Why a key is not used: what to tell who sets it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from liverl.config import conditions as when
+from liverl.config.liverl_env import variables_set
+from liverl.config.schema import RunConfig
+
+Why = Callable[[RunConfig], str]
+
+
+def never(c: RunConfig) -> str:
+    return ""
+
+
+def sentence(text: str) -> Why:
+    return lambda c: text
+
+
+def trial_key(embedded: str, verl: str = "") -> Why:
+    """A key of training: what to say depends on who trains."""
+
+    def why(c: RunConfig) -> str:
+        if c.trainer.kind == "none":
+            return "trainer.kind is none: nothing trains"
+        if c.trainer.kind == "command":
+            return "your launch script sets it itself; LiveRL's file only mirrors it"
+        return verl if c.trainer.kind == "verl" else embedded
+
+    return why
+
+
+def vllm_key(c: RunConfig) -> str:
+    if c.run.engine == "embedded":
+        return "the embedded engine is not vLLM"
+    if when.verl_trainer(c):
+        return "verl.device is cpu: the replicas are not vLLM"
+    return "your launch script sets it itself; LiveRL's file only mirrors it"
+
+
+def wandb_key(c: RunConfig) -> str:
+    if when.verl_or_command(c):
+        return "credentials.wandb_mode is disabled"
+    return NO_WANDB(c)
+
+
+def restart_key(c: RunConfig) -> str:
+    return "trainer.kind is none: nothing trains" if c.trainer.kind == "none" else STARTED_ONCE
+
+
+def late_replica_key(c: RunConfig) -> str:
+    return ENGINE_ONLY(c) if c.run.engine == "vllm" else "embedded.faults.late_replica.seconds is 0"
+
+
+def venv_key(c: RunConfig) -> str:
+    if when.managed(c):
+        return "it is verl's environment; topology managed uses environments.proxy and environments.vllm"
+    return "environments.verl.venv_path goes before it"
+
+
+def no_ray(attached: str = "") -> Why:
+    """A key of the Ray head. ``attached``: the reason in a run that uses a cluster which runs already."""
+    return lambda c: "topology managed starts no Ray" if when.managed(c) else attached
+
+
+def ray_key(ours: str) -> Why:
+    """A key of Ray or verl: what to say depends on who starts them."""
+
+    def why(c: RunConfig) -> str:
+        if c.run.topology == "managed":
+            return "topology managed starts neither Ray nor verl"
+        return "your launch script starts Ray and verl itself" if when.command(c) else ours
+
+    return why
+
+
+IN_PROCESS = "this version cannot start run.topology in_process"
+STARTED_ONCE = "your launch script is started once"
+RAY_RUNS = "ray.address names a cluster that runs already"
+NO_WANDB = trial_key("the embedded trainer does not log to wandb")
+NO_PODS = trial_key("the embedded trials run in local directories, not in pods")
+NO_HARBOR = trial_key("the embedded trainer runs its own agent and tools, not Harbor's")
+NO_DATA = trial_key("the embedded trainer has tasks of its own")
+NO_VALIDATION = trial_key("the embedded trainer runs no validation")
+NO_GPU_TRAINING = trial_key("the embedded policy is a small table: it has no such setting")
+NO_ALGORITHM = trial_key("the embedded trainer is GRPO with a clipped token ratio: it has no such setting")
+ENGINE_ONLY = sentence("a fault of the embedded engine: run.engine is vllm")
+TRAINER_ONLY = sentence("a fault of the embedded trainer: trainer.kind is not embedded")
+
+CPU_ONLY = ray_key("a fault of the replicas of verl.device cpu")
+
+
+def unread(config: RunConfig, key: str) -> str:
+    """The reason where all that a key does is to set variables; they are named."""
+    names = ", ".join(variables_set(config, key))
+    nothing = f"nothing under trainer.kind {config.trainer.kind} reads it"
+    return f"exported as {names}; {nothing}" if names else nothing

@@ -1,0 +1,199 @@
+"""Every private name of Textual that this program uses, and no other module uses one.
+
+A private name may change with any release, so ``pyproject.toml`` holds Textual to one minor version, and a test
+(``tests/ui/test_term_private.py``) names each of them with the shape that is relied on. Each entry here says what
+Textual has no public way for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from textual._compositor import Compositor, CompositorMap, CompositorUpdate
+from textual.app import App
+from textual.binding import Binding
+from textual.dom import DOMNode
+from textual.driver import Driver
+from textual.geometry import Region
+from textual.notifications import Notification
+from textual.screen import Screen
+from textual.widget import Widget
+
+__all__ = [
+    "CompositorUpdate",
+    "HookedApp",
+    "HookedScreen",
+    "SpanCompositor",
+    "driver_of",
+    "key_bindings",
+    "mouse_is_on",
+    "set_mouse",
+    "terminal_file",
+]
+
+
+# -- the driver: what writes to the terminal
+
+
+def driver_of(app: App[Any]) -> Driver | None:
+    """The driver of a running app; None before it runs. Bytes that are not cells can only be written through it."""
+    return app._driver
+
+
+def terminal_file(driver: Any) -> Any:
+    """The file that ``driver`` writes to; None where it writes to none."""
+    return getattr(driver, "_file", None)
+
+
+def mouse_is_on(driver: Any) -> bool:
+    """Whether the terminal reports the mouse to us."""
+    return bool(getattr(driver, "_mouse", False))
+
+
+def set_mouse(driver: Any, on: bool) -> bool:
+    """Switch mouse reports on or off while the app runs; False where this driver cannot."""
+    enable = getattr(driver, "_enable_mouse_support", None)
+    disable = getattr(driver, "_disable_mouse_support", None)
+    if enable is None or disable is None or not hasattr(driver, "_mouse"):
+        return False
+    if on:
+        driver._mouse = True  # both do nothing while it is False
+        enable()
+    else:
+        disable()
+        driver._mouse = False
+    return True
+
+
+# -- keys
+
+
+def key_bindings(node: DOMNode, key: str) -> Sequence[Binding]:
+    """The bindings of ``node`` itself for ``key``, a key by Textual's name."""
+    return node._bindings.key_to_bindings.get(key, ())
+
+
+# -- the app
+
+
+class HookedApp(App[None]):
+    """An app that decides what is painted, and what is printed after a fault of its own."""
+
+    last_words = ""  # printed in place of a traceback when the app has failed
+
+    def may_paint(self) -> bool:
+        """Whether anything may be sent to the terminal now."""
+        return True
+
+    def describe_fault(self, error: Exception) -> str:
+        """The line to print when ``error`` ends the app; "" = Textual's traceback."""
+        return ""
+
+    @property
+    def is_batching(self) -> bool:
+        """Whether a batch of updates is open; Textual drops what is painted meanwhile."""
+        return self._batch_count > 0
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the screens are being taken down, or will be at once."""
+        return self._exit or not self._running
+
+    def paint_whole(self, screen: Screen[Any]) -> None:
+        """Send every cell of ``screen`` once, instead of what each of its widgets has asked for since."""
+        self._display(screen, screen._compositor.render_full_update())
+        for widget in (screen, *screen.query(Widget)):
+            widget._exchange_repaint_regions()
+
+    def toasts(self) -> list[Notification]:
+        """The notifications that are shown or wait."""
+        return list(self._notifications)
+
+    def drop_toast(self, toast: Notification) -> None:
+        """Take one notification away; the screen shows it at the next change of the toasts."""
+        self._unnotify(toast, refresh=False)
+
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        if self.may_paint():
+            super()._display(screen, renderable)
+
+    def _handle_exception(self, error: Exception) -> None:
+        self.last_words = self.last_words or self.describe_fault(error)
+        super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        if self.last_words:
+            self.panic(self.last_words)
+        else:
+            super()._fatal_error()
+
+    def _print_error_renderables(self) -> None:
+        if self.last_words:
+            self._exit_renderables.clear()
+            self.error_console.print(self.last_words, soft_wrap=True)
+        super()._print_error_renderables()
+
+
+# -- a screen and its compositor
+
+
+class SpanCompositor(Compositor):
+    """A compositor that tells which columns of which lines have changed."""
+
+    @property
+    def full_map(self) -> CompositorMap:
+        """The places of all widgets. After a scroll, Textual finds them anew for whoever asks first; the layout that
+        follows then sees no difference any more, and what a widget covered that went meanwhile stays covered."""
+        if self.root is None or not self._full_map_invalidated:
+            return super().full_map
+        before = self._full_map
+        found = super().full_map
+        for _, (region, _, clip, *_) in found.items() ^ before.items():
+            place = clip.intersection(region)
+            if place:
+                self._dirty_regions.add(place)
+        return found
+
+    def take_dirty(self) -> set[Region]:
+        """The regions that changed since the last call."""
+        dirty = self._dirty_regions.copy()
+        self._dirty_regions.clear()
+        return dirty
+
+    def spans(self, regions: Iterable[Region]) -> Iterable[tuple[int, int, int]]:
+        """``regions`` as (line, first column, column behind the last), each cell once."""
+        return self._regions_to_spans(regions)
+
+
+class HookedScreen(Screen[None]):
+    """A screen with a compositor of its own kind, which decides whether it is painted.
+
+    Textual paints every screen whose cells change, and behind a dialog it then paints everything again.
+    """
+
+    def use_compositor(self, compositor: SpanCompositor) -> None:
+        """Paint by ``compositor`` from now on; before anything has been painted."""
+        self._compositor = compositor
+
+    def is_painted(self) -> bool:
+        """Whether this screen paints its own changes now."""
+        return True
+
+    def is_seen_behind(self) -> bool:
+        """Whether a change in this screen, while it paints none, is seen through the screen on top."""
+        return False
+
+    def _compositor_refresh(self) -> None:
+        if self.is_painted():
+            super()._compositor_refresh()
+            return
+        dirty = list(self._compositor._dirty_regions)
+        self._compositor._dirty_regions.clear()
+        self._dirty_widgets.clear()
+        if dirty and self.is_seen_behind():
+            # Not top.refresh(): a screen that is to be painted forgets which of its own widgets are.
+            top = self.app.screen
+            top._set_dirty(*dirty)
+            top._dirty_widgets.add(top)
+            top.check_idle()

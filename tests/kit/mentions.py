@@ -1,0 +1,389 @@
+"""What the program's texts mention - configuration keys, commands, options and keys of the keyboard - and which of it
+does not exist.
+
+Texts are collected mechanically: the string constants of both packages outside of docstrings (an f-string's values
+become ``HOLE``, module constants in it their value), the help of every command, README.md and the comments of the
+packaged YAML files.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+import shlex
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+from msgspec import inspect as types
+from msgspec.structs import replace
+
+from liverl.config import leaves, list_profiles, load_config, resolved
+from liverl.config.schema import fields, is_open, root_type
+from liverl.plan import make_plan
+from liverl_tui.cli import COMMANDS, PROGRAM, cli
+from liverl_tui.keymap import KEYS, key_name
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = (ROOT / "backend" / "liverl", ROOT / "liverl_tui")
+CONFIGURATION = ROOT / "backend" / "liverl" / "config"
+HOLE = "\0"  # a value of an f-string that only the running program knows
+
+
+class Text(NamedTuple):
+    """One text and where it stands. ``anywhere``: its reader may be on any screen, so it may name only the keys that
+    work on all of them. ``data``: one word alone, or words handed to another program: a value rather than a sentence.
+    """
+
+    where: str
+    text: str
+    anywhere: bool = False
+    data: bool = False
+
+
+# -- collecting
+
+
+def texts() -> Iterator[Text]:
+    """Every text that a user may read."""
+    for package in PACKAGES:
+        for path in sorted(package.rglob("*.py")):
+            name = str(path.relative_to(ROOT))
+            yield from python_texts(name, path.read_text("utf-8"))
+    yield from help_texts()
+    yield from readme_texts((ROOT / "README.md").read_text("utf-8"))
+    for path in sorted(CONFIGURATION.rglob("*.yaml")):
+        yield from yaml_texts(str(path.relative_to(ROOT)), path.read_text("utf-8"))
+
+
+def python_texts(name: str, source: str) -> Iterator[Text]:
+    """The string constants of a module, without docstrings."""
+    tree = ast.parse(source)
+    known = _module_constants(tree)
+    skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    anywhere = name.startswith("backend/")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            skipped.update(id(part) for part in node.values)
+            if id(node) not in skipped:
+                yield Text(f"{name}:{node.lineno}", _joined(node, known), anywhere)
+        elif isinstance(node, ast.Tuple | ast.List | ast.Call):
+            # What follows "-m" in a command line is a module of another program.
+            words = node.args if isinstance(node, ast.Call) else node.elts
+            for before, after in itertools.pairwise(words):
+                if isinstance(before, ast.Constant) and before.value == "-m":
+                    skipped.add(id(after))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            yield Text(f"{name}:{node.lineno}", node.value, anywhere, data=" " not in node.value.strip())
+
+
+def _module_constants(tree: ast.Module) -> dict[str, str]:
+    return {
+        node.targets[0].id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    }
+
+
+def _joined(node: ast.JoinedStr, known: dict[str, str]) -> str:
+    def part(value: ast.expr) -> str:
+        if isinstance(value, ast.Constant):
+            return str(value.value)
+        inner = value.value if isinstance(value, ast.FormattedValue) else value
+        return known.get(inner.id, HOLE) if isinstance(inner, ast.Name) else HOLE
+
+    return "".join(map(part, node.values))
+
+
+def help_texts() -> Iterator[Text]:
+    """What ``--help`` says, of the program and of each command."""
+    for name, command in {PROGRAM: cli, **commands()}.items():
+        told = [command.help, command.epilog, *(getattr(p, "help", None) for p in command.params)]
+        yield from (Text(f"help of {name}", text) for text in told if text)
+
+
+def readme_texts(source: str, name: str = "README.md") -> Iterator[Text]:
+    """README.md line by line, a paragraph's lines joined. Blocks of Python are left out."""
+    block, paragraph, began = "", "", 1
+    for number, line in enumerate(source.splitlines(), 1):
+        if line.startswith("```"):
+            block = "" if block else line.removeprefix("```") or "text"
+        elif block in ("sh", "text"):
+            yield Text(f"{name}:{number}", line if block == "sh" else _without_tree(line))
+        elif not block:
+            if line and not line.startswith(("|", "#", "-")):
+                began, paragraph = (began if paragraph else number), f"{paragraph} {line}"
+                continue
+            if paragraph:
+                yield Text(f"{name}:{began}", paragraph)
+            paragraph, began = line, number
+    if paragraph:
+        yield Text(f"{name}:{began}", paragraph)
+
+
+def _without_tree(line: str) -> str:
+    """A line of a listing of files, without the file's name."""
+    return re.sub(r"^\s*[\w./]+\.\w+\s", "", line)
+
+
+def yaml_texts(name: str, source: str) -> Iterator[Text]:
+    """The comments of a YAML file, those on successive lines joined."""
+    block, began = "", 1
+    for number, line in enumerate([*source.splitlines(), ""], 1):
+        found = re.search(r"(?:^|\s)#\s?(.*)", line)
+        whole = bool(found) and line.lstrip().startswith("#")
+        if found and block and whole:
+            block += " " + found[1]
+            continue
+        if block:
+            yield Text(f"{name}:{began}", block, anywhere=True)
+        block, began = (found[1] if found else ""), number
+
+
+# -- keys of the configuration
+
+
+@cache
+def sections() -> tuple[str, ...]:
+    return tuple(fields(root_type()))
+
+
+@cache
+def known_elsewhere() -> frozenset[str]:
+    """Dotted words of other programs' that begin like a section of ours, from the plans themselves: keys of verl's
+    overrides, and the ports of services."""
+    found: set[str] = set()
+    for profile in list_profiles():
+        sets = ["run.name=x"]
+        if profile in ("cpu-verl", "h200-smoke", "liverl-gen1"):
+            sets += ["verl.wandb_proxy=http://h:1", "data.train_index=/t", "data.val_index=/v"]
+        if profile == "h200-smoke":
+            sets += ["verl.rollout_mode=standalone", "verl.rollout_gpus=1", "run.topology=verl"]
+        loaded = load_config(profile=profile, sets=sets, env={})
+        config = resolved(loaded.config, env={"HOME": "/h"}, cwd=Path("/w"), now=0.0)
+        plan = make_plan(replace(loaded, config=config), Path("/r/p/x"))
+        for service in plan.services:
+            found.update(f"{service.name}.{port.name}" for port in service.ports)
+            found.update(word.lstrip("+~").partition("=")[0] for word in service.argv if "=" in word)
+    return frozenset(found)
+
+
+OTHERS: dict[str, str] = {
+    "verl.trainer.ppo.v1.trainer_separate_async": "the name of a logger of verl's",
+    "verl.plugins": "verl's group of entry points, as package metadata name it",
+}
+_FILE = re.compile(r".*\.(json|jsonl|yaml|log|svg|py|toml|md|parquet)")
+_BEFORE_KEY = r"(?<![\w./:@$-])"
+
+
+def wrong_keys(text: Text) -> list[str]:
+    """The dotted words of ``text`` that look like a configuration key and are none."""
+    pattern = rf"{_BEFORE_KEY}(?:{'|'.join(sections())})(?:\.[\w{HOLE}*-]+)+"
+    found = re.findall(pattern, text.text) + _wrong_variables(text.text) + _wrong_sections(text)
+    return [word for word in found if not (is_key(word) or _is_other(word, text))]
+
+
+def _wrong_sections(text: Text) -> list[str]:
+    """Dotted words that end like a key of ours, in what is nearly a section: ``modle.tool_parser``. Other names are
+    those of other programs (``fsdp_config.use_torch_compile`` of verl)."""
+    names = {key.rpartition(".")[2] for key in leaves()}
+    found = re.findall(rf"{_BEFORE_KEY}([a-z]\w*)\.(\w+_\w+)(?![\w.(])", text.text)
+    return [
+        f"{head}.{name}"
+        for head, name in found
+        if name in names and head not in sections() and get_close_matches(head, sections(), 1, 0.7)
+    ]
+
+
+def _wrong_variables(text: str) -> list[str]:
+    """``LIVERL_SECTION__KEY`` by its dotted key."""
+    words = re.findall(r"\bLIVERL_([A-Z0-9_]*[A-Z0-9]__[A-Z0-9_]+)\b", text)
+    return [word.lower().replace("__", ".") for word in words if word != "SECTION__KEY"]
+
+
+def _is_other(word: str, text: Text) -> bool:
+    if word in OTHERS or _FILE.fullmatch(word):
+        return True
+    if f"-m {word}" in text.text:
+        return True  # a module, in a command line
+    return text.data and text.text == word in known_elsewhere()
+
+
+def is_key(word: str) -> bool:
+    """Whether a dotted word names a key or a section; ``HOLE`` and ``*`` stand for any part."""
+    return _resolves(root_type(), word.split("."))
+
+
+def _resolves(kind: types.Type, parts: list[str]) -> bool:
+    if not parts:
+        return True
+    head, *rest = parts
+    if isinstance(kind, types.StructType):
+        form = re.compile(re.escape(head).replace(re.escape(HOLE), ".+").replace(re.escape("*"), ".+"))
+        return any(_resolves(inner, rest) for name, inner in fields(kind).items() if form.fullmatch(name))
+    if is_open(kind):
+        assert isinstance(kind, types.DictType)
+        return _resolves(kind.value_type, rest)
+    return isinstance(kind, types.AnyType)  # of a leaf, nothing is below
+
+
+# -- commands and their options
+
+
+@cache
+def commands() -> dict[str, click.Command]:
+    context = click.Context(cli)
+    found = {name: cli.get_command(context, name) for name in COMMANDS}
+    return {name: command for name, command in found.items() if command is not None}
+
+
+@cache
+def options(command: str = "") -> frozenset[str]:
+    """The options of one command; of the program itself without a name."""
+    where = commands()[command] if command else cli
+    names = {
+        name for p in where.params if isinstance(p, click.Option) for name in (*p.opts, *p.secondary_opts)
+    }
+    return frozenset(names | {"-h", "--help"})
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """The options of the program itself with their values, and what follows: a command with its own."""
+    valued = {o for p in cli.params if isinstance(p, click.Option) and not p.is_flag for o in p.opts}
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in valued else 1
+    return words[:at], words[at:]
+
+
+@cache
+def any_option() -> frozenset[str]:
+    return options().union(*(options(name) for name in COMMANDS))
+
+
+# Programs of others that a text tells the user to run; the options behind their names are theirs.
+_PROGRAMS = r"(?:py-spy|srun|kubectl|docker|pip|ray)\b[^;:,.()`]*"
+# Packages that imitate or start another program: a sentence there may name that program's options (vLLM's).
+_IMITATED = {
+    "backend/liverl/embedded": "the embedded engine answers with vLLM's own error texts",
+    "backend/liverl/verlside": "the smoke model's program has options of its own",
+}
+_COMMAND = re.compile(rf"(?<![\w/-]){PROGRAM} ([^\n;`()]*)")
+_OPTION = re.compile(r"(?<![\w/=-])--[a-z][\w-]*")
+_PROFILE = re.compile(r"--profile ([a-z]\w*(?:-\w+)+|[a-z]\w*(?=[`);,]|$))")
+VERBS = {"has": "crash.py: `liverl-tui has failed`, a sentence"}
+
+
+def wrong_commands(text: Text) -> list[str]:
+    """Commands, options and profiles that ``text`` names and that do not exist."""
+    if text.data:
+        return []
+    wrong = []
+    for match in _COMMAND.finditer(text.text):
+        wrong += _wrong_line(match[1])
+    wrong += _wrong_options(text)
+    for name in _PROFILE.findall(text.text):
+        if name not in list_profiles():
+            wrong.append(f"--profile {name}")
+    return wrong
+
+
+def _wrong_line(line: str) -> list[str]:
+    """What is wrong in a command line; ``line`` is what stands behind the program's name, perhaps with prose."""
+    top, words = _split(line.split())
+    wrong = [
+        f"{PROGRAM} {word}"
+        for word in top
+        if word.startswith("-") and word.partition("=")[0] not in options()
+    ]
+    if wrong:
+        return wrong
+    if not words or not re.fullmatch(r"[a-z][a-z-]*", words[0]) or words[0] in VERBS:
+        return []
+    name = words[0]
+    if name not in COMMANDS:
+        return [f"{PROGRAM} {name}"]
+    return [f"{name} {o}" for o in _OPTION.findall(line) if o not in options(name) | options()]
+
+
+def _wrong_options(text: Text) -> list[str]:
+    """Options outside of a whole command line; ``stop --now`` belongs to ``stop``."""
+    rest = re.sub(_PROGRAMS, " ", text.text)
+    wrong = []
+    for match in _OPTION.finditer(rest):
+        before = re.search(r"([a-z][a-z-]*) $", rest[: match.start()])
+        allowed = options(before[1]) if before and before[1] in COMMANDS else any_option()
+        if match[0] not in allowed and not text.where.startswith(tuple(_IMITATED)):
+            wrong.append(match[0])
+    return wrong
+
+
+def parse_command_line(line: str) -> None:
+    """A whole line of a shell, through click: options, their values, the number of arguments.
+
+    Raises:
+        click.UsageError: the program would refuse it.
+    """
+    program, *arguments = shlex.split(line, comments=True)
+    assert program == PROGRAM
+    top, left = _split(arguments)
+    context = cli.make_context(PROGRAM, top)
+    if left:
+        name, command, rest = cli.resolve_command(context, left)
+        assert command is not None
+        command.make_context(name, rest, parent=context)
+
+
+# -- keys of the keyboard
+
+_LONE = r"[A-Za-z!?:/.,\[\]<>]"
+_NAMED = r"Enter|Esc|Tab|Space|F\d{1,2}|Ctrl-[A-Z]"
+_PRESSED = (
+    rf"(?<![\w-])({_NAMED})(?![\w-])",
+    rf"\b[Pp]ress ({_LONE})(?![\w'-])",
+    rf"(?<![\w'-])({_LONE}) is pressed",
+    rf"\bkeys? ({_LONE})(?![\w'-])",
+    rf"\b[Pp]ress [^;.]* or ({_LONE}) for\b",
+    r"(?<=\s)\(([A-Za-z!?])(?: [a-z]+s)?\)",  # `what happened (E)`, `(f follows)`
+    r"\bas ([A-Z]) does\b",
+    r"\buntil ([a-zA-Z])(?=,|$)",
+    # `U starts it again`, `; q leaves`: a lone letter that does something. N stands for a number.
+    r"(?<![\w'\"=.-])([B-HJ-MO-Z]) [a-z]+s\b",
+    r"(?:^ ?|; )([a-zA-Z]) [a-z]+s\b",
+)
+
+
+@cache
+def key_names(scope: str = "") -> frozenset[str]:
+    """The names of the keys of one scope (of all: no name) as texts write them."""
+    found = {key_name(k) for key in KEYS if scope in ("", key.scope) for k in key.keys.split(",")}
+    return frozenset(found | {f"Ctrl-{name[1:].upper()}" for name in found if name.startswith("^")})
+
+
+def wrong_bindings(text: Text) -> list[str]:
+    """The keys of the keyboard that ``text`` names and that do nothing."""
+    if text.data:
+        return []
+    named = [name for pattern in _PRESSED for name in re.findall(pattern, text.text)]
+    if text.where.startswith("README"):
+        named += re.findall(rf"`(\S|{_NAMED})`", text.text)
+    known = key_names("app" if text.anywhere else "")
+    return [name for name in named if name not in known]
+
+
+def problems(found: Iterator[Text]) -> list[str]:
+    """``where: what`` for everything that a text names and that does not exist."""
+    return [
+        f"{text.where}: {wrong!r}"
+        for text in found
+        for check in (wrong_keys, wrong_commands, wrong_bindings)
+        for wrong in check(text)
+    ]

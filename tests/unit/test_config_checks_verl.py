@@ -1,0 +1,495 @@
+"""The size of a run of topology verl, counted by hand, and the rules that hang on it, each at its limit."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from liverl.config import ConfigError, RunConfig, load_config, sizes
+from liverl.config.sizes import SizeError
+from liverl.config.validate_stack import holds_secret
+
+VERL = "liverl-gen1"  # one host with 8 GPUs, replicas of 4
+COMMAND = ("trainer.kind=command", "trainer.command=[bash, train.sh]")
+ROLLOUT = "actor_rollout_ref.rollout"
+SPLIT = f"{ROLLOUT}.disaggregation"
+
+
+def overrides(**values: Any) -> str:
+    return "trainer.overrides=" + json.dumps(values)
+
+
+def told(*sets: str, profile: str = VERL) -> list[list[str]]:
+    """The lines of every problem, none if there is none."""
+    try:
+        load_config(profile=profile, sets=sets, env={})
+    except ConfigError as error:
+        return [problem.lines() for problem in error.problems]
+    return []
+
+
+def keys(*sets: str, profile: str = VERL) -> list[str]:
+    return [lines[0].split(": ")[1] for lines in told(*sets, profile=profile)]
+
+
+def refused(key: str, words: str, found: str, allowed: str = "", hint: str = "") -> list[str]:
+    parts = [f"--set: {key}: {words}", f"    found:   {found}"]
+    parts += [f"    allowed: {allowed}"] if allowed else []
+    return parts + ([f"    {hint}"] if hint else [])
+
+
+def config(*sets: str, profile: str = VERL, **over: Any) -> RunConfig:
+    """A configuration with these overrides, whether it makes sense or not."""
+    loaded = load_config(profile=profile, sets=sets, env={}).config
+    from msgspec.structs import replace
+
+    return replace(loaded, trainer=replace(loaded.trainer, overrides=over))
+
+
+# --- how large a run is ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("over", "trainer", "pool", "replica", "count"),
+    [
+        ({}, 8, 0, 4, 2),
+        ({"trainer.nnodes": 3}, 24, 0, 4, 6),
+        ({"trainer.nnodes": "3"}, 24, 0, 4, 6),
+        ({"++trainer.n_gpus_per_node": 6}, 6, 0, 4, 1),
+        ({"~trainer.n_gpus_per_node": 6}, 6, 0, 4, 1),
+        ({f"{ROLLOUT}.nnodes": 2, f"{ROLLOUT}.n_gpus_per_node": 3}, 8, 0, 4, 2),  # hybrid has no pool
+        ({f"{ROLLOUT}.tensor_model_parallel_size": 2}, 8, 0, 2, 4),
+        ({f"{ROLLOUT}.tensor_model_parallel_size": 2, f"{ROLLOUT}.data_parallel_size": 3}, 8, 0, 6, 1),
+        ({f"{SPLIT}.enabled": True}, 8, 0, 8, 1),  # one side of each kind, of 4 GPUs each
+        ({f"{SPLIT}.enabled": "TRUE"}, 8, 0, 8, 1),
+        ({f"{SPLIT}.enabled": False, f"{SPLIT}.decode_replicas": 3}, 8, 0, 4, 2),
+        ({f"{SPLIT}.decode_replicas": 3}, 8, 0, 4, 2),
+        # 2 x 4 to prefill and 3 x 1 to decode, that twice
+        (
+            {
+                f"{SPLIT}.enabled": True,
+                f"{SPLIT}.prefill_replicas": 2,
+                f"{SPLIT}.decode_replicas": 3,
+                f"{SPLIT}.decode_tensor_model_parallel_size": 1,
+                f"{ROLLOUT}.data_parallel_size": 2,
+            },
+            8,
+            0,
+            22,
+            0,
+        ),
+        ({f"{ROLLOUT}.tensor_model_parallel_size": 3}, 8, 0, 3, 2),  # whole ones
+        ({f"{ROLLOUT}.data_parallel_size": 0}, 8, 0, 0, 8),  # nonsense is not divided by
+    ],
+)
+def test_gpus_and_replicas(over: dict[str, Any], trainer: int, pool: int, replica: int, count: int) -> None:
+    c = config(**over)
+    assert (sizes.trainer_gpus(c), sizes.pool_gpus(c), sizes.replica_gpus(c)) == (trainer, pool, replica)
+    assert sizes.expected_replicas(c) == count
+    assert sizes.generating_gpus(c) == trainer
+
+
+def test_a_pool_of_its_own() -> None:
+    sets = (
+        "verl.rollout_mode=standalone",
+        "verl.rollout_gpus=2",
+        "infrastructure.nnodes=3",
+        "ray.address=h:1",
+    )
+    c = config(
+        *sets,
+        "vllm.gen_tp=2",
+        "training.sp_size=2",
+        "training.train_batch_size=18",
+        "training.train_prompt_mini_batch_size=18",
+    )
+    assert (sizes.trainer_gpus(c), sizes.pool_gpus(c), sizes.generating_gpus(c)) == (3 * 6, 3 * 2, 6)
+    assert sizes.expected_replicas(c) == 3
+    assert sizes.cpus_needed(c) == 1 + 8 + 1 + 3 * (18 + 6)
+    from msgspec.structs import replace
+
+    over = {f"{ROLLOUT}.nnodes": 1, f"{ROLLOUT}.n_gpus_per_node": 4, "trainer.n_gpus_per_node": 5}
+    other = replace(c, trainer=replace(c.trainer, overrides=over))
+    assert (sizes.trainer_gpus(other), sizes.pool_gpus(other)) == (15, 4)
+
+
+def test_cpus_that_ray_must_have() -> None:
+    assert sizes.storage_units(config()) == 8
+    assert sizes.cpus_needed(config()) == 1 + 8 + 1 + 3 * 8
+    assert sizes.storage_units(config(profile="cpu-verl")) == 1
+    assert sizes.storage_units(config(profile="cpu-verl", **{sizes.UNITS_KEY: 5})) == 5
+    assert sizes.cpus_needed(config(**{sizes.UNITS_KEY: 2, "trainer.n_gpus_per_node": 1})) == 1 + 2 + 1 + 3
+
+
+def test_an_override_that_is_no_number() -> None:
+    with pytest.raises(SizeError, match=r"^trainer.nnodes: 'two' is not a whole number$") as caught:
+        sizes.trainer_gpus(config(**{"+trainer.nnodes": "two"}))
+    assert (caught.value.key, caught.value.value) == ("trainer.nnodes", "two")
+    with pytest.raises(SizeError):
+        sizes.trainer_gpus(config(**{"trainer.nnodes": 1.5}))
+    assert sizes.trainer_gpus(config(**{"trainer.nnodes": None})) == 8
+
+
+def test_names_of_overrides() -> None:
+    assert [sizes.bare_key(k) for k in ("a.b", "+a.b", "++a.b", "~a.b")] == ["a.b"] * 4
+    c = config(**{"+a.b": 1, "c": 0})
+    assert (sizes.override(c, "a.b"), sizes.override(c, "c"), sizes.override(c, "b")) == (1, 0, None)
+
+
+def test_files_of_the_smoke_run_and_of_others() -> None:
+    smoke = config(profile="cpu-verl")
+    assert sizes.is_smoke(smoke) and not sizes.is_smoke(config())
+    assert (sizes.train_file(config()), sizes.val_file(config())) == ("", "")
+    assert sizes.model_path(config()) == "Qwen/Qwen3-30B-A3B-Instruct-2507"
+    given = config("data.train_index=/t")
+    assert (sizes.train_file(given), sizes.val_file(given)) == ("/t", "/t"), "verl wants a file to validate"
+    both = config("data.train_index=/t", "data.val_index=/v")
+    assert (sizes.train_file(both), sizes.val_file(both)) == ("/t", "/v")
+    own = config("model.model_path=smoke:/d", "data.train_index=/t", profile="cpu-verl")
+    assert (sizes.model_path(own), sizes.train_file(own), sizes.val_file(own)) == (
+        "/d/model",
+        "/t",
+        "/d/val.parquet",
+    )
+
+
+# --- the rules ------------------------------------------------------------------------------------------
+
+FREE_CPUS = "leave it null to get what verl needs; Ray counts CPUs, it does not need to have them"
+HYBRID = "with verl.rollout_mode hybrid all GPUs generate and train in turn"
+STANDALONE = "verl.rollout_mode standalone splits the {} GPUs of each host between rollouts and trainer"
+PASSWORD = "an address with a password: it would be saved with the run"
+VARIABLE = "${NAME} in its place (a variable that is read when the environment is built)"
+NETRC = "or no password here: uv and pip read ~/.netrc"
+
+
+@pytest.mark.parametrize(
+    ("sets", "expected"),
+    [
+        (
+            (overrides(**{"trainer.nnodes": "two"}),),
+            refused(
+                "trainer.overrides.trainer.nnodes", "decides the size of the run", "'two'", "a whole number"
+            ),
+        ),
+        (("verl.rollout_gpus=1",), refused("verl.rollout_gpus", HYBRID, "1", "0")),
+        (
+            ("verl.rollout_mode=standalone", "verl.rollout_gpus=0"),
+            refused("verl.rollout_gpus", STANDALONE.format(8), "0", "1 to 7"),
+        ),
+        (
+            ("verl.rollout_mode=standalone", "verl.rollout_gpus=8"),
+            refused("verl.rollout_gpus", STANDALONE.format(8), "8", "1 to 7"),
+        ),
+        (
+            ("verl.rollout_mode=standalone", "verl.rollout_gpus=1", "infrastructure.ngpus_per_node=1"),
+            refused(
+                "verl.rollout_gpus",
+                STANDALONE.format(1),
+                "1",
+                "at least 2 GPUs are needed (infrastructure.ngpus_per_node)",
+            ),
+        ),
+        (
+            ("verl.rollout_mode=standalone", "verl.rollout_gpus=2", "infrastructure.ngpus_per_node=2"),
+            refused("verl.rollout_gpus", STANDALONE.format(2), "2", "1 to 1"),
+        ),
+        (("vllm.gen_tp=3",), refused("vllm.gen_tp", "must divide the GPUs of the run (8)", "3")),
+        (
+            ("vllm.gen_tp=2", overrides(**{f"{ROLLOUT}.tensor_model_parallel_size": 3})),
+            refused(
+                "vllm.gen_tp",
+                "must divide the GPUs of the run (8); with trainer.overrides a replica has 3",
+                "2",
+            ),
+        ),
+        (
+            ("vllm.gen_tp=2", overrides(**{f"{ROLLOUT}.data_parallel_size": 0})),
+            refused(
+                "vllm.gen_tp",
+                "must divide the GPUs of the run (8); with trainer.overrides a replica has 0",
+                "2",
+            ),
+        ),
+        (
+            ("training.sp_size=3",),
+            refused("training.sp_size", "must divide the GPUs of the trainer (8)", "3"),
+        ),
+        (
+            (
+                "training.train_batch_size=3",
+                "training.train_prompt_mini_batch_size=3",
+                "training.n_resp_per_prompt=4",
+            ),
+            refused(
+                "training.train_batch_size",
+                "trials per step (12) must be a multiple of the trainer's GPUs (8)",
+                "3",
+            ),
+        ),
+        (
+            ("ray.num_cpus=33",),
+            refused(
+                "ray.num_cpus",
+                "too few: verl would wait for ever, without a message",
+                "33",
+                "at least 34",
+                FREE_CPUS,
+            ),
+        ),
+        (
+            ("verl.device=cpu", "vllm.gen_tp=2"),
+            refused("vllm.gen_tp", "with verl.device cpu each replica is one process", "2", "1"),
+        ),
+        (
+            ("infrastructure.nnodes=2",),
+            refused(
+                "infrastructure.nnodes",
+                "the Ray that this run starts serves this host alone",
+                "2",
+                "1",
+                "start Ray on all hosts, then set ray.address (and ray.auth_token_file)",
+            ),
+        ),
+        (
+            ("ray.address=http://h:1",),
+            refused("ray.address", "not an address", "'http://h:1'", "host:port, without http://"),
+        ),
+        (
+            ("ray.dashboard_address=h",),
+            refused("ray.dashboard_address", "not an address", "'h'", "host:port, without http://"),
+        ),
+        (
+            ("verl.faults.late_replica={index: 2, seconds: 1}",),
+            refused("verl.faults.late_replica.index", "there is no such replica", "2", "0 to 1"),
+        ),
+        *(
+            (
+                (f"verl.faults.{name}=2",),
+                refused(f"verl.faults.{name}", "there is no such replica", "2", "0 to 1"),
+            )
+            for name in ("pending_replica", "mute_replica", "dead_replica")
+        ),
+        (
+            ("verl.wandb_proxy=http://me:pw@h:80",),
+            refused(
+                "verl.wandb_proxy",
+                "verl gets it on its command line, which other users can read",
+                "an address with a user",
+                "http://host:port",
+                "give a proxy with a password in the variable HTTPS_PROXY",
+            ),
+        ),
+        *(
+            (
+                (*COMMAND, f"infrastructure.{name}=0"),
+                refused(
+                    f"infrastructure.{name}",
+                    "0 (any free port) is for what the run starts itself, and a launch script is told",
+                    "0",
+                    "the port that it has",
+                ),
+            )
+            for name in ("ray_port", "ray_dashboard_port", "litellm_port")
+        ),
+        (
+            ("infrastructure.ray_dashboard_port=6379",),
+            refused("infrastructure.ray_dashboard_port", "the same port as infrastructure.ray_port", "6379"),
+        ),
+        (
+            ("infrastructure.litellm_port=8265",),
+            refused(
+                "infrastructure.litellm_port", "the same port as infrastructure.ray_dashboard_port", "8265"
+            ),
+        ),
+        (
+            ("infrastructure.litellm_port=6379",),
+            refused("infrastructure.litellm_port", "the same port as infrastructure.ray_port", "6379"),
+        ),
+        (
+            ("environments.a b={venv_path: /v}",),
+            refused("environments.a b.python", "not usable as an environment's name", "'a b'"),
+        ),
+        (
+            ("environments.x={python: '3.12'}",),
+            refused(
+                "environments.x.requirements",
+                "an environment needs venv_path or requirements",
+                "neither",
+            ),
+        ),
+        *(
+            (
+                (f"environments.x={{venv_path: /v, {entry}}}",),
+                refused(f"environments.x.{key}", PASSWORD, "a value that is not shown", VARIABLE, NETRC),
+            )
+            for key, entry in (
+                ("index_url", "index_url: 'http://u:p@h'"),
+                ("find_links", "find_links: [/a, 'http://u:p@h']"),
+                ("first.index_url", "first: {index_url: 'http://u:p@h'}"),
+            )
+        ),
+    ],
+)
+def test_what_is_refused_and_what_is_said_of_it(sets: tuple[str, ...], expected: list[str]) -> None:
+    assert told(*sets) == [expected]
+
+
+SIXTEEN = ("training.train_batch_size=16", "training.train_prompt_mini_batch_size=16")
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ("verl.rollout_mode=standalone", "verl.rollout_gpus=4"),
+        (
+            "verl.rollout_mode=standalone",
+            "verl.rollout_gpus=7",
+            "vllm.gen_tp=7",
+            "training.sp_size=1",
+        ),
+        (
+            "verl.rollout_mode=standalone",
+            "verl.rollout_gpus=1",
+            "vllm.gen_tp=1",
+            "training.sp_size=7",
+            "training.train_batch_size=7",
+            "training.train_prompt_mini_batch_size=7",
+        ),
+        ("vllm.gen_tp=8",),
+        ("training.sp_size=8",),
+        ("training.train_batch_size=1", "training.train_prompt_mini_batch_size=1"),  # times 8 answers
+        ("ray.num_cpus=34",),
+        ("ray.num_cpus=1", "ray.address=h:1"),
+        (*COMMAND, "ray.num_cpus=1"),
+        ("verl.device=cpu", "vllm.gen_tp=1"),
+        (*COMMAND, "verl.device=cpu", "vllm.gen_tp=2"),
+        (*COMMAND, "infrastructure.nnodes=2"),
+        ("infrastructure.nnodes=2", "ray.address=h:1"),
+        ("ray.address=h:65535", "ray.dashboard_address=[::1]:1"),
+        ("ray.address=10.0.0.1:6379",),
+        ("ray.address=my_host-1:6379",),
+        (*COMMAND, "ray.address=x"),  # a launch script says itself where its Ray is
+        ("verl.faults.late_replica={index: 1, seconds: 1}",),
+        ("verl.faults.late_replica={index: 9, seconds: 0}",),  # it is off
+        ("verl.faults.pending_replica=1", "verl.faults.mute_replica=0", "verl.faults.dead_replica=1"),
+        ("verl.wandb_proxy=http://h:80",),
+        ("verl.wandb_proxy=http://h:80/a@b",),
+        ("infrastructure.ray_port=0", "infrastructure.ray_dashboard_port=0", "infrastructure.litellm_port=0"),
+        ("infrastructure.ray_dashboard_port=6379", "ray.address=h:1"),
+        ("environments.x={venv_path: /v}",),
+        ("environments.x={requirements: [a]}",),
+        ("environments.x={venv_path: /v, find_links: [/a], index_url: 'https://h/s'}",),
+        (
+            *COMMAND,
+            *SIXTEEN,
+            "training.n_resp_per_prompt=1",
+            "infrastructure.ngpus_per_node=3",
+            "vllm.gen_tp=3",
+            "training.sp_size=3",
+        ),  # verl's own rule, and somebody else starts it
+        (
+            "training.train_batch_size=1",
+            "training.train_prompt_mini_batch_size=1",
+            "training.n_resp_per_prompt=1",
+            overrides(**{"trainer.n_gpus_per_node": 0}),
+        ),
+    ],
+)
+def test_what_is_just_within_its_limit(sets: tuple[str, ...]) -> None:
+    assert told(*sets) == []
+
+
+@pytest.mark.parametrize(
+    ("sets", "key"),
+    [
+        (("ray.address=h:0",), "ray.address"),
+        (("ray.address=h:65536",), "ray.address"),
+        (("ray.address=h:123456",), "ray.address"),
+        (("ray.address=:1",), "ray.address"),
+        (("ray.address=h:1/",), "ray.address"),
+        (("ray.dashboard_address=[x]:1",), "ray.dashboard_address"),
+        (("ray.dashboard_address=h:65536", "ray.address=h:1"), "ray.dashboard_address"),
+        (("vllm.gen_tp=16",), "vllm.gen_tp"),
+        (("training.sp_size=16",), "training.sp_size"),
+        (("verl.device=cpu", "vllm.gen_tp=3"), "vllm.gen_tp"),  # told once
+        (("verl.device=cpu", overrides(**{f"{ROLLOUT}.data_parallel_size": 0})), "vllm.gen_tp"),
+        (("run.topology=in_process", "verl.rollout_gpus=1"), "verl.rollout_gpus"),
+        (("run.topology=in_process", "vllm.gen_tp=3"), "vllm.gen_tp"),
+        (("run.topology=in_process", "training.sp_size=3"), "training.sp_size"),
+        (("run.topology=in_process", "verl.faults.dead_replica=2"), "verl.faults.dead_replica"),
+        (("run.topology=in_process", "infrastructure.litellm_port=6379"), "infrastructure.litellm_port"),
+    ],
+)
+def test_what_is_just_beyond_its_limit(sets: tuple[str, ...], key: str) -> None:
+    assert keys(*sets) == [key]
+
+
+def test_a_run_that_is_not_verls_is_not_counted() -> None:
+    """Managed replicas and an embedded trainer: verl's keys have no effect there."""
+    sets = (
+        "verl.rollout_gpus=3",
+        "training.sp_size=7",
+        "infrastructure.litellm_port=6379",
+        "infrastructure.ray_port=6379",
+        "verl.faults.dead_replica=9",
+        "ray.address=x",
+        "infrastructure.nnodes=2",
+        "ray.num_cpus=1",
+        "vllm.gen_tp=3",
+        "verl.rollout_mode=standalone",
+    )
+    assert told(*sets, profile="embedded") == []
+    # observed only: nothing of Ray is ours
+    observed = ("run.topology=in_process", "infrastructure.nnodes=2", "ray.num_cpus=1", "ray.address=''")
+    assert told(*observed, "ray.dashboard_address=x") == []
+
+
+def test_each_of_several_wrong_sizes_is_told_once() -> None:
+    """A size that cannot be told is one problem, and no rule is judged on it."""
+    bad = overrides(**{"trainer.n_gpus_per_node": "x"})
+    sets = (bad, "vllm.gen_tp=3", "training.sp_size=3", "verl.faults.dead_replica=9", "ray.num_cpus=1")
+    assert keys(*sets) == ["trainer.overrides.trainer.n_gpus_per_node"]
+
+
+def test_a_wrong_split_of_the_gpus_is_one_problem() -> None:
+    """Not also that the rest of them does not divide: with 1 of 8 GPUs taken, 7 would."""
+    assert keys("verl.rollout_gpus=1") == ["verl.rollout_gpus"]
+    assert keys("verl.rollout_gpus=1", "ray.num_cpus=1", "verl.faults.dead_replica=9") == [
+        "verl.rollout_gpus"
+    ]
+
+
+def test_a_long_override_is_shown_in_part() -> None:
+    (lines,) = told(overrides(**{"trainer.nnodes": "x" * 200}))
+    assert lines[1] == "    found:   '" + "x" * 79
+
+
+def test_an_environment_is_told_its_own_problems() -> None:
+    sets = ("environments.x={index_url: 'http://u:p@h', find_links: ['http://t@h']}",)
+    assert keys(*sets) == [
+        "environments.x.requirements",
+        "environments.x.index_url",
+        "environments.x.find_links",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("address", "secret"),
+    [
+        ("http://h/a@b", False),  # an @ behind the host is none of a user
+        ("http://@h/", False),
+        ("http://:@h/", False),
+        ("http://u@h/", True),
+        ("http://:p@h/", True),
+        ("http://${A}@h/", False),
+        ("http://${A}:${B}@h/?x=1", True),
+        ("http://${1A}@h/", True),  # not the name of a variable
+        ("/wheels?x", False),
+        ("u:p@h", False),  # no address
+    ],
+)
+def test_what_an_address_may_hold(address: str, secret: bool) -> None:
+    assert holds_secret(address) is secret

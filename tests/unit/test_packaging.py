@@ -1,0 +1,132 @@
+"""The package's own description: versions, extras, ranges, the ways to start it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from liverl.config.packaged import default_text, profile_text
+from liverl_tui.cli import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+COMPONENTS = ("litellm", "verl", "vllm", "ray")
+
+
+def environments(text: str) -> dict[str, Any]:
+    return dict(yaml.safe_load(text).get("environments") or {})
+
+
+def component_versions() -> dict[str, str]:
+    """The one source: ``environments`` of default.yaml; torch stands in the one profile that installs it itself."""
+    found: dict[str, str] = {}
+    for entry in environments(default_text()).values():
+        for requirement in map(Requirement, entry["requirements"]):
+            (pinned,) = requirement.specifier
+            assert (
+                pinned.operator == "=="
+                and found.setdefault(requirement.name, pinned.version) == pinned.version
+            )
+    (torch,) = environments(profile_text("cpu-verl"))["verl"]["first"]["requirements"]
+    return found | {"torch": torch.partition("==")[2]}
+
+
+def wrong_versions(text: str) -> list[str]:
+    """The exact versions of components in ``text`` that are not those of default.yaml: of requirements, and of
+    sentences (``verl 0.9.1``; ``vLLM 0.8`` speaks of what came before)."""
+    pinned = re.findall(
+        rf"(?<![\w-])({'|'.join((*COMPONENTS, 'torch'))})(?:\[[\w,]+\])?==([\w.+]+)", text, re.IGNORECASE
+    )
+    told = re.findall(rf"(?<![\w-])({'|'.join(COMPONENTS)}) (\d+\.\d+\.\d+)", text, re.IGNORECASE)
+    versions = component_versions()
+    return [f"{name} {number}" for name, number in (*pinned, *told) if number != versions[name.lower()]]
+
+
+def sources() -> list[Path]:
+    folders = (
+        "backend/liverl",
+        "liverl_tui",
+        "tests/kit",
+        "tests/unit",
+        "tests/process",
+        "tests/stack",
+        "tests/ui",
+    )
+    found = [
+        path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".yaml")
+    ]
+    return [*found, ROOT / "README.md", ROOT / "pyproject.toml"]
+
+
+def test_the_versions_of_components_are_the_same_everywhere() -> None:
+    assert set(component_versions()) == {*COMPONENTS, "torch"}
+    read = {path: path.read_text("utf-8") for path in sources() if path.name != Path(__file__).name}
+    wrong = {
+        str(path.relative_to(ROOT)): found for path, text in read.items() if (found := wrong_versions(text))
+    }
+    assert wrong == {}
+    # The places that are compared at all.
+    naming = [path.name for path, text in read.items() if re.search(r"\b(verl|ray(\[default\])?)==\d", text)]
+    assert {"default.yaml", "cpu-verl.yaml", "pyproject.toml"} <= set(naming)
+    assert any(
+        path.name == "agent_loop.py" and f"verl {component_versions()['verl']}" in text
+        for path, text in read.items()
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ray[default]==2.59.0", "verl[vllm]==0.9.2", "for verl 0.8.0's trainer", "(Ray 2.6.1)", "torch==2.1"],
+)
+def test_another_version_is_found(text: str) -> None:
+    assert len(wrong_versions(text)) == 1
+    right = [f"{name} {version}, {name}[x]=={version}" for name, version in component_versions().items()]
+    assert wrong_versions("since vLLM 0.8; " + "; ".join(right)) == []
+
+
+def test_extras_install_what_the_environments_of_the_same_name_have() -> None:
+    """So that ``venv_path: self`` finds it. LiteLLM and Textual cannot share an environment."""
+    extras, wanted = PROJECT["optional-dependencies"], environments(default_text())
+    assert set(extras) == {"test", "dev", "ray", "vllm", "verl"}
+    for name in ("vllm", "verl"):
+        assert extras[name] == wanted[name]["requirements"]
+    assert extras["ray"] == [r for r in wanted["verl"]["requirements"] if r.startswith("ray[")]
+
+
+def test_textual_is_held_to_the_version_whose_private_names_are_used() -> None:
+    (textual,) = [r for r in map(Requirement, PROJECT["dependencies"]) if r.name == "textual"]
+    assert Version("8.2.8") in textual.specifier and Version("8.3.0") not in textual.specifier
+
+
+def test_the_lock_is_within_the_ranges() -> None:
+    lines = (ROOT / "requirements.lock").read_text("utf-8").splitlines()
+    locked = {r.name.lower(): r for r in map(Requirement, lines)}
+    asked = [
+        *PROJECT["dependencies"],
+        *PROJECT["optional-dependencies"]["test"],
+        *PROJECT["optional-dependencies"]["dev"],
+    ]
+    for requirement in map(Requirement, asked):
+        (pinned,) = locked[requirement.name.lower()].specifier
+        assert pinned.version in requirement.specifier, requirement
+
+
+def test_it_runs_as_a_module(tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "liverl_tui", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    told = run("--help")
+    assert told.returncode == 0 and told.stdout.startswith("Usage: liverl-tui ")
+    assert all(name in told.stdout for name in COMMANDS)
+    refused = run("grow")
+    assert refused.returncode == 2 and "no command 'grow'" in refused.stderr
