@@ -239,6 +239,15 @@ def test_its_services_are_restarted_through_the_old_keeper(killed: Killed) -> No
     assert killed.keeper.process.wait(60) == 0
 
 
+def test_it_is_stopped_without_being_started_again(killed: Killed) -> None:
+    killed.end_late()
+    told("stop", "--run", killed.run.run_dir)
+    check_end(killed)
+    started = [event.service for event in killed.run.events() if event.text == "process started"]
+    recorded = (killed.restored.recorded / "events.jsonl").read_text()
+    assert len(started) == recorded.count('"process started"'), "this version has started nothing"
+
+
 def test_a_stop_that_the_version_before_had_begun_is_finished(killed: Killed) -> None:
     run = killed.run
     cause = {"service": None, "text": "stopped by somebody", "at": 1.0, "log": None, "offset": None}

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kit.older_runs import VERSIONS
+from kit.older_runs import VERSIONS, Restored
 from msgspec.structs import replace
 
 import liverl
 from liverl.config import load_config, resolved
 from liverl.plan import make_plan, moved
 from liverl.plan.moved import MODULES, SCRIPTS, read_plan, with_present_names
-from liverl.plan.spec import FileSpec, Plan, ServiceSpec
+from liverl.plan.spec import FileSpec, Plan, RayPlan, ServiceSpec
+from liverl.supervise.inspect import filed_detail
 
 PACKAGE = Path(liverl.__file__).parent
 ELSEWHERE = "/of/an/earlier/version/liverl"  # where the version was installed that made the plan
@@ -110,6 +111,9 @@ def test_moved_names_are_replaced_wherever_they_stand(monkeypatch: pytest.Monkey
     assert found.env == {"IMPORTED": "liverl.elsewhere,my.liverl.old,liverl.oldest,/x/liverl.old"}
     assert [file.text for file in found.files] == ["[g]\nliverl.new.place = 'liverl.new.place.inner'", "pass"]
     assert with_present_names(a_plan(template=spec)).replica_template == found
+    ray = RayPlan("ours", "", "", "", "", "", 1, 1.0, 1.0, 1.0, child_env={"A": "liverl.old"})
+    found_ray = with_present_names(replace(a_plan(), ray=ray)).ray
+    assert found_ray is not None and found_ray.child_env == {"A": "liverl.new.place"}
 
 
 def test_a_script_of_another_installation_becomes_that_of_this_one() -> None:
@@ -122,6 +126,14 @@ def test_a_script_of_another_installation_becomes_that_of_this_one() -> None:
     (found,) = services(with_present_names(a_plan(spec)))
     assert found.argv == (str(PACKAGE / "proxy/runtime/runner.py"), "/mine/proxy/runtime/runner.py")
     assert found.files == (replace(spec.files[0], text=f"__path__ = [{str(PACKAGE)!r}]\n"),)
+
+
+def test_a_service_is_shown_as_it_would_be_started_now(tmp_path: Path) -> None:
+    for version in VERSIONS:
+        run = Restored(version / "done", tmp_path / version.name, package=ELSEWHERE).write()
+        detail = filed_detail(run.run_dir, "proxy")
+        assert detail is not None
+        assert detail.argv[-1] == str(PACKAGE / "proxy/runtime/runner.py")
 
 
 def a_plan(*specs: ServiceSpec, template: ServiceSpec | None = None) -> Plan:
