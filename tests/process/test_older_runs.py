@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -140,8 +142,14 @@ class Killed:
 
 
 @pytest.fixture(params=VERSIONS, ids=lambda path: path.name)
-def killed(request: pytest.FixtureRequest, tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Killed:
-    return Killed(request.param, tmp_path, ending)
+def killed(
+    request: pytest.FixtureRequest, tmp_path: Path, ending: Callable[[ToyRun], ToyRun]
+) -> Iterator[Killed]:
+    made = Killed(request.param, tmp_path, ending)
+    yield made
+    for pid, tick in made.restored.processes.values():
+        if procfs.alive(pid, tick):  # the test has failed, and nobody else may know it
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_without_a_backend_its_services_are_shown_by_their_files(killed: Killed) -> None:
@@ -273,6 +281,19 @@ def test_with_its_keeper_killed_too_it_is_adopted_by_the_numbers_of_its_processe
     run.command("stop")
     assert run.result().exit_code == 5
     assert not any(procfs.alive(pid, tick) for pid, tick in killed.restored.processes.values())
+
+
+def test_workers_that_only_the_recorded_trees_know_are_ended(killed: Killed) -> None:
+    """Neither descent nor tag tells whose they are: their leader and the keeper are dead, and some have no tag."""
+    run = killed.run
+    workers = [member for key, member in killed.restored.processes.items() if key.startswith("tree.1/")]
+    killed.keeper.process.kill()
+    killed.keeper.process.wait()
+    os.kill(killed.pid("tree.1"), signal.SIGKILL)
+    wait_until(lambda: not procfs.alive(*killed.restored.processes["tree.1"]), what="the end of the leader")
+    run.start()
+    run.until("tree", lambda s: s.generation == 2)
+    assert not any(procfs.alive(*worker) for worker in workers)
 
 
 def answering(port: int) -> int:

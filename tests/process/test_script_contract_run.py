@@ -108,6 +108,7 @@ def _live(told: Told) -> None:
     wait_until(lambda: not run.service("door").retiring_pids, what="the end of the old door")
     wait_until(lambda: run.snapshot().symptoms, what="a symptom")
     wait_until(lambda: list(read_history(run.run_dir)), what="history.jsonl")
+    wait_until(files.members.exists, what="members.json")
     told.outputs["status --json"] = [printed("status", "--json", run.run_dir)]
     told.outputs["plan --json"] = [printed("plan", "--json", "--run", run.run_dir)]
     told.outputs["ls --json"] = [printed("ls", "--json", "--run-root", run.run_dir.parents[1])]
@@ -155,9 +156,9 @@ def test_it_says_its_schema(told: Told) -> None:
     assert (live["live"], ended["live"], "events" in live, len(ended["events"])) == (True, False, False, 10)
 
 
-# What this run does not have: that of a trainer and of LiteLLM, sockets of what has ended, and what a long history is.
-ELSEWHERE = ("checkpoints", "trials", "proxy", "config.yaml", "trainer.json", "metrics.jsonl", "attempt_NNN/metrics",
-             "control.sock", "keeper.sock", "history.old.jsonl")  # fmt: skip
+# What this run need not have: that of a trainer and of LiteLLM, sockets of what has ended, and what comes with time.
+ELSEWHERE = ("attempt_NNN/logs/SERVICE.GENERATION.log.idx", "checkpoints", "trials", "proxy", "config.yaml", "trainer.json", "metrics.jsonl",
+             "attempt_NNN/metrics", "control.sock", "keeper.sock", "history.old.jsonl")  # fmt: skip
 _PARTS = {"NNNN": r"\d{4,}", "NNN": r"\d{3,}", "N": r"\d+", "SERVICE": r"[\w-]+", "GENERATION": r"\d+",
           "TRIAL": r"[^/]+", "NAME": r"\w+"}  # fmt: skip
 
