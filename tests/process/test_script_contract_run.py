@@ -157,8 +157,9 @@ def test_it_says_its_schema(told: Told) -> None:
 
 
 # What this run need not have: that of a trainer and of LiteLLM, sockets of what has ended, and what comes with time.
-ELSEWHERE = ("attempt_NNN/logs/SERVICE.GENERATION.log.idx", "checkpoints", "trials", "proxy", "config.yaml", "trainer.json", "metrics.jsonl",
-             "attempt_NNN/metrics", "control.sock", "keeper.sock", "history.old.jsonl")  # fmt: skip
+ELSEWHERE = ("attempt_NNN/logs/SERVICE.GENERATION.log.idx", "attempt_NNN/metrics", "checkpoints", "config.yaml",
+             "control.sock", "history.old.jsonl", "keeper.sock", "metrics.jsonl", "proxy", "trainer.json",
+             "trials")  # fmt: skip
 _PARTS = {"NNNN": r"\d{4,}", "NNN": r"\d{3,}", "N": r"\d+", "SERVICE": r"[\w-]+", "GENERATION": r"\d+",
           "TRIAL": r"[^/]+", "NAME": r"\w+"}  # fmt: skip
 

@@ -47,10 +47,12 @@ def modules(plan: Plan) -> set[str]:
 
 
 def exists(module: str) -> bool:
+    """Whether there is a file of it: a folder of compiled remains can be imported, too."""
     try:
-        return importlib.util.find_spec(module) is not None
+        spec = importlib.util.find_spec(module)
     except ModuleNotFoundError:  # a package that it would be in
         return False
+    return spec is not None and spec.origin is not None
 
 
 def test_the_recorded_plans_name_modules_and_scripts_of_ours() -> None:
