@@ -182,12 +182,12 @@ def _apply(policy: Policy, adam: AdamState, gradient: Logits, learning_rate: flo
     for state in {**adam.first, **gradient}:
         first = adam.first.setdefault(state, dict.fromkeys(TOOL_NAMES, 0.0))
         second = adam.second.setdefault(state, dict.fromkeys(TOOL_NAMES, 0.0))
-        row = policy.logits.setdefault(state, dict.fromkeys(TOOL_NAMES, 0.0))
+        row = policy.logits.setdefault(state, {})
         grads = gradient.get(state, {})
         for name in TOOL_NAMES:
             g = grads.get(name, 0.0) * scale
             first[name] = _BETA1 * first[name] + (1 - _BETA1) * g
             second[name] = _BETA2 * second[name] + (1 - _BETA2) * g * g
             step = (first[name] / correct1) / (math.sqrt(second[name] / correct2) + _ADAM_EPSILON)
-            row[name] -= learning_rate * step
+            row[name] = row.get(name, 0.0) - learning_rate * step
     return norm
