@@ -37,7 +37,6 @@ class _Folder:
     step: int | None
     mtime: int = -1
     known: set[str] = field(default_factory=set)
-    open: int = 0  # trials of it that are not closed
 
 
 @dataclass(slots=True)
@@ -176,7 +175,6 @@ class TrialScanner:
         self.bad_lines += trial.bad - bad
         if not exists:
             folder.known.discard(trial.name)
-            folder.open -= 1
             del self._open[trial.path]
             return self._heads.pop(trial.path, None) is not None
         head = trial.head()
@@ -184,7 +182,6 @@ class TrialScanner:
         if not trial.closed:
             self._heads[trial.path] = head
             return changed
-        folder.open -= 1
         del self._open[trial.path]
         self._heads.pop(trial.path, None)
         self._tallies.setdefault(trial.step, _Tally()).add(head)
@@ -251,7 +248,6 @@ class TrialScanner:
         if name in folder.known:
             return
         folder.known.add(name)
-        folder.open += 1
         path = f"{folder.path}/{name}" if folder.path else name
         self._open[path] = (Trial(self.root, path, folder.step), folder)
 
