@@ -11,6 +11,7 @@ import os
 import re
 import time
 from collections.abc import Collection
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -235,7 +236,7 @@ def _time_of(text: str, now: float) -> float:
     found = []
     for guess in (year - 1, year, year + 1):
         try:
-            found.append(time.mktime((guess, month, day, hour, minute, second, 0, 0, -1)))
-        except (OverflowError, ValueError):  # before 1900, or a date that no calendar has
+            found.append(datetime(guess, month, day, hour, minute, second).timestamp())
+        except ValueError:  # that year has no such day
             continue
     return min(found, key=lambda at: abs(at - now), default=now)
