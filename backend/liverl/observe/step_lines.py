@@ -51,7 +51,7 @@ def decode_record(line: bytes) -> tuple[int, dict[str, Any]] | None:
     """Step and data of one line ``{"step": n, "data": {...}}``, or None where it is not one."""
     try:
         record: Any = _decode(line)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         try:
             record = json.loads(line)  # Python's json writes NaN, which is not JSON
         except (ValueError, RecursionError):

@@ -15,6 +15,8 @@ import msgspec
 
 _REQUEST, _RESPONSE = b'"request_body":', b'"response_body":'
 CLIENT_GONE = "client_disconnected"  # the error type of a call whose client went away
+# Not JSON, not UTF-8, nested too deeply: an agent may write what it likes.
+_NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _EPOCH_MS = 1e11  # seconds since 1970 stay below it for 3,000 years, milliseconds are above it since 1973
 
 
@@ -131,11 +133,11 @@ def _decode(data: bytes | bytearray, start: int, end: int) -> _Record | None:
     if 0 <= request < response and data.count(b"{", start, request) == 1:
         try:
             return _record.decode(data[start:request] + data[response:end])
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _NOT_DECODED:
             pass
     try:
         return _record.decode(data[start:end])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _NOT_DECODED:
         return None
 
 
@@ -171,7 +173,7 @@ def parse_proxy_trajectory(data: bytes) -> ProxyTrajectory | None:
     """Turns of a ``proxy_trajectory.json`` with messages or only token masks; None where it is neither."""
     try:
         found = _proxy.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _NOT_DECODED:
         return None
     mask = found.traj_response_mask or []
     tokens = sum(1 for bit in mask if bit)
