@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -343,3 +344,36 @@ def test_a_running_trials_folder_is_listed_again_only_after_it_changed(
     (folder / "result.json").write_text("{}")
     assert trial.check(LineReader(), now) and len(listed) == 1
     assert trial.head().state == "finished"
+
+
+def test_runs_of_tokens_are_turns() -> None:
+    for mask, turns in (([1, 0, 1], 2), ([1, 1, 0, 1], 2), ([0, 1, 1, 0], 1), ([1], 1), ([0], 0)):
+        found = parse_proxy_trajectory(json.dumps({"traj_response_mask": mask}).encode())
+        assert found is not None
+        assert (found.turns, found.tool_calls, found.completion_tokens) == (turns, None, sum(mask))
+
+
+def test_a_call_without_its_times_began_at_no_known_moment() -> None:
+    for told, began in (
+        ({"timestamp": 1_795_220_009, "duration_ms": 1500}, 1_795_220_007.5),
+        ({"timestamp": 1_795_220_009}, 1_795_220_009.0),
+        ({"duration_ms": 1500}, None),
+    ):
+        turn = parse_turn(json.dumps({"success": True, **told}).encode())
+        assert turn is not None and turn.started_at == began
+
+
+def test_a_trial_that_comes_back_under_its_name_is_a_new_one(tmp_path: Path) -> None:
+    scanner, folder = TrialScanner(tmp_path), tmp_path / "trials" / "step_0001" / "a"
+    written(folder, call(), call())
+    assert [head.turns for head in scanner.scan().newest] == [2]
+    shutil.rmtree(folder)
+    assert scanner.scan(now=time.time() + 60).total == 0
+    written(folder, call())
+    assert [head.turns for head in scanner.scan(now=time.time() + 120).newest] == [1]
+
+
+def test_a_trial_without_turns_is_told_from_one_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    assert read_trajectory(tmp_path / "a").note == ""
+    assert read_trajectory(tmp_path / "b").note == "its directory is gone"
