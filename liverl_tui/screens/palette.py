@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from textual.fuzzy import FuzzySearch
 
-from liverl_tui import themes
-from liverl_tui.asking import ENDED, STARTABLE, processes
-from liverl_tui.keymap import reachable
+from liverl_tui.app.commands import ENDED, STARTABLE, processes
+from liverl_tui.data.view import actors
+from liverl_tui.keys.bindings import reachable
 from liverl_tui.screens.finder import QUERY_MOST, Choices, Finder
-from liverl_tui.view import actors
-from liverl_tui.widgets.cells import Row
-from liverl_tui.words import state_word
+from liverl_tui.text import themes
+from liverl_tui.text.words import state_word
+from liverl_tui.widgets.base.cells import Row
 
 if TYPE_CHECKING:
-    from liverl_tui.looking import Looking
+    from liverl_tui.app.navigation import Looking
 
 _NAME = 24  # columns of a name
 _KEY = 7

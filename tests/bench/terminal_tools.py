@@ -115,7 +115,7 @@ Minimal().run(mouse=False)
 
 def interface(run_dir: Path) -> list[str]:
     """The command line that shows a run."""
-    return [sys.executable, "-m", "liverl_tui.cli", "attach", "--run", str(run_dir)]
+    return [sys.executable, "-m", "liverl_tui.cli.main", "attach", "--run", str(run_dir)]
 
 
 def environment(folder: Path) -> dict[str, str]:

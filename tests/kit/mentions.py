@@ -25,8 +25,8 @@ from msgspec.structs import replace
 from liverl.config import leaves, list_profiles, load_config, resolved
 from liverl.config.schema import fields, is_open, root_type
 from liverl.plan import make_plan
-from liverl_tui.cli import COMMANDS, PROGRAM, cli
-from liverl_tui.keymap import KEYS, key_name
+from liverl_tui.cli.main import COMMANDS, PROGRAM, cli
+from liverl_tui.keys.bindings import KEYS, key_name
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (ROOT / "backend" / "liverl", ROOT / "liverl_tui")

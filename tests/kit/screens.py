@@ -28,11 +28,11 @@ from liverl.model import (
     TrialHead,
     TrialsStatus,
 )
-from liverl.rundir import RunDir
-from liverl_tui import app as app_module
-from liverl_tui.app import LiverlApp
-from liverl_tui.view import View
-from liverl_tui.widgets.clock import Clock
+from liverl.rundir.layout import RunDir
+from liverl_tui.app import app as app_module
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
+from liverl_tui.widgets.base.clock import Clock
 
 NOW = 1_790_000_000.0  # a fixed time, so that pictures do not change
 

@@ -12,11 +12,11 @@ from textual.widget import Widget
 
 from kit.pilots import SECONDS, handled, unhandled
 from kit.screens import FakeSource
-from liverl_tui.app import LiverlApp
+from liverl_tui.app.app import LiverlApp
 from liverl_tui.screens.base import RunScreen
-from liverl_tui.widgets.cells import CellPanel
-from liverl_tui.widgets.log_session import Session
-from liverl_tui.widgets.log_view import LogView
+from liverl_tui.widgets.base.cells import CellPanel
+from liverl_tui.widgets.log.session import Session
+from liverl_tui.widgets.log.view import LogView
 
 
 async def painted(pilot: Any) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace as with_fields
 
 from liverl.model import Exit, ServiceState
 from liverl.plan.spec import RestartPolicy, StopStage
-from liverl.supervise import machine as m
+from liverl.supervise.services import state_machine as m
 
 NOW = 1000.0  # seconds; the example units reached their state before it
 GENERATION = 3

@@ -18,8 +18,8 @@ from liverl.config import load_config
 from liverl.control.messages import CommandError
 from liverl.plan import make_plan
 from liverl.plan.spec import PortSpec, Probe, Probes, RestartPolicy, ServiceSpec, StopStage
-from liverl.supervise import procfs
-from liverl.supervise.machine import UNASKED_EXIT
+from liverl.procs import procfs
+from liverl.supervise.services.state_machine import UNASKED_EXIT
 
 Make = Callable[..., ToyRun]
 NEVER = RestartPolicy(mode="never")

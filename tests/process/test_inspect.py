@@ -14,9 +14,9 @@ from kit.runs import TOY, ToyRun, make_run, toy
 from kit.waiting import wait_until
 
 from liverl.control.messages import CommandError
+from liverl.daemon.service_detail import ServiceDetail, filed_detail, generations
 from liverl.plan.spec import Dependency, EnvironmentSpec, PortSpec, Probe, Probes
-from liverl.supervise import procfs
-from liverl.supervise.inspect import ServiceDetail, filed_detail, generations
+from liverl.procs import procfs
 
 
 def inspect(run: ToyRun, name: str) -> ServiceDetail:

@@ -18,9 +18,10 @@ from typing import Any, cast
 import pytest
 from kit.waiting import wait_until
 
-from liverl.supervise import keeper, procfs
-from liverl.supervise.keeperlink import KeeperError
-from liverl.supervise.keeping import Keeping
+from liverl.procs import procfs
+from liverl.supervise.keeper import process
+from liverl.supervise.keeper.client import KeeperError
+from liverl.supervise.services.keeper_manager import Keeping
 
 
 class Talk:
@@ -28,7 +29,7 @@ class Talk:
 
     def __init__(self, run_dir: Path, *argv: str) -> None:
         self.run_dir = run_dir
-        argv = argv or (keeper.__file__, str(run_dir))
+        argv = argv or (process.__file__, str(run_dir))
         self.process = subprocess.Popen([sys.executable, "-I", "-S", *argv])
         self.connect()
         self.children: list[int] = []
@@ -114,7 +115,7 @@ def keeping(run_dir: Path, said: Said) -> Keeping:
 
 
 def keepers(run_dir: Path) -> list[int]:
-    return [pid for pid in procfs.scan() if procfs.command_line(pid).endswith(f"keeper.py {run_dir}")]
+    return [pid for pid in procfs.scan() if procfs.command_line(pid).endswith(f"process.py {run_dir}")]
 
 
 @pytest.fixture
@@ -219,7 +220,7 @@ exec(sys.argv[2])
 
 def below(pid: int) -> set[int]:
     """The processes below this one that have not ended."""
-    return set(keeper.descendants(pid))
+    return set(process.descendants(pid))
 
 
 def free(port: int) -> bool:
@@ -243,7 +244,7 @@ def quick(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Talk]:
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     grace = str(getattr(request, "param", 0.5))
-    made = Talk(run_dir, "-c", QUICK_KEEPER, str(run_dir), keeper.__file__, grace)
+    made = Talk(run_dir, "-c", QUICK_KEEPER, str(run_dir), process.__file__, grace)
     yield made
     for pid in below(made.process.pid) | {pid for pid in made.children if procfs.alive(pid, None)}:
         os.kill(pid, signal.SIGKILL)

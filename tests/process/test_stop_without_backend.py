@@ -18,8 +18,8 @@ from kit.waiting import wait_until
 import liverl
 from liverl.model import Result
 from liverl.plan.spec import Dependency, StopStage
-from liverl.rundir import Alive, RunDir, backend_alive, read_backend, write_atomic
-from liverl.supervise import procfs
+from liverl.procs import procfs
+from liverl.rundir.layout import Alive, RunDir, backend_alive, read_backend, write_atomic
 
 Make = Callable[..., ToyRun]
 GRACE = 2.0  # seconds; nothing is measured by it
@@ -36,7 +36,7 @@ def make(
 
 
 def command(*args: object) -> list[str]:
-    return [sys.executable, "-m", "liverl_tui.cli", *map(str, args)]
+    return [sys.executable, "-m", "liverl_tui.cli.main", *map(str, args)]
 
 
 def cli(*args: object) -> subprocess.CompletedProcess[str]:

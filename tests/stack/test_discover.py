@@ -14,12 +14,12 @@ import psutil
 import pytest
 from kit import raykit
 
-from liverl.discover.discovery import Discovery
-from liverl.discover.judge import Expectation, controller_conflict
-from liverl.discover.rest import RayError, RayRest
-from liverl.discover.rpc import AddressClient, AddressesGone, address_argv
 from liverl.model import Level
-from liverl.supervise.probes import Http
+from liverl.supervise.services.probes import Http
+from liverl.verl.discovery.address_client import AddressClient, AddressesGone, address_argv
+from liverl.verl.discovery.assess import Expectation, controller_conflict
+from liverl.verl.discovery.discovery import Discovery
+from liverl.verl.discovery.ray_rest import RayError, RayRest
 
 pytestmark = [
     pytest.mark.stack,

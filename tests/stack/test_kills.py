@@ -18,8 +18,8 @@ from kit.real import metrics, real_run
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
-from liverl.supervise import procfs
-from liverl.supervise.journal import read_lines
+from liverl.procs import procfs
+from liverl.rundir.journal import read_lines
 
 pytestmark = pytest.mark.stack
 
@@ -103,7 +103,7 @@ class Kills:
         """A backend, without waiting until it answers."""
         with open(self.run.run_dir / "backend.log", "ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "liverl.supervise.backend", "--run-dir", str(self.run.run_dir)],
+                [sys.executable, "-m", "liverl.daemon.main", "--run-dir", str(self.run.run_dir)],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,

@@ -12,9 +12,9 @@ from kit.screens import NOW, RecordingApp, gpu, replica, service, settle, snapsh
 
 from liverl.model import GpuStatus, ReplicaSet, ReplicaStatus, TreeStats
 from liverl.observe.history import GpuUse, HostUse, Sample, ServiceUse
-from liverl_tui.view import View
-from liverl_tui.widgets.gpus import GpusPane
-from liverl_tui.widgets.standing import Scene, Standing, of_gpu
+from liverl_tui.data.view import View
+from liverl_tui.text.status_label import Scene, Standing, of_gpu
+from liverl_tui.widgets.dashboard.gpus import GpusPane
 
 
 class App(RecordingApp):

@@ -23,8 +23,8 @@ def imported(code: str) -> set[str]:
     ("code", "heavy"),
     [
         ("import liverl", HEAVY),
-        ("import liverl.model, liverl.plan, liverl.config, liverl.supervise.backend", HEAVY),
-        ("import liverl_tui.cli", {"textual", "asyncio", "yaml", "aiohttp"}),
+        ("import liverl.model, liverl.plan, liverl.config, liverl.daemon.main", HEAVY),
+        ("import liverl_tui.cli.main", {"textual", "asyncio", "yaml", "aiohttp"}),
     ],
 )
 def test_imports_stay_light(code: str, heavy: set[str]) -> None:

@@ -10,19 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liverl.observe.series import Series
-from liverl_tui.themes import DARK
-from liverl_tui.widgets.cells import Row, changes, draw
-from liverl_tui.widgets.chart import (
-    LABEL,
-    Look,
-    Plot,
-    Smoothed,
-    columns,
-    picture,
-)
-from liverl_tui.widgets.metric_axes import number, round_span, step_window, ticks, value_bounds
-from liverl_tui.widgets.metric_charts import Charts
+from liverl.observe.metrics.series import Series
+from liverl_tui.text.themes import DARK
+from liverl_tui.widgets.base.cells import Row, changes, draw
+from liverl_tui.widgets.metrics.axes import number, round_span, step_window, ticks, value_bounds
+from liverl_tui.widgets.metrics.chart import LABEL, Look, Plot, Smoothed, columns, picture
+from liverl_tui.widgets.metrics.charts import Charts
 
 NAN = math.nan
 

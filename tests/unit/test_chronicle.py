@@ -13,13 +13,13 @@ import pytest
 from kit.screens import NOW, replica, service, snapshot
 from msgspec.structs import replace
 
+from liverl.daemon import state_writer
+from liverl.daemon.state_writer import Chronicle
 from liverl.model import Exit, HostStats, ReplicaSet, TreeStats
 from liverl.observe.history import read_history
-from liverl.rundir import RunDir
-from liverl.supervise import chronicle
-from liverl.supervise.chronicle import Chronicle
-from liverl.supervise.machine import Unit
-from liverl.supervise.supervisor import _why_ended
+from liverl.rundir.layout import RunDir
+from liverl.supervise.services.state_machine import Unit
+from liverl.supervise.services.supervisor import _why_ended
 
 
 class Fake:
@@ -86,7 +86,7 @@ async def test_a_disk_that_takes_nothing_is_told_and_asked_again(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(chronicle, "write_atomic", full)
+        patch.setattr(state_writer, "write_atomic", full)
         patch.setattr(fake.chronicle._history, "append", full)
         await fake.look(10)
     assert set(fake.failed) == {

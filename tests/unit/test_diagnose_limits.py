@@ -8,7 +8,7 @@ import pytest
 from kit.screens import NOW, gpu, replica, service, snapshot, trial
 from msgspec.structs import replace
 
-from liverl.diagnose.rules import FILE_RULES, RULES
+from liverl.diagnose.catalogue.rules import FILE_RULES, RULES
 from liverl.diagnose.tracker import Beside, Diagnosis, Over, Seen
 from liverl.model import (
     Cause,

@@ -10,9 +10,9 @@ import pytest
 from kit.screens import NOW, gpu, replica, service, snapshot, trial
 from msgspec.structs import replace
 
-from liverl.diagnose.agents import SILENT_S
-from liverl.diagnose.rules import RULES
-from liverl.diagnose.serving import LOW_DISK
+from liverl.diagnose.catalogue.agents import SILENT_S
+from liverl.diagnose.catalogue.rules import RULES
+from liverl.diagnose.catalogue.serving import LOW_DISK
 from liverl.diagnose.tracker import Beside, Diagnosis, Over, Rule, Seen, words
 from liverl.model import (
     Cause,
@@ -24,7 +24,7 @@ from liverl.model import (
     Symptom,
     TrialsStatus,
 )
-from liverl.observe.step_lines import parse_step_line
+from liverl.observe.metrics.step_lines import parse_step_line
 
 RECORDINGS = Path(__file__).parents[1] / "data/recordings"
 A, B = "http://127.0.0.1:8000", "http://127.0.0.1:8001"

@@ -12,9 +12,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.discover.judge import Expectation, Facts, Judgement, Rank, controller_conflict, judge
-from liverl.discover.rest import RayActor, parse_actors
-from liverl.discover.story import changes
+from liverl.verl.discovery.assess import Expectation, Facts, Judgement, Rank, controller_conflict, judge
+from liverl.verl.discovery.rank_events import changes
+from liverl.verl.discovery.ray_rest import RayActor, parse_actors
 
 RECORDINGS = Path(__file__).parents[1] / "data/recordings"
 ORDER = ["missing", "pending", "alive", "addressed", "healthy"]

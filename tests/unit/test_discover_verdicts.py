@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from liverl.discover import causes
-from liverl.discover.judge import (
+from liverl.verl.discovery import causes
+from liverl.verl.discovery.assess import (
     Expectation,
     Facts,
     Rank,
@@ -19,9 +19,9 @@ from liverl.discover.judge import (
     controller_conflict,
     judge,
 )
-from liverl.discover.names import parse_name
-from liverl.discover.rest import RayActor
-from liverl.discover.story import changes
+from liverl.verl.discovery.names import parse_name
+from liverl.verl.discovery.rank_events import changes
+from liverl.verl.discovery.ray_rest import RayActor
 
 KILLED = "The actor is dead because it was killed by `ray.kill`."
 

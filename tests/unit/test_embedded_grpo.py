@@ -12,10 +12,10 @@ from itertools import pairwise
 
 import pytest
 
-from liverl.embedded.grpo import AdamState, TrialSample, TurnSample, agreement, set_advantages, update
+from liverl.agents.tools import TOOL_NAMES
 from liverl.embedded.policy import Policy
 from liverl.embedded.tokenizer import TOOL_TOKENS
-from liverl.embedded.tools import TOOL_NAMES
+from liverl.embedded.trainer.grpo import AdamState, TrialSample, TurnSample, agreement, set_advantages, update
 
 TOKEN = {name: token for token, name in TOOL_TOKENS.items()}
 LETTER = ord("a")  # a token that carries no choice: its probability is 1, its log-probability 0

@@ -9,13 +9,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from liverl.embedded.grpo import TrialSample, TurnSample
+from liverl.agents.settings import TrainerConfig
+from liverl.agents.tasks import dataset
 from liverl.embedded.policy import arguments_for, state_of
-from liverl.embedded.settings import TrainerConfig
-from liverl.embedded.step_metrics import step_metrics
-from liverl.embedded.tasks import dataset
-from liverl.embedded.trainer import Trainer
-from liverl.embedded.trials import TrialOutcome
+from liverl.embedded.trainer.grpo import TrialSample, TurnSample
+from liverl.embedded.trainer.main import Trainer
+from liverl.embedded.trainer.step_metrics import step_metrics
+from liverl.embedded.trainer.trials import TrialOutcome
 
 # -- metrics
 

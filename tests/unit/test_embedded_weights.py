@@ -15,9 +15,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kit.waiting import wait_until
 
-from liverl.embedded import weights
 from liverl.embedded.policy import Policy
-from liverl.embedded.weights import WeightSync, read_replicas
+from liverl.embedded.trainer import weights
+from liverl.embedded.trainer.weights import WeightSync, read_replicas
 
 Answer = Callable[[int], tuple[int, str]]  # of the n-th push: HTTP status and body
 

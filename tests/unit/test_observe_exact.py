@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from liverl.logs.fatal_lines import find_cause
+from liverl.logs.last_lines import TailIndex, last_lines, read_tail
 from liverl.model import StepMetrics
-from liverl.observe.activity import Activity, Cycle, Signs
-from liverl.observe.boot_facts import BootFacts, TrainerFacts, engine_facts, trainer_facts
-from liverl.observe.causes import find_cause
-from liverl.observe.engine_metrics import EngineFacts, RateWindow
-from liverl.observe.idle import IDLE_S, PAUSE_S, Idle, Load, Look
-from liverl.observe.logs import TailIndex, last_lines, read_tail
-from liverl.observe.pace import StepPace
-from liverl.observe.replica_stages import EngineEvent, ReplicaStages
-from liverl.observe.series import Batch, Series, SeriesSet
-from liverl.observe.shares import shares
-from liverl.observe.step_lines import decode_record, number_of
-from liverl.observe.steps import ConsoleReader
+from liverl.observe.boot.facts import BootFacts, TrainerFacts, engine_facts, trainer_facts
+from liverl.observe.boot.replica_stages import EngineEvent, ReplicaStages
+from liverl.observe.engine.activity import Activity, Cycle, Signs
+from liverl.observe.engine.idle import IDLE_S, PAUSE_S, Idle, Load, Look
+from liverl.observe.engine.metrics import EngineFacts, RateWindow
+from liverl.observe.metrics.pace import StepPace
+from liverl.observe.metrics.series import Batch, Series, SeriesSet
+from liverl.observe.metrics.step_lines import decode_record, number_of
+from liverl.observe.metrics.steps import ConsoleReader
+from liverl.procs.shares import shares
 
 # -- start lines
 

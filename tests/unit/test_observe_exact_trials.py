@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-from liverl.observe import trial_steps, trials
-from liverl.observe.trajectory import TrajectoryReader, parser_in_use, read_trajectory
-from liverl.observe.trajectory_parts import answer_message, loads, message_parts
-from liverl.observe.trajectory_turns import TurnBuilder
-from liverl.observe.trial import Trial
-from liverl.observe.trial_records import (
+from liverl.observe.trials import scanner as trials
+from liverl.observe.trials import steps
+from liverl.observe.trials.message_parts import answer_message, loads, message_parts
+from liverl.observe.trials.records import (
     moment,
     parse_config,
     parse_proxy_trajectory,
@@ -25,8 +23,11 @@ from liverl.observe.trial_records import (
     parse_reward,
     parse_turn,
 )
-from liverl.observe.trial_steps import heads_of_step
-from liverl.observe.trials import LineReader, TrialScanner
+from liverl.observe.trials.scanner import LineReader, TrialScanner
+from liverl.observe.trials.steps import heads_of_step
+from liverl.observe.trials.trajectory import TrajectoryReader, parser_in_use, read_trajectory
+from liverl.observe.trials.trial import Trial
+from liverl.observe.trials.turns import TurnBuilder
 
 # -- trajectories
 
@@ -284,7 +285,7 @@ def test_a_long_trajectory_is_read_piece_by_piece(tmp_path: Path, monkeypatch: p
 def test_a_trial_that_is_gone_has_no_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finished(tmp_path / "trials" / "step_0001" / "a")
     listed = [("step_0001/gone", 1), ("step_0001/a", 1)]
-    monkeypatch.setattr(trial_steps, "_trials_of", lambda root, step: listed)
+    monkeypatch.setattr(steps, "_trials_of", lambda root, step: listed)
     assert [head.name for head in heads_of_step(tmp_path, 1)] == ["a"]
 
 

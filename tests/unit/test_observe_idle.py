@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.observe.idle import IDLE_S, PAUSE_S, Idle, Load, Look
+from liverl.observe.engine.idle import IDLE_S, PAUSE_S, Idle, Load, Look
 
 IDLE, BUSY, AWAY = Load(True, False), Load(True, True), Load(False, False)
 

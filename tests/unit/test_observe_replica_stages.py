@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liverl.observe.boot_facts import TrainerFacts
-from liverl.observe.rayprefix import Process, Said, said
-from liverl.observe.replica_stages import READ, EngineEvent, ReplicaStages, TrainerLog
+from liverl.logs.ray_prefixes import Process, Said, said
+from liverl.observe.boot.facts import TrainerFacts
+from liverl.observe.boot.replica_stages import READ, EngineEvent, ReplicaStages, TrainerLog
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 VERL = RECORDINGS / "h200/verl.log"

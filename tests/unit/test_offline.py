@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from kit.screens import gpu, replica, service, snapshot
 from msgspec.structs import replace
 
-from liverl import rundir
 from liverl.model import ReplicaSet, Result, Snapshot, Symptom
-from liverl.offline import OfflineRun
+from liverl.offline.run import OfflineRun
 from liverl.plan.spec import Plan, ServiceSpec
-from liverl.rundir import HEARTBEAT_DEAD_S, RunDir
-from liverl.supervise import procfs
-from liverl.supervise.machine import UNASKED_EXIT
+from liverl.procs import procfs
+from liverl.rundir import layout
+from liverl.rundir.layout import HEARTBEAT_DEAD_S, RunDir
+from liverl.supervise.services.state_machine import UNASKED_EXIT
 
 SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
 
@@ -41,7 +41,7 @@ def write_backend(
     record = {
         "pid": 2**22 + 1,
         "tick": 1,
-        "host": host or rundir.hostname(),
+        "host": host or layout.hostname(),
         "boot_id": boot or procfs.boot_id(),
         "socket": "s",
         "started_at": time.time() - 1000,

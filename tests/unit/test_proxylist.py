@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from liverl.plan.spec import Plan
-from liverl.supervise.proxylist import ProxyList
-from liverl.supervise.supervisor import Supervisor
+from liverl.serving.proxy_routes import ProxyList
+from liverl.supervise.services.supervisor import Supervisor
 
 
 class Proxy:

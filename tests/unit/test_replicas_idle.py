@@ -11,8 +11,8 @@ import pytest
 
 from liverl.model import ReplicaStatus, StepTrials, TrialsStatus
 from liverl.plan.spec import Plan, PortSpec, ServiceSpec
-from liverl.supervise.machine import Unit
-from liverl.supervise.replicas import Replicas
+from liverl.serving.registry import Replicas
+from liverl.supervise.services.state_machine import Unit
 
 
 class Fake:

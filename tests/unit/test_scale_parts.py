@@ -17,16 +17,16 @@ from kit.screens import gpu as board_gpu
 
 from liverl.control.messages import CommandError
 from liverl.model import GpuStatus
-from liverl.observe.engine_metrics import EngineFacts
+from liverl.observe.engine.metrics import EngineFacts
 from liverl.plan.spec import Plan, PortSpec, ServiceSpec
 from liverl.proxy.runtime.assignments import Assignments
 from liverl.proxy.runtime.routing import Routing
-from liverl.supervise.leaving import trials_of, unfinished
-from liverl.supervise.machine import Unit
-from liverl.supervise.replay import read_history
-from liverl.supervise.replicas import Replicas
-from liverl.supervise.scaling import Scaling
-from liverl.supervise.supervisor import Supervisor
+from liverl.serving.registry import Replicas
+from liverl.serving.scaling import Scaling
+from liverl.serving.unfinished_trials import trials_of, unfinished
+from liverl.supervise.recovery.replay import read_history
+from liverl.supervise.services.state_machine import Unit
+from liverl.supervise.services.supervisor import Supervisor
 
 A, B, C = "http://a", "http://b", "http://c"
 

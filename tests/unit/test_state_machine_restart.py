@@ -11,7 +11,7 @@ from msgspec.structs import replace as with_fields
 
 from liverl.model import Exit
 from liverl.plan.spec import RestartPolicy
-from liverl.supervise import machine as m
+from liverl.supervise.services import state_machine as m
 
 ENDS = [
     FAILED,

@@ -12,7 +12,7 @@ from kit.state_machine import EVENTS, EXAMPLES, FAILED, GENERATION, NOW, RULES, 
 from kit.state_machine import unit as example
 
 from liverl.model import STATE_WORDS, Exit
-from liverl.supervise import machine as m
+from liverl.supervise.services import state_machine as m
 
 REPORTS = {name: event for name, event in EVENTS.items() if hasattr(event, "generation")}
 AFTERS: list[m.After] = ["decide", "down", "restart", "hold"]

@@ -10,7 +10,7 @@ from kit.state_machine import EXAMPLES, FAILED, GENERATION, LAST, NOW, RULES, ST
 from kit.state_machine import unit as example
 
 from liverl.plan.spec import DEFAULT_STOP, StopStage
-from liverl.supervise import machine as m
+from liverl.supervise.services import state_machine as m
 
 LIVE = ["starting", "ready", "degraded"]
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from liverl.model import Exit
 from liverl.plan.spec import DEFAULT_STOP, Dependency, RestartPolicy
-from liverl.supervise import machine as m
-from liverl.supervise.dependencies import unmet
-from liverl.supervise.machine import Rules, Unit, backoff, step
-from liverl.supervise.replay import read_history
+from liverl.supervise.recovery.replay import read_history
+from liverl.supervise.services import state_machine as m
+from liverl.supervise.services.dependencies import unmet
+from liverl.supervise.services.state_machine import Rules, Unit, backoff, step
 
 RULES = Rules(RestartPolicy(base=1.0, cap=8.0, window=100.0, max_failures=3, stable=50.0), DEFAULT_STOP, 30.0)
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from kit.screens import gpu
 
+from liverl.daemon import sampler as observer_module
+from liverl.daemon.sampler import Observer
 from liverl.model import GpuStatus
-from liverl.observe.gpu_ledger import _BATCH
-from liverl.supervise import observer as observer_module
-from liverl.supervise.observer import Observer
+from liverl.observe.gpu.ledger import _BATCH
 
 GPU = gpu(0)
 

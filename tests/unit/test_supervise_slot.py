@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from liverl.plan.spec import ServiceSpec
-from liverl.supervise.aside import Aside
-from liverl.supervise.instance import Instance
-from liverl.supervise.slot import Slot
+from liverl.supervise.services.instance import Instance
+from liverl.supervise.services.slot import Slot
+from liverl.util.blocking_call import Aside
 
 
 def instance(state: str, *, stuck: bool = False) -> Instance:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from liverl.supervise.procfs import Proc, parse_stat
-from liverl.supervise.replay import read_history
-from liverl.supervise.tree import STRAYS, Trees
+from liverl.procs.procfs import Proc, parse_stat
+from liverl.procs.tree import STRAYS, Trees
+from liverl.supervise.recovery.replay import read_history
 
 KEEPER = 10
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from liverl.plan.spec import ServiceSpec
-from liverl.supervise.dependencies import Turns
+from liverl.supervise.services.dependencies import Turns
 
 CARD = ServiceSpec("replica-0", "replica", (), gpus=1)
 

@@ -30,7 +30,7 @@ from liverl.control.messages import (
 )
 from liverl.control.paths import connect_control, unreachable
 from liverl.model import Event, Snapshot
-from liverl.rundir import Alive, Dead, OtherHost, RunDir, backend_alive
+from liverl.rundir.layout import Alive, Dead, OtherHost, RunDir, backend_alive
 
 HELLO_S = 5.0  # a backend answers within milliseconds; one under full load within a second
 DYING_S = 2.0  # between a killed process's socket and its process table entry going away

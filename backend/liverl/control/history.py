@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.model import Event
-from liverl.rundir import RunDir
+from liverl.rundir.layout import RunDir
 
 
 def read_events(run_dir: Path, from_seq: int = 0) -> Iterator[Event]:

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from liverl.control.messages import BackendDead, BackendElsewhere, BackendSilent, ControlError
-from liverl.rundir import Alive, OtherHost, RunDir, backend_alive
-from liverl.runs import run_hash
+from liverl.rundir.index import run_hash
+from liverl.rundir.layout import Alive, OtherHost, RunDir, backend_alive
 
 SUN_PATH_BYTES = 107  # sockaddr_un.sun_path is 108 with its final NUL (unix(7))
 _REFUSALS = frozenset(

@@ -33,7 +33,7 @@ from liverl.control.messages import (
 from liverl.control.outbox import Outbox
 from liverl.control.paths import bind_control, peer_credentials
 from liverl.model import Event, Snapshot
-from liverl.rundir import RunDir
+from liverl.rundir.layout import RunDir
 from liverl.version import __version__
 
 log = logging.getLogger("liverl.control")

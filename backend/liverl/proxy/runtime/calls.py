@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .auth import Caller
-    from .desk import Desk
+    from .generation_state import Desk
 
 
 @dataclass(eq=False)

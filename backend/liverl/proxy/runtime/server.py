@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from .desk import Desk
-from .gate import Gate
+from .generation_state import Desk
+from .middleware import Gate
 from .reload import apply_models
 from .settings import (
     ModelConfig,
