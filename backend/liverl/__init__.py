@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from liverl.offline.stop import stop_run
     from liverl.plan import make_plan
     from liverl.plan.spec import Plan
-    from liverl.rundir.index import RunDir, find_run, live_runs
+    from liverl.rundir.index import find_run, live_runs
+    from liverl.rundir.layout import RunDir
 
 _HOMES = {
     "ConfigError": "liverl.config",
@@ -52,7 +53,7 @@ _HOMES = {
     "Snapshot": "liverl.model",
     "make_plan": "liverl.plan",
     "Plan": "liverl.plan.spec",
-    "RunDir": "liverl.rundir.index",
+    "RunDir": "liverl.rundir.layout",
     "find_run": "liverl.rundir.index",
     "live_runs": "liverl.rundir.index",
 }

@@ -6,13 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from liverl.model import ServiceStatus, Snapshot
+from liverl.model import ServiceStatus
 from liverl_tui.app.base import RunApp, asks
-from liverl_tui.data.view import actors
+from liverl_tui.data.view import ENDED, STARTABLE, actors, processes
 from liverl_tui.text.words import state_word
-
-ENDED = ("stopped", "failed", "gave_up")
-STARTABLE = (*ENDED, "backing_off")
 
 # (verb, kind of service) -> what follows from it
 CONSEQUENCES: dict[tuple[str, str], str] = {
@@ -75,11 +72,6 @@ def none_words(verb: str, selected: ServiceStatus | None) -> str:
     if verb == "start" and selected.state in ("ready", "degraded"):
         return f"{selected.name} runs already"
     return f"{verb}: {selected.name} is {state_word(selected.state)}"
-
-
-def processes(snapshot: Snapshot | None) -> list[ServiceStatus]:
-    """The services that can be started and stopped: environments are built, not run."""
-    return [s for s in snapshot.services if s.kind != "environment"] if snapshot is not None else []
 
 
 class Asking(RunApp):

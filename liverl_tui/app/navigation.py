@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from liverl_tui.app.commands import Asking, processes
-from liverl_tui.data.view import actors
+from liverl_tui.app.commands import Asking
+from liverl_tui.data.host import host_of
+from liverl_tui.data.view import actors, processes
 from liverl_tui.term.private import driver_of, mouse_is_on, set_mouse
 from liverl_tui.term.terminal import inside_tmux
 from liverl_tui.text import themes
 
 if TYPE_CHECKING:
+    from liverl.model import TrialHead
     from liverl_tui.screens.base import RunScreen
 
 # Pictures must not fetch fonts from anywhere: the viewer's own monospace will do.
@@ -43,11 +46,18 @@ class Looking(Asking):
             self.pop_screen()
         self.push_screen(ServiceScreen(name))
 
-    def open_trial(self, path: str) -> None:
-        """One trial turn by turn; ``path`` of its directory in the run's."""
+    def open_trial(
+        self,
+        path: str,
+        *,
+        trials: Callable[[], Sequence[TrialHead]] | None = None,
+        among: Callable[[], str] | None = None,
+        moved: Callable[[str], None] | None = None,
+    ) -> None:
+        """One trial turn by turn; ``path`` of its directory in the run's. For the others see ``TrajectoryScreen``."""
         from liverl_tui.screens.trajectory import TrajectoryScreen
 
-        self.push_screen(TrajectoryScreen(path))
+        self.push_screen(TrajectoryScreen(path, trials=trials, among=among, moved=moved))
 
     def open_log(self, name: str) -> None:
         """The log of one service, in the dashboard's pane; of an actor of verl's what it says in the trainer's."""
@@ -99,7 +109,9 @@ class Looking(Asking):
     def action_palette(self) -> None:
         from liverl_tui.screens.palette import Palette, entries
 
-        self.push_screen(Palette(entries(self)), lambda entry: entry.do() if entry is not None else None)
+        self.push_screen(
+            Palette(entries(host_of(self))), lambda entry: entry.do() if entry is not None else None
+        )
 
     # -- copies and pictures
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from liverl.rundir.index import Alive, RunDir, backend_alive, find_run
+from liverl.rundir.index import find_run
+from liverl.rundir.layout import Alive, RunDir, backend_alive
 from liverl_tui.cli.options import named_run, run_options
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from liverl.logs.files import LogFile, log_files
 from liverl.logs.tail import BLOCK, Line, all_lines, last_lines
 from liverl.logs.text import LineAssembler, coloured, plain
 from liverl.logs.times import TimeIndex, parse_age
-from liverl.rundir.index import Alive, RunDir, backend_alive, find_run
+from liverl.rundir.index import find_run
+from liverl.rundir.layout import Alive, RunDir, backend_alive
 from liverl_tui.cli.options import run_options
 from liverl_tui.text.errors import CliError
 

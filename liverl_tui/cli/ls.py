@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from liverl.rundir.index import RunDir, RunInfo, candidates, runs_elsewhere
+from liverl.rundir.index import RunInfo, candidates, runs_elsewhere
+from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import run_options
 
 WORDS = {

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from liverl.rundir.index import OtherHost, RunDir, RunLookupError, backend_alive, describe, elsewhere_message
+from liverl.rundir.index import RunLookupError, describe, elsewhere_message
+from liverl.rundir.layout import OtherHost, RunDir, backend_alive
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:

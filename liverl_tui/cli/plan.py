@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from liverl.rundir.index import RunDir, find_run
+from liverl.rundir.index import find_run
+from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import UpOptions, config_options, run_options
 from liverl_tui.text.errors import CliError
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from liverl.rundir.index import Dead, RunDir, backend_alive, find_run
+from liverl.rundir.index import find_run
+from liverl.rundir.layout import Dead, RunDir, backend_alive
 from liverl_tui.cli.options import run_options
 from liverl_tui.text.errors import CliError
 

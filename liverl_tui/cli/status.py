@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from liverl.rundir.index import RunDir, describe, find_run
+from liverl.rundir.index import describe, find_run
+from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import named_run, run_options
 
 if TYPE_CHECKING:

@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from liverl.rundir.index import (
-    Alive,
-    OtherHost,
-    RunDir,
-    RunInfo,
-    RunLookupError,
-    backend_alive,
-    candidates,
-    describe,
-    elsewhere_message,
-    find_run,
-)
+from liverl.rundir.index import RunInfo, RunLookupError, candidates, describe, elsewhere_message, find_run
+from liverl.rundir.layout import Alive, OtherHost, RunDir, backend_alive
 from liverl_tui.app.settings import check_theme
 from liverl_tui.cli.mode import Mode, interface, mode, show
 from liverl_tui.cli.options import NEWEST, UpOptions, up_options

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from liverl.rundir.index import RunDir, find_run
+from liverl.rundir.index import find_run
+from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.text.errors import CliError
 

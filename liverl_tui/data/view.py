@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from liverl.model import Event, ReplicaStatus, Snapshot
+from liverl.model import Event, ReplicaStatus, ServiceStatus, Snapshot
 
 Link = Literal[
     "connecting",  # a backend is started or lives, but does not talk to us (yet, or any more)
@@ -16,6 +16,14 @@ Link = Literal[
 ]
 
 KEPT_EVENTS = 500
+# States of services.
+ENDED = ("stopped", "failed", "gave_up")
+STARTABLE = (*ENDED, "backing_off")
+
+
+def processes(snapshot: Snapshot | None) -> list[ServiceStatus]:
+    """The services that can be started and stopped: environments are built, not run."""
+    return [s for s in snapshot.services if s.kind != "environment"] if snapshot is not None else []
 
 
 def actors(snapshot: Snapshot | None) -> tuple[ReplicaStatus, ...]:

@@ -10,7 +10,8 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from liverl.control.messages import ControlError
-from liverl.daemon.service_detail import ServiceDetail, filed_detail
+from liverl.control.service_detail import ServiceDetail
+from liverl.daemon.service_detail import filed_detail
 from liverl.model import ReplicaStatus, ServiceStatus
 from liverl.procs.listing import Process, ProcessTree
 from liverl.rundir.layout import hostname

@@ -129,12 +129,12 @@ class Toy:
         self.ended.set()
 
     async def main(self):
-        from liverl.rundir import index
+        from liverl.rundir import index, layout
 
         if self.attempt > 1:
             self.run.result.unlink(missing_ok=True)
         await self.server.start()
-        index.write_backend(self.run.path, index.own_record(self.server.socket_path, "0"))
+        layout.write_backend(self.run.path, layout.own_record(self.server.socket_path, "0"))
         index.register(self.run.path)
         self.emit(f"toy backend {os.getpid()} serves")
         await self.ended.wait()

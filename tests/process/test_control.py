@@ -354,9 +354,9 @@ def test_a_file_system_that_refuses_sockets(start, tmp_path, monkeypatch):
     with sock:
         assert where.parent == runtime / "liverl"
         assert stat.S_IMODE(where.parent.stat().st_mode) == 0o700
-        from liverl.rundir import index
+        from liverl.rundir import layout
 
-        index.write_backend(run_dir, index.own_record(where, "0"))
+        layout.write_backend(run_dir, layout.own_record(where, "0"))
         paths.connect_control(run_dir, 2.0).close()
     shutil.rmtree(runtime / "liverl")
     (runtime / "liverl").mkdir(mode=0o755)

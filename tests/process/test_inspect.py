@@ -14,7 +14,8 @@ from kit.runs import TOY, ToyRun, make_run, toy
 from kit.waiting import wait_until
 
 from liverl.control.messages import CommandError
-from liverl.daemon.service_detail import ServiceDetail, filed_detail, generations
+from liverl.control.service_detail import ServiceDetail
+from liverl.daemon.service_detail import filed_detail, generations
 from liverl.plan.spec import Dependency, EnvironmentSpec, PortSpec, Probe, Probes
 from liverl.procs import procfs
 

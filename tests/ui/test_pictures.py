@@ -25,7 +25,7 @@ from kit.settled import painted
 from rich.console import Console
 from textual.widgets import Input
 
-from liverl.daemon.service_detail import Generation, ProbeFacts, ServiceDetail
+from liverl.control.service_detail import Generation, ProbeFacts, ServiceDetail
 from liverl.model import ReplicaSet, Snapshot, Symptom, TrialsStatus
 from liverl.plan.spec import RestartPolicy, StopStage
 from liverl_tui.app.app import LiverlApp

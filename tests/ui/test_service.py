@@ -15,7 +15,7 @@ from kit.runs import make_run, toy
 from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, stop_clocks, view
 
 from liverl.control.messages import BackendDead, CommandError
-from liverl.daemon.service_detail import Generation, GpuUse, ProbeFacts, ServiceDetail
+from liverl.control.service_detail import Generation, GpuUse, ProbeFacts, ServiceDetail
 from liverl.model import BackendInfo, Exit, ProxyStatus, ReplicaSet
 from liverl.plan.spec import PortSpec, StopStage
 from liverl.procs.listing import Process

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.model import Result
-from liverl.rundir import index
-from liverl.rundir.index import Alive, Dead, OtherHost, RunDir, RunLookupError, backend_alive, find_run
+from liverl.rundir import index, layout
+from liverl.rundir.index import RunLookupError, find_run
+from liverl.rundir.layout import Alive, Dead, OtherHost, RunDir, backend_alive
 
 
 @pytest.fixture(autouse=True)
@@ -29,10 +30,10 @@ def make(root: Path, name: str, *, state: str = "live", **change: object) -> Pat
     run_dir = root / name
     run_dir.mkdir(parents=True)
     (run_dir / "plan.json").write_text("{}")
-    record = {**index.own_record(run_dir / "control.sock", "0").__dict__}
+    record = {**layout.own_record(run_dir / "control.sock", "0").__dict__}
     if state != "live":
         record["tick"] += 1  # our pid, of another process
-    index.write_backend(run_dir, index.BackendRecord(**{**record, **change}))
+    layout.write_backend(run_dir, layout.BackendRecord(**{**record, **change}))
     if state in ("done", "failed", "stopped"):
         result = Result(state, 0, None, 3, 1.0, 2.0)
         (run_dir / "result.json").write_bytes(msgspec.json.encode(result))
@@ -68,7 +69,7 @@ def test_another_host_is_judged_by_its_heartbeat(tmp_path):
     assert isinstance(backend_alive(run_dir, now=time.time() + 181), Dead)
     os.utime(run_dir / "backend.json", (0, 0))
     assert isinstance(backend_alive(run_dir), Dead)
-    index.touch_backend(run_dir)
+    layout.touch_backend(run_dir)
     assert isinstance(backend_alive(run_dir), OtherHost)
 
 
@@ -183,5 +184,5 @@ def test_layout(tmp_path):
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "a b", "ä", "x" * 129, "a\n"])
 def test_names_that_cannot_be_directories(name):
-    assert not index.valid_name(name)
-    assert index.valid_name("Run-1.a_b")
+    assert not layout.valid_name(name)
+    assert layout.valid_name("Run-1.a_b")

@@ -18,10 +18,10 @@ from liverl.config import inert
 from liverl.config.inert import Why
 from liverl.config.schema import RunConfig, leaves, value_of
 from liverl.config.sections.verl import PROXY_LOOP
+from liverl.model import Inert
 
 if TYPE_CHECKING:
     from liverl.config.load import LoadedConfig
-    from liverl.plan.spec import Inert
 
 When = Callable[[RunConfig], bool]
 
@@ -255,7 +255,6 @@ def _users(config: RunConfig, key: str) -> tuple[str, ...]:
 
 def inert_keys(config: RunConfig, loaded: LoadedConfig | None = None) -> tuple[Inert, ...]:
     """The keys that nothing uses in this configuration, why, and where the user set them."""
-    from liverl.plan.spec import Inert  # here: the plan's package imports this one
 
     origins: Mapping[str, str] = loaded.user_origins if loaded is not None else {}
     found = []

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from liverl.control.messages import CommandError
-from liverl.daemon.service_detail import ServiceDetail
+from liverl.control.service_detail import ServiceDetail
 from liverl.external import config_file, litellm, model_list, port_holders, restart
 from liverl.external.launch_script import NAME as RAY
 from liverl.external.launch_script import Adopted

@@ -31,7 +31,6 @@ from liverl.model import (
     TreeStats,
     TrialsStatus,
 )
-from liverl.observe.history import lines_backwards
 from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.steps import MetricsReader
 from liverl.observe.trials.scanner import TrialScanner, cut_off
@@ -41,6 +40,7 @@ from liverl.procs import procfs
 from liverl.procs.stats import ProcSampler
 from liverl.rundir.journal import read_object
 from liverl.rundir.layout import BackendRecord, Dead, OtherHost, RunDir, backend_alive, hostname
+from liverl.util.backward_lines import lines_backwards
 from liverl.version import __version__
 
 T = TypeVar("T")

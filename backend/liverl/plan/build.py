@@ -12,17 +12,9 @@ from msgspec.structs import replace
 from liverl.config import LoadedConfig, inert_keys, sizing
 from liverl.config.dump import looks_secret, without_secrets
 from liverl.config.schema import RunConfig
+from liverl.model import Inert
 from liverl.plan import embedded_trainer, proxy, ray, replica, verl_trainer
-from liverl.plan.spec import (
-    Dependency,
-    EnvironmentSpec,
-    Inert,
-    InstallStep,
-    Plan,
-    RayPlan,
-    ServiceSpec,
-    Settings,
-)
+from liverl.plan.spec import Dependency, EnvironmentSpec, InstallStep, Plan, RayPlan, ServiceSpec, Settings
 
 
 class PlanError(Exception):

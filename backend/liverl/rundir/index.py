@@ -10,57 +10,13 @@ from pathlib import Path
 
 from liverl.procs import procfs
 from liverl.rundir.layout import (
-    HEARTBEAT_DEAD_S,
-    HEARTBEAT_S,
     Alive,
-    BackendRecord,
-    Dead,
     OtherHost,
     RunDir,
     backend_alive,
     hostname,
-    own_record,
-    read_backend,
-    touch_backend,
-    valid_name,
     write_atomic,
-    write_backend,
 )
-
-__all__ = [
-    "EXIT_NO_RUN",
-    "EXIT_USAGE",
-    "HEARTBEAT_DEAD_S",
-    "HEARTBEAT_S",
-    "Alive",
-    "BackendRecord",
-    "Dead",
-    "OtherHost",
-    "RunDir",
-    "RunInfo",
-    "RunLookupError",
-    "backend_alive",
-    "candidates",
-    "default_run_root",
-    "describe",
-    "elsewhere_message",
-    "find_run",
-    "hostname",
-    "index_root",
-    "indexed_runs",
-    "interface_root",
-    "live_runs",
-    "own_record",
-    "read_backend",
-    "register",
-    "run_hash",
-    "runs_elsewhere",
-    "runs_under",
-    "touch_backend",
-    "unregister",
-    "valid_name",
-    "write_backend",
-]
 
 EXIT_USAGE = 2
 EXIT_NO_RUN = 4

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from rich.cells import cell_len
 from textual import events
@@ -17,6 +17,7 @@ from textual.binding import Binding, BindingType
 from liverl.model import TrialHead, TrialsStatus
 from liverl.observe.trials.scanner import cut_off_head
 from liverl.observe.trials.steps import equal_groups, heads_of_step, steps_on_disk
+from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.widgets.base.cells import Row
@@ -33,9 +34,6 @@ from liverl_tui.widgets.dashboard.trial_rows import (
     trial_head,
     trial_row,
 )
-
-if TYPE_CHECKING:
-    from liverl_tui.app.app import LiverlApp
 
 AGAIN_S = 5.0  # between two readings of a step that goes on; longer where reading takes long
 _GAP = " · "  # between the parts of the title
@@ -81,7 +79,7 @@ class TrialsPane(RowsPane):
 
     def trials_now(self) -> list[TrialHead]:
         """The same as it is now, though another screen is seen and nothing is drawn here."""
-        self._take(cast("LiverlApp", self.app).view)
+        self._take(host_of(self).view)
         return self.trials
 
     def show(self, view: View) -> None:
@@ -215,7 +213,7 @@ class TrialsPane(RowsPane):
 
     @property
     def _run_dir(self) -> Path:
-        return cast("LiverlApp", self.app).source.run.path
+        return host_of(self).source.run.path
 
     # -- the cursor: it goes along with the newest trials, on the first row. Moved off it, it stays with its trial,
     #    while there is that trial and the pane has the focus.
@@ -268,11 +266,8 @@ class TrialsPane(RowsPane):
             self._table = False
             self._open_step(int(key.removeprefix(_STEP)))
             return
-        from liverl_tui.screens.trajectory import TrajectoryScreen
-
         self.select(key)  # also of the first row: back from it, the cursor is where it was
-        screen = TrajectoryScreen(key, trials=self.trials_now, among=lambda: self.among, moved=self.select)
-        self.app.push_screen(screen)
+        host_of(self).open_trial(key, trials=self.trials_now, among=lambda: self.among, moved=self.select)
 
     def action_filter(self) -> None:
         self._table = False
@@ -305,7 +300,7 @@ class TrialsPane(RowsPane):
         elif self._step is not None:
             self._to_newest()
         else:
-            cast("LiverlApp", self.app).action_back()
+            host_of(self).action_back()
         self._show_again()
 
     def action_older(self) -> None:

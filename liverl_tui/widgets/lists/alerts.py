@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.binding import Binding
 
 from liverl.model import Snapshot, Symptom
+from liverl_tui.data.host import Host, host_of
 from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, age, one_line
 from liverl_tui.text.wrapping import wrap
@@ -20,7 +21,6 @@ from liverl_tui.widgets.base.rows import Pane
 if TYPE_CHECKING:
     from textual.binding import BindingType
 
-    from liverl_tui.app.app import LiverlApp
     from liverl_tui.data.view import View
 
 _INDENT = 3
@@ -151,8 +151,8 @@ class AlertList(Pane):
     # -- what keys do
 
     @property
-    def _app(self) -> LiverlApp:
-        return cast("LiverlApp", self.app)
+    def _app(self) -> Host:
+        return host_of(self)
 
     def action_apply(self) -> None:
         """What the alert's fix says, where it is one command."""

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from liverl.daemon.service_detail import Generation, ProbeFacts, ServiceDetail
+from liverl.control.service_detail import Generation, ProbeFacts, ServiceDetail
 from liverl.model import Event, GpuStatus, ReplicaStatus, ServiceStatus, Snapshot
 from liverl.plan.spec import RestartPolicy, StopStage
 from liverl.procs.listing import Process
