@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from liverl_tui.app.lifecycle import Leaving
-from liverl_tui.app.navigation import Looking
+from liverl_tui.app.lifecycle import Lifecycle
+from liverl_tui.app.navigation import Navigation
 from liverl_tui.app.notifications import notices, title
 from liverl_tui.data.view import View
 from liverl_tui.term.private import driver_of
 from liverl_tui.term.terminal import WindowTitle, has_title
 
 
-class RunActions(Leaving, Looking):
+class RunActions(Lifecycle, Navigation):
     """All actions of the app."""
 
     wants_bell: bool

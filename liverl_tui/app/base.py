@@ -23,14 +23,14 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 @dataclass
-class Told(Notification):
+class Toast(Notification):
     """A toast of ours. ``about``: what it is about, broad before narrow (``failure/trainer``); a newer one about the
     same, or about what that is a part of, takes its place."""
 
     about: str = ""
 
 
-class RunApp(KeysInOrder):
+class AppBase(KeysInOrder):
     """An app about one run."""
 
     source: Source
@@ -47,7 +47,7 @@ class RunApp(KeysInOrder):
     ) -> None:
         """Say something for a while, in the row of the key bar. ``text`` may come from outside: nothing in it is
         taken as markup. ``brief``: it can be read elsewhere too, and is cut where one line has no room for it.
-        ``about``: see ``Told``."""
+        ``about``: see ``Toast``."""
         timeout = INFO_S if severity == "information" else ERROR_S
         glyph = {
             "information": "",
@@ -57,15 +57,15 @@ class RunApp(KeysInOrder):
         said = one_line(text)
         if brief:
             said = fit(said, self.size.width - _BESIDE).rstrip()
-        told = Told(glyph[severity] + said, "", severity, timeout, markup=False, about=about)
+        told = Toast(glyph[severity] + said, "", severity, timeout, markup=False, about=about)
         self.post_message(Notify(told))
 
     def on_notify(self, message: Notify) -> None:
         """Before one more is shown: no two say the same, and what is out of date goes."""
         new = message.notification
-        about = new.about if isinstance(new, Told) else ""
+        about = new.about if isinstance(new, Toast) else ""
         for old in self.toasts():
-            known = old.about if isinstance(old, Told) else ""
+            known = old.about if isinstance(old, Toast) else ""
             replaced = about and (known == about or known.startswith(f"{about}/"))
             if replaced or old.message == new.message:
                 self.drop_toast(old)  # the new one's place is drawn next
@@ -91,7 +91,7 @@ def asks(method: Method) -> Method:
     """An action that needs the backend: where nothing can be asked, a toast says why instead."""
 
     @functools.wraps(method)
-    def guarded(self: RunApp, *args: Any, **kwargs: Any) -> Any:
+    def guarded(self: AppBase, *args: Any, **kwargs: Any) -> Any:
         why = self.refused()
         if why is None:
             return method(self, *args, **kwargs)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from liverl.model import ServiceStatus
-from liverl_tui.app.base import RunApp, asks
+from liverl_tui.app.base import AppBase, asks
 from liverl_tui.data.view import ENDED, STARTABLE, actors, processes
 from liverl_tui.text.words import state_word
 
@@ -74,7 +74,7 @@ def none_words(verb: str, selected: ServiceStatus | None) -> str:
     return f"{verb}: {selected.name} is {state_word(selected.state)}"
 
 
-class Asking(RunApp):
+class Commands(AppBase):
     """Commands."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

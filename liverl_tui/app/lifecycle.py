@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from liverl_tui.app.base import asks
-from liverl_tui.app.commands import Asking
+from liverl_tui.app.commands import Commands
 from liverl_tui.term.private import driver_of
 from liverl_tui.term.terminal import can_suspend, restore_modes
 
@@ -30,19 +30,19 @@ def may_revive(run_dir: Path) -> None:
     Raises:
         NotOurs: it is another one, whose processes cannot be adopted from here; or the backend lives.
     """
-    from liverl.rundir.layout import Alive, Dead, backend_alive, hostname
+    from liverl.rundir.layout import DeadBackend, LiveBackend, backend_alive, hostname
 
     found = backend_alive(run_dir)
-    if isinstance(found, Alive):
+    if isinstance(found, LiveBackend):
         raise NotOurs(f"the backend lives (pid {found.record.pid})")
-    host = found.host if not isinstance(found, Dead) else found.record.host if found.record else None
+    host = found.host if not isinstance(found, DeadBackend) else found.record.host if found.record else None
     if host is not None and host != hostname():
         raise NotOurs(
             f"its services may run on {host}: start the backend there (liverl-tui up --run {run_dir})"
         )
 
 
-class Leaving(Asking):
+class Lifecycle(Commands):
     """Leaving, stopping, reviving."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

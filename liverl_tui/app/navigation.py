@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from liverl_tui.app.commands import Asking
+from liverl_tui.app.commands import Commands
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import actors, processes
 from liverl_tui.term.private import driver_of, mouse_is_on, set_mouse
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
-class Looking(Asking):
+class Navigation(Commands):
     """Actions that change nothing about the run."""
 
     # -- screens

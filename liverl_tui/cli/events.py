@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from liverl.rundir.index import find_run
-from liverl.rundir.layout import Alive, RunDir, backend_alive
+from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl_tui.cli.options import named_run, run_options
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def events_command(run: Path | None, run_root: Path | None, follow: bool, as_jso
     cursor = Cursor(seq)
     for event in cursor.new(read_events(found.path, seq)):
         show.event(event)
-    if follow and isinstance(backend_alive(found.path), Alive):
+    if follow and isinstance(backend_alive(found.path), LiveBackend):
         _follow(found, cursor.seq, show)
     return 0
 

@@ -15,7 +15,7 @@ from liverl.logs.tail import BLOCK, Line, all_lines, last_lines
 from liverl.logs.text import LineAssembler, coloured, plain
 from liverl.logs.times import TimeIndex, parse_age
 from liverl.rundir.index import find_run
-from liverl.rundir.layout import Alive, RunDir, backend_alive
+from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl_tui.cli.options import run_options
 from liverl_tui.text.errors import CliError
 
@@ -218,4 +218,4 @@ class _LogFollower:
 
     def _over(self) -> bool:
         """No backend, and a result: a dead backend's services may still write."""
-        return not isinstance(backend_alive(self.run.path), Alive) and self.run.result.exists()
+        return not isinstance(backend_alive(self.run.path), LiveBackend) and self.run.result.exists()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from liverl.rundir.index import RunLookupError, describe, elsewhere_message
-from liverl.rundir.layout import OtherHost, RunDir, backend_alive
+from liverl.rundir.layout import RemoteBackend, RunDir, backend_alive
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def show(run: RunDir, how: Mode, *, readonly: bool = False, text: str = "") -> i
         ControlError: as lines, and it has neither a backend nor a result.
     """
     if how == "interface":
-        if isinstance(backend_alive(run.path), OtherHost):
+        if isinstance(backend_alive(run.path), RemoteBackend):
             raise RunLookupError(elsewhere_message(describe(run.path)))
         return interface(run, readonly=readonly)
     return _lines(run, how, text)

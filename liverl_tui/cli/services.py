@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from liverl.rundir.index import find_run
-from liverl.rundir.layout import Dead, RunDir, backend_alive
+from liverl.rundir.layout import DeadBackend, RunDir, backend_alive
 from liverl_tui.cli.options import run_options
 from liverl_tui.text.errors import CliError
 
@@ -94,7 +94,7 @@ def stop_command(
 def _stop_run(run: RunDir, *, now: bool, wait: bool) -> int:
     from liverl.offline.stop import stop_run
 
-    if isinstance(backend_alive(run.path), Dead) and (ended := run.read_result()) is not None:
+    if isinstance(backend_alive(run.path), DeadBackend) and (ended := run.read_result()) is not None:
         click.echo(f"run {run.name} has ended: {ended.summary or ended.state}")
         return 0  # what was asked for is so
     who = f"cli pid {os.getpid()}"

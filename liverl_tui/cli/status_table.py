@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from liverl.model import GpuStatus, ServiceState, ServiceStatus, Snapshot
 from liverl_tui.text.facts import doing, machine_words, pace_words, proxy_words, replica_words, trial_counts
-from liverl_tui.text.status_label import Scene, Standing, of_gpu, of_replica, owner_words
+from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_replica, owner_words
 from liverl_tui.text.words import GLYPH, count, cut, duration, number, one_line, percent, size
 
 _COLOUR: dict[ServiceState, str] = {
@@ -116,7 +116,7 @@ def _replicas(s: Snapshot) -> list[Line]:
     if not s.replicas.items:
         return lines
     head = ("replica", "state", "listed", "running", "waiting", "tok/s", "KV", "policy")
-    scene = Scene(s)
+    scene = SnapshotIndex(s)
     standings = [of_replica(r, scene, s.at) for r in s.replicas.items]
     rows = [
         (
@@ -134,7 +134,7 @@ def _replicas(s: Snapshot) -> list[Line]:
     return lines + _stood(_columns(head, rows, "<<<>>>>>"), standings)
 
 
-def _stood(texts: list[str], standings: list[Standing]) -> list[Line]:
+def _stood(texts: list[str], standings: list[StatusLabel]) -> list[Line]:
     lines: list[Line] = [(f"  {texts[0]}", None)]
     for text, standing in zip(texts[1:], standings, strict=True):
         lines.append((f"{standing.glyph} {text}", _STYLE_COLOUR.get(standing.style)))
@@ -169,7 +169,7 @@ def _machine(s: Snapshot) -> list[Line]:
     lines: list[Line] = []
     if s.gpus:
         head = ("#", "GPU", "held by", "util", "memory", "verdict", "power", "temp")
-        scene = Scene(s)
+        scene = SnapshotIndex(s)
         standings = [of_gpu(g, scene, s.at) for g in s.gpus]
         rows = [_gpu(g, standing) for g, standing in zip(s.gpus, standings, strict=True)]
         lines += _stood(_columns(head, rows, "><<>><>>"), standings)
@@ -181,7 +181,7 @@ def _machine(s: Snapshot) -> list[Line]:
     return lines
 
 
-def _gpu(g: GpuStatus, standing: Standing) -> tuple[str, ...]:
+def _gpu(g: GpuStatus, standing: StatusLabel) -> tuple[str, ...]:
     return (
         str(g.index),
         cut(one_line(g.name.removeprefix("NVIDIA ")), 14),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from liverl.rundir.index import RunInfo, RunLookupError, candidates, describe, elsewhere_message, find_run
-from liverl.rundir.layout import Alive, OtherHost, RunDir, backend_alive
+from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl_tui.app.settings import check_theme
 from liverl_tui.cli.mode import Mode, interface, mode, show
 from liverl_tui.cli.options import NEWEST, UpOptions, up_options
@@ -179,9 +179,9 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     if options.config or options.sets or options.profile:
         click.echo(f"run {run.name} keeps the configuration it was made with: {run.config}", err=True)
     alive = backend_alive(run.path)
-    if isinstance(alive, OtherHost):
+    if isinstance(alive, RemoteBackend):
         raise RunLookupError(elsewhere_message(describe(run.path)))
-    if isinstance(alive, Alive):
+    if isinstance(alive, LiveBackend):
         return _show(
             run, options, f"run {run.name} is live already (backend pid {alive.record.pid}): attached"
         )

@@ -17,7 +17,7 @@ import msgspec
 
 from liverl.control.messages import BackendDead, BackendSilent, ControlError, ProtocolMismatch
 from liverl.model import Event, Snapshot
-from liverl.rundir.layout import Alive, BackendRecord, RunDir, backend_alive, read_backend
+from liverl.rundir.layout import BackendRecord, LiveBackend, RunDir, backend_alive, read_backend
 from liverl_tui.data.view import KEPT_EVENTS, Link, View
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ class RunSource:
                 pass
             self._look.clear()
             alive = await asyncio.to_thread(backend_alive, path)
-            if isinstance(alive, Alive) and alive.record != refused:
+            if isinstance(alive, LiveBackend) and alive.record != refused:
                 return
 
     # -- the other way

@@ -13,7 +13,7 @@ from liverl.control.messages import ControlError
 from liverl.control.service_detail import ServiceDetail
 from liverl.daemon.service_detail import filed_detail
 from liverl.model import ReplicaStatus, ServiceStatus
-from liverl.procs.listing import Process, ProcessTree
+from liverl.procs.listing import ListedProcess, ProcessTree
 from liverl.rundir.layout import hostname
 from liverl_tui.data.view import actors
 from liverl_tui.keys.bindings import bindings
@@ -59,7 +59,7 @@ class ServiceScreen(RunScreen):
         self._detail: ServiceDetail | None = None
         self._note = ""
         self._filed: tuple[str, str] | None = None  # name and link for which the files were read
-        self._processes: tuple[Process, ...] | None = None
+        self._processes: tuple[ListedProcess, ...] | None = None
         self._tree = ProcessTree()
         self._looking = self._asking = False
         self._asked_for: object = None

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from liverl.model import GpuStatus, Snapshot, StepTrials
-from liverl_tui.text.status_label import BUSY, Scene, Standing, of_replica, owner_of
+from liverl_tui.text.status_label import BUSY, SnapshotIndex, StatusLabel, of_replica, owner_of
 from liverl_tui.text.words import age, duration, number, one_line, percent, size
 
 _STATES_WITH_WORK = ("starting", "running", "stopping")
@@ -58,9 +58,9 @@ def replica_words(s: Snapshot) -> str | None:
     return "; ".join([words, *(f"{name} {one_line(standing.words)}" for name, standing in _troubled(s))])
 
 
-def _troubled(s: Snapshot) -> list[tuple[str, Standing]]:
+def _troubled(s: Snapshot) -> list[tuple[str, StatusLabel]]:
     """The replicas that somebody should look at."""
-    scene = Scene(s)
+    scene = SnapshotIndex(s)
     found = [(r.name, of_replica(r, scene, s.at)) for r in s.replicas.items]
     return [(name, standing) for name, standing in found if standing.problem]
 
@@ -122,7 +122,7 @@ def gpu_words(s: Snapshot) -> str | None:
     drawn = [g.power_w for g in s.gpus if g.power_w is not None]
     if drawn:
         words[0] += f", {sum(drawn) / 1000:.1f} kW"
-    scene = Scene(s)
+    scene = SnapshotIndex(s)
     ours = {g.index for g in s.gpus if owner_of(g, scene) is not None}
     idle = [
         str(g.index) for g in s.gpus if g.index in ours and g.utilization is not None and g.utilization < BUSY

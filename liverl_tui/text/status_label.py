@@ -14,7 +14,7 @@ SERVING = ("ready", "degraded")
 RESTING = ("asleep", "waking", "updating")  # activities of a replica that verl owns
 
 
-class Scene:
+class SnapshotIndex:
     """A snapshot, with what is looked up again and again in it."""
 
     __slots__ = ("lists", "replicas", "services", "snapshot", "trains")
@@ -35,7 +35,7 @@ class Scene:
                 )
 
 
-class Standing(NamedTuple):
+class StatusLabel(NamedTuple):
     glyph: str
     words: str
     style: str
@@ -52,40 +52,42 @@ class Standing(NamedTuple):
         return self.text if len(self.text) <= width or not self.short else f"{self.glyph} {self.short}"
 
 
-def of_service(service: ServiceStatus, now: float) -> Standing:
+def of_service(service: ServiceStatus, now: float) -> StatusLabel:
     """A service's state, with what it is doing and for how long, or how long it still takes."""
     if service.kind == "task" and service.state == "stopped" and service.exit is not None and service.exit.ok:
-        return Standing("✔", "done", "ok")
+        return StatusLabel("✔", "done", "ok")
     if (
         service.kind == "task" and service.state == "ready"
     ):  # of a task, the process is all that one waits for
-        return Standing("◐", f"running {duration(now - service.since)}", "info", kind="running")
+        return StatusLabel("◐", f"running {duration(now - service.since)}", "info", kind="running")
     if service.state == "ready" and service.incoming_pid is not None:
-        return Standing("●", "ready, successor starts", "ok", short="swapping")
+        return StatusLabel("●", "ready, successor starts", "ok", short="swapping")
     if service.state == "ready" and service.retiring_pids:
         count = len(service.retiring_pids)
-        return Standing("●", f"ready, {count} older draining", "ok", short=f"{count} draining")
+        return StatusLabel("●", f"ready, {count} older draining", "ok", short=f"{count} draining")
     return _standing(service.state, service.stage, service.progress, service.since, service.deadline, now)
 
 
-def of_replica(replica: ReplicaStatus, scene: Scene, now: float) -> Standing:
+def of_replica(replica: ReplicaStatus, scene: SnapshotIndex, now: float) -> StatusLabel:
     """A replica's state; where it serves, what keeps it from its work."""
     if replica.leaving and replica.state in SERVING:
-        return Standing("◑", "draining", "warn")
+        return StatusLabel("◑", "draining", "warn")
     if replica.state == "ready" and not replica.listed and replica.kind == "verl" and not scene.lists:
-        return Standing("●", "ready, awaits the others", "ok", short="awaits others")
+        return StatusLabel("●", "ready, awaits the others", "ok", short="awaits others")
     if replica.state == "ready" and replica.activity in RESTING and replica.listed:
         # What the trainer does with its replicas between two rollouts is no fault of theirs.
         words = f"{replica.activity} {duration(now - (replica.activity_since or now))}"
-        return Standing("◌", words, "info", kind=replica.activity or "")
+        return StatusLabel("◌", words, "info", kind=replica.activity or "")
     if replica.state == "ready" and not replica.listed and scene.lists:
         wanted = scene.snapshot.policy_version
         if scene.trains and (replica.policy_version is None or replica.policy_version != wanted):
-            return Standing("◐", "awaits weights" if wanted is None else f"awaits weights v{wanted}", "info")
-        return Standing("▲", "not in the proxy's list", "warn", True, "not listed")
+            return StatusLabel(
+                "◐", "awaits weights" if wanted is None else f"awaits weights v{wanted}", "info"
+            )
+        return StatusLabel("▲", "not in the proxy's list", "warn", True, "not listed")
     if replica.state == "ready" and replica.idle_for is not None:
         idle = f"idle {duration(replica.idle_for)}"
-        return Standing("▲", f"loaded but {idle}", "warn", True, idle, "loaded but idle")
+        return StatusLabel("▲", f"loaded but {idle}", "warn", True, idle, "loaded but idle")
     service = scene.services.get(replica.name)
     deadline = service.deadline if service is not None else None
     since = replica.since if replica.since is not None else now
@@ -94,7 +96,7 @@ def of_replica(replica: ReplicaStatus, scene: Scene, now: float) -> Standing:
 
 def _standing(
     state: str, stage: str | None, progress: float | None, since: float, deadline: float | None, now: float
-) -> Standing:
+) -> StatusLabel:
     word = kind = state_word(state)
     words = short = ""
     if state in ("preparing", "starting"):
@@ -109,13 +111,13 @@ def _standing(
         words, short = word + left, word
     problem = state in ("degraded", "failed", "backing_off", "gave_up")
     glyph, style = GLYPH.get(state, "●"), STYLE.get(state, "text")  # type: ignore[call-overload]
-    return Standing(glyph, words or word, style, problem, short, kind)
+    return StatusLabel(glyph, words or word, style, problem, short, kind)
 
 
 # -- GPUs
 
 
-def owner_of(gpu: GpuStatus, scene: Scene) -> str | None:
+def owner_of(gpu: GpuStatus, scene: SnapshotIndex) -> str | None:
     """Who holds a GPU; of several a replica, since its state says more than that of verl's trainer beside it."""
     names = gpu.owner.split(" + ")
     return next((n for n in names if n in scene.replicas), None) or next(
@@ -133,16 +135,18 @@ def owner_words(gpu: GpuStatus, width: int) -> str:
     return gpu.owner.replace("foreign pid", "pid").replace("unknown (pid namespace)", "unknown")
 
 
-def of_gpu(gpu: GpuStatus, scene: Scene, now: float, spinning_for: float | None = None) -> Standing:
+def of_gpu(
+    gpu: GpuStatus, scene: SnapshotIndex, now: float, spinning_for: float | None = None
+) -> StatusLabel:
     """The verdict on a GPU: what its numbers mean, given whose it is. ``spinning_for``: seconds for which it has
     been ``spins``."""
     name = owner_of(gpu, scene)
     if name is None:
         if gpu.owner == "free":
-            return Standing("○", "free", "dim")
+            return StatusLabel("○", "free", "dim")
         if "foreign" in gpu.owner:
-            return Standing("▲", "foreign", "warn", True)
-        return Standing("?", "unknown pid namespace", "dim")
+            return StatusLabel("▲", "foreign", "warn", True)
+        return StatusLabel("?", "unknown pid namespace", "dim")
     replica, service = scene.replicas.get(name), scene.services.get(name)
     if replica is not None:
         found = of_replica(replica, scene, now)
@@ -151,12 +155,12 @@ def of_gpu(gpu: GpuStatus, scene: Scene, now: float, spinning_for: float | None 
     elif service is not None and service.state != "ready":
         return of_service(service, now)
     if "foreign" in gpu.owner:
-        return Standing("▲", "shared with a stranger", "warn", True)
+        return StatusLabel("▲", "shared with a stranger", "warn", True)
     if spinning_for is not None:
-        return Standing("▲", f"stalled? {duration(spinning_for)}", "warn", True, kind="stalled?")
+        return StatusLabel("▲", f"stalled? {duration(spinning_for)}", "warn", True, kind="stalled?")
     if gpu.utilization is None:
-        return Standing("-", f"n/a ({'MIG part' if 'MIG' in gpu.name else 'driver'})", "dim")
-    return Standing("●", "busy", "ok") if gpu.utilization >= BUSY else Standing("·", "idle", "dim")
+        return StatusLabel("-", f"n/a ({'MIG part' if 'MIG' in gpu.name else 'driver'})", "dim")
+    return StatusLabel("●", "busy", "ok") if gpu.utilization >= BUSY else StatusLabel("·", "idle", "dim")
 
 
 def spins(gpu: GpuStatus) -> bool:

@@ -18,7 +18,7 @@ from kit.waiting import wait_until
 
 from liverl.external import litellm, port_holders, restart
 from liverl.external.litellm import NotLiteLLM
-from liverl.external.port_holders import Held
+from liverl.external.port_holders import PortHolders
 from liverl.procs import procfs
 
 TOY = Path(__file__).with_name("foreign_toy.py")
@@ -49,7 +49,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.wait()
 
 
-def whole(port: int) -> Held:
+def whole(port: int) -> PortHolders:
     found = port_holders.look(port)
     assert found is not None and len(found.holders) == 3
     return found

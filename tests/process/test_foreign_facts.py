@@ -19,7 +19,7 @@ from kit.waiting import wait_until
 
 from liverl.external import litellm, port_holders, ray_cluster, restart
 from liverl.external.litellm import NotLiteLLM
-from liverl.external.port_holders import Held, Process
+from liverl.external.port_holders import HolderProcess, PortHolders
 from liverl.procs import procfs
 
 Spawn = Callable[..., subprocess.Popen[bytes]]
@@ -45,12 +45,14 @@ def member(process: subprocess.Popen[bytes]) -> tuple[int, int]:
     return process.pid, procfs.start_tick(process.pid) or 0
 
 
-def held_by(*processes: subprocess.Popen[bytes], argv: tuple[str, ...] | None = None) -> Held:
+def held_by(*processes: subprocess.Popen[bytes], argv: tuple[str, ...] | None = None) -> PortHolders:
     found = tuple(
-        Process(*member(p), os.getpid(), os.geteuid(), procfs.arguments(p.pid) if argv is None else argv)
+        HolderProcess(
+            *member(p), os.getpid(), os.geteuid(), procfs.arguments(p.pid) if argv is None else argv
+        )
         for p in processes
     )
-    return Held(frozenset({1}), "127.0.0.1", found, found)
+    return PortHolders(frozenset({1}), "127.0.0.1", found, found)
 
 
 # --- sockets --------------------------------------------------------------------------------------------
@@ -148,9 +150,9 @@ def test_what_cannot_be_started_again_as_it_was(proxy: Spawn, tmp_path: Path) ->
         litellm.capture(held_by(proxy("-c", "cc.yaml", env={})), 8002)
     one = held_by(proxy("-c", "cc.yaml"))
     (root,) = one.roots
-    other = Process(root.pid, root.tick + 1, root.ppid, root.uid, root.argv)
+    other = HolderProcess(root.pid, root.tick + 1, root.ppid, root.uid, root.argv)
     with pytest.raises(NotLiteLLM, match=rf"^pid {root.pid} has just ended$"):
-        litellm.capture(Held(one.inodes, one.address, (other,), (other,)), 8002)
+        litellm.capture(PortHolders(one.inodes, one.address, (other,), (other,)), 8002)
 
 
 def test_a_worker_without_its_parent_needs_the_command_beside_its_python(
@@ -197,7 +199,7 @@ def dashboard(tmp_path: Path, spawn: Spawn) -> Callable[..., int]:
     return begin
 
 
-def of(tmp_path: Path, ours: Callable[[int], bool] = lambda pid: False) -> list[ray_cluster.Cluster]:
+def of(tmp_path: Path, ours: Callable[[int], bool] = lambda pid: False) -> list[ray_cluster.RayCluster]:
     """The clusters that this test has started."""
     return [c for c in ray_cluster.running(ours) if c.gcs == f"127.0.0.1:{tmp_path.name}"]
 

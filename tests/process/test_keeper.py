@@ -21,7 +21,7 @@ from kit.waiting import wait_until
 from liverl.procs import procfs
 from liverl.supervise.keeper import process
 from liverl.supervise.keeper.client import KeeperError
-from liverl.supervise.services.keeper_manager import Keeping
+from liverl.supervise.services.keeper_manager import KeeperManager
 
 
 class Talk:
@@ -110,8 +110,8 @@ class Said:
         raise AssertionError(why)
 
 
-def keeping(run_dir: Path, said: Said) -> Keeping:
-    return Keeping("p/r", run_dir, cast(Any, said), lambda *_: None, lambda _: None)
+def keeping(run_dir: Path, said: Said) -> KeeperManager:
+    return KeeperManager("p/r", run_dir, cast(Any, said), lambda *_: None, lambda _: None)
 
 
 def keepers(run_dir: Path) -> list[int]:
@@ -132,7 +132,7 @@ async def until(holds: Callable[[], object]) -> None:
         await asyncio.sleep(0.02)
 
 
-async def started(kept: Keeping, run_dir: Path) -> tuple[int, int]:
+async def started(kept: KeeperManager, run_dir: Path) -> tuple[int, int]:
     """A service of a keeper: pid and start."""
     await kept.connect()
     argv = [sys.executable, "-c", "import time; time.sleep(1000)"]

@@ -19,7 +19,7 @@ import liverl
 from liverl.model import Result
 from liverl.plan.spec import Dependency, StopStage
 from liverl.procs import procfs
-from liverl.rundir.layout import Alive, RunDir, backend_alive, read_backend, write_atomic
+from liverl.rundir.layout import LiveBackend, RunDir, backend_alive, read_backend, write_atomic
 
 Make = Callable[..., ToyRun]
 GRACE = 2.0  # seconds; nothing is measured by it
@@ -173,7 +173,7 @@ def stopping_for_ever(make: Make) -> tuple[ToyRun, subprocess.Popen[str]]:
     leader(run, "deaf")
     run.kill_backend()
     stop = background("stop", "--run", run.run_dir)
-    wait_until(lambda: isinstance(backend_alive(run.run_dir), Alive), what="the backend that stops")
+    wait_until(lambda: isinstance(backend_alive(run.run_dir), LiveBackend), what="the backend that stops")
     return run, stop
 
 

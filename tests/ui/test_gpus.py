@@ -13,7 +13,7 @@ from kit.screens import NOW, RecordingApp, gpu, replica, service, settle, snapsh
 from liverl.model import GpuStatus, ReplicaSet, ReplicaStatus, TreeStats
 from liverl.observe.history import GpuUse, HostUse, Sample, ServiceUse
 from liverl_tui.data.view import View
-from liverl_tui.text.status_label import Scene, Standing, of_gpu
+from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu
 from liverl_tui.widgets.dashboard.gpus import GpusPane
 
 
@@ -40,9 +40,9 @@ def gpus(count: int, **fields: Any) -> tuple[GpuStatus, ...]:
 # -- the verdict
 
 
-def verdict(card: GpuStatus, *replicas: ReplicaStatus, **fields: Any) -> Standing:
+def verdict(card: GpuStatus, *replicas: ReplicaStatus, **fields: Any) -> StatusLabel:
     items = replicas or (replica(0),)
-    scene = Scene(snapshot(replicas=ReplicaSet(len(items), 1, 1, items), **fields))
+    scene = SnapshotIndex(snapshot(replicas=ReplicaSet(len(items), 1, 1, items), **fields))
     return of_gpu(card, scene, NOW, fields.get("spinning"))
 
 

@@ -18,7 +18,7 @@ from liverl.control.messages import BackendDead, CommandError
 from liverl.control.service_detail import Generation, GpuUse, ProbeFacts, ServiceDetail
 from liverl.model import BackendInfo, Exit, ProxyStatus, ReplicaSet
 from liverl.plan.spec import PortSpec, StopStage
-from liverl.procs.listing import Process
+from liverl.procs.listing import ListedProcess
 from liverl.rundir.layout import RunDir, hostname
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
@@ -375,7 +375,7 @@ def test_a_proxy_without_backends_is_an_alarm() -> None:
 def test_text_from_outside_cannot_reach_the_terminal() -> None:
     nasty = "a\x1b[2Jb\nc"
     detail = msgspec.structs.replace(DETAIL, argv=("x", nasty), env={"A": nasty}, cwd=nasty)
-    process = Process(1, 0, 0, "Z", None, 5, 1, NOW, nasty)
+    process = ListedProcess(1, 0, 0, "Z", None, 5, 1, NOW, nasty)
     text = rows(About("r0", NOW, snapshot(), SERVICES[1], detail, (process,), (event(1, nasty),), nasty))
     assert "\x1b" not in text and "not reaped" in text
     assert all(len(line) <= 140 for line in text.splitlines())

@@ -14,11 +14,11 @@ from kit.screens import NOW, replica, service, snapshot
 from msgspec.structs import replace
 
 from liverl.daemon import state_writer
-from liverl.daemon.state_writer import Chronicle
+from liverl.daemon.state_writer import StateWriter
 from liverl.model import Exit, HostStats, ReplicaSet, TreeStats
 from liverl.observe.history import read_history
 from liverl.rundir.layout import RunDir
-from liverl.supervise.services.state_machine import Unit
+from liverl.supervise.services.state_machine import MachineState
 from liverl.supervise.services.supervisor import _why_ended
 
 
@@ -39,7 +39,7 @@ class Fake:
             plan=SimpleNamespace(served_model="policy"),
         )
         self.run = RunDir(run_dir)
-        self.chronicle = Chronicle(supervisor, lambda: replace(self.state, at=self.clock))
+        self.chronicle = StateWriter(supervisor, lambda: replace(self.state, at=self.clock))
 
     async def look(self, seconds: float) -> None:
         for _ in range(round(seconds / 2)):
@@ -110,7 +110,7 @@ async def test_symptoms_are_told_and_stand_in_the_snapshot(fake: Fake) -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 async def test_a_replica_that_somebody_stopped_is_not_missing(fake: Fake, wanted: bool) -> None:
-    slot = SimpleNamespace(name="r1", current=SimpleNamespace(unit=Unit("stopped", wanted=wanted)))
+    slot = SimpleNamespace(name="r1", current=SimpleNamespace(unit=MachineState("stopped", wanted=wanted)))
     fake.chronicle._supervisor.slots["r1"] = slot  # type: ignore[assignment]
     gone = replica(1, "stopped", address=None, listed=False, why="x")
     fake.state = replace(fake.state, replicas=ReplicaSet(2, 1, 1, (replica(0), gone)))
@@ -121,7 +121,7 @@ async def test_a_replica_that_somebody_stopped_is_not_missing(fake: Fake, wanted
 @pytest.mark.parametrize("by_us", [True, False])
 async def test_the_log_of_what_we_shut_down_does_not_say_why(fake: Fake, by_us: bool) -> None:
     why = "not ready after 30 s"
-    unit = Unit("gave_up", 1, exit=Exit(code=0), ended_by_us=by_us)
+    unit = MachineState("gave_up", 1, exit=Exit(code=0), ended_by_us=by_us)
     process = SimpleNamespace(generation=1, log=fake.run.path / "r1.1.log", log_start=0)
     supervisor: Any = fake.chronicle._supervisor
     supervisor.slots["r1"] = SimpleNamespace(name="r1", current=SimpleNamespace(unit=unit, process=process))

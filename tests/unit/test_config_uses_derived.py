@@ -16,7 +16,7 @@ from kit.variable_reads import THIRD_PARTY, own_reads, reads
 from liverl.agents.settings import TrainerConfig, TrainerFaults
 from liverl.config import ConfigError, LoadedConfig, load_config
 from liverl.config.checks.managed import KINDS
-from liverl.config.consumers import Rule, rules, why_inert
+from liverl.config.consumers import KeyRule, rules, why_inert
 from liverl.config.env_vars import VARIABLES
 from liverl.config.inert import sentence
 from liverl.config.schema import leaves
@@ -216,14 +216,14 @@ def test_it_sees_a_variable_that_is_no_longer_read(monkeypatch: pytest.MonkeyPat
 
 
 def test_it_sees_a_dead_key_that_is_called_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = Rule({"liverl.plan": lambda c: True}, sentence(""))
+    rule = KeyRule({"liverl.plan": lambda c: True}, sentence(""))
     monkeypatch.setitem(rules(), "k8s.namespace", rule)
     assert wrong(VERL) == {"k8s.namespace": "said to be used by liverl.plan, but ['other'] change nothing"}
     assert wrong(COMMAND) == {}
 
 
 def test_it_sees_a_used_key_that_is_called_inert(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(rules(), "verl.agent_workers", Rule({}, sentence("nothing does")))
+    monkeypatch.setitem(rules(), "verl.agent_workers", KeyRule({}, sentence("nothing does")))
     found = wrong(VERL)["verl.agent_workers"]
     assert found.startswith("said to be inert (nothing does), but 3 changes /liverl.plan/services/")
 
@@ -237,7 +237,7 @@ def test_it_sees_that_our_code_begins_to_read_a_variable(monkeypatch: pytest.Mon
 
 
 def test_it_sees_the_wrong_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(rules(), "ui.theme", Rule({"liverl.plan": lambda c: True}, sentence("")))
+    monkeypatch.setitem(rules(), "ui.theme", KeyRule({"liverl.plan": lambda c: True}, sentence("")))
     assert wrong(VERL) == {"ui.theme": "liverl.plan does not hand it on"}
 
 

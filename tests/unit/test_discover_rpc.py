@@ -17,7 +17,7 @@ from aiohttp import web
 from liverl.model import Level
 from liverl.plan.spec import Probe
 from liverl.supervise.services.probes import Http, Target, check
-from liverl.verl.discovery.address_client import AddressClient, AddressesGone, Answer, address_argv
+from liverl.verl.discovery.address_client import AddressClient, AddressClientGone, Answer, address_argv
 from liverl.verl.discovery.assess import Expectation
 from liverl.verl.discovery.discovery import Discovery
 from liverl.verl_runtime import addresses
@@ -95,7 +95,7 @@ async def test_a_child_that_goes_wrong_is_ended(
         monkeypatch.setattr("liverl.verl.discovery.address_client.FIRST", 0.4)
     monkeypatch.setattr("liverl.verl.discovery.address_client._FAREWELL", 60.0)
     one = client(script)
-    with pytest.raises(AddressesGone, match=words):
+    with pytest.raises(AddressClientGone, match=words):
         await one.ask(["a"], "", 0.1)
 
 
@@ -104,9 +104,9 @@ async def test_it_is_not_started_again_at_once(client: Any) -> None:
     one = client("raise SystemExit(3)", clock)
     waits = []
     for _ in range(4):
-        with pytest.raises(AddressesGone, match="it ended"):
+        with pytest.raises(AddressClientGone, match="it ended"):
             await one.ask(["a"], "", 0.1)
-        with pytest.raises(AddressesGone, match=r"started again in (\d+) s") as refused:
+        with pytest.raises(AddressClientGone, match=r"started again in (\d+) s") as refused:
             await one.ask(["a"], "", 0.1)
         waits.append(int(str(refused.value).rsplit(" ", 2)[1]))
         clock.now += waits[-1]
@@ -130,7 +130,7 @@ async def test_no_such_python(tmp_path: Path) -> None:
     argv = address_argv(str(tmp_path / "python"), "127.0.0.1:6379", "liverl")
     assert argv[1].endswith("/verl_runtime/addresses.py") and Path(argv[1]).is_file()
     assert argv[2:] == ("--address", "127.0.0.1:6379", "--namespace", "liverl")
-    with pytest.raises(AddressesGone, match="cannot be started"):
+    with pytest.raises(AddressClientGone, match="cannot be started"):
         await AddressClient(lambda: (argv, {}), tmp_path / "log").ask(["a"], "", 1.0)
 
 

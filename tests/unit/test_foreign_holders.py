@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from liverl.external import litellm, port_holders, ray_cluster
 from liverl.external.litellm import NotLiteLLM
-from liverl.external.port_holders import Held, Process
-from liverl.external.ray_cluster import Cluster
+from liverl.external.port_holders import HolderProcess, PortHolders
+from liverl.external.ray_cluster import RayCluster
 
 PYTHON = "/env/bin/python"
 SPAWN = (PYTHON, "-c", "from multiprocessing.spawn import spawn_main; spawn_main()", "--multiprocessing-fork")
@@ -19,14 +19,14 @@ LITELLM = (PYTHON, "/env/bin/litellm", "--config", "cc.yaml", "--port", "8002", 
 SOCKET = ("0.0.0.0", 77, 0)
 
 
-def process(pid: int, ppid: int, *argv: str) -> Process:
-    return Process(pid, 1000 + pid, ppid, 0, argv)
+def process(pid: int, ppid: int, *argv: str) -> HolderProcess:
+    return HolderProcess(pid, 1000 + pid, ppid, 0, argv)
 
 
-def held(*processes: Process, unseen: tuple[int, ...] = ()) -> Held:
+def held(*processes: HolderProcess, unseen: tuple[int, ...] = ()) -> PortHolders:
     pids = {p.pid for p in processes}
     roots = tuple(p for p in processes if p.ppid not in pids)
-    return Held(frozenset({77}), "0.0.0.0", processes, roots, unseen)
+    return PortHolders(frozenset({77}), "0.0.0.0", processes, roots, unseen)
 
 
 def test_a_parent_with_its_spawned_workers_and_nobody_else() -> None:
@@ -143,8 +143,8 @@ def test_a_dashboards_command_line_tells_its_ray() -> None:
         assert ray_cluster.parse(other) is None
 
 
-def ray(pid: int, api: str, *, ours: bool) -> Cluster:
-    return Cluster(pid, pid, api, "h:1", PYTHON, "", {}, True, ours)
+def ray(pid: int, api: str, *, ours: bool) -> RayCluster:
+    return RayCluster(pid, pid, api, "h:1", PYTHON, "", {}, True, ours)
 
 
 def test_the_scripts_own_ray_comes_first_unless_one_is_named() -> None:

@@ -12,8 +12,8 @@ import pytest
 from liverl.external import config_file, litellm, model_list, port_holders, ray_cluster, restart
 from liverl.external.litellm import NotLiteLLM
 from liverl.external.model_list import ListingError
-from liverl.external.port_holders import Held, Process
-from liverl.external.ray_cluster import Cluster
+from liverl.external.port_holders import HolderProcess, PortHolders
+from liverl.external.ray_cluster import RayCluster
 
 PYTHON = "/env/bin/python"
 SPAWN = (PYTHON, "-c", "from multiprocessing.spawn import spawn_main", "--multiprocessing-fork")
@@ -22,13 +22,13 @@ LITELLM = (PYTHON, "/env/bin/litellm", "-c", "cc.yaml")
 
 def process(
     pid: int, ppid: int = 1, argv: tuple[str, ...] = (), tick: int | None = None, uid: int = 0
-) -> Process:
-    return Process(pid, 1000 + pid if tick is None else tick, ppid, uid, argv)
+) -> HolderProcess:
+    return HolderProcess(pid, 1000 + pid if tick is None else tick, ppid, uid, argv)
 
 
-def held(*processes: Process, unseen: tuple[int, ...] = (), address: str = "0.0.0.0") -> Held:
+def held(*processes: HolderProcess, unseen: tuple[int, ...] = (), address: str = "0.0.0.0") -> PortHolders:
     pids = {p.pid for p in processes}
-    return Held(
+    return PortHolders(
         frozenset({77}), address, processes, tuple(p for p in processes if p.ppid not in pids), unseen
     )
 
@@ -158,7 +158,7 @@ def test_a_process_in_words() -> None:
     text = litellm.words(secret)
     assert "sk-" not in text and text.startswith("pid 999999 (user ?): x --api-key *** -v yy")
     assert len(text.partition(": ")[2]) == 200
-    launch = litellm.Launch(("x", "--api-key", "s"), "/", {}, Path("c"), None)
+    launch = litellm.LiteLLMLaunch(("x", "--api-key", "s"), "/", {}, Path("c"), None)
     assert launch.words() == "x --api-key ***"
     assert litellm.usual_files(8002) == (Path("/tmp/litellm_cc_8002.yaml"), Path("/tmp/litellm_cc_8002.pid"))
 
@@ -374,17 +374,17 @@ def test_the_file_and_its_copy_stay_their_owners(tmp_path: Path) -> None:
 SCRIPT = "/env/lib/ray/dashboard/dashboard.py"
 
 
-def parsed(*argv: str) -> ray_cluster.Dashboard | None:
+def parsed(*argv: str) -> ray_cluster.RayDashboard | None:
     return ray_cluster.parse(argv)
 
 
 def test_the_command_line_of_a_dashboard() -> None:
     least = parsed("/py", SCRIPT, "--port=1", "--gcs-address=h:2")
-    assert least == ray_cluster.Dashboard("/py", "127.0.0.1", 1, 0, "h:2", True)
+    assert least == ray_cluster.RayDashboard("/py", "127.0.0.1", 1, 0, "h:2", True)
     more = ("--port-retries", "7", "--host", "::", "--modules-to-load=A,StateHead")
-    assert parsed("/py", "-u", "-x", SCRIPT, "--port=1", "--gcs-address=h:2", *more) == ray_cluster.Dashboard(
-        "/py", "::", 1, 7, "h:2", True
-    )
+    assert parsed(
+        "/py", "-u", "-x", SCRIPT, "--port=1", "--gcs-address=h:2", *more
+    ) == ray_cluster.RayDashboard("/py", "::", 1, 7, "h:2", True)
     rest = ("--port=1", "--gcs-address=h:2")
     odd = parsed("/py", SCRIPT, *rest, "--port-retries=x", "--modules-to-load=UsageStatsHead")
     assert odd is not None and odd.retries == 0 and not odd.served
@@ -405,8 +405,8 @@ def test_where_a_client_reaches_a_server() -> None:
     assert [ray_cluster.reachable(h) for h in hosts] == ["127.0.0.1", "::1", "127.0.0.1", "10.0.0.1", "::1"]
 
 
-def ray(pid: int, api: str, ours: bool = False) -> Cluster:
-    return Cluster(pid, pid + 1, api, "h:1", PYTHON, "", {}, True, ours)
+def ray(pid: int, api: str, ours: bool = False) -> RayCluster:
+    return RayCluster(pid, pid + 1, api, "h:1", PYTHON, "", {}, True, ours)
 
 
 def test_of_several_clusters_the_first_that_fits() -> None:

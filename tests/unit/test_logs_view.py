@@ -20,7 +20,7 @@ from liverl.rundir.layout import RunDir
 from liverl_tui.widgets.log import seek
 from liverl_tui.widgets.log.frame import Frame
 from liverl_tui.widgets.log.rows import rows_of
-from liverl_tui.widgets.log.session import Session
+from liverl_tui.widgets.log.session import LogSession
 from liverl_tui.widgets.log.viewport import Viewport
 from liverl_tui.widgets.log.worker import LogWorker
 
@@ -123,8 +123,8 @@ def test_the_view_is_always_full_and_the_cursor_in_it(folder, old, new, height, 
 # --- a session over files
 
 
-def session(*, rows: Callable[[str, int], int] = rows_of, now: list[float] | None = None) -> Session:
-    made = Session(rows, (lambda: now[0]) if now is not None else time.time)
+def session(*, rows: Callable[[str, int], int] = rows_of, now: list[float] | None = None) -> LogSession:
+    made = LogSession(rows, (lambda: now[0]) if now is not None else time.time)
     made.resize(60, 5)
     return made
 
@@ -133,7 +133,7 @@ def shown(frame: Frame) -> list[str]:
     return [line.copy for line in frame.lines]
 
 
-def finish(view: Session) -> Frame:
+def finish(view: LogSession) -> Frame:
     give_up = time.monotonic() + 60
     while view.work(0.01):
         assert time.monotonic() < give_up

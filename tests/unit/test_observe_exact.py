@@ -16,8 +16,8 @@ from liverl.logs.last_lines import TailIndex, last_lines, read_tail
 from liverl.model import StepMetrics
 from liverl.observe.boot.facts import BootFacts, TrainerFacts, engine_facts, trainer_facts
 from liverl.observe.boot.replica_stages import EngineEvent, ReplicaStages
-from liverl.observe.engine.activity import Activity, Cycle, Signs
-from liverl.observe.engine.idle import IDLE_S, PAUSE_S, Idle, Load, Look
+from liverl.observe.engine.activity import Activity, ActivitySigns, Cycle
+from liverl.observe.engine.idle import IDLE_S, PAUSE_S, IdleDetector, Load, LoadSample
 from liverl.observe.engine.metrics import EngineFacts, RateWindow
 from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.series import Batch, Series, SeriesSet
@@ -188,29 +188,29 @@ def test_a_process_belongs_to_its_nearest_actor() -> None:
 
 def test_the_clock_goes_on_over_a_pause_of_ten_seconds_and_starts_anew_after_a_longer_one() -> None:
     loads = {"idle": Load(True, False), "busy": Load(True, True)}
-    known = Idle().seen(Look(0.0, 1, loads))
+    known = IdleDetector().seen(LoadSample(0.0, 1, loads))
     for at in range(10, 61, 10):
         assert known.since("idle") is None
-        known = known.seen(Look(float(at), 1, loads))
+        known = known.seen(LoadSample(float(at), 1, loads))
     assert known.since("idle") == 0.0 and known.since("busy") is None
     assert IDLE_S == 60.0 and PAUSE_S == 10.0
-    known = known.seen(Look(70.5, 1, loads))
+    known = known.seen(LoadSample(70.5, 1, loads))
     assert known.since("idle") is None, "nobody looked for more than ten seconds"
 
 
 def test_a_pause_without_work_keeps_the_clock_for_ten_seconds() -> None:
     idle, at_work = {"a": Load(True, False)}, True
-    known = Idle().seen(Look(0.0, 1, idle, held=at_work))
+    known = IdleDetector().seen(LoadSample(0.0, 1, idle, held=at_work))
     for at in (5.0, 10.0):  # no work: the last was at 0
-        known = known.seen(Look(at, 1, idle))
+        known = known.seen(LoadSample(at, 1, idle))
     for at in (20.0, 30.0, 40.0, 50.0, 60.0):
-        known = known.seen(Look(at, 1, idle, held=True))
+        known = known.seen(LoadSample(at, 1, idle, held=True))
     assert known.since("a") == 0.0
-    known = Idle().seen(Look(0.0, 1, idle, held=True))
+    known = IdleDetector().seen(LoadSample(0.0, 1, idle, held=True))
     for at in (5.0, 10.5):
-        known = known.seen(Look(at, 1, idle))
+        known = known.seen(LoadSample(at, 1, idle))
     for at in (20.0, 30.0, 40.0, 50.0, 60.0):
-        known = known.seen(Look(at, 1, idle, held=True))
+        known = known.seen(LoadSample(at, 1, idle, held=True))
     assert known.since("a") is None
 
 
@@ -352,9 +352,9 @@ def test_a_wake_up_without_a_duration_takes_none() -> None:
 def test_each_sleep_that_metrics_show_is_one_cycle() -> None:
     activity = Activity()
     for at, state in ((100.0, "awake"), (103.0, "off"), (106.0, "off"), (109.0, "awake"), (112.0, "awake")):
-        activity.look(Signs(at, up=True, facts=EngineFacts(running=0.0, sleep_state=state)))
-    activity.look(Signs(115.0, up=True, facts=EngineFacts(running=0.0, sleep_state="off")))
-    activity.look(Signs(118.0, up=True, facts=EngineFacts(running=0.0, sleep_state="awake")))
+        activity.look(ActivitySigns(at, up=True, facts=EngineFacts(running=0.0, sleep_state=state)))
+    activity.look(ActivitySigns(115.0, up=True, facts=EngineFacts(running=0.0, sleep_state="off")))
+    activity.look(ActivitySigns(118.0, up=True, facts=EngineFacts(running=0.0, sleep_state="awake")))
     assert list(activity.cycles) == [Cycle(103.0, woke_at=109.0), Cycle(115.0, woke_at=118.0)]
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from liverl.plan.spec import Plan
-from liverl.serving.proxy_routes import ProxyList
+from liverl.serving.proxy_routes import ProxyRoutes
 from liverl.supervise.services.supervisor import Supervisor
 
 
@@ -29,8 +29,8 @@ class Proxy:
         self._supervisor = SimpleNamespace(run_dir=run_dir, slots={"proxy": slot})
         self.list = self.another_backend()
 
-    def another_backend(self) -> ProxyList:
-        self.list = ProxyList(cast(Supervisor, self._supervisor), cast(Plan, None), 1.0)
+    def another_backend(self) -> ProxyRoutes:
+        self.list = ProxyRoutes(cast(Supervisor, self._supervisor), cast(Plan, None), 1.0)
         return self.list
 
     def reports(self, generation: int, **counts: Any) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from liverl.model import Result
 from liverl.rundir import index, layout
 from liverl.rundir.index import RunLookupError, find_run
-from liverl.rundir.layout import Alive, Dead, OtherHost, RunDir, backend_alive
+from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 
 
 @pytest.fixture(autouse=True)
@@ -42,35 +42,35 @@ def make(root: Path, name: str, *, state: str = "live", **change: object) -> Pat
 
 
 def test_alive_needs_pid_tick_and_boot(tmp_path):
-    assert isinstance(backend_alive(make(tmp_path, "p/a")), Alive)
-    assert isinstance(backend_alive(make(tmp_path, "p/reused", state="orphaned")), Dead)
-    assert isinstance(backend_alive(make(tmp_path, "p/reboot", boot_id="of yesterday")), Dead)
-    assert isinstance(backend_alive(make(tmp_path, "p/gone", pid=2**22 + 1)), Dead)
-    assert backend_alive(tmp_path / "nowhere") == Dead(None)
+    assert isinstance(backend_alive(make(tmp_path, "p/a")), LiveBackend)
+    assert isinstance(backend_alive(make(tmp_path, "p/reused", state="orphaned")), DeadBackend)
+    assert isinstance(backend_alive(make(tmp_path, "p/reboot", boot_id="of yesterday")), DeadBackend)
+    assert isinstance(backend_alive(make(tmp_path, "p/gone", pid=2**22 + 1)), DeadBackend)
+    assert backend_alive(tmp_path / "nowhere") == DeadBackend(None)
 
 
 def test_a_zombie_is_dead(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     tick = index.procfs.start_tick(child.pid)
     run_dir = make(tmp_path, "p/z", pid=child.pid, tick=tick)
-    assert isinstance(backend_alive(run_dir), Alive)
+    assert isinstance(backend_alive(run_dir), LiveBackend)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert isinstance(backend_alive(run_dir), Dead)
+    assert isinstance(backend_alive(run_dir), DeadBackend)
     child.wait()
 
 
 def test_another_host_is_judged_by_its_heartbeat(tmp_path):
     run_dir = make(tmp_path, "p/a", host="n17")
     state = backend_alive(run_dir)
-    assert isinstance(state, OtherHost)
+    assert isinstance(state, RemoteBackend)
     assert state.host == "n17"
-    assert isinstance(backend_alive(run_dir, now=time.time() + 179), OtherHost)
-    assert isinstance(backend_alive(run_dir, now=time.time() + 181), Dead)
+    assert isinstance(backend_alive(run_dir, now=time.time() + 179), RemoteBackend)
+    assert isinstance(backend_alive(run_dir, now=time.time() + 181), DeadBackend)
     os.utime(run_dir / "backend.json", (0, 0))
-    assert isinstance(backend_alive(run_dir), Dead)
+    assert isinstance(backend_alive(run_dir), DeadBackend)
     layout.touch_backend(run_dir)
-    assert isinstance(backend_alive(run_dir), OtherHost)
+    assert isinstance(backend_alive(run_dir), RemoteBackend)
 
 
 @given(
@@ -82,7 +82,7 @@ def test_another_host_is_judged_by_its_heartbeat(tmp_path):
 def test_a_broken_record_is_no_backend(tmp_path_factory, data):
     run_dir = tmp_path_factory.mktemp("r")
     (run_dir / "backend.json").write_bytes(data)
-    assert backend_alive(run_dir) == Dead(None)
+    assert backend_alive(run_dir) == DeadBackend(None)
 
 
 def test_the_index_holds_live_and_orphaned_runs_and_drops_the_rest(tmp_path):

@@ -21,7 +21,7 @@ ENDS = [
 ]  # exit codes, a signal, and what the kernel did not tell
 
 
-def failed(rules: m.Rules, exit_: Exit = FAILED, **changes: object) -> m.Unit:
+def failed(rules: m.RestartRules, exit_: Exit = FAILED, **changes: object) -> m.MachineState:
     """What a service is after its leader failed and its tree has ended."""
     swept = example("stopping swept", exit=exit_, last_failure=exit_.words(), **changes)
     return m.step(swept, m.TreeEmpty(GENERATION), NOW, rules)[0]
@@ -77,7 +77,7 @@ def test_a_preparation_that_fails_follows_the_mode() -> None:
 def test_the_reason_is_why_it_was_ended_and_else_how() -> None:
     unit = failed(rules(mode="never"))
     assert unit.why == "exit 1"
-    dead = Driver(example("ready"), rules(mode="never")).feed(m.Dead(GENERATION, "silent")).end(1)
+    dead = Driver(example("ready"), rules(mode="never")).feed(m.LivenessFailed(GENERATION, "silent")).end(1)
     assert (dead.unit.state, dead.unit.why) == ("failed", "silent")
     untold = example("stopping swept", last_failure="", exit=None)
     assert m.step(untold, m.TreeEmpty(GENERATION), NOW, rules(mode="never"))[0].why == "unknown exit"
@@ -119,7 +119,7 @@ def test_a_failure_waits_for_its_pause(streak: int, seconds: float, jitter: floa
 
 
 def test_the_first_restart_is_immediate_then_pauses_grow_until_it_is_given_up() -> None:
-    driver = Driver(m.Unit()).boot()
+    driver = Driver(m.MachineState()).boot()
     pauses = []
     for _ in range(10):
         began = driver.now
@@ -204,8 +204,10 @@ def test_the_time_between_two_generations_is_not_time_ready() -> None:
 
 
 def test_ready_counts_from_the_first_time_not_from_a_recovery() -> None:
-    driver = Driver(example("starting", streak=2)).feed(m.Up(GENERATION), m.Down(GENERATION, "slow"))
+    driver = Driver(example("starting", streak=2)).feed(
+        m.ProbeReady(GENERATION), m.ProbeUnready(GENERATION, "slow")
+    )
     driver.now += POLICY.stable
-    driver.feed(m.Up(GENERATION))
+    driver.feed(m.ProbeReady(GENERATION))
     assert driver.unit.ready_at == NOW
     assert driver.end().unit.state == "preparing"

@@ -18,16 +18,16 @@ REPORTS = {name: event for name, event in EVENTS.items() if hasattr(event, "gene
 AFTERS: list[m.After] = ["decide", "down", "restart", "hold"]
 
 
-def of_generation(event: m.Happening, generation: int) -> m.Happening:
+def of_generation(event: m.Input, generation: int) -> m.Input:
     assert hasattr(event, "generation")
     return replace(event, generation=generation)
 
 
 @st.composite
-def units(draw: st.DrawFn) -> m.Unit:
+def units(draw: st.DrawFn) -> m.MachineState:
     """Any unit at all: also those that no history leads to, since a journal may hold them."""
     times = st.floats(0.0, 2000.0)
-    return m.Unit(
+    return m.MachineState(
         state=draw(st.sampled_from(STATE_WORDS)),
         generation=draw(st.integers(0, 9)),
         floor=draw(st.integers(0, 9)),
@@ -67,14 +67,14 @@ def test_a_report_of_another_generation_changes_nothing(state: str, event: str, 
     now=st.floats(0.0, 3000.0),
 )
 def test_whatever_the_state_holds_a_stale_report_changes_nothing(
-    unit: m.Unit, event: str, away: int, now: float
+    unit: m.MachineState, event: str, away: int, now: float
 ) -> None:
     news = of_generation(REPORTS[event], unit.generation + away)
     assert m.step(unit, news, now, RULES) == (unit, ())
 
 
 @given(unit=units(), event=st.sampled_from(sorted(EVENTS)), now=st.floats(0.0, 3000.0))
-def test_no_event_ever_goes_back_to_an_older_generation(unit: m.Unit, event: str, now: float) -> None:
+def test_no_event_ever_goes_back_to_an_older_generation(unit: m.MachineState, event: str, now: float) -> None:
     happening = EVENTS[event]
     if hasattr(happening, "generation"):
         happening = of_generation(happening, unit.generation)
@@ -110,7 +110,7 @@ def test_a_restart_of_what_is_being_prepared_is_that_start() -> None:
 
 @pytest.mark.parametrize("state", ["starting", "ready", "degraded", "stopping", "stopping swept"])
 @pytest.mark.parametrize("last_word", [m.Restart(), m.Start()])
-def test_the_last_word_before_the_end_counts(state: str, last_word: m.Happening) -> None:
+def test_the_last_word_before_the_end_counts(state: str, last_word: m.Input) -> None:
     driver = Driver(example(state)).feed(m.Stop(), last_word)
     assert (driver.unit.state, driver.unit.wanted, driver.unit.after) == ("stopping", True, "restart")
     assert until_ready(driver).unit.generation == GENERATION + 1
@@ -173,7 +173,7 @@ def test_a_process_that_appears_after_stop_and_start_is_the_one_that_was_wanted(
     driver = Driver(example("preparing")).feed(m.Stop(), m.Start(), m.Spawned(GENERATION))
     assert (driver.unit.state, driver.unit.generation) == ("starting", GENERATION)
     assert driver.unit.deadline == NOW + RULES.startup_deadline
-    assert driver.feed(m.Up(GENERATION)).unit.state == "ready"
+    assert driver.feed(m.ProbeReady(GENERATION)).unit.state == "ready"
 
 
 def test_a_late_process_forgets_the_exit_of_the_one_before() -> None:

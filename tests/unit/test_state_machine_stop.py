@@ -15,7 +15,7 @@ from liverl.supervise.services import state_machine as m
 LIVE = ["starting", "ready", "degraded"]
 
 
-def at(stage: int, **changes: Any) -> m.Unit:
+def at(stage: int, **changes: Any) -> m.MachineState:
     return example("stopping", stage=stage, deadline=NOW + STOP[stage].grace, **changes)
 
 
@@ -148,7 +148,7 @@ def test_a_stop_wins_over_what_is_wanted() -> None:
 
 
 def test_yield_holds_it_until_it_is_started_again() -> None:
-    driver = Driver(example("ready")).feed(m.LeaderExited(GENERATION, FAILED), m.Yield())
+    driver = Driver(example("ready")).feed(m.LeaderExited(GENERATION, FAILED), m.AwaitSuccessor())
     driver.feed(m.TreeEmpty(GENERATION))
     assert driver.unit.state == "stopped"
     assert driver.unit.why == "waits for its successor, after: exit 1"
@@ -159,11 +159,11 @@ def test_yield_holds_it_until_it_is_started_again() -> None:
 @pytest.mark.parametrize("after", ["down", "restart", "hold"])
 def test_yield_takes_back_no_stop_and_no_restart(after: str) -> None:
     asked = at(0, after=after)
-    assert m.step(asked, m.Yield(), NOW, RULES) == (asked, ())
+    assert m.step(asked, m.AwaitSuccessor(), NOW, RULES) == (asked, ())
 
 
 def test_a_start_undoes_a_yield_that_has_not_ended_yet() -> None:
-    driver = Driver(at(0)).feed(m.Yield(), m.Start())
+    driver = Driver(at(0)).feed(m.AwaitSuccessor(), m.Start())
     assert driver.unit.after == "restart"
     assert driver.end().unit.state == "preparing"
 
@@ -182,7 +182,7 @@ WITH_DEADLINE = {
 def test_due_before_the_deadline_or_without_one_changes_nothing(state: str) -> None:
     before = example(state)
     early = NOW if before.deadline is None else before.deadline - 0.001
-    assert m.step(before, m.Due(), early, RULES) == (before, ())
+    assert m.step(before, m.DeadlinePassed(), early, RULES) == (before, ())
     assert (before.deadline is not None) == (state in WITH_DEADLINE)
 
 
@@ -191,7 +191,7 @@ def test_due_before_the_deadline_or_without_one_changes_nothing(state: str) -> N
 def test_due_at_the_deadline_or_after_it_acts(state: str, late: float) -> None:
     before = example(state)
     assert before.deadline is not None
-    after, actions = m.step(before, m.Due(), before.deadline + late, RULES)
+    after, actions = m.step(before, m.DeadlinePassed(), before.deadline + late, RULES)
     assert after.state == WITH_DEADLINE[state]
     assert len(actions) == 1
     assert after.deadline != before.deadline
@@ -265,7 +265,7 @@ def test_what_rests_stays_as_it_was(state: str) -> None:
 
 
 def test_a_service_that_was_never_started() -> None:
-    unit = m.Unit()
+    unit = m.MachineState()
     assert (unit.state, unit.generation, unit.floor, unit.why) == ("waiting", 0, 0, "not started yet")
     assert (unit.wanted, unit.leader_gone, unit.after, unit.stage, unit.stuck) == (
         True,
@@ -284,4 +284,4 @@ def test_the_defaults_of_events_and_rules() -> None:
     assert not m.Stop().now
     assert not m.PrepareFailed(1, "why").final
     assert m.Restart().why == "restart asked"
-    assert m.Rules().startup_deadline == 2700.0
+    assert m.RestartRules().startup_deadline == 2700.0

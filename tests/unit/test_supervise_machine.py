@@ -16,17 +16,19 @@ from liverl.plan.spec import DEFAULT_STOP, Dependency, RestartPolicy
 from liverl.supervise.recovery.replay import read_history
 from liverl.supervise.services import state_machine as m
 from liverl.supervise.services.dependencies import unmet
-from liverl.supervise.services.state_machine import Rules, Unit, backoff, step
+from liverl.supervise.services.state_machine import MachineState, RestartRules, backoff, step
 
-RULES = Rules(RestartPolicy(base=1.0, cap=8.0, window=100.0, max_failures=3, stable=50.0), DEFAULT_STOP, 30.0)
+RULES = RestartRules(
+    RestartPolicy(base=1.0, cap=8.0, window=100.0, max_failures=3, stable=50.0), DEFAULT_STOP, 30.0
+)
 
 
 class World:
     """A machine and what is really there: at most one process tree, as the driver would have it."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: RestartRules) -> None:
         self.rules = rules
-        self.unit = Unit()
+        self.unit = MachineState()
         self.now = 1000.0
         self.leader = False
         self.tree = False
@@ -35,7 +37,7 @@ class World:
         self.asked_down = False
         self.succeeded = False  # the newest process has exited 0, and we had not begun to end it
 
-    def feed(self, event: m.Happening) -> None:
+    def feed(self, event: m.Input) -> None:
         before = self.unit
         self.unit, actions = step(before, event, self.now, self.rules)
         for action in actions:
@@ -64,11 +66,11 @@ class World:
             self.leader = self.tree = True
             self.feed(m.Spawned(started))
         elif choice == "up":
-            self.feed(m.Up(generation))
+            self.feed(m.ProbeReady(generation))
         elif choice == "down":
-            self.feed(m.Down(generation, "slow"))
+            self.feed(m.ProbeUnready(generation, "slow"))
         elif choice == "dead":
-            self.feed(m.Dead(generation, "silent"))
+            self.feed(m.LivenessFailed(generation, "silent"))
         elif choice in ("exit0", "exit1") and self.leader:
             self.leader = False
             self.succeeded = choice == "exit0" and unit.state in m.LIVE
@@ -89,15 +91,15 @@ class World:
             self.asked_down = False
             self.feed(m.Restart())
         elif choice == "yield":
-            self.feed(m.Yield())
+            self.feed(m.AwaitSuccessor())
         elif choice == "no_restart":
             self.feed(m.NoRestart())
         elif choice == "time" and unit.deadline is not None:
             self.now = unit.deadline
-            self.feed(m.Due())
+            self.feed(m.DeadlinePassed())
         elif choice == "old_news":
             self.feed(m.LeaderExited(generation - 1, Exit(code=0)))
-            self.feed(m.Up(generation - 1))
+            self.feed(m.ProbeReady(generation - 1))
         self.now += 0.5
 
 
@@ -125,7 +127,7 @@ ASKED = ("stop", "stop_now", "yield", "no_restart")
 @given(st.lists(st.sampled_from(CHOICES), max_size=80), MODES)
 def test_any_history_keeps_the_promises(history: list[str], mode: str) -> None:
     policy = replace_policy(mode)
-    world = World(Rules(policy, DEFAULT_STOP, 30.0))
+    world = World(RestartRules(policy, DEFAULT_STOP, 30.0))
     for choice in history:
         world.happen(choice)
         if world.asked_down:
@@ -138,7 +140,7 @@ def test_any_history_keeps_the_promises(history: list[str], mode: str) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from([c for c in CHOICES if c not in ASKED]), max_size=80), MODES)
 def test_a_server_that_nobody_stops_never_comes_to_rest_as_stopped(history: list[str], mode: str) -> None:
-    world = World(Rules(replace_policy(mode), DEFAULT_STOP, 30.0))
+    world = World(RestartRules(replace_policy(mode), DEFAULT_STOP, 30.0))
     for choice in history:
         world.happen(choice)
         assert world.unit.state != "stopped", world.unit.why
@@ -147,7 +149,7 @@ def test_a_server_that_nobody_stops_never_comes_to_rest_as_stopped(history: list
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from([c for c in CHOICES if c not in ASKED]), max_size=80), MODES)
 def test_a_task_that_nobody_stops_is_stopped_only_if_it_completed(history: list[str], mode: str) -> None:
-    world = World(Rules(replace_policy(mode), DEFAULT_STOP, 30.0, completes=True))
+    world = World(RestartRules(replace_policy(mode), DEFAULT_STOP, 30.0, completes=True))
     for choice in history:
         world.happen(choice)
         stopped = world.unit.state == "stopped"
@@ -158,7 +160,7 @@ def test_a_task_that_nobody_stops_is_stopped_only_if_it_completed(history: list[
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(CHOICES), max_size=60), MODES)
 def test_after_a_stop_it_always_comes_to_rest(history: list[str], mode: str) -> None:
-    world = World(Rules(replace_policy(mode), DEFAULT_STOP, 30.0))
+    world = World(RestartRules(replace_policy(mode), DEFAULT_STOP, 30.0))
     for choice in history:
         world.happen(choice)
     world.happen("stop")
@@ -178,7 +180,7 @@ def test_after_a_stop_it_always_comes_to_rest(history: list[str], mode: str) -> 
     st.lists(st.sampled_from(CHOICES), max_size=60), st.lists(st.sampled_from(CHOICES), max_size=60), MODES
 )
 def test_in_a_run_that_is_stopping_nothing_is_started(before: list[str], after: list[str], mode: str) -> None:
-    world = World(Rules(replace_policy(mode), DEFAULT_STOP, 30.0))
+    world = World(RestartRules(replace_policy(mode), DEFAULT_STOP, 30.0))
     for choice in before:
         world.happen(choice)
     ran, state = world.leader, world.unit.state
@@ -206,7 +208,7 @@ def test_in_a_run_that_is_stopping_nothing_is_started(before: list[str], after: 
     ],
 )
 def test_what_ends_in_a_run_that_is_stopping_stays_down(before: list[str], after: list[str]) -> None:
-    world = World(Rules(replace_policy("always"), DEFAULT_STOP, 30.0))
+    world = World(RestartRules(replace_policy("always"), DEFAULT_STOP, 30.0))
     for choice in ["dependencies", "prepared", "spawned", "up", *before]:
         world.happen(choice)
     live = world.unit.state in m.LIVE
@@ -224,7 +226,7 @@ def replace_policy(mode: str) -> RestartPolicy:
     return replaced(RULES.restart, mode=mode)
 
 
-def run_to_ready(rules: Rules = RULES) -> World:
+def run_to_ready(rules: RestartRules = RULES) -> World:
     world = World(rules)
     for choice in ("dependencies", "prepared", "spawned", "up"):
         world.happen(choice)
@@ -285,7 +287,7 @@ WAYS_UP = [("dependencies", "prepared", "spawned"), ("up",), ("down",)]  # to st
 ENDS = [("exit0",), ("dead", "exit0"), ("dead", "time", "exit0")]
 
 
-def live(state: str, rules: Rules) -> World:
+def live(state: str, rules: RestartRules) -> World:
     world = World(rules)
     for way in WAYS_UP[: ["starting", "ready", "degraded"].index(state) + 1]:
         for choice in way:
@@ -365,7 +367,7 @@ def test_a_task_that_somebody_stopped_has_not_completed_although_it_exits_0() ->
 
 
 @pytest.mark.parametrize("rules", [RULES, TASK])
-def test_what_was_asked_of_it_is_done_whatever_code_it_exits_with(rules: Rules) -> None:
+def test_what_was_asked_of_it_is_done_whatever_code_it_exits_with(rules: RestartRules) -> None:
     for ask, state in (("stop", "stopped"), ("restart", "preparing")):
         for end in ((ask, "exit0"), ("dead", ask, "exit0"), ("exit0", ask)):
             world = run_to_ready(rules)
@@ -381,9 +383,9 @@ def test_a_server_that_exits_0_and_yields_says_why() -> None:
     assert world.unit.why == f"waits for its successor, after: {m.UNASKED_EXIT}"
 
 
-def left_as_completed(**changes: object) -> Unit:
+def left_as_completed(**changes: object) -> MachineState:
     """What older versions journalled of a service that had exited 0."""
-    unit = Unit("stopped", 3, why="completed (exit 0)", exit=Exit(code=0), last_failure="exit 0")
+    unit = MachineState("stopped", 3, why="completed (exit 0)", exit=Exit(code=0), last_failure="exit 0")
     return replace(unit, **changes)  # type: ignore[arg-type]
 
 
@@ -405,7 +407,7 @@ def test_a_server_that_an_older_version_took_for_completed_is_started_again() ->
 
 @pytest.mark.parametrize("state", ["stopping", "stopped"])
 def test_who_began_an_end_is_read_from_older_journals_too(state: str) -> None:
-    def read(exit_: Exit | None, last_failure: str, **fields: object) -> Unit:
+    def read(exit_: Exit | None, last_failure: str, **fields: object) -> MachineState:
         unit = {"state": state, "generation": 1, "last_failure": last_failure, **fields}
         record = {"k": "state", "svc": "s", "gen": 1, "role": "current"}
         told = {**record, "unit": unit | {"exit": msgspec.to_builtins(exit_)}}
@@ -421,7 +423,7 @@ def test_who_began_an_end_is_read_from_older_journals_too(state: str) -> None:
     assert not read(None, "", state="ready").ended_by_us
 
 
-def waits_for(unit: Unit) -> str | None:
+def waits_for(unit: MachineState) -> str | None:
     """What a service that needs one in this state to complete waits for."""
     slot = SimpleNamespace(name="t", state=unit.state, current=SimpleNamespace(unit=unit))
     supervisor: Any = SimpleNamespace(slots={"t": slot})
@@ -439,7 +441,7 @@ def test_what_needs_a_task_to_complete_waits_for_more_than_its_exit_0() -> None:
 
 
 def test_completed_and_failed_without_restart() -> None:
-    rules = Rules(replace_policy("never"), DEFAULT_STOP, 30.0, completes=True)
+    rules = RestartRules(replace_policy("never"), DEFAULT_STOP, 30.0, completes=True)
     for choice, state in (("exit0", "stopped"), ("exit1", "failed")):
         world = run_to_ready(rules)
         world.happen(choice)
@@ -449,7 +451,7 @@ def test_completed_and_failed_without_restart() -> None:
 
 
 def test_an_unknown_exit_is_not_a_success() -> None:
-    world = run_to_ready(Rules(replace_policy("never"), DEFAULT_STOP, 30.0))
+    world = run_to_ready(RestartRules(replace_policy("never"), DEFAULT_STOP, 30.0))
     world.leader = False
     world.feed(m.LeaderExited(world.unit.generation, Exit()))
     world.happen("empty")

@@ -11,7 +11,7 @@ import pytest
 from kit.screens import gpu
 
 from liverl.daemon import sampler as observer_module
-from liverl.daemon.sampler import Observer
+from liverl.daemon.sampler import Sampler
 from liverl.model import GpuStatus
 from liverl.observe.gpu.ledger import _BATCH
 
@@ -38,7 +38,7 @@ async def test_a_driver_that_hangs_is_said_and_does_not_hold_up_the_start(
         assert free.wait(60)
         return (GPU,), None
 
-    observer = Observer(supervisor, host_interval=1, gpus_interval=1, trials_interval=1)
+    observer = Sampler(supervisor, host_interval=1, gpus_interval=1, trials_interval=1)
     monkeypatch.setattr(observer._gpus, "sample", sample)
     await observer.look_at_gpus_now()
     assert observer.facts.gpus == () and "has not answered" in (observer.facts.gpu_note or "")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 When = Callable[[RunConfig], bool]
 
 
-class Rule(Struct, frozen=True):
+class KeyRule(Struct, frozen=True):
     """``uses``: package -> when it reads the key from RunConfig. ``why``: what to tell when none does."""
 
     uses: dict[str, When]
@@ -36,9 +36,9 @@ class Rule(Struct, frozen=True):
 _PLAN, _CONFIG = "liverl.plan", "liverl.config"
 
 
-def _group(names: str, uses: dict[str, When], why: Why = inert.never) -> Iterable[tuple[str, Rule]]:
+def _group(names: str, uses: dict[str, When], why: Why = inert.never) -> Iterable[tuple[str, KeyRule]]:
     """``section: key key`` or ``section: *``; several sections are separated by ``;``."""
-    rule = Rule(uses, why)
+    rule = KeyRule(uses, why)
     for part in names.split(";"):
         section, _, keys = part.partition(":")
         section = section.strip()
@@ -48,7 +48,7 @@ def _group(names: str, uses: dict[str, When], why: Why = inert.never) -> Iterabl
             yield from ((f"{section}.{key}", rule) for key in keys.split())
 
 
-_TABLE: tuple[Iterable[tuple[str, Rule]], ...] = (
+_TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group("run: topology engine; model: *", {_PLAN: when.always}),
     _group("run: name run_root; experiment: project_name exp_name", {_CONFIG: when.always}),
     _group("run: seed", {_PLAN: when.embedded_any}, inert.sentence("only the embedded run is seeded")),
@@ -74,7 +74,7 @@ _TABLE: tuple[Iterable[tuple[str, Rule]], ...] = (
     _group("infrastructure: anthropic_api_key", {"liverl.supervise": when.always}),
     _group("infrastructure: vllm_logging_level", {_PLAN: when.runs_vllm}, inert.vllm_key),
     _group("environment: venv_path", {_PLAN: when.verl_venv}, inert.venv_key),
-    (("environments", Rule({_PLAN: when.always}, inert.never)),),
+    (("environments", KeyRule({_PLAN: when.always}, inert.never)),),
     _group("k8s: *", {_PLAN: when.reads_variables}, inert.NO_PODS),
     _group("vllm: max_num_seqs", {_PLAN: when.serves}, inert.vllm_key),
     _group("vllm: gen_tp", {_PLAN: lambda c: when.plans_vllm(c) or when.command(c)}, inert.vllm_key),
@@ -221,9 +221,9 @@ _TABLE: tuple[Iterable[tuple[str, Rule]], ...] = (
 
 
 @functools.cache
-def rules() -> dict[str, Rule]:
+def rules() -> dict[str, KeyRule]:
     """Every key of the schema -> its rule."""
-    table: dict[str, Rule] = {}
+    table: dict[str, KeyRule] = {}
     for group in _TABLE:
         for key, rule in group:
             if key in table or key not in leaves():

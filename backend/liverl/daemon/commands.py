@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from liverl.control.messages import CommandError
-from liverl.daemon.sampler import Observer
+from liverl.daemon.sampler import Sampler
 from liverl.daemon.service_detail import actor_detail, live_detail
 from liverl.external.repair import Repair
-from liverl.serving.endpoint import Seat, owned_by_verl
+from liverl.serving.endpoint import ReplicaEndpoint, owned_by_verl
 from liverl.serving.scaling import Scaling
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.slot import Slot
@@ -24,9 +24,9 @@ class Commands:
         self,
         supervisor: Supervisor,
         scaling: Scaling,
-        observer: Observer,
+        observer: Sampler,
         stop: Callable[..., None],
-        found: Callable[[], list[Seat]],
+        found: Callable[[], list[ReplicaEndpoint]],
         repair: Repair | None = None,
     ) -> None:
         self._supervisor = supervisor

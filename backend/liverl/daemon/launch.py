@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from liverl.plan.spec import Plan
-from liverl.rundir.layout import Alive, RunDir, backend_alive
+from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.atomic_file import write_atomic
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def start_backend(
     give_up = time.monotonic() + timeout
     while time.monotonic() < give_up:
         alive = backend_alive(run_dir)
-        if isinstance(alive, Alive) and alive.record.pid == process.pid and _answers(run_dir):
+        if isinstance(alive, LiveBackend) and alive.record.pid == process.pid and _answers(run_dir):
             return process.pid
         code = process.poll()
         if code is not None:

@@ -33,7 +33,7 @@ from liverl.rundir.journal import complain, read_lines, read_object
 from liverl.rundir.layout import HEARTBEAT_S, RunDir, own_record, touch_backend, write_backend
 from liverl.supervise.keeper.client import KeeperError, KeeperGone
 from liverl.supervise.recovery.adoption import adopt_listeners, adopt_service, anything_alive
-from liverl.supervise.recovery.replay import History, read_history
+from liverl.supervise.recovery.replay import RunHistory, read_history
 from liverl.supervise.services.state_machine import LIVE
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
@@ -127,7 +127,7 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
         supervisor.close()
 
 
-def _opens_attempt(run_dir: Path, plan: Plan, history: History, resume: bool) -> bool:
+def _opens_attempt(run_dir: Path, plan: Plan, history: RunHistory, resume: bool) -> bool:
     if history.attempt == 0:
         return True
     if history.ended:
@@ -148,7 +148,7 @@ def _stop_at_once(run: Run, stop: StopRequest | None, left_over: bool) -> None:
         run.request_stop(now=stop.now, who=stop.who, why=why)
 
 
-async def _populate(run: Run, history: History, fresh: bool, then: Callable[[], None]) -> None:
+async def _populate(run: Run, history: RunHistory, fresh: bool, then: Callable[[], None]) -> None:
     """Fill the slots: from the plan for a new attempt, from the journal for an adopted one. ``then`` is called as soon
     as they are filled, before anything else can happen to them."""
     supervisor, plan, replicas = run.supervisor, run.plan, run.replicas

@@ -15,9 +15,9 @@ import msgspec
 from liverl.control.history import read_events
 from liverl.daemon.commands import Commands
 from liverl.daemon.phase import phase_words
-from liverl.daemon.sampler import Observer
-from liverl.daemon.state_writer import Chronicle
-from liverl.external.launch_script import Adopted
+from liverl.daemon.sampler import Sampler
+from liverl.daemon.state_writer import StateWriter
+from liverl.external.launch_script import LaunchScript
 from liverl.external.repair import Repair
 from liverl.model import (
     BackendInfo,
@@ -33,14 +33,14 @@ from liverl.observe.metrics.verl_phase import verl_trainer_facts
 from liverl.observe.trials.scanner import cut_off
 from liverl.plan.spec import Plan
 from liverl.rundir.layout import hostname
-from liverl.serving.endpoint import Seat
-from liverl.serving.registry import Replicas
+from liverl.serving.endpoint import ReplicaEndpoint
+from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.scaling import Scaling
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
-from liverl.verl.replicas import FoundReplicas
+from liverl.verl.replicas import VerlReplicas
 from liverl.version import __version__
 
 FULL_BYTES = 64 << 10  # less than a step's records need
@@ -63,17 +63,17 @@ class Run:
         self.supervisor = supervisor
         self.started_at = started_at
         self.backend_started_at = supervisor.now()
-        self.adopted = Adopted(supervisor, plan) if plan.adopted_port is not None else None
-        make = Replicas if self.adopted is None else self.adopted.replicas
+        self.adopted = LaunchScript(supervisor, plan) if plan.adopted_port is not None else None
+        make = ReplicaRegistry if self.adopted is None else self.adopted.replicas
         self.replicas = make(supervisor, plan, settings.cooldown, settings.replicas_interval)
-        self.found: FoundReplicas | Adopted | None = self.adopted
+        self.found: VerlReplicas | LaunchScript | None = self.adopted
         if plan.ray is not None and self.adopted is None:
-            self.found = FoundReplicas(supervisor, plan.ray)
+            self.found = VerlReplicas(supervisor, plan.ray)
         if self.found is not None:
             self.replicas.found = self.found.seats
             self.replicas.judge = self.found.doing
             supervisor.found_serving = self.found.serving
-        self.observer = Observer(
+        self.observer = Sampler(
             supervisor,
             host_interval=settings.host_interval,
             gpus_interval=settings.gpus_interval,
@@ -82,9 +82,9 @@ class Run:
         if self.found is not None:
             self.observer.gpu_members = self.found.members
         self.scaling = Scaling(supervisor, plan, self.replicas, self.observer.look_at_gpus_now)
-        self.chronicle = Chronicle(supervisor, self.snapshot)
+        self.chronicle = StateWriter(supervisor, self.snapshot)
         repair = Repair(supervisor, self.adopted) if self.adopted is not None else None
-        found = self.found.seats if self.found is not None else list[Seat]
+        found = self.found.seats if self.found is not None else list[ReplicaEndpoint]
         self.commands = Commands(supervisor, self.scaling, self.observer, self.request_stop, found, repair)
         self.verdict: Verdict | None = None
         self.result: Result | None = None

@@ -26,7 +26,7 @@ from liverl.observe.metrics.steps import MetricsReader
 from liverl.observe.trials.scanner import TrialScanner
 from liverl.procs.stats import ProcSampler
 from liverl.supervise.services.supervisor import Supervisor
-from liverl.util.blocking_call import Aside
+from liverl.util.blocking_call import BlockingCalls
 from liverl.util.ticks import until_tick
 
 Members = Callable[[dict[str, list[int]]], dict[str, list[int]]]
@@ -45,7 +45,7 @@ QUIET_LOOKS = 5  # looks at steps and trials without news, after which every sec
 
 
 @dataclass
-class Facts:
+class SampledFacts:
     """The newest of everything observed."""
 
     trees: Mapping[str, TreeStats] = field(default_factory=dict)
@@ -58,11 +58,11 @@ class Facts:
     stages: dict[str, Stage] = field(default_factory=dict)
 
 
-class Observer:
+class Sampler:
     def __init__(
         self, supervisor: Supervisor, *, host_interval: float, gpus_interval: float, trials_interval: float
     ) -> None:
-        self.facts = Facts()
+        self.facts = SampledFacts()
         self.gpu_members: Members = (
             dict  # tells the processes of one tree apart, where several owners share it
         )
@@ -70,7 +70,7 @@ class Observer:
         self._intervals = (host_interval, gpus_interval, trials_interval)
         self._procs = ProcSampler()
         self._gpus = GpuSampler()
-        self._driver = Aside[tuple[tuple[GpuStatus, ...], str | None]]()
+        self._driver = BlockingCalls[tuple[tuple[GpuStatus, ...], str | None]]()
         self._steps = MetricsReader.of_run(supervisor.run_dir)
         self._pace = StepPace()
         self._trials = TrialScanner(supervisor.run_dir)

@@ -65,7 +65,7 @@ def _live_service(supervisor: Supervisor, name: str, memory: PidMemory) -> Servi
     instance = slot.current
     spec, process = slot.spec, instance.process
     generation = process.generation if process is not None else instance.unit.generation
-    values = prepare.Values(
+    values = prepare.Placeholders(
         supervisor.run_dir,
         supervisor.attempt_dir,
         generation,
@@ -128,7 +128,7 @@ def filed_detail(run_dir: Path, name: str) -> ServiceDetail | None:
         return None
     history = generations(run_dir, name)
     attempts = run.attempts()
-    values = prepare.Values(
+    values = prepare.Placeholders(
         run_dir,
         run.attempt(history[-1].attempt if history else attempts[-1] if attempts else 1),
         history[-1].generation if history else 1,
@@ -166,7 +166,7 @@ def _environment(plan: Plan, name: str, *, live: bool) -> ServiceDetail | None:
 
 
 def _of_spec(
-    spec: ServiceSpec, values: prepare.Values, env: Mapping[str, str], *, live: bool
+    spec: ServiceSpec, values: prepare.Placeholders, env: Mapping[str, str], *, live: bool
 ) -> ServiceDetail:
     return ServiceDetail(
         name=spec.name,
@@ -189,7 +189,7 @@ def _of_spec(
     )
 
 
-def _probes(spec: ServiceSpec, values: prepare.Values) -> Iterable[ProbeFacts]:
+def _probes(spec: ServiceSpec, values: prepare.Placeholders) -> Iterable[ProbeFacts]:
     probes = spec.probes
     named: tuple[tuple[Literal["startup", "ready", "live"], Probe | None], ...] = (
         ("startup", probes.startup),
@@ -201,7 +201,7 @@ def _probes(spec: ServiceSpec, values: prepare.Values) -> Iterable[ProbeFacts]:
             yield ProbeFacts(name, _words(probe, values), probe.interval, probe.timeout, probe.failures)
 
 
-def _words(probe: Probe, values: prepare.Values) -> str:
+def _words(probe: Probe, values: prepare.Placeholders) -> str:
     port = f"port {values.ports[probe.port]}" if probe.port else ""
     if probe.kind == "http":
         return f"GET {probe.path} on {port} answers 200"

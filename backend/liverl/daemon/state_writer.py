@@ -12,7 +12,7 @@ from math import inf
 import msgspec
 
 from liverl.diagnose.catalogue.rules import RULES
-from liverl.diagnose.tracker import Beside, Diagnosis, words
+from liverl.diagnose.tracker import Diagnosis, RunContext, words
 from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe import history
 from liverl.proxy.config import aliases
@@ -26,7 +26,7 @@ QUIET_S = 5.0  # ... of a run in which nothing happens
 _FELL = ("failed", "gave_up", "backing_off")
 
 
-class Chronicle:
+class StateWriter:
     """``snapshot`` gives the present state."""
 
     def __init__(self, supervisor: Supervisor, snapshot: Callable[[], Snapshot]) -> None:
@@ -80,7 +80,7 @@ class Chronicle:
             await self._find_cause(service)
         causes = {s.name: self._causes[s.name][1] for s in fallen if s.name in self._causes}
         unwanted = frozenset(s.name for s in supervisor.slots.values() if not s.current.unit.wanted)
-        beside = Beside(self._disk_free, causes, self._aliases, unwanted)
+        beside = RunContext(self._disk_free, causes, self._aliases, unwanted)
         for news in self._diagnosis.update(snapshot, beside):
             text, level = words(news, snapshot.at)
             about = news.symptom.id.partition(":")[2]

@@ -10,8 +10,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from liverl.external import ray_cluster as clusters
-from liverl.external.proxy import AdoptedProxy, runs_in_launch
-from liverl.external.ray_cluster import Cluster
+from liverl.external.proxy import ExternalProxy, runs_in_launch
+from liverl.external.ray_cluster import RayCluster
 from liverl.model import (
     Cause,
     Owner,
@@ -19,17 +19,17 @@ from liverl.model import (
     ServiceStatus,
     TreeStats,
 )
-from liverl.observe.engine.activity import Doing
+from liverl.observe.engine.activity import ActivityState
 from liverl.observe.engine.metrics import EngineFacts
 from liverl.plan.spec import Plan, RayPlan
 from liverl.procs import procfs
-from liverl.serving.endpoint import Seat
-from liverl.serving.registry import Replicas
+from liverl.serving.endpoint import ReplicaEndpoint
+from liverl.serving.registry import ReplicaRegistry
 from liverl.supervise.services import state_machine
-from liverl.supervise.services.observed_state import Condition
+from liverl.supervise.services.observed_state import ObservedState
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.verl.discovery.ray_rest import RayError, RayRest
-from liverl.verl.replicas import IDLE, FoundReplicas
+from liverl.verl.replicas import IDLE, VerlReplicas
 
 NAME = "ray"
 # Seconds after the script's start from which a Ray at the usual address counts, if the script's own tree has none.
@@ -38,21 +38,21 @@ USUAL_AFTER = 60.0
 SOON = 1.0  # seconds between looks while there is no Ray
 
 
-class Adopted:
-    """Looks for what the script has started. Stands where ``FoundReplicas`` stands in runs of our own."""
+class LaunchScript:
+    """Looks for what the script has started. Stands where ``VerlReplicas`` stands in runs of our own."""
 
     cause: Cause | None = None  # what the script does about a missing replica is its own affair: never set
 
     def __init__(self, supervisor: Supervisor, plan: Plan) -> None:
         assert plan.ray is not None and plan.adopted_port is not None
-        self.proxy = AdoptedProxy(supervisor, plan.adopted_port)
+        self.proxy = ExternalProxy(supervisor, plan.adopted_port)
         self._supervisor = supervisor
         self._plan: RayPlan = plan.ray
-        self._cluster: Cluster | None = None
+        self._cluster: RayCluster | None = None
         self._asked = replace(plan.ray, dashboard="")  # what is known of the Ray that is asked
-        self._found = FoundReplicas(supervisor, self._asked)
+        self._found = VerlReplicas(supervisor, self._asked)
         self._told: set[object] = set()  # warnings, with the proxy's process at that time
-        self._now = Condition(supervisor, NAME, "the launch script has not started Ray yet")
+        self._now = ObservedState(supervisor, NAME, "the launch script has not started Ray yet")
         self._generation = 0
 
     # --- looking ---
@@ -102,7 +102,7 @@ class Adopted:
         if self._asked.dashboard:
             await self._look_at_dashboard()
 
-    async def _adopt(self, found: Cluster) -> None:
+    async def _adopt(self, found: RayCluster) -> None:
         self._cluster = found
         where = (
             "in the launch script's process tree" if found.ours else "not in the launch script's process tree"
@@ -120,7 +120,7 @@ class Adopted:
         await self._ask(plan)
 
     async def _ask(self, plan: RayPlan) -> None:
-        before, self._found = self._found, FoundReplicas(self._supervisor, plan)
+        before, self._found = self._found, VerlReplicas(self._supervisor, plan)
         self._asked = plan
         self._generation += 1
         self._now.enter("starting", "its dashboard has not answered yet")
@@ -163,9 +163,11 @@ class Adopted:
             self._told.add(key)
             self._supervisor.say(kind, text, "warning", service)
 
-    def replicas(self, supervisor: Supervisor, plan: Plan, cooldown: float, interval: float) -> Replicas:
+    def replicas(
+        self, supervisor: Supervisor, plan: Plan, cooldown: float, interval: float
+    ) -> ReplicaRegistry:
         """The run's replicas, whose proxy the script configures."""
-        made = AdoptedReplicas(supervisor, plan, cooldown, interval)
+        made = LaunchScriptReplicas(supervisor, plan, cooldown, interval)
         made.adopted = self
         return made
 
@@ -175,11 +177,13 @@ class Adopted:
 
     # --- what was found ---
 
-    def seats(self) -> list[Seat]:
+    def seats(self) -> list[ReplicaEndpoint]:
         """Every expected replica, found or not."""
         return self._found.seats()
 
-    def doing(self, seat: Seat, facts: EngineFacts | None, trainer: Mapping[str, Any]) -> Doing:
+    def doing(
+        self, seat: ReplicaEndpoint, facts: EngineFacts | None, trainer: Mapping[str, Any]
+    ) -> ActivityState:
         """What one of them does now."""
         return self._found.doing(seat, facts, trainer)
 
@@ -200,7 +204,7 @@ class Adopted:
         """``trees`` with each replica's processes told apart from the trainer's."""
         return self._found.members(trees)
 
-    def unlisted(self) -> list[Seat]:
+    def unlisted(self) -> list[ReplicaEndpoint]:
         """Replicas that serve and that the proxy's configuration does not have, by rank."""
         return [s for s in self.seats() if s.serving and s.address and not self.proxy.lists(s.address)]
 
@@ -238,10 +242,10 @@ class Adopted:
         )
 
 
-class AdoptedReplicas(Replicas):
+class LaunchScriptReplicas(ReplicaRegistry):
     """Replicas whose proxy somebody else configures: listed is what that one has read, not what we tell it."""
 
-    adopted: Adopted
+    adopted: LaunchScript
 
     def update(self) -> None:
         """Follow what the proxy does. Called on every change."""

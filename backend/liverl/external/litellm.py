@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from liverl.external.port_holders import Held, Process
+from liverl.external.port_holders import HolderProcess, PortHolders
 from liverl.procs import procfs
 from liverl.util import redact
 
@@ -26,7 +26,7 @@ class NotLiteLLM(Exception):
 
 
 @dataclass(frozen=True)
-class Launch:
+class LiteLLMLaunch:
     """What it takes to start it again. ``env`` holds secrets: it goes to the new process and nowhere else. ``log``:
     the file that its output is appended to; None = it went to no file."""
 
@@ -83,8 +83,8 @@ def option(argv: Sequence[str], *names: str) -> str | None:
 
 
 def tell(
-    held: Held, envs: Mapping[int, Mapping[str, str]], port: int
-) -> tuple[Process, tuple[str, ...], str | None]:
+    held: PortHolders, envs: Mapping[int, Mapping[str, str]], port: int
+) -> tuple[HolderProcess, tuple[str, ...], str | None]:
     """The process that stands for the whole proxy, the command line that starts it again, and the configuration
     file that it names. ``envs``: environments of the roots, by pid. Pure.
 
@@ -116,13 +116,13 @@ def tell(
     return orphan, (*argv, "--num_workers", str(len(orphans))), config
 
 
-def words(process: Process) -> str:
+def words(process: HolderProcess) -> str:
     """A process as people look for it."""
     command = " ".join(redact.command(process.argv))[:200] or "[no command line]"
     return f"pid {process.pid} (user {procfs.user_of(process.pid)}): {command}"
 
 
-def capture(held: Held, port: int) -> tuple[Process, Launch]:
+def capture(held: PortHolders, port: int) -> tuple[HolderProcess, LiteLLMLaunch]:
     """How the proxy that holds ``port`` was started.
 
     Raises:
@@ -146,7 +146,7 @@ def capture(held: Held, port: int) -> tuple[Process, Launch]:
         raise NotLiteLLM(f"the parent of {words(process)} has gone, and there is no {argv[1]} to start it by")
     if procfs.start_tick(process.pid) != process.tick:
         raise NotLiteLLM(f"pid {process.pid} has just ended")
-    return process, Launch(argv, cwd, env, config, _log(process.pid))
+    return process, LiteLLMLaunch(argv, cwd, env, config, _log(process.pid))
 
 
 def _log(pid: int) -> Path | None:

@@ -17,7 +17,7 @@ from liverl.procs.tree import Member
 
 
 @dataclass(frozen=True)
-class Process:
+class HolderProcess:
     """``uid``: of the user it runs as. ``argv``: empty where it cannot be read."""
 
     pid: int
@@ -32,23 +32,23 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Held:
+class PortHolders:
     """A listening port. ``roots``: the processes that hold its socket and whose parent does not (the parent with
     its workers; or the workers alone, once their parent has gone). ``unseen``: users of sockets that nobody whom
     we can see holds."""
 
     inodes: frozenset[int]
     address: str  # local address of one of its sockets
-    holders: tuple[Process, ...]
-    roots: tuple[Process, ...]
+    holders: tuple[HolderProcess, ...]
+    roots: tuple[HolderProcess, ...]
     unseen: tuple[int, ...] = ()
 
 
 def resolve(
     sockets: Iterable[tuple[str, int, int]],
     open_by: Mapping[int, Collection[int]],
-    processes: Mapping[int, Process],
-) -> Held | None:
+    processes: Mapping[int, HolderProcess],
+) -> PortHolders | None:
     """Who holds ``sockets`` (local address, inode, uid). ``open_by``: pid -> inodes of the sockets it has open. None
     without any socket. Pure."""
     found = list(sockets)
@@ -58,7 +58,7 @@ def resolve(
     pids = {pid for pid, opened in open_by.items() if pid in processes and not inodes.isdisjoint(opened)}
     holders = sorted((processes[pid] for pid in pids), key=lambda p: (p.tick, p.pid))
     seen = {inode for pid in pids for inode in open_by[pid]}
-    return Held(
+    return PortHolders(
         inodes=inodes,
         address=found[0][0],
         holders=tuple(holders),
@@ -67,22 +67,22 @@ def resolve(
     )
 
 
-def look(port: int) -> Held | None:
+def look(port: int) -> PortHolders | None:
     """Who listens on ``port`` now; None if nobody does."""
     sockets = list(procfs.listeners(port))
     return _held(sockets) if sockets else None
 
 
-def look_again(known: Held) -> Held | None:
+def look_again(known: PortHolders) -> PortHolders | None:
     """Who holds the very sockets of ``known``, listening or only bound; None if nobody does any more."""
     found = _held([(known.address, inode, -1) for inode in known.inodes])
     return found if found is not None and found.holders else None
 
 
-def _held(sockets: list[tuple[str, int, int]]) -> Held | None:
+def _held(sockets: list[tuple[str, int, int]]) -> PortHolders | None:
     wanted = {inode for _, inode, _ in sockets}
     open_by: dict[int, set[int]] = {}
-    processes: dict[int, Process] = {}
+    processes: dict[int, HolderProcess] = {}
     for name in os.listdir("/proc"):
         if name[0] not in "123456789":
             continue
@@ -110,7 +110,7 @@ def sockets_of(pid: int) -> set[int]:
     return found
 
 
-def read(pid: int) -> Process | None:
+def read(pid: int) -> HolderProcess | None:
     """One process; None when it has gone."""
     proc = procfs.read_proc(pid)
     try:
@@ -119,7 +119,7 @@ def read(pid: int) -> Process | None:
         return None
     if proc is None or proc.zombie:
         return None
-    return Process(pid, proc.tick, proc.ppid, uid, procfs.arguments(pid))
+    return HolderProcess(pid, proc.tick, proc.ppid, uid, procfs.arguments(pid))
 
 
 def own_addresses() -> frozenset[str]:

@@ -10,15 +10,15 @@ from pathlib import Path
 import msgspec
 
 from liverl.external import litellm, model_list, port_holders
-from liverl.external.litellm import Launch, NotLiteLLM
+from liverl.external.litellm import LiteLLMLaunch, NotLiteLLM
 from liverl.external.model_list import ListingError
-from liverl.external.port_holders import Held, Process
+from liverl.external.port_holders import HolderProcess, PortHolders
 from liverl.external.ray_cluster import reachable
 from liverl.model import Owner, ProxyStatus, ServiceStatus, TreeStats
 from liverl.procs import procfs
 from liverl.procs.tree import Member
 from liverl.rundir.journal import read_object
-from liverl.supervise.services.observed_state import Condition
+from liverl.supervise.services.observed_state import ObservedState
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
 
@@ -31,20 +31,20 @@ _AGAIN = (
 _FAILURES = 3  # checks in a row that it may miss: two workers on busy cores answer late
 
 
-class AdoptedProxy:
+class ExternalProxy:
     """``port``: where the script's proxy listens. ``restarting``: it is being restarted by us, and what is seen
     meanwhile means nothing."""
 
     def __init__(self, supervisor: Supervisor, port: int) -> None:
         self.port = port
         self.restarting = False
-        self.held: Held | None = None
-        self.leader: Process | None = None
-        self.launch: Launch | None = None  # of the newest LiteLLM that was seen there
+        self.held: PortHolders | None = None
+        self.leader: HolderProcess | None = None
+        self.launch: LiteLLMLaunch | None = None  # of the newest LiteLLM that was seen there
         self.listed: tuple[str, ...] = ()  # addresses in its configuration
         self.own = port_holders.own_addresses()
         self._supervisor = supervisor
-        self._now = Condition(supervisor, NAME, f"nobody listens on port {port} yet")
+        self._now = ObservedState(supervisor, NAME, f"nobody listens on port {port} yet")
         self._generation = 0
         # adopted: it runs in the trainer's process tree, and ends with it; foreign: elsewhere
         self._owner: Owner = "foreign"
@@ -95,7 +95,7 @@ class AdoptedProxy:
             self.held = self.leader = None
             self._now.enter("stopped", "it has ended with the launch script")
 
-    def _holders(self) -> Held | None:
+    def _holders(self) -> PortHolders | None:
         known, sockets = self.held, list(procfs.listeners(self.port))
         if known is None or not sockets:
             return port_holders.look(self.port) if sockets else None
@@ -106,11 +106,13 @@ class AdoptedProxy:
         self._scanned = self._supervisor.now()
         return port_holders.look(self.port)
 
-    def _changed(self, held: Held) -> bool:
+    def _changed(self, held: PortHolders) -> bool:
         known = self.leader
         return known is None or known.member not in {root.member for root in held.roots}
 
-    def _meet(self, held: Held, seen: tuple[Process, Launch, tuple[str, ...]] | str) -> None:
+    def _meet(
+        self, held: PortHolders, seen: tuple[HolderProcess, LiteLLMLaunch, tuple[str, ...]] | str
+    ) -> None:
         """Somebody else listens than before."""
         if isinstance(seen, str):
             self.leader, self._loaded, self.listed = None, (), ()
@@ -130,7 +132,7 @@ class AdoptedProxy:
             self._supervisor.say("adopted", self._stranger(self.leader), "warning", NAME)
         self._now.enter("starting", "it has not answered yet")
 
-    def _capture(self, held: Held) -> tuple[Process, Launch, tuple[str, ...]] | str:
+    def _capture(self, held: PortHolders) -> tuple[HolderProcess, LiteLLMLaunch, tuple[str, ...]] | str:
         """Who it is, how it was started, whom it lists; or why that cannot be told."""
         try:
             leader, launch = litellm.capture(held, self.port)
@@ -141,7 +143,7 @@ class AdoptedProxy:
         except (ListingError, OSError, ValueError) as error:
             return f"{launch.config}: {error}"
 
-    def _stranger(self, leader: Process) -> str:
+    def _stranger(self, leader: HolderProcess) -> str:
         trainer = self._supervisor.slots["trainer"].current.process
         if trainer is not None and leader.tick < trainer.tick:
             return "it is older than the launch script: a leftover of another launch would take its requests"

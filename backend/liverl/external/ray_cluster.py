@@ -20,7 +20,7 @@ _TOKEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_TOKEN")
 
 
 @dataclass(frozen=True)
-class Dashboard:
+class RayDashboard:
     """``first`` and ``retries``: Ray takes the first free port of these. ``served``: it answers more than usage
     statistics (``include_dashboard=False`` leaves those alone)."""
 
@@ -33,7 +33,7 @@ class Dashboard:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class RayCluster:
     """A Ray that runs. ``env``: what lets a client in; may hold a token. ``token_file`` "" = no token, or its file
     is not known."""
 
@@ -52,7 +52,7 @@ class Cluster:
         return self.pid, self.tick, self.api
 
 
-def parse(argv: tuple[str, ...]) -> Dashboard | None:
+def parse(argv: tuple[str, ...]) -> RayDashboard | None:
     """What the command line of a dashboard says; None if it is of something else. Pure."""
     script = next((word for word in argv[1:4] if Path(word).parts[-3:] == _SCRIPT), None)
     gcs, port = option(argv, "--gcs-address"), option(argv, "--port")
@@ -60,7 +60,7 @@ def parse(argv: tuple[str, ...]) -> Dashboard | None:
         return None
     retries = option(argv, "--port-retries") or "0"
     modules = option(argv, "--modules-to-load")
-    return Dashboard(
+    return RayDashboard(
         python=argv[0],
         host=option(argv, "--host") or "127.0.0.1",
         first=int(port),
@@ -75,13 +75,13 @@ def reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "localhost": "127.0.0.1"}.get(host, host)
 
 
-def running(ours: Callable[[int], bool]) -> list[Cluster]:
+def running(ours: Callable[[int], bool]) -> list[RayCluster]:
     """Every Ray of this user on this host, newest first. ``ours``: whether a pid is in the trainer's process tree."""
     found = [cluster for pid in _pids() if (cluster := _cluster(pid, ours)) is not None]
     return sorted(found, key=lambda cluster: cluster.tick, reverse=True)
 
 
-def choose(clusters: Iterable[Cluster], api: str, *, wanted: bool) -> Cluster | None:
+def choose(clusters: Iterable[RayCluster], api: str, *, wanted: bool) -> RayCluster | None:
     """The one that serves the run: in the trainer's tree, or the one at ``api`` (host:port) where its tree has none;
     ``wanted``: the one at ``api`` and no other. Pure."""
     known = list(clusters)
@@ -94,7 +94,7 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name[0] in "123456789"]
 
 
-def _cluster(pid: int, ours: Callable[[int], bool]) -> Cluster | None:
+def _cluster(pid: int, ours: Callable[[int], bool]) -> RayCluster | None:
     told = parse(procfs.arguments(pid))
     process = port_holders.read(pid) if told is not None else None
     # Another user's command line could name any program as its Python.
@@ -103,7 +103,7 @@ def _cluster(pid: int, ours: Callable[[int], bool]) -> Cluster | None:
     env = procfs.whole_environment(pid) or {}
     token = {name: env[name] for name in _TOKEN if name in env}
     host = reachable(told.host)
-    return Cluster(
+    return RayCluster(
         pid=pid,
         tick=process.tick,
         api=f"{host}:{_port(pid, told)}",
@@ -116,7 +116,7 @@ def _cluster(pid: int, ours: Callable[[int], bool]) -> Cluster | None:
     )
 
 
-def _port(pid: int, told: Dashboard) -> int:
+def _port(pid: int, told: RayDashboard) -> int:
     """The port that it has got."""
     if not told.retries:
         return told.first

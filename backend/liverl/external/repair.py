@@ -15,15 +15,15 @@ from liverl.control.messages import CommandError
 from liverl.control.service_detail import ServiceDetail
 from liverl.external import config_file, litellm, model_list, port_holders, restart
 from liverl.external.launch_script import NAME as RAY
-from liverl.external.launch_script import Adopted
-from liverl.external.litellm import Launch, NotLiteLLM
+from liverl.external.launch_script import LaunchScript
+from liverl.external.litellm import LiteLLMLaunch, NotLiteLLM
 from liverl.external.model_list import ListingError
-from liverl.external.port_holders import Held
+from liverl.external.port_holders import PortHolders
 from liverl.external.proxy import NAME as PROXY
 from liverl.external.restart import RestartProblem
 from liverl.procs import procfs
 from liverl.procs.tree import Member
-from liverl.serving.endpoint import Seat, owned_by_verl
+from liverl.serving.endpoint import ReplicaEndpoint, owned_by_verl
 from liverl.supervise.keeper.client import KeeperError, KeeperGone
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util import redact
@@ -34,7 +34,7 @@ _NOT_OURS = "the launch script owns it: it is neither started nor ended by this 
 class Repair:
     """One repair at a time."""
 
-    def __init__(self, supervisor: Supervisor, adopted: Adopted) -> None:
+    def __init__(self, supervisor: Supervisor, adopted: LaunchScript) -> None:
         self._supervisor = supervisor
         self._adopted = adopted
         self._proxy = adopted.proxy
@@ -105,7 +105,7 @@ class Repair:
         self._supervisor.say("added", text, service=PROXY)
         return {"added": [seat.name for seat in chosen], "backup": str(backup), "text": text}
 
-    def _choose(self, to: int | None, delta: int | None, name: str | None) -> list[Seat]:
+    def _choose(self, to: int | None, delta: int | None, name: str | None) -> list[ReplicaEndpoint]:
         seats = self._adopted.seats()
         left_out = self._adopted.unlisted()
         count = delta or 1
@@ -122,7 +122,7 @@ class Repair:
             raise CommandError("out_of_range", f"{text}, and verl owns them: none can be made from outside")
         return left_out[:count]
 
-    def _all_listed(self, seats: list[Seat], name: str | None) -> str:
+    def _all_listed(self, seats: list[ReplicaEndpoint], name: str | None) -> str:
         missing = [f"{seat.name}: {seat.why}" for seat in seats if not seat.serving]
         restart_it = "; restart the proxy to have it read its list" if self._proxy.pending else ""
         if name is not None and any(seat.name == name and seat.serving for seat in seats):
@@ -132,7 +132,9 @@ class Repair:
             return f"all {serving} that serve are listed{restart_it}; not found yet: {'; '.join(missing)}"
         return f"all {serving} are listed{restart_it}"
 
-    def _edit(self, config: Path, launch: Launch, chosen: list[Seat]) -> tuple[list[str], Path]:
+    def _edit(
+        self, config: Path, launch: LiteLLMLaunch, chosen: list[ReplicaEndpoint]
+    ) -> tuple[list[str], Path]:
         replicas = [seat.address for seat in self._adopted.seats() if seat.address]
         names: list[str] = []
         try:
@@ -174,7 +176,7 @@ class Repair:
                 await self._proxy.look()
                 self._supervisor.kick()
 
-    def _look(self) -> tuple[Held | None, Launch]:
+    def _look(self) -> tuple[PortHolders | None, LiteLLMLaunch]:
         """Who is to be ended, and what is to be started."""
         proxy = self._proxy
         held = port_holders.look(proxy.port)
@@ -203,7 +205,7 @@ class Repair:
             raise CommandError("bad_config", text) from None
         return held, launch
 
-    def _refusal(self, held: Held) -> str | None:
+    def _refusal(self, held: PortHolders) -> str | None:
         hub = self._supervisor
         for process in held.holders:
             tag = procfs.environment_tag(process.pid)
@@ -212,7 +214,7 @@ class Repair:
                 return f"{litellm.words(process)}: it belongs to the run {tag.rpartition('/')[0]} in {where}"
         return restart.refusal(held)
 
-    async def _restart(self, held: Held | None, launch: Launch) -> dict[str, Any]:
+    async def _restart(self, held: PortHolders | None, launch: LiteLLMLaunch) -> dict[str, Any]:
         port, hub = self._proxy.port, self._supervisor
         if held is not None:
             who = ", ".join(str(process.pid) for process in held.holders)
@@ -243,7 +245,7 @@ class Repair:
         hub.say("restart", text, service=PROXY)
         return {"service": PROXY, "pid": member[0], "text": text}
 
-    async def _spawn(self, launch: Launch, log: Path) -> Member:
+    async def _spawn(self, launch: LiteLLMLaunch, log: Path) -> Member:
         hub = self._supervisor
         trainer = hub.slots["trainer"].current
         generation = trainer.process.generation if trainer.process is not None else 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from liverl.external import port_holders
 from liverl.external.litellm import words
-from liverl.external.port_holders import Held, Process
+from liverl.external.port_holders import HolderProcess, PortHolders
 from liverl.logs.last_lines import last_lines
 from liverl.plan.spec import DEFAULT_STOP
 from liverl.procs import procfs, tree
@@ -35,7 +35,7 @@ class RestartProblem(Exception):
     """Why it is not restarted, or did not come back; the text says how things are now."""
 
 
-def refusal(held: Held) -> str | None:
+def refusal(held: PortHolders) -> str | None:
     """Why these processes may not be ended by us; None if nothing speaks against it."""
     for process in held.holders:
         if process.uid != os.geteuid():
@@ -43,7 +43,7 @@ def refusal(held: Held) -> str | None:
     return None
 
 
-async def end(held: Held, grace: float = GRACE) -> list[int]:
+async def end(held: PortHolders, grace: float = GRACE) -> list[int]:
     """End every holder of exactly these sockets: TERM to the first of them, who end their workers, and KILL to
     whoever is left after ``grace`` seconds. Returns the pids that have been ended, once none of them lives: a server
     closes its socket first and then ends what is in flight.
@@ -63,7 +63,7 @@ async def end(held: Held, grace: float = GRACE) -> list[int]:
     return sorted(pid for pid, _ in known)
 
 
-def _send(processes: Iterable[Process], number: signal.Signals) -> None:
+def _send(processes: Iterable[HolderProcess], number: signal.Signals) -> None:
     problems = tree.send_all([process.member for process in processes], number)
     if problems:
         raise RestartProblem("; ".join(problems))
@@ -86,7 +86,9 @@ async def end_tree(root: tree.Member, grace: float = GRACE) -> None:
     tree.send_all(members, signal.SIGKILL)
 
 
-async def _until_gone(held: Held, known: dict[tree.Member, Process], seconds: float) -> list[Process]:
+async def _until_gone(
+    held: PortHolders, known: dict[tree.Member, HolderProcess], seconds: float
+) -> list[HolderProcess]:
     """Who of ``known`` still lives after at most ``seconds``, parents first. A parent that lost a worker meanwhile may
     have started another: whoever holds the sockets now is added to ``known``."""
     give_up = time.monotonic() + seconds
@@ -100,7 +102,7 @@ async def _until_gone(held: Held, known: dict[tree.Member, Process], seconds: fl
         await asyncio.sleep(0.1)
 
 
-async def until_free(port: int) -> Held | None:
+async def until_free(port: int) -> PortHolders | None:
     """Wait until nobody listens on ``port``; returns who does if somebody takes it at once."""
     give_up = time.monotonic() + _FREE
     while time.monotonic() < give_up and list(procfs.listeners(port)):  # noqa: ASYNC110 - the kernel tells nobody

@@ -15,29 +15,29 @@ _PROCESS = re.compile(r"\((?:(?P<name>[^()\n]*?) )?pid=(?P<pid>\d{1,10})(?:, *ip
 _REPEATED = re.compile(r" \[repeated (\d{1,9})x across cluster\](?: \(Ray dedup[^\n]*)?[ \r]*$")
 
 
-class Process(NamedTuple):
+class LogProcess(NamedTuple):
     name: str  # "" where the prefix has none
     pid: int
     ip: str = ""  # only where Ray has several nodes
 
 
-class Said(NamedTuple):
+class PrefixedLine(NamedTuple):
     """One line without its prefixes."""
 
-    processes: tuple[Process, ...]  # outermost first: the actor, then processes it started
+    processes: tuple[LogProcess, ...]  # outermost first: the actor, then processes it started
     text: str
     repeated: int = 0  # like lines that Ray folded into this one; which actors wrote them is not told
 
 
-def said(line: str) -> Said:
+def said(line: str) -> PrefixedLine:
     """``line`` (without ANSI colours) taken apart. A line without a prefix has no processes."""
-    processes: list[Process] = []
+    processes: list[LogProcess] = []
     at = 0
     while (match := _PROCESS.match(line, at)) is not None:
-        processes.append(Process(match["name"] or "", int(match["pid"]), match["ip"] or ""))
+        processes.append(LogProcess(match["name"] or "", int(match["pid"]), match["ip"] or ""))
         at = match.end()
     text = line[at:]
     folded = _REPEATED.search(text) if "x across cluster]" in text else None
     if folded is None:
-        return Said(tuple(processes), text)
-    return Said(tuple(processes), text[: folded.start()], int(folded.group(1)))
+        return PrefixedLine(tuple(processes), text)
+    return PrefixedLine(tuple(processes), text[: folded.start()], int(folded.group(1)))

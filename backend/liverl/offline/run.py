@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from liverl.diagnose.catalogue.rules import FILE_RULES
-from liverl.diagnose.tracker import Beside, Seen
+from liverl.diagnose.tracker import RunContext, Window
 from liverl.logs.fatal_lines import find_cause
 from liverl.model import (
     BackendInfo,
@@ -34,12 +34,12 @@ from liverl.model import (
 from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.steps import MetricsReader
 from liverl.observe.trials.scanner import TrialScanner, cut_off
-from liverl.offline.services import Remains, left_gpu, left_proxy, left_replicas, read_past
+from liverl.offline.services import OrphanedServices, left_gpu, left_proxy, left_replicas, read_past
 from liverl.plan.spec import Plan
 from liverl.procs import procfs
 from liverl.procs.stats import ProcSampler
 from liverl.rundir.journal import read_object
-from liverl.rundir.layout import BackendRecord, Dead, OtherHost, RunDir, backend_alive, hostname
+from liverl.rundir.layout import BackendRecord, DeadBackend, RemoteBackend, RunDir, backend_alive, hostname
 from liverl.util.backward_lines import lines_backwards
 from liverl.version import __version__
 
@@ -106,7 +106,7 @@ class OfflineRun:
         record = alive.record
         host = record.host if record is not None else last.backend.host if last is not None else hostname()
         died_at = self._last_sign(last, record, now)
-        remains = Remains(
+        remains = OrphanedServices(
             self.run_dir,
             past,
             plan,
@@ -120,7 +120,7 @@ class OfflineRun:
         metrics, trainer = self._read_metrics(), self._trainer.get()
         trials = self._scan(last, now)
         lives = host != hostname() or any(s.members for s in services)  # or may do so
-        if result is not None or (isinstance(alive, Dead) and not lives):
+        if result is not None or (isinstance(alive, DeadBackend) and not lives):
             trials = cut_off(trials)  # nobody is left who could finish them
         known = last if last is not None else self._nothing(plan)
         snapshot = msgspec.structs.replace(
@@ -227,7 +227,7 @@ class OfflineRun:
             started_at=0.0,
         )
 
-    def _services(self, remains: Remains, last: Snapshot | None) -> tuple[ServiceStatus, ...]:
+    def _services(self, remains: OrphanedServices, last: Snapshot | None) -> tuple[ServiceStatus, ...]:
         shown = {s.name: s for s in last.services} if last is not None else {}
         names = [*shown, *(n for n in remains.names() if n not in shown)]
         living = {name: remains.living(name) for name in names}
@@ -246,7 +246,7 @@ class OfflineRun:
         if snapshot.result is not None and before:
             return tuple(msgspec.structs.replace(s, action=None) for s in before)
         causes = {s.name: c for s in snapshot.services if (c := self._cause(s)) is not None}
-        seen = Seen(snapshot, None, Beside(causes=causes))
+        seen = Window(snapshot, None, RunContext(causes=causes))
         since = {symptom.id: symptom.since for symptom in before}
         found = [s for rule in FILE_RULES for s in rule.look(seen) if isinstance(s, Symptom)]
         return tuple(
@@ -285,7 +285,7 @@ def _why(host: str, result: Result | None) -> str:
 def _state(result: Result | None, alive: object, last: Snapshot | None) -> RunState:
     if result is not None:
         return result.state
-    if isinstance(alive, OtherHost):
+    if isinstance(alive, RemoteBackend):
         return last.state if last is not None and last.state != "dead" else "running"
     return "dead"
 
@@ -296,9 +296,9 @@ def _phase(
     where = f"on host {host}" if host != hostname() else ""
     if result is not None:
         return result.summary or state
-    if isinstance(alive, OtherHost):
+    if isinstance(alive, RemoteBackend):
         return f"{where}: as its files say"
-    if isinstance(alive, Dead) and alive.record is None and not began:
+    if isinstance(alive, DeadBackend) and alive.record is None and not began:
         return "never started"
     died = f"backend died {_ago(silent)} ago: files only"
     return f"{where}: no sign of life for {_ago(silent)}" if where else died

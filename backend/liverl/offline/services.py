@@ -26,8 +26,8 @@ from liverl.model import (
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.procs import procfs
 from liverl.procs.tree import Member
-from liverl.serving.proxy_counters import Counts, counts_of, ended_counts
-from liverl.supervise.recovery.replay import History, Past, read_history
+from liverl.serving.proxy_counters import ProxyCounters, counts_of, ended_counts
+from liverl.supervise.recovery.replay import RunHistory, ServiceHistory, read_history
 from liverl.supervise.services import state_machine
 
 
@@ -70,7 +70,7 @@ class _ExitFile(msgspec.Struct):
 class Known:
     """``processes``: by service, those that were seen last, of any generation."""
 
-    history: History
+    history: RunHistory
     processes: Mapping[str, Set[Member]]
 
 
@@ -125,7 +125,7 @@ def _members(path: Path) -> _Members | None:
 
 
 @dataclass(frozen=True)
-class Remains:
+class OrphanedServices:
     """The services of a run without a backend. ``here``: its processes are this host's; ``same_boot``: their numbers
     still mean what they meant."""
 
@@ -144,7 +144,7 @@ class Remains:
         return {(pid, tick) for pid, tick in self.known.processes.get(service, ()) if procfs.alive(pid, tick)}
 
     @property
-    def history(self) -> History:
+    def history(self) -> RunHistory:
         return self.known.history
 
     def status(self, service: str, base: ServiceStatus | None, living: set[Member]) -> ServiceStatus:
@@ -175,7 +175,7 @@ class Remains:
             return msgspec.structs.replace(status, state=state, pid=pid, why=why, exit=None)
         return self._gone(status, past)
 
-    def _gone(self, status: ServiceStatus, past: Past | None) -> ServiceStatus:
+    def _gone(self, status: ServiceStatus, past: ServiceHistory | None) -> ServiceStatus:
         """Without its leader. What had ended in order, or never begun, is as it was."""
         if status.state in state_machine.ENDED or (status.kind == "environment" and status.state == "ready"):
             return status
@@ -223,7 +223,9 @@ class Remains:
         # A replica that was scaled away is no part of the run any more, unless something of it lives.
         return [*planned, *(n for n in removed if self.plan is None or self.living(n))]
 
-    def _as_journalled(self, name: str, base: ServiceStatus | None, past: Past | None) -> ServiceStatus:
+    def _as_journalled(
+        self, name: str, base: ServiceStatus | None, past: ServiceHistory | None
+    ) -> ServiceStatus:
         spec = self.spec(name)
         status = base or ServiceStatus(
             name=name,
@@ -263,13 +265,13 @@ class Remains:
         )
 
 
-def _why(unit: state_machine.Unit, spec: ServiceSpec | None) -> str:
+def _why(unit: state_machine.MachineState, spec: ServiceSpec | None) -> str:
     if unit.completed and unit.wanted and spec is not None and not spec.completes:
         return state_machine.UNASKED_EXIT  # older versions said that it had completed
     return unit.why
 
 
-def _intent(past: Past) -> _Intent:
+def _intent(past: ServiceHistory) -> _Intent:
     try:
         return msgspec.convert(past.intent or {}, _Intent)
     except msgspec.ValidationError:
@@ -283,7 +285,7 @@ def _kind(name: str) -> ServiceKind:
     return "proxy" if name == "proxy" else "trainer" if name == "trainer" else "task"
 
 
-def _pid(past: Past | None, living: set[Member]) -> int | None:
+def _pid(past: ServiceHistory | None, living: set[Member]) -> int | None:
     return past.pid if past is not None and (past.pid, past.tick) in living else None
 
 
@@ -299,7 +301,9 @@ _NOT_ASKED: dict[str, None] = dict.fromkeys(
 )
 
 
-def left_replicas(known: ReplicaSet, services: Sequence[ServiceStatus], remains: Remains) -> ReplicaSet:
+def left_replicas(
+    known: ReplicaSet, services: Sequence[ServiceStatus], remains: OrphanedServices
+) -> ReplicaSet:
     """What only an engine tells is not known: nobody asks it."""
     if not remains.here and known.items:
         return known
@@ -331,7 +335,9 @@ def left_replicas(known: ReplicaSet, services: Sequence[ServiceStatus], remains:
     return ReplicaSet(expected, ready, sum(i.listed for i in items), tuple(items))
 
 
-def _left_actor(item: ReplicaStatus, services: Sequence[ServiceStatus], remains: Remains) -> ReplicaStatus:
+def _left_actor(
+    item: ReplicaStatus, services: Sequence[ServiceStatus], remains: OrphanedServices
+) -> ReplicaStatus:
     """A replica that verl keeps: it lives as long as its trainer does."""
     trains = any(s.kind == "trainer" and s.pid is not None for s in services)
     lives = trains and item.pid is not None and procfs.alive(item.pid, None)
@@ -365,7 +371,9 @@ class _Report(msgspec.Struct):
     unknown_models: dict[str, int] = {}
 
 
-def left_proxy(known: ProxyStatus, services: Sequence[ServiceStatus], remains: Remains) -> ProxyStatus:
+def left_proxy(
+    known: ProxyStatus, services: Sequence[ServiceStatus], remains: OrphanedServices
+) -> ProxyStatus:
     """A proxy that lives still tells what it counts."""
     service = next((s for s in services if s.kind == "proxy"), None)
     if service is None or not remains.here:
@@ -379,7 +387,7 @@ def left_proxy(known: ProxyStatus, services: Sequence[ServiceStatus], remains: R
         counts = sum(ended_counts(path.parent, {service.generation}).values(), counts)
     except (OSError, ValueError):
         report = _Report()
-        counts = Counts(
+        counts = ProxyCounters(
             known.requests or 0, known.failures or 0, known.unattributed, known.refused, known.unknown
         )
     return ProxyStatus(

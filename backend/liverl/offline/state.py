@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from liverl.control import blocking
 from liverl.control.messages import BackendDead, BackendSilent
-from liverl.rundir.layout import Alive
+from liverl.rundir.layout import LiveBackend
 
 if TYPE_CHECKING:
     from liverl.model import Snapshot
@@ -36,7 +36,7 @@ def snapshot(run_dir: str | os.PathLike[str]) -> Snapshot:
         pass
     except BackendSilent:
         # One that is ending closes its socket first, then its process ends.
-        if isinstance(blocking.await_gone(path, blocking.DYING_S), Alive):
+        if isinstance(blocking.await_gone(path, blocking.DYING_S), LiveBackend):
             raise
     from liverl.offline.run import OfflineRun
 

@@ -11,7 +11,7 @@ from liverl.control.blocking import DYING_S, Connection, await_gone
 from liverl.control.messages import NO_EVENTS, BackendDead, BackendElsewhere, BackendSilent
 from liverl.model import Result, Snapshot
 from liverl.rundir.index import describe, elsewhere_message
-from liverl.rundir.layout import Alive, RunDir, hostname, read_backend
+from liverl.rundir.layout import LiveBackend, RunDir, hostname, read_backend
 
 STARTS = 3  # of a backend that only stops, in one call; one that dies each time does not help
 HELD_S = 20.0  # for another backend that has just taken the run to answer
@@ -75,7 +75,7 @@ class _Stopping:
                 raise BackendElsewhere(text, error.host) from None
             except BackendSilent:
                 # One that is ending closes its socket first, then its process ends.
-                if isinstance(await_gone(self._run.path, DYING_S), Alive):
+                if isinstance(await_gone(self._run.path, DYING_S), LiveBackend):
                     raise
             except BackendDead:
                 pass

@@ -20,7 +20,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _COMMAND_BYTES = 4096
 
 
-class Process(msgspec.Struct, frozen=True):
+class ListedProcess(msgspec.Struct, frozen=True):
     """One process. ``cpu_percent``: 100 = one core, since the last look; None at the first. ``depth`` counts its
     ancestors among those that were asked for; ``command`` has no secrets, and may be a title that it gave
     itself."""
@@ -55,7 +55,7 @@ class ProcessTree:
         self._at = 0.0
         self._last: dict[int, _Stat] = {}
 
-    def look(self, pids: Iterable[int], now: float | None = None) -> tuple[Process, ...]:
+    def look(self, pids: Iterable[int], now: float | None = None) -> tuple[ListedProcess, ...]:
         """Those of ``pids`` that exist, parents before their children, siblings by age. ``now``: monotonic seconds.
 
         Zombies are shown: an unreaped child is worth seeing.
@@ -70,7 +70,7 @@ class ProcessTree:
             if before is not None and before.start == stat.start and elapsed > 0:
                 percent = 100.0 * (stat.ticks - before.ticks) / _TICKS / elapsed
             found.append(
-                Process(
+                ListedProcess(
                     pid=pid,
                     ppid=stat.ppid,
                     depth=depth,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from liverl.procs import procfs
 from liverl.rundir.layout import (
-    Alive,
-    OtherHost,
+    LiveBackend,
+    RemoteBackend,
     RunDir,
     backend_alive,
     hostname,
@@ -111,9 +111,9 @@ def describe(run_dir: Path) -> RunInfo:
     run = RunDir(run_dir)
     alive = backend_alive(run_dir)
     record = alive.record
-    if isinstance(alive, Alive):
+    if isinstance(alive, LiveBackend):
         state = "live"
-    elif isinstance(alive, OtherHost):
+    elif isinstance(alive, RemoteBackend):
         state = "elsewhere"
     elif (result := run.read_result()) is not None:
         state = result.state

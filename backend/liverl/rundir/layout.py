@@ -181,17 +181,17 @@ class BackendRecord:
 
 
 @dataclass(frozen=True)
-class Alive:
+class LiveBackend:
     record: BackendRecord
 
 
 @dataclass(frozen=True)
-class Dead:
+class DeadBackend:
     record: BackendRecord | None  # None: there never was a backend, or its record cannot be read
 
 
 @dataclass(frozen=True)
-class OtherHost:
+class RemoteBackend:
     host: str
     record: BackendRecord
 
@@ -252,7 +252,7 @@ def read_backend(run_dir: Path) -> BackendRecord | None:
         return None
 
 
-def backend_alive(run_dir: Path, *, now: float | None = None) -> Alive | Dead | OtherHost:
+def backend_alive(run_dir: Path, *, now: float | None = None) -> LiveBackend | DeadBackend | RemoteBackend:
     """Whether the run's backend lives, and where.
 
     Here its pid and start tick are asked. On another host only the heartbeat can tell; a clock that is more
@@ -260,13 +260,13 @@ def backend_alive(run_dir: Path, *, now: float | None = None) -> Alive | Dead | 
     """
     record = read_backend(run_dir)
     if record is None:
-        return Dead(None)
+        return DeadBackend(None)
     if record.host != hostname():
         try:
             age = (time.time() if now is None else now) - os.stat(RunDir(run_dir).backend).st_mtime
         except OSError:
-            return Dead(record)
-        return OtherHost(record.host, record) if age <= HEARTBEAT_DEAD_S else Dead(record)
+            return DeadBackend(record)
+        return RemoteBackend(record.host, record) if age <= HEARTBEAT_DEAD_S else DeadBackend(record)
     if record.boot_id == procfs.boot_id() and procfs.alive(record.pid, record.tick):
-        return Alive(record)
-    return Dead(record)
+        return LiveBackend(record)
+    return DeadBackend(record)

@@ -17,7 +17,7 @@ SERVING: tuple[ServiceState, ...] = ("ready", "degraded")
 
 
 @dataclass(frozen=True)
-class Seat:
+class ReplicaEndpoint:
     """``address``: ``http://host:port`` where it answers or will answer; None = not known. ``generation`` counts
     its processes: what was learned of an older one is void. ``since``: Unix time at which it entered ``state``."""
 
@@ -53,14 +53,14 @@ def slot_address(slot: Slot) -> str | None:
     return f"http://{slot.spec.ports[0].host}:{port}"
 
 
-def slot_seats(slots: Iterable[Slot], kind: str) -> list[Seat]:
+def slot_endpoints(slots: Iterable[Slot], kind: str) -> list[ReplicaEndpoint]:
     """The replicas among our services."""
-    return [slot_seat(slot, kind) for slot in slots if slot.spec.kind == "replica"]
+    return [slot_endpoint(slot, kind) for slot in slots if slot.spec.kind == "replica"]
 
 
-def slot_seat(slot: Slot, kind: str) -> Seat:
+def slot_endpoint(slot: Slot, kind: str) -> ReplicaEndpoint:
     """One of our services as a replica."""
-    return Seat(
+    return ReplicaEndpoint(
         name=slot.name,
         state=slot.state,
         why=slot.current.unit.why,

@@ -19,7 +19,7 @@ from liverl.rundir.journal import read_object
 _REPORT = re.compile(r"status\.(\d{1,9})\.json")
 
 
-class Counts(msgspec.Struct, frozen=True):
+class ProxyCounters(msgspec.Struct, frozen=True):
     """Requests, how many of them failed, named no trial, or named a model that is not there (``unknown``); and
     those that had no valid key (``refused``), which are no requests to the policy."""
 
@@ -29,16 +29,18 @@ class Counts(msgspec.Struct, frozen=True):
     refused: int = 0
     unknown: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
+    def __add__(self, other: ProxyCounters) -> ProxyCounters:
         pairs = ((getattr(self, name), getattr(other, name)) for name in self.__struct_fields__)
-        return Counts(*(mine + its for mine, its in pairs))
+        return ProxyCounters(*(mine + its for mine, its in pairs))
 
 
-def counts_of(report: Mapping[str, Any]) -> Counts:
+def counts_of(report: Mapping[str, Any]) -> ProxyCounters:
     """Those of one process; what is no number counts as none."""
     unknown = sum(_models(report).values())
-    numbers = (unknown if field == "unknown" else report.get(field) for field in Counts.__struct_fields__)
-    return Counts(*(n if isinstance(n, int) else 0 for n in numbers))
+    numbers = (
+        unknown if field == "unknown" else report.get(field) for field in ProxyCounters.__struct_fields__
+    )
+    return ProxyCounters(*(n if isinstance(n, int) else 0 for n in numbers))
 
 
 def unknown_models(reports: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -55,7 +57,7 @@ def _models(report: Mapping[str, Any]) -> dict[str, int]:
     return {k: n for k, n in found.items() if isinstance(n, int)} if isinstance(found, dict) else {}
 
 
-def ended_counts(folder: Path, living: Collection[int]) -> dict[int, Counts]:
+def ended_counts(folder: Path, living: Collection[int]) -> dict[int, ProxyCounters]:
     """By generation, of those that are not among ``living``. Reports that cannot be read are left out."""
     try:
         names = [path.name for path in folder.iterdir()]

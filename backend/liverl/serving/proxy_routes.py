@@ -15,7 +15,7 @@ from liverl.plan.spec import Plan
 from liverl.procs import tree
 from liverl.proxy.config import config_sha, render_litellm_config
 from liverl.rundir.journal import read_object
-from liverl.serving.proxy_counters import Counts, counts_of, ended_counts, unknown_models
+from liverl.serving.proxy_counters import ProxyCounters, counts_of, ended_counts, unknown_models
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
@@ -23,7 +23,7 @@ from liverl.util.atomic_file import write_atomic
 AGAIN = 1.0  # seconds until a proxy that has not taken the list is told once more
 
 
-class ProxyList:
+class ProxyRoutes:
     """``cooldown``: seconds that a replica which fails its requests is left alone."""
 
     def __init__(self, supervisor: Supervisor, plan: Plan, cooldown: float) -> None:
@@ -33,7 +33,9 @@ class ProxyList:
         self._cooldown = cooldown
         self._sha = ""
         self._told: dict[int, float] = {}  # generation -> when it was last told to reload
-        self._ended: dict[int, Counts] | None = None  # generation -> what it has counted; None = not read yet
+        self._ended: dict[int, ProxyCounters] | None = (
+            None  # generation -> what it has counted; None = not read yet
+        )
 
     @property
     def exists(self) -> bool:
@@ -131,7 +133,7 @@ class ProxyList:
         current = self.reports.get(slot.current.unit.generation, {})
         port = slot.current.port("http") or self._supervisor.keeping.held_port("proxy.http")
         host = slot.spec.ports[0].host
-        sums = sum([*map(counts_of, self.reports.values()), *(self._ended or {}).values()], Counts())
+        sums = sum([*map(counts_of, self.reports.values()), *(self._ended or {}).values()], ProxyCounters())
         return ProxyStatus(
             address=f"http://{host}:{port}" if port else None,
             backends=tuple(current.get("backends", ())),

@@ -16,13 +16,13 @@ from typing import Any
 
 from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, TrialsStatus
 from liverl.observe.boot.stages import Stage
-from liverl.observe.engine.activity import Doing
-from liverl.observe.engine.idle import Idle, Load, Look
+from liverl.observe.engine.activity import ActivityState
+from liverl.observe.engine.idle import IdleDetector, Load, LoadSample
 from liverl.observe.engine.metrics import EngineFacts, EngineMeter, EngineRates, parse_engine_metrics
 from liverl.plan.spec import Plan
 from liverl.rundir.journal import read_object
-from liverl.serving.endpoint import Seat, slot_seat, slot_seats
-from liverl.serving.proxy_routes import ProxyList
+from liverl.serving.endpoint import ReplicaEndpoint, slot_endpoint, slot_endpoints
+from liverl.serving.proxy_routes import ProxyRoutes
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
@@ -32,13 +32,13 @@ from liverl.util.ticks import until_tick
 FAST = 0.25  # seconds between looks while a replica joins or leaves
 
 
-class Replicas:
+class ReplicaRegistry:
     """The run's replicas, as the proxy and the trainer should see them."""
 
     def __init__(self, supervisor: Supervisor, plan: Plan, cooldown: float, interval: float) -> None:
         self.supervisor = supervisor
         self.plan = plan
-        self.proxy = ProxyList(supervisor, plan, cooldown)
+        self.proxy = ProxyRoutes(supervisor, plan, cooldown)
         self.listed: set[str] = set()
         self.facts: dict[str, EngineFacts] = {}
         self.rates: dict[str, EngineRates] = {}
@@ -47,13 +47,17 @@ class Replicas:
         self.leaving: set[str] = set()  # they finish what they have
         self.unlisted: set[str] = set()  # leaving ones that have finished: the proxy forgets them
         self.drain: Callable[[], Coroutine[Any, Any, None]] | None = None  # called at every look
-        self.found: Callable[[], list[Seat]] | None = None  # verl's replicas, as discovery sees them
-        self.judge: Callable[[Seat, EngineFacts | None, dict[str, Any]], Doing] | None = None  # of those
-        self.doing: dict[str, Doing] = {}
+        self.found: Callable[[], list[ReplicaEndpoint]] | None = (
+            None  # verl's replicas, as discovery sees them
+        )
+        self.judge: Callable[[ReplicaEndpoint, EngineFacts | None, dict[str, Any]], ActivityState] | None = (
+            None  # of those
+        )
+        self.doing: dict[str, ActivityState] = {}
         self.complete = plan.topology != "verl"  # all of verl's replicas have been seen serving once
         self._generations: dict[str, int] = {}  # of listed replicas
         self._meters: dict[str, EngineMeter] = {}
-        self._idle = Idle()
+        self._idle = IdleDetector()
         self._interval = interval
         self._told = b""
         self._version = 0
@@ -64,16 +68,16 @@ class Replicas:
         """The replicas among our services."""
         return [s for s in self.supervisor.slots.values() if s.spec.kind == "replica"]
 
-    def seats(self) -> list[Seat]:
+    def seats(self) -> list[ReplicaEndpoint]:
         """Every replica, ours and verl's."""
-        ours = slot_seats(self.supervisor.slots.values(), self.kind)
+        ours = slot_endpoints(self.supervisor.slots.values(), self.kind)
         return [*ours, *(self.found() if self.found is not None else ())]
 
-    def _seat(self, name: str) -> Seat | None:
+    def _seat(self, name: str) -> ReplicaEndpoint | None:
         """The replica of that name as it is now, without a look at all of them: each is asked for at every look."""
         slot = self.supervisor.slots.get(name)
         if slot is not None:
-            return slot_seat(slot, self.kind)
+            return slot_endpoint(slot, self.kind)
         return next((s for s in (self.found() if self.found is not None else ()) if s.name == name), None)
 
     def state_of(self, name: str) -> str:
@@ -117,7 +121,7 @@ class Replicas:
         trainer = self.supervisor.slots.get("trainer")
         return trainer is not None and trainer.state in (*state_machine.LIVE, "stopping")
 
-    def _has_weights(self, seat: Seat) -> bool:
+    def _has_weights(self, seat: ReplicaEndpoint) -> bool:
         if self.found is not None or not self._trainer_lives():
             return True  # verl itself sees to its replicas' weights
         facts = self.facts.get(seat.name)
@@ -130,7 +134,7 @@ class Replicas:
         version = self.trainer.get("policy_version")
         return version if isinstance(version, int) else None
 
-    def _publish(self, seats: list[Seat]) -> None:
+    def _publish(self, seats: list[ReplicaEndpoint]) -> None:
         items: list[dict[str, Any]] = []
         for seat in seats:
             if seat.address is None or seat.state not in state_machine.LIVE:
@@ -186,7 +190,7 @@ class Replicas:
         waiting = self.complete and any(s.serving and s.name not in self.listed for s in self.seats())
         return until_tick(FAST if waiting or self.proxy.behind or self.leaving else self._interval)
 
-    async def _look(self, seat: Seat) -> str | None:
+    async def _look(self, seat: ReplicaEndpoint) -> str | None:
         """The name of the replica, if it has told its load."""
         import aiohttp
 
@@ -207,11 +211,11 @@ class Replicas:
 
     def _load(
         self, trials: TrialsStatus, before: Mapping[str, EngineFacts], answered: set[str | None]
-    ) -> Look:
+    ) -> LoadSample:
         """What everybody does now, for the verdict on idle replicas."""
         now, trainer = self.supervisor.now(), self.trainer
         if trainer.get("phase") != "rollout" or not self._trainer_lives():
-            return Look(now, None, {})
+            return LoadSample(now, None, {})
         step = int(trainer.get("step") or 0) + 1
         started = next((s.total for s in trials.steps if s.step == step), 0)
         loads = {}
@@ -228,7 +232,7 @@ class Replicas:
                 busy=facts.running > 0 or waiting or _moved(before.get(name), facts),
                 waiting=waiting,
             )
-        return Look(
+        return LoadSample(
             at=now,
             rollout=step,
             loads=loads,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from liverl.control.messages import CommandError
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.serving.endpoint import slot_address
-from liverl.serving.registry import FAST, Replicas
+from liverl.serving.registry import FAST, ReplicaRegistry
 from liverl.serving.unfinished_trials import trials_of, unfinished
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.failpoints import crashpoint
@@ -44,7 +44,7 @@ class Scaling:
         self,
         supervisor: Supervisor,
         plan: Plan,
-        replicas: Replicas,
+        replicas: ReplicaRegistry,
         look_at_gpus: Callable[[], Awaitable[None]],
     ) -> None:
         """``look_at_gpus`` takes a new sample of the GPUs."""

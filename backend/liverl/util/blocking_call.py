@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Aside(Generic[T]):
+class BlockingCalls(Generic[T]):
     """One call at a time, each in a thread that a process does not wait for when it exits."""
 
     def __init__(self) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from liverl.observe.boot.replica_stages import EngineEvent, ReplicaBoot, TrainerLog
-from liverl.observe.engine.activity import Activity, Cycle, Doing, Signs
+from liverl.observe.engine.activity import Activity, ActivitySigns, ActivityState, Cycle
 
 
-class Lives:
+class ReplicaActivity:
     """One trainer's replicas. ``read`` may block; the rest does not."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Lives:
             if after is not None and after is not before:
                 self._heard[name] = self._heard.get(name, 0) + 1
 
-    def look(self, name: str, signs: Signs) -> Doing:
+    def look(self, name: str, signs: ActivitySigns) -> ActivityState:
         """What a replica does now."""
         return self._of(name).look(signs)
 

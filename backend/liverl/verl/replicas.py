@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from liverl.model import Cause, Level, ServiceState
-from liverl.observe.engine.activity import Doing, Signs
+from liverl.observe.engine.activity import ActivitySigns, ActivityState
 from liverl.observe.engine.metrics import EngineFacts
 from liverl.plan.spec import RayPlan
 from liverl.procs import procfs
 from liverl.procs.shares import shares
-from liverl.serving.endpoint import Seat
+from liverl.serving.endpoint import ReplicaEndpoint
 from liverl.supervise.services import prepare, state_machine
 from liverl.supervise.services.supervisor import Supervisor
-from liverl.verl.activity import Lives
-from liverl.verl.discovery.address_client import AddressesGone, Command, address_argv
+from liverl.verl.activity import ReplicaActivity
+from liverl.verl.discovery.address_client import AddressClientGone, Command, address_argv
 from liverl.verl.discovery.assess import Expectation, Rank
 from liverl.verl.discovery.discovery import Discovery
 
@@ -40,7 +40,7 @@ _WITH_TRAINER = ("its owner has died", "because its job has finished")
 IDLE = 1.0  # seconds between looks while no trainer runs
 
 
-class FoundReplicas:
+class VerlReplicas:
     """``cause`` is set once a replica is lost for good, or a deadline has passed."""
 
     def __init__(self, supervisor: Supervisor, ray: RayPlan) -> None:
@@ -49,7 +49,7 @@ class FoundReplicas:
         self._ray = ray
         self._trainer = 0  # generation of the trainer whose replicas are looked for
         self._served: dict[int, int] = {}  # rank -> generation that has been healthy
-        self._lives = Lives()
+        self._lives = ReplicaActivity()
         self._watched = supervisor.now()
         self._discovery = Discovery(
             supervisor.http,
@@ -97,12 +97,14 @@ class FoundReplicas:
         if news is not None:
             self._supervisor.say("weights", news, service="trainer")
 
-    def doing(self, seat: Seat, facts: EngineFacts | None, trainer: Mapping[str, Any]) -> Doing:
+    def doing(
+        self, seat: ReplicaEndpoint, facts: EngineFacts | None, trainer: Mapping[str, Any]
+    ) -> ActivityState:
         """What one of them does now, by its metrics and by the trainer's log."""
         version = trainer.get("policy_version")
         return self._lives.look(
             seat.name,
-            Signs(
+            ActivitySigns(
                 at=self._supervisor.now(),
                 up=seat.serving,
                 facts=facts,
@@ -145,7 +147,7 @@ class FoundReplicas:
 
     def _command(self) -> Command:
         hub = self._supervisor
-        values = prepare.Values(
+        values = prepare.Placeholders(
             hub.run_dir, hub.attempt_dir, self._trainer, hub.pythons(), hub.service_ports()
         )
         env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
@@ -153,10 +155,10 @@ class FoundReplicas:
             env |= {name: prepare.fill(value, values) for name, value in self._ray.child_env.items()}
             address = prepare.fill(self._ray.address, values)
         except prepare.PrepareProblem as error:  # Ray's port is not known at the moment
-            raise AddressesGone(str(error)) from None
+            raise AddressClientGone(str(error)) from None
         python = self._ray.python or hub.pythons().get(self._ray.environment)
         if not python:
-            raise AddressesGone("no Python that has Ray is known: name one by environment.venv_path")
+            raise AddressClientGone("no Python that has Ray is known: name one by environment.venv_path")
         return address_argv(str(python), address, self._ray.namespace), env
 
     def _tell(self, text: str, level: Level, rank: int | None) -> None:
@@ -167,7 +169,7 @@ class FoundReplicas:
 
     # --- what was found ---
 
-    def seats(self) -> list[Seat]:
+    def seats(self) -> list[ReplicaEndpoint]:
         """Every rank, found or not."""
         return [self._seat(rank) for rank in self._discovery.ranks]
 
@@ -175,12 +177,12 @@ class FoundReplicas:
         """How many of them serve now."""
         return sum(seat.serving for seat in self.seats())
 
-    def _seat(self, rank: Rank) -> Seat:
+    def _seat(self, rank: Rank) -> ReplicaEndpoint:
         state = _STATES[rank.stage]
         if rank.stage == "addressed" and self._served.get(rank.rank) == rank.generation:
             state = "degraded"  # it has served: one slow answer is no reason to send its trials elsewhere
         boot = self._lives.boot(rank.pid) if state in ("preparing", "starting") else None
-        return Seat(
+        return ReplicaEndpoint(
             name=rank.name,
             state=state,
             why=rank.why,

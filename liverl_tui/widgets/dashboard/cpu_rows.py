@@ -6,7 +6,7 @@ import math
 from functools import lru_cache
 
 from liverl.model import HostStats, ServiceStatus
-from liverl_tui.text.status_label import Standing
+from liverl_tui.text.status_label import StatusLabel
 from liverl_tui.text.words import UNKNOWN, percent, short_name, size
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.fitting import Chosen, Column, choose
@@ -68,7 +68,7 @@ def table(width: int, name: int) -> Chosen:
     return choose(columns, width)
 
 
-def line(service: ServiceStatus, standing: Standing, history: str, chosen: Chosen) -> Row:
+def line(service: ServiceStatus, standing: StatusLabel, history: str, chosen: Chosen) -> Row:
     row = Row()
     for column, width in chosen:
         match column.name:
@@ -98,7 +98,7 @@ def _value(service: ServiceStatus, name: str) -> str:
     raise KeyError(name)
 
 
-def cell(service: ServiceStatus, standing: Standing, past: Sweep, name: int, width: int) -> Row:
+def cell(service: ServiceStatus, standing: StatusLabel, past: Sweep, name: int, width: int) -> Row:
     """``trainer  131% 1.2G ▂▃▅ ●``; where there is room, with the state's words. ``name``: columns that the
     longest name takes."""
     state = 10 if width >= 36 else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from liverl.model import GpuStatus
-from liverl_tui.text.status_label import Standing, owner_words
+from liverl_tui.text.status_label import StatusLabel, owner_words
 from liverl_tui.text.words import percent
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.fitting import Chosen, Column, choose
@@ -17,7 +17,7 @@ CELL = 20  # columns of the smallest cell, the gap included ...
 GOOD_CELL = 26  # ... and of one that shows most owners in full
 
 
-def facts_of(gpus: tuple[GpuStatus, ...], standings: list[Standing]) -> tuple[str, str]:
+def facts_of(gpus: tuple[GpuStatus, ...], standings: list[StatusLabel]) -> tuple[str, str]:
     """How many of what, and how many of them somebody should look at."""
     names = {gpu.name.removeprefix("NVIDIA ") for gpu in gpus}
     text = f"{len(gpus)} × {names.pop()}" if len(names) == 1 else f"{len(gpus)} of {len(names)} kinds"
@@ -50,7 +50,7 @@ def table(width: int, owner: int) -> Chosen:
     return choose(columns, width)
 
 
-def line(gpu: GpuStatus, standing: Standing, history: str, chosen: Chosen) -> Row:
+def line(gpu: GpuStatus, standing: StatusLabel, history: str, chosen: Chosen) -> Row:
     """One line of the table. ``history``: as wide as its column."""
     row = Row()
     for column, width in chosen:
@@ -95,7 +95,7 @@ def _value(gpu: GpuStatus, name: str, width: int) -> tuple[str, str]:
     raise KeyError(name)
 
 
-def cell(gpu: GpuStatus, standing: Standing, width: int) -> Row:
+def cell(gpu: GpuStatus, standing: StatusLabel, width: int) -> Row:
     """``0  97%  84% r0      ●``: index, utilisation, memory, owner, and the verdict: its glyph, where there is
     room its words."""
     room = width - 13

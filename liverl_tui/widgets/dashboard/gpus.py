@@ -9,7 +9,7 @@ from liverl.model import GpuStatus, ServiceStatus, Snapshot
 from liverl.observe.history import Sample
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings
-from liverl_tui.text.status_label import Scene, Standing, of_gpu, of_service, owner_of, spins
+from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_service, owner_of, spins
 from liverl_tui.text.words import one_line
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.clock import Clock
@@ -36,7 +36,7 @@ class GpusPane(GridPane):
         self._clock = Clock()
         self._gpus: dict[str, GpuStatus] = {}
         self._services: dict[str, ServiceStatus] = {}
-        self._standings: dict[str, Standing] = {}
+        self._standings: dict[str, StatusLabel] = {}
         self._histories: dict[str, Sweep] = {}
         self._spinning: dict[str, float] = {}  # UUID -> since when
         self._sampled = 0.0
@@ -62,7 +62,7 @@ class GpusPane(GridPane):
         if abs(snapshot.at - self._sampled) >= SAMPLE_S:
             self._sample(snapshot)
         if self._gpus:
-            scene = Scene(snapshot)
+            scene = SnapshotIndex(snapshot)
             self._standings = {u: of_gpu(g, scene, now, self._spinning_for(u)) for u, g in self._gpus.items()}
         else:
             self._standings = {name: of_service(s, now) for name, s in self._services.items()}
@@ -185,7 +185,7 @@ class GpusPane(GridPane):
         """The service of the row under the cursor."""
         key = self.cursor
         if key in self._gpus and self._view.snapshot is not None:
-            return owner_of(self._gpus[key], Scene(self._view.snapshot))
+            return owner_of(self._gpus[key], SnapshotIndex(self._view.snapshot))
         return key
 
     def action_select(self) -> None:

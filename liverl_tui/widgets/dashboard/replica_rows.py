@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from liverl.model import ReplicaStatus, ServiceStatus, Snapshot
-from liverl_tui.text.status_label import Scene, Standing
+from liverl_tui.text.status_label import SnapshotIndex, StatusLabel
 from liverl_tui.text.words import UNKNOWN, age, count, one_line, percent, short_name, size
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.fitting import Chosen, Column, choose
@@ -38,7 +38,7 @@ def table(width: int, name: int, gpus: int) -> Chosen:
 
 
 def line(
-    replica: ReplicaStatus, standing: Standing, scene: Scene, now: float, gpus: str, chosen: Chosen
+    replica: ReplicaStatus, standing: StatusLabel, scene: SnapshotIndex, now: float, gpus: str, chosen: Chosen
 ) -> Row:
     """A replica that serves. ``gpus``: indices, as text."""
     row = Row()
@@ -52,7 +52,7 @@ def line(
     return row
 
 
-def _value(replica: ReplicaStatus, name: str, scene: Scene, now: float, gpus: str) -> tuple[str, str]:
+def _value(replica: ReplicaStatus, name: str, scene: SnapshotIndex, now: float, gpus: str) -> tuple[str, str]:
     match name:
         case "name":
             return replica.name, "text"
@@ -104,7 +104,7 @@ def _whole(value: float | None) -> str:
 
 def unready(
     name: str,
-    standing: Standing,
+    standing: StatusLabel,
     progress: float | None,
     why: str,
     restarts: int,
@@ -123,7 +123,7 @@ def unready(
 
 
 def service_line(
-    service: ServiceStatus, standing: Standing, snapshot: Snapshot, now: float, name_width: int
+    service: ServiceStatus, standing: StatusLabel, snapshot: Snapshot, now: float, name_width: int
 ) -> Row:
     """A service that runs: what one wants to know of its kind."""
     row = (
@@ -159,7 +159,7 @@ def service_line(
     return row.add("  ".join(facts), "text")
 
 
-def short_line(found: list[tuple[str, Standing]]) -> Row:
+def short_line(found: list[tuple[str, StatusLabel]]) -> Row:
     """Services in one line: ``● proxy ready  ◐ trainer starting 12s``."""
     row = Row()
     for name, standing in found:

@@ -10,7 +10,7 @@ from textual import events
 from liverl.model import ReplicaStatus, ServiceStatus, Snapshot
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings
-from liverl_tui.text.status_label import SERVING, Scene, Standing, of_replica, of_service
+from liverl_tui.text.status_label import SERVING, SnapshotIndex, StatusLabel, of_replica, of_service
 from liverl_tui.text.words import GLYPH
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.clock import Clock
@@ -35,10 +35,10 @@ class ReplicasPane(RowsPane):
         super().__init__(id=id)
         self._view = View()
         self._clock = Clock()
-        self._scene: Scene | None = None
+        self._scene: SnapshotIndex | None = None
         self._replicas: dict[str, ReplicaStatus] = {}
         self._services: dict[str, ServiceStatus] = {}
-        self._standings: dict[str, Standing] = {}
+        self._standings: dict[str, StatusLabel] = {}
         self._gpus: dict[str, str] = {}  # replica -> indices of its GPUs
         self._keys: tuple[str, ...] = ()
         self._names = 0  # columns of the longest name
@@ -54,7 +54,7 @@ class ReplicasPane(RowsPane):
 
     def _take(self, snapshot: Snapshot) -> None:
         now = self._clock.now()
-        self._scene = scene = Scene(snapshot)
+        self._scene = scene = SnapshotIndex(snapshot)
         self._replicas = scene.replicas
         self._services = {
             s.name: s

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from liverl.model import ServiceStatus, Snapshot
-from liverl_tui.text.status_label import Scene, Standing, of_replica, of_service
+from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_replica, of_service
 from liverl_tui.text.words import GLYPH, STYLE
 
 # What needs attention first speaks for its stage.
@@ -33,7 +33,7 @@ class Stage(NamedTuple):
 
     name: str
     short: str
-    standing: Standing
+    standing: StatusLabel
     share: str = ""  # 1/2
     done: bool = False
 
@@ -65,7 +65,7 @@ def _replicas(snapshot: Snapshot, now: float) -> Stage:
     """All replicas as one stage: its words are those of the one that is furthest behind."""
     replicas = snapshot.replicas
     count = f"{replicas.ready}/{replicas.expected}"
-    scene = Scene(snapshot)
+    scene = SnapshotIndex(snapshot)
     behind = [(r, of_replica(r, scene, now)) for r in replicas.items]
     behind = [(r, s) for r, s in behind if r.state != "ready" or s.problem]
     if behind:
@@ -75,5 +75,5 @@ def _replicas(snapshot: Snapshot, now: float) -> Stage:
         )
         return Stage("replicas", "replicas", worst[1], count)
     if replicas.ready < replicas.expected:
-        return Stage("replicas", "replicas", Standing(GLYPH["waiting"], "missing", "warn"), count)
-    return Stage("replicas", "replicas", Standing(GLYPH["ready"], "ready", STYLE["ready"]), count, True)
+        return Stage("replicas", "replicas", StatusLabel(GLYPH["waiting"], "missing", "warn"), count)
+    return Stage("replicas", "replicas", StatusLabel(GLYPH["ready"], "ready", STYLE["ready"]), count, True)

@@ -12,7 +12,7 @@ from liverl_tui.data.source import Source
 from liverl_tui.data.view import View
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.log.frame import ALL, Filter, LogLine
-from liverl_tui.widgets.log.session import Session
+from liverl_tui.widgets.log.session import LogSession
 from liverl_tui.widgets.log.title import Tab, empty_words, tab_row
 from liverl_tui.widgets.log.view import COLOURS, SERVICE, LogView
 
@@ -45,7 +45,7 @@ class LogsPane(LogView):
         if known != self._known:
             self._known = known
             own = {"backend": run.backend_log, "keeper": run.path / "keeper.log"}
-            self.do(partial(Session.set_run, run=run, services=known[1], current=current, own=own))
+            self.do(partial(LogSession.set_run, run=run, services=known[1], current=current, own=own))
         self.update()
 
     # -- tabs
@@ -74,7 +74,7 @@ class LogsPane(LogView):
             if self.filter == mine:
                 self.let_through(before)
         self._active = name
-        self.do(partial(Session.select, tab=name))
+        self.do(partial(LogSession.select, tab=name))
         self._fitted()
         self.update()
 
@@ -91,7 +91,7 @@ class LogsPane(LogView):
         """Show the line at a byte offset of a log (its path relative to the run directory)."""
         path = cast(Source, self.app.source).run.path / log  # type: ignore[attr-defined]
         self.show_service(service)
-        self.do(partial(Session.show_line, service=service, path=path, offset=offset))
+        self.do(partial(LogSession.show_line, service=service, path=path, offset=offset))
 
     def action_tab(self, by: int) -> None:
         names = [tab.name for tab in self.tabs()]

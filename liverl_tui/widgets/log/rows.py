@@ -10,7 +10,7 @@ from rich.cells import cell_len, get_character_cell_size
 from rich.color import Color
 from rich.style import Style
 
-from liverl.logs.ansi import PLAIN, Colour, Look, runs
+from liverl.logs.ansi import PLAIN, Colour, TextStyle, runs
 from liverl.model import Level
 from liverl_tui.widgets.base.cells import Span
 
@@ -41,7 +41,7 @@ def spans(text: str, level: Level | None, hits: re.Pattern[str] | None = None) -
     return found
 
 
-_HIT = Look(reverse=True, bold=True, underline=True)  # stands for a hit until it gets its style
+_HIT = TextStyle(reverse=True, bold=True, underline=True)  # stands for a hit until it gets its style
 
 
 def _hits(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
@@ -54,11 +54,11 @@ def _hits(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
     return found
 
 
-def _cut_at(parts: list[tuple[str, Look]], hits: list[tuple[int, int]]) -> list[tuple[str, Look]]:
+def _cut_at(parts: list[tuple[str, TextStyle]], hits: list[tuple[int, int]]) -> list[tuple[str, TextStyle]]:
     """The runs, with those of the hits on their own."""
     if not hits:
         return parts
-    found: list[tuple[str, Look]] = []
+    found: list[tuple[str, TextStyle]] = []
     begin = 0
     for part, look in parts:
         end = begin + len(part)
@@ -89,7 +89,7 @@ def _expand(text: str, column: int) -> str:
 
 
 @lru_cache(maxsize=512)
-def _style(look: Look) -> Style:
+def _style(look: TextStyle) -> Style:
     return Style(
         color=_colour(look.fg),
         bgcolor=_colour(look.bg),

@@ -35,7 +35,7 @@ ABOVE = 4096  # bytes in which the error is looked for that an indented line bel
 Rows = Callable[[str, int], int]  # of a line's text (with colours) in a width
 
 
-class Session:
+class LogSession:
     """One log view's state. Not to be called from two threads."""
 
     def __init__(self, rows: Rows, clock: Callable[[], float] = time.time) -> None:

@@ -24,7 +24,7 @@ from liverl_tui.widgets.base.prompt import Kind, Prompt
 from liverl_tui.widgets.base.rows import WHEEL, Pane
 from liverl_tui.widgets.log.frame import ALL, Filter, Frame, LogLine
 from liverl_tui.widgets.log.rows import crop, rows_of, spans, width_of, wrapped
-from liverl_tui.widgets.log.session import Session
+from liverl_tui.widgets.log.session import LogSession
 from liverl_tui.widgets.log.title import Tab, empty_words, facts
 from liverl_tui.widgets.log.worker import LogWorker, Outcome
 
@@ -69,7 +69,7 @@ class LogView(Pane):
         self.needle: Needle | None = None  # what is searched for
         self._path = path
         self._worker: LogWorker | None = None
-        self._waiting: list[Callable[[Session], None]] = []  # what is to be done before there is a thread
+        self._waiting: list[Callable[[LogSession], None]] = []  # what is to be done before there is a thread
         self._column = 0
         self._wrap = False
         self._histories: dict[Kind, list[str]] = {}
@@ -80,9 +80,9 @@ class LogView(Pane):
     # -- the reader
 
     def on_mount(self) -> None:
-        self._worker = LogWorker(Session(rows_of), self._deliver)
+        self._worker = LogWorker(LogSession(rows_of), self._deliver)
         if self._path is not None:
-            self._worker.do(partial(Session.open, path=self._path))
+            self._worker.do(partial(LogSession.open, path=self._path))
             # Most likely it gets the whole screen. It is told otherwise once it is placed; until then, what fits
             # is read while Textual is busy, and stands in one of its first paints.
             self._fits(self.app.size)
@@ -102,7 +102,7 @@ class LogView(Pane):
         except RuntimeError:
             return  # the event loop has ended, and the interface with it
 
-    def do(self, operation: Callable[[Session], None]) -> None:
+    def do(self, operation: Callable[[LogSession], None]) -> None:
         """Have the reader do something."""
         if self._worker is None:
             self._waiting.append(operation)
@@ -145,7 +145,7 @@ class LogView(Pane):
         body = (size.width - self._margin(), size.height - 1 - self.heads(size.height))
         if body != self._body and size.width and size.height:
             self._body = body
-            self.do(partial(Session.resize, width=body[0], height=body[1]))
+            self.do(partial(LogSession.resize, width=body[0], height=body[1]))
 
     # -- what a subclass says
 
@@ -236,19 +236,19 @@ class LogView(Pane):
     # -- moving
 
     def action_move(self, by: int) -> None:
-        self.do(partial(Session.move, by=by))
+        self.do(partial(LogSession.move, by=by))
 
     def action_page(self, by: int) -> None:
-        self.do(partial(Session.page, by=by))
+        self.do(partial(LogSession.page, by=by))
 
     def action_first(self) -> None:
-        self.do(Session.first)
+        self.do(LogSession.first)
 
     def action_follow(self) -> None:
-        self.do(Session.end)
+        self.do(LogSession.end)
 
     def action_pause(self) -> None:
-        self.do(Session.pause)
+        self.do(LogSession.pause)
 
     def action_sideways(self, by: int) -> None:
         """Half a screen, as long as there is a line that reaches so far."""
@@ -265,10 +265,10 @@ class LogView(Pane):
         self._wrap = not self._wrap
         if self._wrap:
             self._column = 0
-        self.do(partial(Session.set_wrap, wrap=self._wrap))
+        self.do(partial(LogSession.set_wrap, wrap=self._wrap))
 
     def wheel(self, by: int) -> None:
-        self.do(partial(Session.scroll, by=WHEEL * by))
+        self.do(partial(LogSession.scroll, by=WHEEL * by))
 
     def on_click(self, event: events.Click) -> None:
         self.clicked(event.x, event.y)
@@ -277,12 +277,12 @@ class LogView(Pane):
         """A line is selected."""
         row = y - 1 - self.heads(self.content_size.height)
         if 0 <= row < len(self._drawn_lines):
-            self.do(partial(Session.choose, index=self._drawn_lines[row]))
+            self.do(partial(LogSession.choose, index=self._drawn_lines[row]))
 
     # -- searching and filtering
 
     def action_hit(self, by: int) -> None:
-        self.do(partial(Session.next_hit, by=by))
+        self.do(partial(LogSession.next_hit, by=by))
 
     def action_level(self) -> None:
         level = LEVELS[(LEVELS.index(self.filter.level) + 1) % len(LEVELS)]
@@ -307,7 +307,7 @@ class LogView(Pane):
 
     def _search(self, wanted: Needle | None) -> None:
         self.needle = wanted
-        self.do(Session.end_search if wanted is None else partial(Session.search, needle=wanted))
+        self.do(LogSession.end_search if wanted is None else partial(LogSession.search, needle=wanted))
 
     # -- the prompt
 
@@ -360,7 +360,7 @@ class LogView(Pane):
             if prompt.kind == "time":
                 if text:
                     at = parse_moment(text, time.time(), self.frame.end or time.time())
-                    self.do(partial(Session.at_time, at=at))
+                    self.do(partial(LogSession.at_time, at=at))
             elif prompt.kind == "search":
                 self._search(needle(text) if text else None)
             else:

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from contextvars import copy_context
 
 from liverl_tui.widgets.log.frame import Frame
-from liverl_tui.widgets.log.session import Session
+from liverl_tui.widgets.log.session import LogSession
 
 POLL_S = 0.25  # between two looks at the files: four pictures a second are what a terminal over ssh can take
 SLICE_S = 0.005  # of searching before keys are looked at again
 TURN_S = 0.001
 PICTURE_S = 0.1  # between two pictures while a search goes on
 
-Operation = Callable[[Session], None]
+Operation = Callable[[LogSession], None]
 Outcome = Frame | Exception
 
 
@@ -25,7 +25,7 @@ class LogWorker:
     """Runs a session. ``do`` returns at once; ``deliver`` is called in the thread with each new picture, or with
     the exception that ended it."""
 
-    def __init__(self, session: Session, deliver: Callable[[Outcome], None]) -> None:
+    def __init__(self, session: LogSession, deliver: Callable[[Outcome], None]) -> None:
         self._session = session
         self._deliver = deliver
         self._orders: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
@@ -50,7 +50,7 @@ class LogWorker:
             self._awake.clear()
         elif not self._awake.is_set():
             self._awake.set()
-            self._orders.put(Session.poll)
+            self._orders.put(LogSession.poll)
 
     def close(self) -> None:
         """End it; what it is doing it may finish. Files are closed by the thread itself."""

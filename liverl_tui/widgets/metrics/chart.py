@@ -33,7 +33,7 @@ class Points(Protocol):
 
 
 @dataclass(frozen=True)
-class Look:
+class ChartStyle:
     """How a chart is drawn. ``last``: so many newest steps only. ``total``: the steps that the run will have;
     ``ended``: none will follow. ``cursor``: a step that is marked."""
 
@@ -169,7 +169,7 @@ class Plot:
 
 
 def picture(
-    points: Points, width: int, height: int, look: Look, smooth: Points | None = None
+    points: Points, width: int, height: int, look: ChartStyle, smooth: Points | None = None
 ) -> list[list[Span]]:
     """A chart with its axes, ``height`` rows of ``width`` columns. ``smooth``: drawn over the points, which then
     stay in the background."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from liverl.observe.metrics.series import Series, SeriesSet
-from liverl_tui.widgets.metrics.chart import Look, Smoothed
+from liverl_tui.widgets.metrics.chart import ChartStyle, Smoothed
 
 WEIGHTS = (0.0, 0.6, 0.9, 0.99)  # of the moving average: how much of it is the past
 _LASTS = (10, 20, 50)
@@ -43,8 +43,8 @@ class Charts:
     def points(self, key: str) -> Series:
         return self.series.series.get(key) or Series()
 
-    def look(self, key: str) -> Look:
-        return Look(
+    def look(self, key: str) -> ChartStyle:
+        return ChartStyle(
             log=key in self.log,
             last=self.last,
             cursor=self.cursor,

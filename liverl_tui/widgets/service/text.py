@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from liverl.control.service_detail import Generation, ProbeFacts, ServiceDetail
 from liverl.model import Event, GpuStatus, ReplicaStatus, ServiceStatus, Snapshot
 from liverl.plan.spec import RestartPolicy, StopStage
-from liverl.procs.listing import Process
-from liverl_tui.text.status_label import Scene, Standing, of_replica, of_service
+from liverl.procs.listing import ListedProcess
+from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_replica, of_service
 from liverl_tui.text.words import (
     LEVEL_GLYPH,
     LEVEL_STYLE,
@@ -42,7 +42,7 @@ class About:
     snapshot: Snapshot | None = None
     service: ServiceStatus | None = None
     detail: ServiceDetail | None = None
-    processes: tuple[Process, ...] | None = None
+    processes: tuple[ListedProcess, ...] | None = None
     events: tuple[Event, ...] = ()
     note: str = ""
 
@@ -146,7 +146,7 @@ def _state(about: About, width: int) -> Iterator[Row]:
 
 
 def _stands(
-    shown: ServiceStatus | ReplicaStatus, standing: Standing, now: float, width: int
+    shown: ServiceStatus | ReplicaStatus, standing: StatusLabel, now: float, width: int
 ) -> Iterator[Row]:
     """Its state, for how long, and why."""
     row = Row((" " + fit("state", LABEL) + " ", "dim"), (standing.text, standing.style))
@@ -161,7 +161,7 @@ def _actor(about: About, width: int) -> Iterator[Row]:
     replica, snapshot, now = about.replica, about.snapshot, about.now
     if replica is None or snapshot is None:
         return
-    yield from _stands(replica, of_replica(replica, Scene(snapshot), now), now, width)
+    yield from _stands(replica, of_replica(replica, SnapshotIndex(snapshot), now), now, width)
     if replica.generation:
         pid = f", pid {replica.pid}" if replica.pid is not None else ""
         yield from _fact("actor", f"number {replica.generation} of this name{pid}", width)
@@ -201,7 +201,7 @@ def _replica(about: About, width: int) -> Iterator[Row]:
     snapshot, replica = about.snapshot, about.replica
     if replica is None or snapshot is None:
         return
-    standing = of_replica(replica, Scene(snapshot), about.now)
+    standing = of_replica(replica, SnapshotIndex(snapshot), about.now)
     listed = "yes, it gets new trials" if replica.listed else "no"
     yield from _fact("in the proxy", listed, width, "ok" if replica.listed else "warn")
     if standing.problem:

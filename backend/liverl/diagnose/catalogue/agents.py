@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from liverl.diagnose.tracker import FEWEST, SHOWN, Over, Seen
+from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Symptom
 
 SILENT_S = 180.0  # a guess: longer than most tools run, while a whole batch of trials has one after the other
 
 
-def zero_tool_calls(seen: Seen) -> Iterator[Symptom | Over]:
+def zero_tool_calls(seen: Window) -> Iterator[Symptom | Resolved]:
     """The newest step of which enough trials are at their end. Counted from the trials' files alone."""
     now = seen.now
     step = next((s for s in now.trials.steps if max(s.finished, s.zero_tool_calls) >= FEWEST), None)
@@ -36,7 +36,7 @@ def zero_tool_calls(seen: Seen) -> Iterator[Symptom | Over]:
     )
 
 
-def agents_silent(seen: Seen) -> Iterator[Symptom | Over]:
+def agents_silent(seen: Window) -> Iterator[Symptom | Resolved]:
     """Trials run, replicas wait for work, and no request comes. It must hold for ``SILENT_S``: a part of the trials
     always is between two turns, and the last few of a step may all run a long tool."""
     now, before = seen.now, seen.before
@@ -69,7 +69,7 @@ def agents_silent(seen: Seen) -> Iterator[Symptom | Over]:
     )
 
 
-def trials_do_not_begin(seen: Seen) -> Iterator[Symptom | Over]:
+def trials_do_not_begin(seen: Window) -> Iterator[Symptom | Resolved]:
     """verl's replicas take new weights, or have them, and are not asked. While the trainer trains they sleep."""
     now = seen.now
     ready = [r for r in now.replicas.items if r.state == "ready"]
@@ -89,7 +89,7 @@ def trials_do_not_begin(seen: Seen) -> Iterator[Symptom | Over]:
     )
 
 
-def trials_unattributed(seen: Seen) -> Iterator[Symptom | Over]:
+def trials_unattributed(seen: Window) -> Iterator[Symptom | Resolved]:
     """Requests that name no trial, while they come."""
     before, proxy = seen.before, seen.now.proxy
     if before is None or before.proxy.generation != proxy.generation:
@@ -105,7 +105,7 @@ def trials_unattributed(seen: Seen) -> Iterator[Symptom | Over]:
         )
 
 
-def model_unknown(seen: Seen) -> Iterator[Symptom | Over]:
+def model_unknown(seen: Window) -> Iterator[Symptom | Resolved]:
     """Requests for a model that the proxy does not have, while they come ."""
     before, proxy = seen.before, seen.now.proxy
     if before is not None and proxy.unknown > before.proxy.unknown:
@@ -125,7 +125,7 @@ def model_unknown(seen: Seen) -> Iterator[Symptom | Over]:
         )
 
 
-def key_refused(seen: Seen) -> Iterator[Symptom | Over]:
+def key_refused(seen: Window) -> Iterator[Symptom | Resolved]:
     """Requests without this run's key, while they come."""
     before, proxy = seen.before, seen.now.proxy
     if before is not None and proxy.refused > before.proxy.refused:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from liverl.diagnose.tracker import FEWEST, SHOWN, Over, Seen
+from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Snapshot, StepTrials, Symptom
 
 PROBS_DIFF = 0.01  # verl's FAQ: below 0.005 is normal, above this the engine's precision is off
@@ -19,7 +19,7 @@ BROKEN_PEARSON = 0.9  # 0.75 was seen where routing was corrupted: what is learn
 DROPPED = 0.1  # share of trajectories that a filter takes out
 
 
-def rewards_equal(seen: Seen) -> Iterator[Symptom | Over]:
+def rewards_equal(seen: Window) -> Iterator[Symptom | Resolved]:
     """The newest complete step, unless its trials called no tool: that is the cause then."""
     now = seen.now
     step = _complete_step(now)
@@ -45,7 +45,7 @@ def rewards_equal(seen: Seen) -> Iterator[Symptom | Over]:
     )
 
 
-def rollout_mismatch(seen: Seen) -> Iterator[Symptom | Over]:
+def rollout_mismatch(seen: Window) -> Iterator[Symptom | Resolved]:
     """The engine and the trainer give the same tokens different probabilities."""
     metrics = seen.now.metrics
     if metrics is None:
@@ -79,7 +79,7 @@ def rollout_mismatch(seen: Seen) -> Iterator[Symptom | Over]:
     )
 
 
-def learning_rate_zero(seen: Seen) -> Iterator[Symptom | Over]:
+def learning_rate_zero(seen: Window) -> Iterator[Symptom | Resolved]:
     """Not in the first step, as a warm-up may begin at zero, nor in the last one, where a decay may end there."""
     metrics, total = seen.now.metrics, seen.now.total_steps
     if metrics is None or total is None or not 2 <= metrics.step < total:
@@ -95,7 +95,7 @@ def learning_rate_zero(seen: Seen) -> Iterator[Symptom | Over]:
         )
 
 
-def trajectories_dropped(seen: Seen) -> Iterator[Symptom | Over]:
+def trajectories_dropped(seen: Window) -> Iterator[Symptom | Resolved]:
     metrics = seen.now.metrics
     share = metrics.values.get("trajectory_filter/invalid_ratio") if metrics is not None else None
     if metrics is None or share is None or share <= DROPPED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from liverl.diagnose.tracker import GOING, SHOWN, Over, Seen
+from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
 from liverl.model import ReplicaStatus, ServiceStatus, Snapshot, Symptom
 
 SERVING = ("ready", "degraded")
@@ -15,7 +15,7 @@ LOW_DISK = 1 << 30  # bytes; checkpoints of a real model need more, logs and rec
 # --- replicas -------------------------------------------------------------------------------------------
 
 
-def replica_idle(seen: Seen) -> Iterator[Symptom | Over]:
+def replica_idle(seen: Window) -> Iterator[Symptom | Resolved]:
     """Verdict of ``observe.idle``; it is over once something runs there."""
     now = seen.now
     for replica in now.replicas.items:
@@ -34,12 +34,12 @@ def replica_idle(seen: Seen) -> Iterator[Symptom | Over]:
                 action=f"restart {replica.name}",
             )
         elif replica.running or replica.state not in ("ready", "degraded"):
-            yield Over(name)
+            yield Resolved(name)
     for name in _removed(seen, lambda snapshot: snapshot.replicas.items):
-        yield Over(f"replica_idle:{name}")
+        yield Resolved(f"replica_idle:{name}")
 
 
-def replica_missing(seen: Seen) -> Iterator[Symptom | Over]:
+def replica_missing(seen: Window) -> Iterator[Symptom | Resolved]:
     """Expected, ended, and not started again. ``service_down`` tells of those that failed as services of ours."""
     now = seen.now
     told = {s.name for s in now.services if s.state in DOWN}
@@ -48,7 +48,7 @@ def replica_missing(seen: Seen) -> Iterator[Symptom | Over]:
             yield _absent("replica_missing", now, replica, "is missing", replica.why or replica.state)
 
 
-def replica_late(seen: Seen) -> Iterator[Symptom | Over]:
+def replica_late(seen: Window) -> Iterator[Symptom | Resolved]:
     """Expected, has served before, and still does not serve again."""
     for replica in _expected(seen):
         if replica.restarts and replica.state not in (*SERVING, "stopped", *DOWN):
@@ -56,7 +56,7 @@ def replica_late(seen: Seen) -> Iterator[Symptom | Over]:
             yield _absent("replica_late", seen.now, replica, "has not served since its restart", cause)
 
 
-def _expected(seen: Seen) -> Iterator[ReplicaStatus]:
+def _expected(seen: Window) -> Iterator[ReplicaStatus]:
     """The replicas that should serve now. Those of verl end and come back with its trainer."""
     now = seen.now
     trainers = [s.state for s in now.services if s.kind == "trainer"]
@@ -81,7 +81,7 @@ def _absent(rule: str, now: Snapshot, replica: ReplicaStatus, what: str, cause: 
     )
 
 
-def replica_unlisted(seen: Seen) -> Iterator[Symptom | Over]:
+def replica_unlisted(seen: Window) -> Iterator[Symptom | Resolved]:
     now = seen.now
     proxy = next((s for s in now.services if s.kind == "proxy"), None)
     if now.state not in GOING or proxy is None or proxy.state != "ready":
@@ -125,7 +125,7 @@ def replica_unlisted(seen: Seen) -> Iterator[Symptom | Over]:
         )
 
 
-def proxy_cooled_down(seen: Seen) -> Iterator[Symptom | Over]:
+def proxy_cooled_down(seen: Window) -> Iterator[Symptom | Resolved]:
     """Of replicas that are up: that one which has died cannot be reached is no news."""
     now = seen.now
     if now.state not in GOING:
@@ -156,7 +156,7 @@ def proxy_cooled_down(seen: Seen) -> Iterator[Symptom | Over]:
 # --- services -------------------------------------------------------------------------------------------
 
 
-def service_down(seen: Seen) -> Iterator[Symptom | Over]:
+def service_down(seen: Window) -> Iterator[Symptom | Resolved]:
     """Failed, or given up on."""
     now = seen.now
     for service in now.services:
@@ -178,7 +178,7 @@ def service_down(seen: Seen) -> Iterator[Symptom | Over]:
         )
 
 
-def service_backing_off(seen: Seen) -> Iterator[Symptom | Over]:
+def service_backing_off(seen: Window) -> Iterator[Symptom | Resolved]:
     now = seen.now
     for service in now.services:
         name = f"service_backing_off:{service.name}"
@@ -193,15 +193,15 @@ def service_backing_off(seen: Seen) -> Iterator[Symptom | Over]:
                 action=f"restart {service.name}",
             )
         elif service.state in ("stopped", *DOWN):
-            yield Over(name)
+            yield Resolved(name)
     for name in _removed(seen, lambda snapshot: snapshot.services):
-        yield Over(f"service_backing_off:{name}")
+        yield Resolved(f"service_backing_off:{name}")
 
 
 # --- the host -------------------------------------------------------------------------------------------
 
 
-def disk_low(seen: Seen) -> Iterator[Symptom | Over]:
+def disk_low(seen: Window) -> Iterator[Symptom | Resolved]:
     free = seen.beside.disk_free
     if free is not None and free < LOW_DISK:
         yield Symptom(
@@ -218,7 +218,9 @@ def disk_low(seen: Seen) -> Iterator[Symptom | Over]:
 # --- words and joins ------------------------------------------------------------------------------------
 
 
-def _removed(seen: Seen, members: Callable[[Snapshot], Iterable[ServiceStatus | ReplicaStatus]]) -> set[str]:
+def _removed(
+    seen: Window, members: Callable[[Snapshot], Iterable[ServiceStatus | ReplicaStatus]]
+) -> set[str]:
     """The names of what the run had at the look before this one, and does not have any more."""
     if seen.before is None:
         return set()
@@ -248,12 +250,12 @@ def _others(now: Snapshot, replica: ReplicaStatus) -> list[str]:
     return [_load(r) for r in busy[:SHOWN]]
 
 
-def _cause(seen: Seen, service: ServiceStatus) -> str:
+def _cause(seen: Window, service: ServiceStatus) -> str:
     found = seen.beside.causes.get(service.name)
     return found.text if found is not None else service.why
 
 
-def _log_evidence(seen: Seen, service: ServiceStatus) -> tuple[str, ...]:
+def _log_evidence(seen: Window, service: ServiceStatus) -> tuple[str, ...]:
     found = seen.beside.causes.get(service.name)
     lines = []
     if found is not None and found.log is not None:

@@ -18,7 +18,7 @@ import msgspec
 
 from liverl.logs.follow import Follower
 from liverl.logs.prefixes import colourless
-from liverl.logs.ray_prefixes import Process, Said, said
+from liverl.logs.ray_prefixes import LogProcess, PrefixedLine, said
 from liverl.observe.boot.facts import BootFacts, TrainerFacts, trainer_facts
 from liverl.observe.boot.lines import VLLM_WAITS
 from liverl.observe.boot.stages import Stage, StageParser
@@ -66,15 +66,15 @@ class ReplicaBoot(msgspec.Struct, frozen=True):
     rank: int
     up: bool  # its HTTP server answers
     facts: BootFacts
-    processes: tuple[Process, ...]  # the engine's own: EngineCore, Worker
+    processes: tuple[LogProcess, ...]  # the engine's own: EngineCore, Worker
 
 
 class _Replica:
-    def __init__(self, actor: Process) -> None:
+    def __init__(self, actor: LogProcess) -> None:
         self.actor = actor
         self.parser = StageParser("vllm")
         self.parser.reach(0)
-        self.processes: dict[int, Process] = {}
+        self.processes: dict[int, LogProcess] = {}
         self.freed: list[float] = []
 
     @property
@@ -153,10 +153,10 @@ class ReplicaStages:
         events, self._events = self._events, []
         return events
 
-    def _serves(self, actor: Process) -> bool:
+    def _serves(self, actor: LogProcess) -> bool:
         return actor.pid in self._watched or _SERVER.search(actor.name) is not None
 
-    def _replica(self, actor: Process) -> _Replica:
+    def _replica(self, actor: LogProcess) -> _Replica:
         known = self._replicas.get(actor.pid)
         if known is None:
             known = self._replicas[actor.pid] = _Replica(actor)
@@ -164,7 +164,7 @@ class ReplicaStages:
             known.actor = actor  # before its constructor ran Ray had only the pid
         return known
 
-    def _note(self, replica: _Replica, told: Said, now: float) -> None:
+    def _note(self, replica: _Replica, told: PrefixedLine, now: float) -> None:
         text = told.text
         if not any(stem in text for stem in _STEMS):
             return

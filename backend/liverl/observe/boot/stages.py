@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from liverl.logs.follow import Follower
 from liverl.logs.prefixes import colourless
 from liverl.observe.boot.facts import BootFacts, engine_facts
-from liverl.observe.boot.lines import LITELLM_LISTENS, RANKS, Kind, Ranks, Rule
+from liverl.observe.boot.lines import LITELLM_LISTENS, RANKS, Kind, Ranks, StageRule
 
 __all__ = ["CAP", "Kind", "Stage", "StageParser", "StageTracker", "stage_of"]
 
@@ -90,11 +90,11 @@ class StageParser:
         self.rank, self._step = rank, newest
         return True
 
-    def _newest(self, rules: Sequence[Rule], text: str) -> tuple[int, Stage] | None:
+    def _newest(self, rules: Sequence[StageRule], text: str) -> tuple[int, Stage] | None:
         hits = [hit for rule in rules if (hit := self._find(rule, text)) is not None]
         return max(hits, key=lambda hit: hit[0], default=None)
 
-    def _find(self, rule: Rule, text: str) -> tuple[int, Stage] | None:
+    def _find(self, rule: StageRule, text: str) -> tuple[int, Stage] | None:
         end = len(text)
         for _ in range(_TRIES):
             at = text.rfind(rule.stem, 0, end)
@@ -108,7 +108,7 @@ class StageParser:
             end = at
         return None
 
-    def _stage(self, rule: Rule, groups: dict[str, str]) -> Stage:
+    def _stage(self, rule: StageRule, groups: dict[str, str]) -> Stage:
         words, done, total = rule.words, groups.get("a"), groups.get("b")
         if rule.stem == "step:" and total is None and self._total is not None:
             words, total = "step {a}/{b}", str(self._total)

@@ -20,7 +20,7 @@ KEPT = 256  # finished cycles of one replica
 FRESH = 15.0  # seconds for which the last answer of an engine counts: five scrapes of 3 s at most
 
 
-class Doing(msgspec.Struct, frozen=True):
+class ActivityState(msgspec.Struct, frozen=True):
     """What one replica does. ``ready``: it is awake with weights that the trainer gave it."""
 
     what: What
@@ -29,7 +29,7 @@ class Doing(msgspec.Struct, frozen=True):
     ready: bool = False
 
 
-class Signs(msgspec.Struct, frozen=True):
+class ActivitySigns(msgspec.Struct, frozen=True):
     """One look at a replica. ``facts`` None: it did not answer this time."""
 
     at: float  # Unix time
@@ -67,7 +67,7 @@ class Activity:
     """Follows one replica: ``hear`` what its log says, ``look`` with each scrape."""
 
     def __init__(self) -> None:
-        self.doing: Doing | None = None
+        self.doing: ActivityState | None = None
         self.cycle: Cycle | None = None  # the one under way
         self.cycles: deque[Cycle] = deque(maxlen=KEPT)  # finished, oldest first
         self.updated = False  # it woke up with the trainer's weights at least once
@@ -89,7 +89,7 @@ class Activity:
             elif event.kind == "updated" and self.cycle is not None:
                 self.cycle = msgspec.structs.replace(self.cycle, update_seconds=event.seconds)
 
-    def look(self, signs: Signs) -> Doing:
+    def look(self, signs: ActivitySigns) -> ActivityState:
         """What it does at ``signs.at``; ``since`` stays while that does not change."""
         if signs.facts is not None:
             self._answered = signs.at
@@ -104,7 +104,7 @@ class Activity:
         since = signs.at if before is None or before.what != what else before.since
         if what == "asleep" and self.cycle is not None and before is not None and before.what != what:
             since = min(signs.at, max(self.cycle.slept_at, before.since))
-        self.doing = Doing(what, since, why, ready)
+        self.doing = ActivityState(what, since, why, ready)
         return self.doing
 
     def _wake(self, event: EngineEvent) -> None:
@@ -140,7 +140,9 @@ class Activity:
             self.updated = True
 
 
-def judge(signs: Signs, facts: EngineFacts | None, cycle: Cycle | None, updated: bool) -> tuple[What, str]:
+def judge(
+    signs: ActivitySigns, facts: EngineFacts | None, cycle: Cycle | None, updated: bool
+) -> tuple[What, str]:
     """(what it does, why so). ``facts``: its last answer, None where that is too old; ``cycle``: the sleep that
     its log says is under way; ``updated``: it has had weights of the trainer before."""
     if not signs.up:
@@ -178,7 +180,7 @@ def _asleep(facts: EngineFacts) -> bool | None:
     return None if facts.sleep_state is None else facts.sleep_state != "awake"
 
 
-def _behind(facts: EngineFacts, signs: Signs) -> bool:
+def _behind(facts: EngineFacts, signs: ActivitySigns) -> bool:
     """A replica may be ahead: the trainer tells of a step after it has handed out its weights."""
     if facts.policy_version is None or signs.policy_version is None:
         return False

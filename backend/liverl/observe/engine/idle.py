@@ -26,7 +26,7 @@ class Load(NamedTuple):
     waiting: bool = False  # requests queue there
 
 
-class Look(NamedTuple):
+class LoadSample(NamedTuple):
     """The whole run at one moment. ``rollout``: the step whose trials run, None in any other phase. ``handed_out``:
     every trial of that step has been started, so that no new one will come. ``held``: the proxy has requests."""
 
@@ -44,7 +44,7 @@ class _Clock:
 
 
 @dataclass(frozen=True)
-class Idle:
+class IdleDetector:
     """What is known after some looks; ``seen`` gives what is known after one more."""
 
     at: float = 0.0
@@ -57,10 +57,10 @@ class Idle:
         clock = self._clocks.get(name)
         return clock.since if clock is not None and self.at - clock.since >= IDLE_S else None
 
-    def seen(self, look: Look) -> Idle:
+    def seen(self, look: LoadSample) -> IdleDetector:
         """One look later."""
         if look.rollout is None:
-            return Idle(look.at)
+            return IdleDetector(look.at)
         same = look.rollout == self.rollout
         clocks = self._clocks if same and look.at - self.at <= PAUSE_S else {}
         busy = {name for name, load in look.loads.items() if load.busy}
@@ -79,4 +79,4 @@ class Idle:
                 after[name] = _Clock(clock.since if clock else look.at, look.at)
             elif clock is not None and look.at - clock.work_at <= PAUSE_S:
                 after[name] = clock
-        return Idle(look.at, look.rollout, worked, after)
+        return IdleDetector(look.at, look.rollout, worked, after)

@@ -20,7 +20,7 @@ _NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _EPOCH_MS = 1e11  # seconds since 1970 stay below it for 3,000 years, milliseconds are above it since 1973
 
 
-class Turn(msgspec.Struct, frozen=True):
+class RecordedTurn(msgspec.Struct, frozen=True):
     """One API call. ``tool_calls`` is None where the response holds no assistant message to count them in."""
 
     success: bool
@@ -97,7 +97,7 @@ _blocks = msgspec.json.Decoder(list[_Block])
 _proxy = msgspec.json.Decoder(_Proxy)
 
 
-def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) -> Turn | None:
+def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) -> RecordedTurn | None:
     """The call that ``data[start:end]``, one line, records; None where it is no record."""
     record = _decode(data, start, len(data) if end is None else end)
     if record is None:
@@ -112,7 +112,7 @@ def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) 
     if replica is None:
         deployment = failure.get("deployment")
         replica = deployment.get("api_base") if isinstance(deployment, dict) else None
-    return Turn(
+    return RecordedTurn(
         success=record.success,
         tool_calls=calls if record.success else None,
         finish_reason=finish,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from liverl.model import TrialHead
 from liverl.observe.trials.records import (
-    Turn,
+    RecordedTurn,
     parse_config,
     parse_proxy_trajectory,
     parse_result,
@@ -194,7 +194,7 @@ class Trial:
         else:
             self.started_at = self.started_at if self.started_at is not None else turn.started_at
 
-    def _add_turn(self, turn: Turn) -> None:
+    def _add_turn(self, turn: RecordedTurn) -> None:
         self.turns += 1
         self.judged += turn.tool_calls is not None
         self.calls += turn.tool_calls or 0

@@ -24,7 +24,7 @@ REPORT_GRACE = 10.0
 FAILED_GRACE = 1.0  # the same for a call that failed: there is no answer to wait for
 
 
-class Desk:
+class GenerationState:
     def __init__(self, settings: Settings, models: ModelConfig) -> None:
         self.settings = settings
         self.models = models  # as last accepted

@@ -10,7 +10,7 @@ from typing import Any
 
 from .auth import CALL_ROUTES, Refusal, authorize
 from .calls import Call, current
-from .generation_state import Desk
+from .generation_state import GenerationState
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -22,8 +22,8 @@ _NO_REPLICA = "no replica is listed yet: the run is still starting, or every rep
 _RETRY_AFTER = b"2"  # seconds; agents' client libraries honour it
 
 
-class Gate:
-    def __init__(self, app: App, desk: Desk) -> None:
+class RequestMiddleware:
+    def __init__(self, app: App, desk: GenerationState) -> None:
         self._app = app
         self._desk = desk
 

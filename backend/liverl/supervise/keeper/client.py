@@ -37,7 +37,7 @@ def exit_of(record: dict[str, Any] | None) -> Exit:
     return Exit(code=record.get("code"), signal=record.get("signal"), at=record.get("at"))
 
 
-class Keeper:
+class KeeperClient:
     """A connection to a run's keeper. ``on_exit(token, exit)`` is called for every leader that ends,
     ``on_gone()`` once when the keeper itself has."""
 

@@ -17,17 +17,17 @@ from liverl.model import Exit
 from liverl.plan.spec import ServiceSpec
 from liverl.procs import procfs
 from liverl.supervise.keeper.client import exit_of
-from liverl.supervise.recovery.replay import History, Past
+from liverl.supervise.recovery.replay import RunHistory, ServiceHistory
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.instance import Instance
-from liverl.supervise.services.leader import Process
+from liverl.supervise.services.leader import LeaderProcess
 from liverl.supervise.services.slot import Slot
-from liverl.supervise.services.state_machine import Unit
+from liverl.supervise.services.state_machine import MachineState
 from liverl.supervise.services.supervisor import Supervisor
 
 
 def adopt_service(
-    supervisor: Supervisor, spec: ServiceSpec, history: History, children: Mapping[str, dict[str, Any]]
+    supervisor: Supervisor, spec: ServiceSpec, history: RunHistory, children: Mapping[str, dict[str, Any]]
 ) -> Slot:
     """The slot of a service as the journal left it, joined to whatever of it still runs."""
     highest = history.highest.get(spec.name, 0)
@@ -54,13 +54,13 @@ def adopt_service(
 def _restore(
     supervisor: Supervisor,
     instance: Instance,
-    past: Past,
-    history: History,
+    past: ServiceHistory,
+    history: RunHistory,
     children: Mapping[str, dict[str, Any]],
 ) -> None:
     key = f"{past.service}.{past.generation}"
     instance.progress = (past.intent or {}).get("progress", "")
-    unit = past.unit or Unit(generation=past.generation)
+    unit = past.unit or MachineState(generation=past.generation)
     process = _process(supervisor, past, history, children.get(key))
     if history.era == procfs.pid_era():
         supervisor.census.trees.seed(key, history.members.get(key, set()))
@@ -106,8 +106,8 @@ def _restore(
 
 
 def _process(
-    supervisor: Supervisor, past: Past, history: History, child: dict[str, Any] | None
-) -> Process | None:
+    supervisor: Supervisor, past: ServiceHistory, history: RunHistory, child: dict[str, Any] | None
+) -> LeaderProcess | None:
     intent = past.intent
     if intent is None:
         return None
@@ -121,7 +121,7 @@ def _process(
         return None
     if history.era != procfs.pid_era():
         tick = -1  # numbers of another boot: this pid is somebody else now
-    return Process(
+    return LeaderProcess(
         generation=past.generation,
         pid=pid,
         tick=tick or 0,
@@ -133,7 +133,7 @@ def _process(
     )
 
 
-def _exit(run_dir: Path, key: str, past: Past, child: dict[str, Any] | None) -> Exit | None:
+def _exit(run_dir: Path, key: str, past: ServiceHistory, child: dict[str, Any] | None) -> Exit | None:
     """How it ended, from the first witness that knows: journal, keeper, the keeper's file."""
     if past.exit is not None:
         return past.exit
@@ -189,7 +189,7 @@ def _steal_listener(pid: int, port: int) -> int | None:
     return fd
 
 
-def anything_alive(run_dir: Path, run: str, history: History) -> bool:
+def anything_alive(run_dir: Path, run: str, history: RunHistory) -> bool:
     """Whether any process of an earlier attempt still runs here."""
     same_boot = history.era == procfs.pid_era()
     known = [

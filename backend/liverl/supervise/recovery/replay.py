@@ -10,17 +10,17 @@ import msgspec
 
 from liverl.model import Exit
 from liverl.procs.tree import Member
-from liverl.supervise.services.state_machine import ENDED, Unit
+from liverl.supervise.services.state_machine import ENDED, MachineState
 
 
 @dataclass
-class Past:
+class ServiceHistory:
     """One generation of a service, as far as it was journalled."""
 
     service: str
     generation: int
     role: str = "current"
-    unit: Unit | None = None
+    unit: MachineState | None = None
     intent: dict[str, Any] | None = None
     pid: int | None = None
     tick: int | None = None
@@ -33,7 +33,7 @@ class Past:
 
 
 @dataclass
-class History:
+class RunHistory:
     attempt: int = 0
     era: str = ""  # see procfs.pid_era
     run_started_at: float | None = None
@@ -42,30 +42,32 @@ class History:
     stop: dict[str, Any] | None = None  # the request that the run end, if any
     replicas: tuple[int, ...] | None = None  # indices that are wanted, if it was ever changed
     leaving: tuple[int, ...] = ()
-    generations: dict[str, dict[int, Past]] = field(default_factory=dict)
+    generations: dict[str, dict[int, ServiceHistory]] = field(default_factory=dict)
     base: dict[str, int] = field(default_factory=dict)  # highest generation numbers before this attempt
     highest: dict[str, int] = field(default_factory=dict)  # generation numbers used, all attempts
     members: dict[str, set[Member]] = field(default_factory=dict)
 
-    def current(self, service: str) -> Past | None:
+    def current(self, service: str) -> ServiceHistory | None:
         """The generation that speaks for a service."""
         found = [p for p in self.generations.get(service, {}).values() if p.role == "current"]
         return max(found, key=lambda p: p.generation, default=None)
 
-    def incoming(self, service: str) -> Past | None:
+    def incoming(self, service: str) -> ServiceHistory | None:
         """A generation that was to replace the current one, and had not failed yet."""
         found = [p for p in self.generations.get(service, {}).values() if p.role == "incoming" and not p.over]
         return max(found, key=lambda p: p.generation, default=None)
 
-    def retiring(self, service: str) -> list[Past]:
+    def retiring(self, service: str) -> list[ServiceHistory]:
         found = self.generations.get(service, {}).values()
         return [p for p in found if p.role == "retiring" and not p.over]
 
 
-def read_history(records: Iterable[Mapping[str, Any]], members: Mapping[str, Any] | None = None) -> History:
+def read_history(
+    records: Iterable[Mapping[str, Any]], members: Mapping[str, Any] | None = None
+) -> RunHistory:
     """Fold the records; unknown kinds (of a newer version) are passed over. ``members``: the content of
     ``members.json``, which holds the trees as they were last seen."""
-    history = History()
+    history = RunHistory()
     for record in records:
         _apply(history, record)
     if members is not None and members.get("attempt") == history.attempt:
@@ -73,7 +75,7 @@ def read_history(records: Iterable[Mapping[str, Any]], members: Mapping[str, Any
     return history
 
 
-def _apply(history: History, record: Mapping[str, Any]) -> None:
+def _apply(history: RunHistory, record: Mapping[str, Any]) -> None:
     kind = record.get("k")
     if kind == "attempt":
         history.attempt = record["n"]
@@ -101,20 +103,22 @@ def _apply(history: History, record: Mapping[str, Any]) -> None:
             _apply_service(history, "state", part)
 
 
-def _unit(record: Mapping[str, Any]) -> Unit:
+def _unit(record: Mapping[str, Any]) -> MachineState:
     """A journalled state. Versions that did not write ``ended_by_us`` gave an end of its own the exit's words as
     ``last_failure``, and any other end the reason for our stop."""
-    unit = msgspec.convert(record, Unit)
+    unit = msgspec.convert(record, MachineState)
     if "ended_by_us" in record or unit.state not in ("stopping", "stopped"):
         return unit
     by_itself = unit.exit is not None and unit.last_failure == unit.exit.words()
     return replace(unit, ended_by_us=not by_itself)
 
 
-def _apply_service(history: History, kind: str, record: Mapping[str, Any]) -> None:
+def _apply_service(history: RunHistory, kind: str, record: Mapping[str, Any]) -> None:
     service, generation = record["svc"], record["gen"]
     history.highest[service] = max(history.highest.get(service, 0), generation)
-    past = history.generations.setdefault(service, {}).setdefault(generation, Past(service, generation))
+    past = history.generations.setdefault(service, {}).setdefault(
+        generation, ServiceHistory(service, generation)
+    )
     if kind == "intent":
         past.intent = dict(record)
         past.role = record["role"]

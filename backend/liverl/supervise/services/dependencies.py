@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from liverl.supervise.services.supervisor import Supervisor
 
 
-class Turns:
+class StartStagger:
     """Replicas on GPUs start one after another, ``stagger`` seconds apart: side by side they would read the same
     weights over one disk and one bus at the same time."""
 

@@ -12,7 +12,7 @@ import msgspec
 
 from liverl.model import Event, Level
 from liverl.rundir.journal import LineFile, cut_torn_line
-from liverl.supervise.services.state_machine import Unit
+from liverl.supervise.services.state_machine import MachineState
 
 KEPT = 2000  # newest events in memory, for clients that ask for what they missed
 
@@ -81,7 +81,9 @@ def last_seq(path: Path) -> int:
     return 0
 
 
-def words(before: Unit, after: Unit, now: float, *, completes: bool) -> tuple[str, Level] | None:
+def words(
+    before: MachineState, after: MachineState, now: float, *, completes: bool
+) -> tuple[str, Level] | None:
     """What to say of a change of state; None if it is not worth a line. ``completes``: exit 0 is a success."""
     if before.state == after.state:
         if after.stuck and not before.stuck:

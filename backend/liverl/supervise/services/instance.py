@@ -22,33 +22,33 @@ from liverl.procs import procfs, tree
 from liverl.supervise.keeper.client import KeeperError, KeeperGone
 from liverl.supervise.services import prepare, probes, state_machine
 from liverl.supervise.services.failpoints import crashpoint
-from liverl.supervise.services.leader import Leader, Process
-from liverl.supervise.services.state_machine import Unit
+from liverl.supervise.services.leader import Leader, LeaderProcess
+from liverl.supervise.services.state_machine import MachineState
 
 if TYPE_CHECKING:
-    from liverl.supervise.services.keeper_manager import Keeping
-    from liverl.supervise.services.process_scan import Census
+    from liverl.supervise.services.keeper_manager import KeeperManager
+    from liverl.supervise.services.process_scan import ProcessScan
     from liverl.supervise.services.records import Records
 
 Role = Literal["current", "incoming", "retiring"]
 
 
-class Hub(Protocol):
+class InstanceHost(Protocol):
     """What an instance needs of its supervisor."""
 
     run: str
     run_dir: Path
     attempt_dir: Path
     records: Records
-    keeping: Keeping
+    keeping: KeeperManager
 
     @property
-    def census(self) -> Census: ...
+    def census(self) -> ProcessScan: ...
 
     http: probes.Http
 
     def now(self) -> float: ...
-    def changed(self, instance: Instance, before: Unit) -> None: ...
+    def changed(self, instance: Instance, before: MachineState) -> None: ...
     def note(self, instance: Instance, kind: str, text: str, level: str = "info", **data: Any) -> None: ...
     def reserve_gpus(self, name: str, count: int) -> tuple[str, ...]: ...
     def pythons(self) -> Mapping[str, Path]: ...
@@ -58,11 +58,13 @@ class Hub(Protocol):
 
 
 class Instance:
-    def __init__(self, hub: Hub, spec: ServiceSpec, role: Role = "current", unit: Unit | None = None) -> None:
+    def __init__(
+        self, hub: InstanceHost, spec: ServiceSpec, role: Role = "current", unit: MachineState | None = None
+    ) -> None:
         self.hub = hub
         self.spec = spec
         self.role: Role = role
-        self.unit = unit or Unit(since=hub.now())
+        self.unit = unit or MachineState(since=hub.now())
         self.leader = Leader(hub, self._leader_ended)
         self.last_problem: str | None = None  # of a start-up check
         self.looks: dict[
@@ -77,7 +79,7 @@ class Instance:
     # --- identity ---
 
     @property
-    def process(self) -> Process | None:
+    def process(self) -> LeaderProcess | None:
         return self.leader.process
 
     @property
@@ -92,11 +94,11 @@ class Instance:
         return f"{self.spec.name}.{generation}"
 
     @property
-    def rules(self) -> state_machine.Rules:
+    def rules(self) -> state_machine.RestartRules:
         draining = self.role == "retiring" and self.spec.drain
         stop = self.spec.drain if draining else self.spec.stop
         spec = self.spec
-        return state_machine.Rules(spec.restart, stop, spec.probes.startup_deadline, spec.completes)
+        return state_machine.RestartRules(spec.restart, stop, spec.probes.startup_deadline, spec.completes)
 
     @property
     def busy(self) -> bool:
@@ -108,7 +110,7 @@ class Instance:
 
     # --- the machine ---
 
-    def feed(self, event: state_machine.Happening) -> None:
+    def feed(self, event: state_machine.Input) -> None:
         """Deliver an event and carry out what follows."""
         before = self.unit
         unit, actions = state_machine.step(before, event, self.hub.now(), self.rules, random.uniform(-1, 1))
@@ -129,16 +131,20 @@ class Instance:
         """The run ends: what drains goes on to the next stop stage at once."""
         if self.role == "retiring" and self.unit.state == "stopping" and self.unit.stage == 0:
             self.unit = replace(self.unit, deadline=self.hub.now())
-            self.feed(state_machine.Due())
+            self.feed(state_machine.DeadlinePassed())
 
-    def _apply(self, before: Unit, unit: Unit, actions: tuple[state_machine.Action, ...]) -> None:
+    def _apply(
+        self, before: MachineState, unit: MachineState, actions: tuple[state_machine.Action, ...]
+    ) -> None:
         self.unit = unit
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if unit.deadline is not None:
             delay = max(0.0, unit.deadline - self.hub.now())
-            self._timer = asyncio.get_running_loop().call_later(delay + 0.001, self.feed, state_machine.Due())
+            self._timer = asyncio.get_running_loop().call_later(
+                delay + 0.001, self.feed, state_machine.DeadlinePassed()
+            )
         if unit.state not in state_machine.LIVE and self._probing is not None:
             self._probing.cancel()
             self._probing = None
@@ -176,7 +182,7 @@ class Instance:
             why = str(error) or "the keeper has gone"
             self.feed(state_machine.PrepareFailed(generation, why))
 
-    async def _prepare(self, generation: int) -> tuple[prepare.Values, dict[str, int]]:
+    async def _prepare(self, generation: int) -> tuple[prepare.Placeholders, dict[str, int]]:
         hub, spec = self.hub, self.spec
         self._check_progress()
         ports: dict[str, int] = {}
@@ -185,7 +191,7 @@ class Instance:
                 await hub.keeping.hold_port(spec.name, port) if port.held else prepare.choose_port(port)
             )
         known = {**hub.service_ports(), **ports}
-        values = prepare.Values(hub.run_dir, hub.attempt_dir, generation, hub.pythons(), known)
+        values = prepare.Placeholders(hub.run_dir, hub.attempt_dir, generation, hub.pythons(), known)
         prepare.write_files(spec, values)
         return values, ports
 
@@ -203,7 +209,7 @@ class Instance:
             )
         self.progress = now
 
-    async def _spawn(self, generation: int, values: prepare.Values, ports: dict[str, int]) -> None:
+    async def _spawn(self, generation: int, values: prepare.Placeholders, ports: dict[str, int]) -> None:
         hub, spec = self.hub, self.spec
         gpus = hub.reserve_gpus(spec.name, spec.gpus) if spec.gpus else ()
         log = hub.attempt_dir / "logs" / f"{spec.name}.{generation}.log"
@@ -250,7 +256,7 @@ class Instance:
         if self.role == "incoming":
             crashpoint("mid_swap", "spawned")
         self.leader.take(
-            Process(
+            LeaderProcess(
                 generation,
                 child["pid"],
                 child["tick"] or 0,
@@ -303,11 +309,11 @@ class Instance:
 
         def report(meaning: str, problem: str | None) -> None:
             if meaning == "up":
-                self.feed(state_machine.Up(generation))
+                self.feed(state_machine.ProbeReady(generation))
             elif meaning == "down":
-                self.feed(state_machine.Down(generation, problem or ""))
+                self.feed(state_machine.ProbeUnready(generation, problem or ""))
             elif meaning == "dead":
-                self.feed(state_machine.Dead(generation, problem or ""))
+                self.feed(state_machine.LivenessFailed(generation, problem or ""))
             else:
                 self.last_problem = problem
 
@@ -316,7 +322,7 @@ class Instance:
 
         self.looks = {}
         if spec.startup.kind == "process" and spec.ready is None and spec.live is None:
-            asyncio.get_running_loop().call_soon(self.feed, state_machine.Up(generation))
+            asyncio.get_running_loop().call_soon(self.feed, state_machine.ProbeReady(generation))
             return
         already = self.unit.state in ("ready", "degraded")
         self._probing = self.hub.spawn_task(

@@ -17,7 +17,7 @@ from liverl.model import Exit
 from liverl.plan.spec import PortSpec
 from liverl.procs import procfs
 from liverl.procs.tree import Member
-from liverl.supervise.keeper.client import Keeper, KeeperError, KeeperGone
+from liverl.supervise.keeper.client import KeeperClient, KeeperError, KeeperGone
 from liverl.supervise.services.prepare import PrepareProblem
 from liverl.supervise.services.records import Records
 from liverl.util.atomic_file import write_atomic
@@ -27,7 +27,7 @@ _REAPING = 3.0  # seconds for the keeper to see the ends that we have seen
 _HEARING = 60.0  # seconds that a keeper may be at a disk, or at an exec, before it is not asked any more
 
 
-class Keeping:
+class KeeperManager:
     """``on_exit(token, exit)``: a leader ended. ``on_keeper(pid)``: the keeper is this process now."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Keeping:
         self.run_dir = run_dir
         self._records = records
         self._on_keeper = on_keeper
-        self._keeper = Keeper(run_dir, on_exit, self._gone)
+        self._keeper = KeeperClient(run_dir, on_exit, self._gone)
         self._listeners: dict[str, tuple[PortSpec, int]] = {}  # name -> (spec, our duplicate)
         self._numbers: dict[str, int] = {}  # the same, their port numbers
         self._up = asyncio.Event()

@@ -15,7 +15,7 @@ from liverl.procs import procfs, tree
 from liverl.procs.exit_status import kernel_exit
 
 if TYPE_CHECKING:
-    from liverl.supervise.services.keeper_manager import Keeping
+    from liverl.supervise.services.keeper_manager import KeeperManager
 
 # The keeper tells of an exit within milliseconds, if it is not at a slow disk; the kernel may take some seconds for a
 # process that init has yet to reap (measured 1.75 s).
@@ -23,7 +23,7 @@ EXIT_PATIENCE = 4.0
 
 
 @dataclass
-class Process:
+class LeaderProcess:
     """The newest process of an instance."""
 
     generation: int
@@ -41,10 +41,10 @@ class Process:
         return (self.pid, self.tick)
 
 
-class Host(Protocol):
+class LeaderHost(Protocol):
     """What a leader needs of the supervisor."""
 
-    keeping: Keeping
+    keeping: KeeperManager
 
     def now(self) -> float: ...
     def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
@@ -53,14 +53,14 @@ class Host(Protocol):
 class Leader:
     """Watches one process at a time; ``ended(generation, exit)`` is called at least once for each that ends."""
 
-    def __init__(self, host: Host, ended: Callable[[int, Exit], None]) -> None:
-        self.process: Process | None = None
+    def __init__(self, host: LeaderHost, ended: Callable[[int, Exit], None]) -> None:
+        self.process: LeaderProcess | None = None
         self._host = host
         self._ended = ended
         self._told: dict[int, Exit] = {}
         self._news = asyncio.Event()
 
-    def take(self, process: Process) -> None:
+    def take(self, process: LeaderProcess) -> None:
         """Hold on to a process: its pidfd tells of its end even if nobody else does."""
         self.drop()
         self.process = process
@@ -81,7 +81,7 @@ class Leader:
             os.close(self.process.pidfd)
             self.process.pidfd = -1
 
-    def _readable(self, process: Process) -> None:
+    def _readable(self, process: LeaderProcess) -> None:
         asyncio.get_running_loop().remove_reader(process.pidfd)
         self._host.spawn_task(self.resolve(process))
 
@@ -92,7 +92,7 @@ class Leader:
         if self.process is not None and self.process.generation == generation:
             self._ended(generation, exit_)
 
-    async def resolve(self, process: Process) -> None:
+    async def resolve(self, process: LeaderProcess) -> None:
         """Find out how a dead leader ended: from the keeper, else the kernel, else it is unknown."""
         give_up = self._host.now() + EXIT_PATIENCE
         while process.generation not in self._told:

@@ -6,7 +6,7 @@ from liverl.model import Level, ServiceState
 from liverl.supervise.services.supervisor import Supervisor
 
 
-class Condition:
+class ObservedState:
     """``name``: the service that events about it are told of. ``since``: Unix time of the last change of state."""
 
     def __init__(self, supervisor: Supervisor, name: str, why: str) -> None:

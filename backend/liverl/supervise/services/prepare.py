@@ -24,7 +24,7 @@ class PrepareProblem(Exception):
 
 
 @dataclass(frozen=True)
-class Values:
+class Placeholders:
     """What placeholders stand for in one start."""
 
     run_dir: Path
@@ -34,7 +34,7 @@ class Values:
     ports: Mapping[str, int]
 
 
-def fill(text: str, values: Values) -> str:
+def fill(text: str, values: Placeholders) -> str:
     """Replace the placeholders of :mod:`liverl.plan.spec`.
 
     Raises:
@@ -73,7 +73,7 @@ def choose_port(port: PortSpec) -> int:
     return port.number
 
 
-def environment(spec: ServiceSpec, values: Values, tag: str, gpus: tuple[str, ...]) -> dict[str, str]:
+def environment(spec: ServiceSpec, values: Placeholders, tag: str, gpus: tuple[str, ...]) -> dict[str, str]:
     """The whole environment of the process: the backend's, the service's own, its secrets, and the run's tag.
 
     Raises:
@@ -99,7 +99,7 @@ def _secret(name: str, path: str) -> str:
         raise PrepareProblem(f"the file of {name}, {path}, cannot be read: {why}") from None
 
 
-def write_files(spec: ServiceSpec, values: Values) -> None:
+def write_files(spec: ServiceSpec, values: Placeholders) -> None:
     """Write the service's files.
 
     Raises:

@@ -13,7 +13,7 @@ import msgspec
 from liverl.procs import procfs, tree
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.instance import Instance
-from liverl.supervise.services.keeper_manager import Keeping
+from liverl.supervise.services.keeper_manager import KeeperManager
 from liverl.supervise.services.records import Records
 from liverl.util.atomic_file import write_atomic
 from liverl.util.ticks import until_tick
@@ -21,12 +21,12 @@ from liverl.util.ticks import until_tick
 SCAN_AT_LEAST = 15.0  # seconds between two scans on the largest hosts
 
 
-class Census:
+class ProcessScan:
     """``instances()`` gives all of them; ``interval`` is in seconds."""
 
     def __init__(
         self,
-        keeping: Keeping,
+        keeping: KeeperManager,
         attempt: int,
         records: Records,
         instances: Callable[[], Iterable[Instance]],

@@ -9,7 +9,7 @@ from dataclasses import replace as replace_unit
 from liverl.model import ServiceState
 from liverl.plan.spec import ServiceSpec
 from liverl.supervise.services import state_machine
-from liverl.supervise.services.instance import Hub, Instance
+from liverl.supervise.services.instance import Instance, InstanceHost
 
 
 @dataclass
@@ -67,14 +67,14 @@ class Slot:
                 return instance
         return None
 
-    def begin_swap(self, hub: Hub) -> Instance:
+    def begin_swap(self, hub: InstanceHost) -> Instance:
         """A second instance beside the current one. It is tried once: a failure leaves the current one serving."""
         from msgspec.structs import replace
 
         spec = replace(self.spec, restart=replace(self.spec.restart, mode="never"))
         self.highest = max(self.highest, self.current.unit.generation)
         self.current.unit = replace_unit(self.current.unit, floor=self.highest + 1)
-        unit = state_machine.Unit(generation=self.highest, since=hub.now())
+        unit = state_machine.MachineState(generation=self.highest, since=hub.now())
         self.incoming = Instance(hub, spec, "incoming", unit)
         return self.incoming
 

@@ -2,7 +2,7 @@
 
 The driver feeds what happened and carries out the actions. Every process event carries the generation it
 speaks of, so that news of an older process never moves a newer one, and a stop always wins over a restart
-in flight. ``deadline`` is the moment at which the driver must deliver :class:`Due`.
+in flight. ``deadline`` is the moment at which the driver must deliver :class:`DeadlinePassed`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNASKED_EXIT = "exited with code 0 although nobody stopped it; servers run until
 
 
 @dataclass(frozen=True)
-class Unit:
+class MachineState:
     """One service's state. ``exit`` is that of the newest generation whose leader has ended."""
 
     state: ServiceState = "waiting"
@@ -52,7 +52,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Rules:
+class RestartRules:
     """What does not change while a service lives."""
 
     restart: RestartPolicy = field(default_factory=RestartPolicy)
@@ -82,7 +82,7 @@ class Restart:
 
 
 @dataclass(frozen=True)
-class Yield:
+class AwaitSuccessor:
     """It is dying while a successor starts: come to rest instead of starting a third. ``Start`` undoes it."""
 
 
@@ -114,14 +114,14 @@ class Spawned:
 
 
 @dataclass(frozen=True)
-class Up:
+class ProbeReady:
     """The start-up or ready probe holds."""
 
     generation: int
 
 
 @dataclass(frozen=True)
-class Down:
+class ProbeUnready:
     """The ready probe fails."""
 
     generation: int
@@ -129,7 +129,7 @@ class Down:
 
 
 @dataclass(frozen=True)
-class Dead:
+class LivenessFailed:
     """The live probe failed too often: it must be ended and started again."""
 
     generation: int
@@ -148,26 +148,26 @@ class TreeEmpty:
 
 
 @dataclass(frozen=True)
-class Due:
+class DeadlinePassed:
     """The deadline has come."""
 
 
-Happening: TypeAlias = (
+Input: TypeAlias = (
     Start
     | Stop
     | Restart
-    | Yield
+    | AwaitSuccessor
     | NoRestart
     | DependenciesMet
     | Prepared
     | PrepareFailed
     | Spawned
-    | Up
-    | Down
-    | Dead
+    | ProbeReady
+    | ProbeUnready
+    | LivenessFailed
     | LeaderExited
     | TreeEmpty
-    | Due
+    | DeadlinePassed
 )
 
 # --- actions ------------------------------------------------------------------------------------------
@@ -217,8 +217,8 @@ def backoff(policy: RestartPolicy, streak: int, jitter: float) -> float:
 
 
 def step(
-    unit: Unit, event: Happening, now: float, rules: Rules, jitter: float = 0.0
-) -> tuple[Unit, tuple[Action, ...]]:
+    unit: MachineState, event: Input, now: float, rules: RestartRules, jitter: float = 0.0
+) -> tuple[MachineState, tuple[Action, ...]]:
     """The next state and what to do. Events that do not apply leave the state as it is."""
     generation = getattr(event, "generation", None)
     if generation is not None and generation != unit.generation:
@@ -230,7 +230,7 @@ def step(
             return _start(unit, now)
         case Restart(why=why):
             return _restart(unit, now, rules, why)
-        case Yield() if unit.state == "stopping" and unit.after == "decide":
+        case AwaitSuccessor() if unit.state == "stopping" and unit.after == "decide":
             return replace(unit, after="hold"), ()
         case NoRestart():
             return _no_restart(unit, now, rules)
@@ -252,25 +252,25 @@ def step(
                 replace(unit, leader_gone=False), now, rules, "down", "stop asked", 0
             )
             return late, (Watch(unit.generation), *escalate)
-        case Up() if unit.state in ("starting", "degraded"):
+        case ProbeReady() if unit.state in ("starting", "degraded"):
             first = unit.ready_at is None
             ready = _to(unit, "ready", now, "ready" if first else "ready again")
             return (replace(ready, ready_at=now) if first else ready), ()
-        case Down(why=why) if unit.state == "ready":
+        case ProbeUnready(why=why) if unit.state == "ready":
             return _to(unit, "degraded", now, why), ()
-        case Dead(why=why) if unit.state in LIVE:
+        case LivenessFailed(why=why) if unit.state in LIVE:
             return _begin_stop(unit, now, rules, "decide", why, 0)
         case LeaderExited(exit=exit_):
             return _leader_exited(unit, now, rules, exit_)
         case TreeEmpty() if unit.state == "stopping" and unit.leader_gone:
             return _tree_empty(unit, now, rules, jitter)
-        case Due() if unit.deadline is not None and now >= unit.deadline:
+        case DeadlinePassed() if unit.deadline is not None and now >= unit.deadline:
             return _due(unit, now, rules)
         case _:
             return unit, ()
 
 
-def adopted(unit: Unit, now: float, rules: Rules) -> tuple[Unit, tuple[Action, ...]]:
+def adopted(unit: MachineState, now: float, rules: RestartRules) -> tuple[MachineState, tuple[Action, ...]]:
     """A state read from the journal, made live again: its timers are set and its actions repeated."""
     if unit.state == "starting":
         return replace(unit, deadline=now + rules.startup_deadline), (Watch(unit.generation),)
@@ -290,19 +290,19 @@ def adopted(unit: Unit, now: float, rules: Rules) -> tuple[Unit, tuple[Action, .
     return unit, ()
 
 
-def _to(unit: Unit, state: ServiceState, now: float, why: str, **changes: object) -> Unit:
+def _to(unit: MachineState, state: ServiceState, now: float, why: str, **changes: object) -> MachineState:
     since = now if state != unit.state else unit.since
     merged = {"deadline": None, **changes}
     return replace(unit, state=state, why=why, since=since, **merged)  # type: ignore[arg-type]
 
 
-def _prepare(unit: Unit, now: float, why: str) -> tuple[Unit, tuple[Action, ...]]:
+def _prepare(unit: MachineState, now: float, why: str) -> tuple[MachineState, tuple[Action, ...]]:
     generation = max(unit.generation, unit.floor) + 1
     nxt = _to(unit, "preparing", now, why, generation=generation, leader_gone=True, stuck=False, stage=0)
     return replace(nxt, after="decide"), (Prepare(generation),)
 
 
-def _start(unit: Unit, now: float) -> tuple[Unit, tuple[Action, ...]]:
+def _start(unit: MachineState, now: float) -> tuple[MachineState, tuple[Action, ...]]:
     if unit.state in ENDED or unit.state == "backing_off":
         fresh = _to(unit, "waiting", now, "start asked", wanted=True, failures=(), streak=0)
         return fresh, ()
@@ -311,7 +311,9 @@ def _start(unit: Unit, now: float) -> tuple[Unit, tuple[Action, ...]]:
     return replace(unit, wanted=True), ()
 
 
-def _stop(unit: Unit, now: float, rules: Rules, at_once: bool) -> tuple[Unit, tuple[Action, ...]]:
+def _stop(
+    unit: MachineState, now: float, rules: RestartRules, at_once: bool
+) -> tuple[MachineState, tuple[Action, ...]]:
     unit = replace(unit, wanted=False)
     last = len(rules.stop) - 1
     if unit.state in LIVE:
@@ -329,13 +331,17 @@ def _stop(unit: Unit, now: float, rules: Rules, at_once: bool) -> tuple[Unit, tu
     return unit, ()
 
 
-def _no_restart(unit: Unit, now: float, rules: Rules) -> tuple[Unit, tuple[Action, ...]]:
+def _no_restart(
+    unit: MachineState, now: float, rules: RestartRules
+) -> tuple[MachineState, tuple[Action, ...]]:
     if unit.state in LIVE:
         return replace(unit, wanted=False), ()
     return _stop(unit, now, rules, False) if unit.state not in ENDED else (unit, ())
 
 
-def _restart(unit: Unit, now: float, rules: Rules, why: str) -> tuple[Unit, tuple[Action, ...]]:
+def _restart(
+    unit: MachineState, now: float, rules: RestartRules, why: str
+) -> tuple[MachineState, tuple[Action, ...]]:
     unit = replace(unit, wanted=True)
     if unit.state in LIVE:
         return _begin_stop(unit, now, rules, "restart", why, 0)
@@ -345,19 +351,23 @@ def _restart(unit: Unit, now: float, rules: Rules, why: str) -> tuple[Unit, tupl
 
 
 def _begin_stop(
-    unit: Unit, now: float, rules: Rules, after: After, why: str, stage: int
-) -> tuple[Unit, tuple[Action, ...]]:
+    unit: MachineState, now: float, rules: RestartRules, after: After, why: str, stage: int
+) -> tuple[MachineState, tuple[Action, ...]]:
     stopping = _to(unit, "stopping", now, why, after=after, ended_by_us=True)
     return _enter_stage(replace(stopping, last_failure=why), now, rules, stage)
 
 
-def _enter_stage(unit: Unit, now: float, rules: Rules, stage: int) -> tuple[Unit, tuple[Action, ...]]:
+def _enter_stage(
+    unit: MachineState, now: float, rules: RestartRules, stage: int
+) -> tuple[MachineState, tuple[Action, ...]]:
     chosen = rules.stop[stage]
     nxt = replace(unit, stage=stage, deadline=now + chosen.grace)
     return nxt, (Escalate(unit.generation, chosen),)
 
 
-def _leader_exited(unit: Unit, now: float, rules: Rules, exit_: Exit) -> tuple[Unit, tuple[Action, ...]]:
+def _leader_exited(
+    unit: MachineState, now: float, rules: RestartRules, exit_: Exit
+) -> tuple[MachineState, tuple[Action, ...]]:
     if unit.state in LIVE:
         # Its own tree first: a restart beside an old worker is what every peer gets wrong.
         gone = replace(unit, exit=exit_, leader_gone=True, ended_by_us=False)
@@ -372,11 +382,13 @@ def _leader_exited(unit: Unit, now: float, rules: Rules, exit_: Exit) -> tuple[U
     return unit, ()
 
 
-def _tree_stage(rules: Rules) -> int:
+def _tree_stage(rules: RestartRules) -> int:
     return next((i for i, s in enumerate(rules.stop) if s.target == "tree"), len(rules.stop) - 1)
 
 
-def _tree_empty(unit: Unit, now: float, rules: Rules, jitter: float) -> tuple[Unit, tuple[Action, ...]]:
+def _tree_empty(
+    unit: MachineState, now: float, rules: RestartRules, jitter: float
+) -> tuple[MachineState, tuple[Action, ...]]:
     unit = replace(unit, stuck=False)
     if unit.after == "down" or not unit.wanted:
         return _to(unit, "stopped", now, "stopped as asked"), ()
@@ -390,7 +402,7 @@ def _tree_empty(unit: Unit, now: float, rules: Rules, jitter: float) -> tuple[Un
     return _after_failure(unit, now, rules, jitter, _failure(unit, rules))
 
 
-def _failure(unit: Unit, rules: Rules) -> str:
+def _failure(unit: MachineState, rules: RestartRules) -> str:
     """What ended it, in words. Whatever code it exits with, the reason for a stop of ours is the failure."""
     exit_ = unit.exit or Exit()
     if exit_.ok and not unit.ended_by_us and not rules.completes:
@@ -399,8 +411,8 @@ def _failure(unit: Unit, rules: Rules) -> str:
 
 
 def _after_failure(
-    unit: Unit, now: float, rules: Rules, jitter: float, why: str
-) -> tuple[Unit, tuple[Action, ...]]:
+    unit: MachineState, now: float, rules: RestartRules, jitter: float, why: str
+) -> tuple[MachineState, tuple[Action, ...]]:
     policy = rules.restart
     if not unit.wanted:
         return _to(unit, "stopped", now, "stopped as asked"), ()
@@ -420,7 +432,7 @@ def _after_failure(
     return replace(waiting, deadline=now + delay), ()
 
 
-def _due(unit: Unit, now: float, rules: Rules) -> tuple[Unit, tuple[Action, ...]]:
+def _due(unit: MachineState, now: float, rules: RestartRules) -> tuple[MachineState, tuple[Action, ...]]:
     if unit.state == "backing_off":
         return _prepare(unit, now, f"restarting after: {unit.last_failure}")
     if unit.state == "starting":

@@ -17,17 +17,17 @@ from liverl.model import Event, Exit, GpuStatus, Level
 from liverl.observe.gpu.ledger import GpuLedger
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.supervise.services import probes, state_machine
-from liverl.supervise.services.dependencies import Turns, dependents, hold_sockets, unmet
+from liverl.supervise.services.dependencies import StartStagger, dependents, hold_sockets, unmet
 from liverl.supervise.services.environments import Environments
 from liverl.supervise.services.event_log import words
 from liverl.supervise.services.failpoints import crashpoint
 from liverl.supervise.services.instance import Instance
-from liverl.supervise.services.keeper_manager import Keeping
+from liverl.supervise.services.keeper_manager import KeeperManager
 from liverl.supervise.services.prepare import PrepareProblem
-from liverl.supervise.services.process_scan import Census
+from liverl.supervise.services.process_scan import ProcessScan
 from liverl.supervise.services.records import Records
 from liverl.supervise.services.slot import Slot
-from liverl.supervise.services.state_machine import Unit
+from liverl.supervise.services.state_machine import MachineState
 
 _WALL = time.time() - time.monotonic()
 
@@ -54,9 +54,9 @@ class Supervisor:
         self.stopping: bool = False
         self.stop_now: bool = False
         self.records = Records(run_dir, self.now)
-        self.keeping = Keeping(self.run, run_dir, self.records, self._exit_told, self._keeper_is)
-        self.census = Census(self.keeping, attempt, self.records, self.instances, scan_interval)
-        self.turns = Turns(plan.settings.replica_stagger)
+        self.keeping = KeeperManager(self.run, run_dir, self.records, self._exit_told, self._keeper_is)
+        self.census = ProcessScan(self.keeping, attempt, self.records, self.instances, scan_interval)
+        self.turns = StartStagger(plan.settings.replica_stagger)
         self._scheduled = False
         self._populated = False  # nothing is decided before every service is known
         self._closing = False
@@ -68,7 +68,7 @@ class Supervisor:
         """Unix time that never steps: the wall clock at our start, plus what has passed since."""
         return _WALL + time.monotonic()
 
-    def changed(self, instance: Instance, before: Unit) -> None:
+    def changed(self, instance: Instance, before: MachineState) -> None:
         if not self._closing:
             self.records.journal_soon(instance.record())
             said = words(before, instance.unit, self.now(), completes=instance.spec.completes)
@@ -131,8 +131,8 @@ class Supervisor:
         for slot in self.slots.values():
             yield from slot.instances()
 
-    def add_slot(self, spec: ServiceSpec, unit: Unit | None = None, highest: int = 0) -> Slot:
-        instance = Instance(self, spec, "current", unit or Unit(generation=highest, since=self.now()))
+    def add_slot(self, spec: ServiceSpec, unit: MachineState | None = None, highest: int = 0) -> Slot:
+        instance = Instance(self, spec, "current", unit or MachineState(generation=highest, since=self.now()))
         highest = max(highest, instance.unit.generation)
         slot = Slot(spec, instance, highest=highest, base=highest)
         self.slots[spec.name] = slot
@@ -206,7 +206,7 @@ class Supervisor:
         current = slot.current.unit
         if current.state == "stopping" and current.after == "decide" and current.wanted:
             # It died while its successor starts: it must not start a third.
-            slot.current.feed(state_machine.Yield())
+            slot.current.feed(state_machine.AwaitSuccessor())
         if incoming.unit.state == "ready":
             self._promote(slot)
         elif incoming.unit.state in state_machine.ENDED and not incoming.busy:
@@ -394,7 +394,7 @@ def _may_start(instance: Instance) -> bool:
     return instance.unit.state == "waiting" and instance.unit.wanted and not instance.busy
 
 
-def _starts_again(before: Unit, unit: Unit) -> bool:
+def _starts_again(before: MachineState, unit: MachineState) -> bool:
     """Whether its process has failed and the next one is started at once: nothing else would ever say why. What
     killed it from outside is not in its log, and neither is why we shut it down."""
     failed = bool(unit.failures) and unit.failures[-1:] != before.failures[-1:] and before.state == "stopping"

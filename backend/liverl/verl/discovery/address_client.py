@@ -25,7 +25,7 @@ _FAREWELL = 1.0  # seconds to leave after the end of its stdin
 Command = tuple[Sequence[str], Mapping[str, str]]  # argv, whole environment
 
 
-class AddressesGone(Exception):
+class AddressClientGone(Exception):
     """The child is not there, or went away; the text says why."""
 
 
@@ -85,7 +85,7 @@ class AddressClient:
             try:
                 return msgspec.convert(reply, Answer)
             except msgspec.ValidationError as error:
-                raise AddressesGone(f"its answer is none: {error}") from error
+                raise AddressClientGone(f"its answer is none: {error}") from error
 
     async def close(self) -> None:
         """End the child: its stdin first, its process if that does not do."""
@@ -110,7 +110,7 @@ class AddressClient:
             self._fail(f"it ended (exit {code}), see {self._log.name}")
         wait = self._not_before - self._clock()
         if wait > 0:
-            raise AddressesGone(f"{self._last}; it is started again in {wait:.0f} s")
+            raise AddressClientGone(f"{self._last}; it is started again in {wait:.0f} s")
         argv, env = self._command()
         try:
             self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ class AddressClient:
                 )
         except OSError as error:
             self._fail(f"it cannot be started: {error}")
-            raise AddressesGone(self._last) from error
+            raise AddressClientGone(self._last) from error
         self._fresh = True
         reply = await self._exchange(None, CONNECT)
         if "ready" not in reply:
@@ -170,13 +170,13 @@ class AddressClient:
             return "it closed its output"
 
     async def _give_up(self, why: str) -> NoReturn:
-        """End this child and raise ``AddressesGone``."""
+        """End this child and raise ``AddressClientGone``."""
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
             self._kill(process)
             await process.wait()
         self._fail(why)
-        raise AddressesGone(why)
+        raise AddressClientGone(why)
 
     def _fail(self, why: str) -> None:
         self._last = why

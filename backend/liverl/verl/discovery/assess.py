@@ -55,7 +55,7 @@ class Expectation(msgspec.Struct, frozen=True):
         }.get(stage)
 
 
-class Facts(msgspec.Struct, frozen=True):
+class RankFacts(msgspec.Struct, frozen=True):
     """What is known beside Ray's list, by ``RayActor.incarnation``.
 
     ``addresses``: ``http://ip:port``. ``silent``: why there is no address. ``health``: None = its server answered,
@@ -97,7 +97,7 @@ class Other(msgspec.Struct, frozen=True):
     why: str
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class RankVerdict(msgspec.Struct, frozen=True):
     """A rank that will not come by itself any more, in words. ``rank`` None: none of them can be seen."""
 
     rank: int | None
@@ -105,11 +105,11 @@ class Verdict(msgspec.Struct, frozen=True):
     text: str
 
 
-class Judgement(msgspec.Struct, frozen=True):
+class Assessment(msgspec.Struct, frozen=True):
     """``verdicts``: the most telling one first (the dead, then the ranks that came the least far)."""
 
     ranks: tuple[Rank, ...]
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[RankVerdict, ...] = ()
     others: tuple[Other, ...] = ()
 
     @property
@@ -117,13 +117,13 @@ class Judgement(msgspec.Struct, frozen=True):
         return all(rank.stage == "healthy" for rank in self.ranks)
 
 
-def judge(
+def assess(
     expected: Expectation,
     actors: Iterable[RayActor],
-    facts: Facts,
+    facts: RankFacts,
     now: float,
     previous: Sequence[Rank] = (),
-) -> Judgement:
+) -> Assessment:
     """Where every rank stands. ``previous``: the ranks of the look before, for generations and times."""
     servers = by_name(expected, actors)
     chosen = choose(expected, servers)
@@ -138,7 +138,7 @@ def judge(
         for name, actor in sorted(servers.items(), key=lambda item: item[0].text)
         if actor.actor_id not in taken
     )
-    return Judgement(ranks, _verdicts(expected, ranks, now), others)
+    return Assessment(ranks, _verdicts(expected, ranks, now), others)
 
 
 def by_name(expected: Expectation, actors: Iterable[RayActor]) -> dict[ServerName, RayActor]:
@@ -193,7 +193,7 @@ def _newness(actor: RayActor) -> tuple[bool, str, float, str]:
 
 
 def _rank(
-    expected: Expectation, number: int, actor: RayActor | None, facts: Facts, now: float, old: Rank | None
+    expected: Expectation, number: int, actor: RayActor | None, facts: RankFacts, now: float, old: Rank | None
 ) -> Rank:
     generation = 0 if old is None else old.generation
     if actor is None:
@@ -236,7 +236,7 @@ def _rank(
     )
 
 
-def _stage(actor: RayActor, facts: Facts) -> tuple[Stage, str]:
+def _stage(actor: RayActor, facts: RankFacts) -> tuple[Stage, str]:
     key = actor.incarnation
     if actor.dead:
         return "dead", f"DEAD: {short_cause(actor.death)}"
@@ -276,14 +276,14 @@ def _other(expected: Expectation, name: ServerName, actor: RayActor) -> Other:
     return Other(actor.name, name.role, name.rank, actor.state, actor.pid, actor.ip, why)
 
 
-def _verdicts(expected: Expectation, ranks: Iterable[Rank], now: float) -> tuple[Verdict, ...]:
+def _verdicts(expected: Expectation, ranks: Iterable[Rank], now: float) -> tuple[RankVerdict, ...]:
     order: tuple[Stage, ...] = ("dead", "lost", "pending", "missing", "alive", "addressed")
     found = []
     for rank in ranks:  # by number, and the order by stage keeps that
         limit = expected.limit(rank.stage)
         age = now - rank.since
         if limit is not None and age >= limit:
-            found.append(Verdict(rank.rank, rank.stage, _verdict_words(rank, age, limit)))
+            found.append(RankVerdict(rank.rank, rank.stage, _verdict_words(rank, age, limit)))
     return tuple(sorted(found, key=lambda verdict: order.index(verdict.stage)))
 
 

@@ -12,8 +12,17 @@ import msgspec
 
 from liverl.model import Level
 from liverl.supervise.services.probes import Http
-from liverl.verl.discovery.address_client import AddressClient, AddressesGone, Answer, Command
-from liverl.verl.discovery.assess import Expectation, Facts, Other, Rank, Verdict, by_name, choose, judge
+from liverl.verl.discovery.address_client import AddressClient, AddressClientGone, Answer, Command
+from liverl.verl.discovery.assess import (
+    Expectation,
+    Other,
+    Rank,
+    RankFacts,
+    RankVerdict,
+    assess,
+    by_name,
+    choose,
+)
 from liverl.verl.discovery.names import parse_name
 from liverl.verl.discovery.rank_events import changes
 from liverl.verl.discovery.ray_rest import ActorTimes, RayActor, RayError, RayRest, pending_notes, placed
@@ -60,9 +69,9 @@ class Discovery:
         self._seen: dict[str, float] = {}  # incarnation -> when it was first listed
         self._blind_since: float | None = None
         self._told: dict[str, str] = {}  # kind of trouble -> words, while it lasts
-        self.ranks: tuple[Rank, ...] = judge(expectation, (), Facts(), clock()).ranks
+        self.ranks: tuple[Rank, ...] = assess(expectation, (), RankFacts(), clock()).ranks
         self.others: tuple[Other, ...] = ()
-        self.verdict: Verdict | None = None
+        self.verdict: RankVerdict | None = None
 
     @property
     def all_healthy(self) -> bool:
@@ -77,7 +86,7 @@ class Discovery:
         """Another trainer has been started: its replicas are new ones, and generations go on counting."""
         before = [msgspec.structs.replace(rank, incarnation="", stage="missing") for rank in self.ranks]
         self._expected = expectation
-        self.ranks = judge(expectation, (), Facts(), self._clock(), before).ranks
+        self.ranks = assess(expectation, (), RankFacts(), self._clock(), before).ranks
         self.others, self.verdict = (), None
 
     async def look(self, printed: Mapping[int, str] = NOTHING_PRINTED) -> float:
@@ -112,8 +121,8 @@ class Discovery:
         now = self._clock()
         for actor in counted:
             self._seen.setdefault(actor.incarnation, now)
-        facts = Facts(self._addresses, self._silent, health, waits)
-        judged = judge(expected, actors, facts, now, self.ranks)
+        facts = RankFacts(self._addresses, self._silent, health, waits)
+        judged = assess(expected, actors, facts, now, self.ranks)
         before, self.ranks = self.ranks, judged.ranks
         self.others = judged.others
         self.verdict = next(iter(judged.verdicts), None)
@@ -149,7 +158,7 @@ class Discovery:
         task, self._asking = self._asking, None
         try:
             asked, answer = task.result()
-        except AddressesGone as error:
+        except AddressClientGone as error:
             self._trouble("addresses", f"the actors cannot be asked for their addresses: {error}", "")
             self._silent |= {actor.incarnation: f"it cannot be asked: {error}" for actor in silent}
             return
@@ -187,7 +196,7 @@ class Discovery:
         age, limit = now - self._blind_since, self._expected.actor_deadline
         if age >= limit:
             text = f"Ray's actors cannot be seen for {age:.0f} s (limit {limit:g} s): {problem}"
-            self.verdict = Verdict(None, "missing", text)
+            self.verdict = RankVerdict(None, "missing", text)
 
     def _trouble(self, kind: str, problem: str | None, over: str) -> None:
         """Tell trouble of one kind when it begins and when it is over, however its words change."""
