@@ -116,12 +116,12 @@ def _replicas(s: Snapshot) -> list[Line]:
     if not s.replicas.items:
         return lines
     head = ("replica", "state", "listed", "running", "waiting", "tok/s", "KV", "policy")
-    scene = SnapshotIndex(s)
-    standings = [of_replica(r, scene, s.at) for r in s.replicas.items]
+    snapshot_index = SnapshotIndex(s)
+    standings = [of_replica(r, snapshot_index, s.at) for r in s.replicas.items]
     rows = [
         (
             r.name,
-            one_line(standing.words),
+            one_line(label.words),
             "yes" if r.listed else "no",
             count(r.running),
             count(r.waiting),
@@ -129,15 +129,15 @@ def _replicas(s: Snapshot) -> list[Line]:
             percent(r.kv_cache_usage),
             "-" if r.policy_version is None else f"v{r.policy_version}",
         )
-        for r, standing in zip(s.replicas.items, standings, strict=True)
+        for r, label in zip(s.replicas.items, standings, strict=True)
     ]
     return lines + _stood(_columns(head, rows, "<<<>>>>>"), standings)
 
 
 def _stood(texts: list[str], standings: list[StatusLabel]) -> list[Line]:
     lines: list[Line] = [(f"  {texts[0]}", None)]
-    for text, standing in zip(texts[1:], standings, strict=True):
-        lines.append((f"{standing.glyph} {text}", _STYLE_COLOUR.get(standing.style)))
+    for text, label in zip(texts[1:], standings, strict=True):
+        lines.append((f"{label.glyph} {text}", _STYLE_COLOUR.get(label.style)))
     return lines
 
 
@@ -169,9 +169,9 @@ def _machine(s: Snapshot) -> list[Line]:
     lines: list[Line] = []
     if s.gpus:
         head = ("#", "GPU", "held by", "util", "memory", "verdict", "power", "temp")
-        scene = SnapshotIndex(s)
-        standings = [of_gpu(g, scene, s.at) for g in s.gpus]
-        rows = [_gpu(g, standing) for g, standing in zip(s.gpus, standings, strict=True)]
+        snapshot_index = SnapshotIndex(s)
+        standings = [of_gpu(g, snapshot_index, s.at) for g in s.gpus]
+        rows = [_gpu(g, label) for g, label in zip(s.gpus, standings, strict=True)]
         lines += _stood(_columns(head, rows, "><<>><>>"), standings)
     if words := machine_words(s):
         none = f"; {one_line(s.gpu_note)}" if s.gpu_note and not s.gpus else ""
@@ -181,14 +181,14 @@ def _machine(s: Snapshot) -> list[Line]:
     return lines
 
 
-def _gpu(g: GpuStatus, standing: StatusLabel) -> tuple[str, ...]:
+def _gpu(g: GpuStatus, label: StatusLabel) -> tuple[str, ...]:
     return (
         str(g.index),
         cut(one_line(g.name.removeprefix("NVIDIA ")), 14),
         cut(one_line(owner_words(g, 20)), 20),
         percent(g.utilization),
         f"{size(g.memory_used)}/{size(g.memory_total)}",
-        one_line(standing.words),
+        one_line(label.words),
         "-" if g.power_w is None else f"{g.power_w:.0f}W",
         "-" if g.temperature_c is None else f"{g.temperature_c:.0f}C",
     )

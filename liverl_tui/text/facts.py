@@ -55,14 +55,14 @@ def replica_words(s: Snapshot) -> str | None:
     if not replicas.expected and not replicas.items:
         return None
     words = f"{replicas.ready} of {replicas.expected} ready, {replicas.listed} in the proxy"
-    return "; ".join([words, *(f"{name} {one_line(standing.words)}" for name, standing in _troubled(s))])
+    return "; ".join([words, *(f"{name} {one_line(label.words)}" for name, label in _troubled(s))])
 
 
 def _troubled(s: Snapshot) -> list[tuple[str, StatusLabel]]:
     """The replicas that somebody should look at."""
-    scene = SnapshotIndex(s)
-    found = [(r.name, of_replica(r, scene, s.at)) for r in s.replicas.items]
-    return [(name, standing) for name, standing in found if standing.problem]
+    snapshot_index = SnapshotIndex(s)
+    found = [(r.name, of_replica(r, snapshot_index, s.at)) for r in s.replicas.items]
+    return [(name, label) for name, label in found if label.problem]
 
 
 def proxy_words(s: Snapshot) -> str | None:
@@ -122,8 +122,8 @@ def gpu_words(s: Snapshot) -> str | None:
     drawn = [g.power_w for g in s.gpus if g.power_w is not None]
     if drawn:
         words[0] += f", {sum(drawn) / 1000:.1f} kW"
-    scene = SnapshotIndex(s)
-    ours = {g.index for g in s.gpus if owner_of(g, scene) is not None}
+    snapshot_index = SnapshotIndex(s)
+    ours = {g.index for g in s.gpus if owner_of(g, snapshot_index) is not None}
     idle = [
         str(g.index) for g in s.gpus if g.index in ours and g.utilization is not None and g.utilization < BUSY
     ]

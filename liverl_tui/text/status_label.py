@@ -68,19 +68,24 @@ def of_service(service: ServiceStatus, now: float) -> StatusLabel:
     return _standing(service.state, service.stage, service.progress, service.since, service.deadline, now)
 
 
-def of_replica(replica: ReplicaStatus, scene: SnapshotIndex, now: float) -> StatusLabel:
+def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float) -> StatusLabel:
     """A replica's state; where it serves, what keeps it from its work."""
     if replica.leaving and replica.state in SERVING:
         return StatusLabel("◑", "draining", "warn")
-    if replica.state == "ready" and not replica.listed and replica.kind == "verl" and not scene.lists:
+    if (
+        replica.state == "ready"
+        and not replica.listed
+        and replica.kind == "verl"
+        and not snapshot_index.lists
+    ):
         return StatusLabel("●", "ready, awaits the others", "ok", short="awaits others")
     if replica.state == "ready" and replica.activity in RESTING and replica.listed:
         # What the trainer does with its replicas between two rollouts is no fault of theirs.
         words = f"{replica.activity} {duration(now - (replica.activity_since or now))}"
         return StatusLabel("◌", words, "info", kind=replica.activity or "")
-    if replica.state == "ready" and not replica.listed and scene.lists:
-        wanted = scene.snapshot.policy_version
-        if scene.trains and (replica.policy_version is None or replica.policy_version != wanted):
+    if replica.state == "ready" and not replica.listed and snapshot_index.lists:
+        wanted = snapshot_index.snapshot.policy_version
+        if snapshot_index.trains and (replica.policy_version is None or replica.policy_version != wanted):
             return StatusLabel(
                 "◐", "awaits weights" if wanted is None else f"awaits weights v{wanted}", "info"
             )
@@ -88,7 +93,7 @@ def of_replica(replica: ReplicaStatus, scene: SnapshotIndex, now: float) -> Stat
     if replica.state == "ready" and replica.idle_for is not None:
         idle = f"idle {duration(replica.idle_for)}"
         return StatusLabel("▲", f"loaded but {idle}", "warn", True, idle, "loaded but idle")
-    service = scene.services.get(replica.name)
+    service = snapshot_index.services.get(replica.name)
     deadline = service.deadline if service is not None else None
     since = replica.since if replica.since is not None else now
     return _standing(replica.state, replica.stage, replica.progress, since, deadline, now)
@@ -117,11 +122,11 @@ def _standing(
 # -- GPUs
 
 
-def owner_of(gpu: GpuStatus, scene: SnapshotIndex) -> str | None:
+def owner_of(gpu: GpuStatus, snapshot_index: SnapshotIndex) -> str | None:
     """Who holds a GPU; of several a replica, since its state says more than that of verl's trainer beside it."""
     names = gpu.owner.split(" + ")
-    return next((n for n in names if n in scene.replicas), None) or next(
-        (n for n in names if n in scene.services), None
+    return next((n for n in names if n in snapshot_index.replicas), None) or next(
+        (n for n in names if n in snapshot_index.services), None
     )
 
 
@@ -136,20 +141,20 @@ def owner_words(gpu: GpuStatus, width: int) -> str:
 
 
 def of_gpu(
-    gpu: GpuStatus, scene: SnapshotIndex, now: float, spinning_for: float | None = None
+    gpu: GpuStatus, snapshot_index: SnapshotIndex, now: float, spinning_for: float | None = None
 ) -> StatusLabel:
     """The verdict on a GPU: what its numbers mean, given whose it is. ``spinning_for``: seconds for which it has
     been ``spins``."""
-    name = owner_of(gpu, scene)
+    name = owner_of(gpu, snapshot_index)
     if name is None:
         if gpu.owner == "free":
             return StatusLabel("○", "free", "dim")
         if "foreign" in gpu.owner:
             return StatusLabel("▲", "foreign", "warn", True)
         return StatusLabel("?", "unknown pid namespace", "dim")
-    replica, service = scene.replicas.get(name), scene.services.get(name)
+    replica, service = snapshot_index.replicas.get(name), snapshot_index.services.get(name)
     if replica is not None:
-        found = of_replica(replica, scene, now)
+        found = of_replica(replica, snapshot_index, now)
         if replica.state != "ready" or found.problem or replica.activity in RESTING:
             return found
     elif service is not None and service.state != "ready":

@@ -77,7 +77,7 @@ EVENTS: dict[str, m.Input] = {
 }
 
 
-def unit(example: str, **changes: Any) -> m.MachineState:
+def machine(example: str, **changes: Any) -> m.MachineState:
     """The example of that name with some fields changed."""
     return replace(EXAMPLES[example], **changes)
 
@@ -95,31 +95,31 @@ class Driver:
     """Carries a unit through a history: feeds events, keeps the clock and what was to be done."""
 
     def __init__(self, start: m.MachineState, rules: m.RestartRules = RULES, now: float = NOW) -> None:
-        self.unit, self.rules, self.now = start, rules, now
+        self.machine, self.rules, self.now = start, rules, now
         self.actions: list[m.Action] = []
 
     def feed(self, *events: m.Input) -> Driver:
         for event in events:
-            self.unit, actions = m.step(self.unit, event, self.now, self.rules)
+            self.machine, actions = m.step(self.machine, event, self.now, self.rules)
             self.actions += actions
         return self
 
     def due(self) -> Driver:
         """The clock reaches the deadline, and the driver says so."""
-        assert self.unit.deadline is not None, f"{self.unit.state} has no deadline"
-        self.now = self.unit.deadline
+        assert self.machine.deadline is not None, f"{self.machine.state} has no deadline"
+        self.now = self.machine.deadline
         return self.feed(m.DeadlinePassed())
 
     def boot(self) -> Driver:
         """From waiting or preparing to ready."""
-        if self.unit.state == "waiting":
+        if self.machine.state == "waiting":
             self.feed(m.DependenciesMet())
-        generation = self.unit.generation
+        generation = self.machine.generation
         return self.feed(m.Prepared(generation), m.Spawned(generation), m.ProbeReady(generation))
 
     def end(self, code: int = 1) -> Driver:
         """The leader ends, and then its tree is empty."""
-        generation = self.unit.generation
+        generation = self.machine.generation
         return self.feed(m.LeaderExited(generation, Exit(code=code)), m.TreeEmpty(generation))
 
     @property

@@ -134,10 +134,10 @@ def test_a_journal_of_several_attempts_with_lines_that_are_none(tmp_path: Path) 
             **more,
         }
 
-    unit = {"state": "stopping", "why": "restart asked", "generation": 2, "ready_at": 21.0}
+    machine = {"state": "stopping", "why": "restart asked", "generation": 2, "ready_at": 21.0}
     promoted = [
         {"svc": "a", "gen": 3, "role": "current", "unit": {"state": "ready", "ready_at": 31.0}},
-        {"svc": "a", "gen": 2, "role": "retiring", "unit": unit},
+        {"svc": "a", "gen": 2, "role": "retiring", "unit": machine},
     ]
     records = [
         {"at": 1.0, "k": "attempt", "n": 1, "era": ""},

@@ -110,7 +110,7 @@ class Said:
         raise AssertionError(why)
 
 
-def keeping(run_dir: Path, said: Said) -> KeeperManager:
+def keeper_manager(run_dir: Path, said: Said) -> KeeperManager:
     return KeeperManager("p/r", run_dir, cast(Any, said), lambda *_: None, lambda _: None)
 
 
@@ -143,7 +143,7 @@ async def started(kept: KeeperManager, run_dir: Path) -> tuple[int, int]:
 
 async def test_what_ends_after_a_refused_dismissal_calls_for_no_other_keeper(folder: Path) -> None:
     said = Said()
-    kept = keeping(folder, said)
+    kept = keeper_manager(folder, said)
     pid, _ = await started(kept, folder)
     await kept.dismiss()
     assert said.texts == ["the keeper stays until they have ended: 1 services still run"]
@@ -158,7 +158,7 @@ async def test_whoever_meets_the_end_of_a_dismissed_keeper_gets_another(folder: 
     """At once after its last child is no more, when it may be here, on its way out, or gone."""
     for delay in (0.0, 0.0, 0.0, 0.0005, 0.0005, 0.001, 0.002, 0.02):
         said = Said()
-        kept = keeping(folder, said)
+        kept = keeper_manager(folder, said)
         pid, tick = await started(kept, folder)
         with pytest.raises(KeeperError, match="1 services still run"):
             await kept.request("exit")
@@ -167,7 +167,7 @@ async def test_whoever_meets_the_end_of_a_dismissed_keeper_gets_another(folder: 
         while procfs.alive(pid, tick):
             pass
         time.sleep(delay)
-        again = keeping(folder, said)
+        again = keeper_manager(folder, said)
         _, children = await again.connect()
         assert [c["token"] for c in children] in ([], ["a.1"])
         await again.dismiss()

@@ -42,8 +42,8 @@ def gpus(count: int, **fields: Any) -> tuple[GpuStatus, ...]:
 
 def verdict(card: GpuStatus, *replicas: ReplicaStatus, **fields: Any) -> StatusLabel:
     items = replicas or (replica(0),)
-    scene = SnapshotIndex(snapshot(replicas=ReplicaSet(len(items), 1, 1, items), **fields))
-    return of_gpu(card, scene, NOW, fields.get("spinning"))
+    snapshot_index = SnapshotIndex(snapshot(replicas=ReplicaSet(len(items), 1, 1, items), **fields))
+    return of_gpu(card, snapshot_index, NOW, fields.get("spinning"))
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,11 @@ class Journal:
                  log_start=0, progress="")  # fmt: skip
         self.add(k="spawned", svc=name, gen=gen, pid=pid, tick=tick)
         self.add(
-            k="state", svc=name, gen=gen, role="current", unit={"state": state, "generation": gen, "why": "x"}
+            k="state",
+            svc=name,
+            gen=gen,
+            role="current",
+            machine={"state": state, "generation": gen, "why": "x"},
         )
 
 
@@ -95,9 +99,9 @@ def test_a_server_that_an_older_version_took_for_completed(
     services = (ServiceSpec("it", kind, ("x",)),)  # type: ignore[arg-type]
     plan = Plan("p/n", str(run_dir), "managed", (), services, None, 1)
     RunDir(run_dir).plan.write_bytes(msgspec.json.encode(plan))
-    unit = {"state": "stopped", "generation": 1, "why": "completed (exit 0)", "last_failure": "exit 0"}
-    unit |= {"exit": {"code": 0}, "wanted": wanted}
-    Journal(run_dir).add(k="state", svc="it", gen=1, role="current", unit=unit)
+    machine = {"state": "stopped", "generation": 1, "why": "completed (exit 0)", "last_failure": "exit 0"}
+    machine |= {"exit": {"code": 0}, "wanted": wanted}
+    Journal(run_dir).add(k="state", svc="it", gen=1, role="current", machine=machine)
     (shown,) = polled(run_dir).services
     assert (shown.state, shown.why) == ("stopped", why)
 

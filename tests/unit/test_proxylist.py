@@ -23,7 +23,7 @@ class Proxy:
             instances=lambda: [
                 SimpleNamespace(process=SimpleNamespace(generation=g)) for g in self.generations
             ],
-            current=SimpleNamespace(unit=SimpleNamespace(generation=1), port=lambda _name: 4000),
+            current=SimpleNamespace(machine=SimpleNamespace(generation=1), port=lambda _name: 4000),
             spec=SimpleNamespace(ports=[SimpleNamespace(host="127.0.0.1")]),
         )
         self._supervisor = SimpleNamespace(run_dir=run_dir, slots={"proxy": slot})

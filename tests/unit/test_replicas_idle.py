@@ -45,7 +45,7 @@ class Fake:
     def _slot(self, name: str, kind: str, port: int) -> Any:
         process = SimpleNamespace(pid=5, generation=1, ports={"http": port}, gpus=(), member=(5, 6))
         current = SimpleNamespace(
-            unit=MachineState(state="ready", generation=1, leader_gone=False),
+            machine=MachineState(state="ready", generation=1, leader_gone=False),
             process=process,
             port=lambda _: port,
         )
@@ -123,7 +123,7 @@ async def test_no_work_no_verdict_but_for_what_the_proxy_holds(fake: Fake) -> No
     # Written once and not again: the number does not change while the requests hang.
     (fake.run_dir / "proxy" / "status.1.json").write_text('{"pid": 6, "in_flight": 3, "config_sha": ""}')
     assert (await fake.look(70)).idle_for is not None
-    proxy.current.unit = MachineState(state="backing_off", generation=1, leader_gone=True)
+    proxy.current.machine = MachineState(state="backing_off", generation=1, leader_gone=True)
     assert (await fake.look(30)).idle_for is None
 
 

@@ -76,8 +76,8 @@ def test_a_trial_that_goes_on_still_counts_after_a_replica_joined(tmp_path: Path
 
 def test_what_is_known_of_a_dead_replica_lists_no_other(tmp_path: Path) -> None:
     """It had the trainer's weights and died before it was listed: its next process starts without."""
-    unit = SimpleNamespace(generation=1, why="", since=0.0)
-    current = SimpleNamespace(unit=unit, process=None)
+    machine = SimpleNamespace(generation=1, why="", since=0.0)
+    current = SimpleNamespace(machine=machine, process=None)
     spec = SimpleNamespace(kind="replica", ports=(PortSpec("http"),))
     replica = SimpleNamespace(name="replica-0", state="stopping", spec=spec, current=current, restarts=0)
     trainer = SimpleNamespace(name="trainer", state="ready", spec=SimpleNamespace(kind="trainer"))
@@ -92,7 +92,7 @@ def test_what_is_known_of_a_dead_replica_lists_no_other(tmp_path: Path) -> None:
     replicas.trainer = {"policy_version": 4}
     replicas.facts["replica-0"] = EngineFacts(policy_version=4)
     replicas.update()
-    replica.state, unit.generation = "ready", 2
+    replica.state, machine.generation = "ready", 2
     replicas.update()
     assert replicas.listed == set()
     replicas.facts["replica-0"] = EngineFacts(policy_version=4)
@@ -126,10 +126,10 @@ def test_any_assignments_file_can_be_read(data: bytes) -> None:
         assert trials_of(Path(name), A) == set()
 
 
-def state(generation: int, role: str, unit: MachineState) -> dict[str, Any]:
+def state(generation: int, role: str, machine: MachineState) -> dict[str, Any]:
     import msgspec
 
-    told = msgspec.to_builtins(unit)
+    told = msgspec.to_builtins(machine)
     return {"k": "state", "svc": "proxy", "gen": generation, "role": role, "unit": told}
 
 

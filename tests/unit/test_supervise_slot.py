@@ -19,7 +19,7 @@ from liverl.util.blocking_call import BlockingCalls
 def instance(state: str, *, stuck: bool = False) -> Instance:
     hub: Any = SimpleNamespace(now=lambda: 0.0)
     made = Instance(hub, ServiceSpec("a", "task", ("true",)))
-    made.unit = replace(made.unit, state=state, stuck=stuck)  # type: ignore[arg-type]
+    made.machine = replace(made.machine, state=state, stuck=stuck)  # type: ignore[arg-type]
     return made
 
 

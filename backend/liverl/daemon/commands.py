@@ -24,14 +24,14 @@ class Commands:
         self,
         supervisor: Supervisor,
         scaling: Scaling,
-        observer: Sampler,
+        sampler: Sampler,
         stop: Callable[..., None],
         found: Callable[[], list[ReplicaEndpoint]],
         repair: Repair | None = None,
     ) -> None:
         self._supervisor = supervisor
         self._scaling = scaling
-        self._observer = observer
+        self._observer = sampler
         self._stop = stop
         self._found = found
         self._repair = repair
@@ -74,17 +74,17 @@ class Commands:
         raise CommandError("unknown_command", f"no command {name!r}; there are: {known}")
 
     async def _inspect(self, service: str) -> dict[str, Any]:
-        supervisor, observer = self._supervisor, self._observer
+        supervisor, sampler = self._supervisor, self._observer
         if self._is_actor(service):
-            pids = observer.gpu_members(supervisor.census.members()).get(service, ())
-            return actor_detail(service, pids, observer.pid_memory)
+            pids = sampler.gpu_members(supervisor.process_scan.members()).get(service, ())
+            return actor_detail(service, pids, sampler.pid_memory)
         if self._repair is not None and self._repair.knows(service):
             return await self._repair.run("inspect", service)
-        return await live_detail(supervisor, service, observer.pid_memory)
+        return await live_detail(supervisor, service, sampler.pid_memory)
 
     def _is_actor(self, service: str) -> bool:
         """Whether this is a replica that verl keeps."""
-        return any(seat.name == service for seat in self._found())
+        return any(endpoint.name == service for endpoint in self._found())
 
     def _log(self, client: str, text: str) -> None:
         self._supervisor.say("command", f"{client or 'a client'}: {text}", data_client=client)
@@ -93,18 +93,18 @@ class Commands:
         if slot.incoming is not None:
             slot.incoming.feed(state_machine.Stop())
         slot.current.feed(state_machine.Stop())
-        await self._supervisor.until(lambda: slot.current.unit.state in state_machine.ENDED)
+        await self._supervisor.until(lambda: slot.current.machine.state in state_machine.ENDED)
         return {"service": slot.name, "state": slot.state}
 
     async def _start_service(self, slot: Slot) -> dict[str, Any]:
         if self._supervisor.stopping:
             raise CommandError("stopping", "the run is stopping")
-        before = slot.current.unit.generation
+        before = slot.current.machine.generation
         if slot.state in ("ready", "starting", "preparing"):
             return {"service": slot.name, "generation": before, "text": f"it is {slot.state} already"}
         slot.current.feed(state_machine.Start())
         self._supervisor.kick()
         await self._supervisor.until(lambda: slot.state == "ready" or slot.state in state_machine.ENDED)
         if slot.state in state_machine.ENDED:
-            raise CommandError("not_started", f"{slot.name} did not start: {slot.current.unit.why}")
-        return {"service": slot.name, "generation": slot.current.unit.generation}
+            raise CommandError("not_started", f"{slot.name} did not start: {slot.current.machine.why}")
+        return {"service": slot.name, "generation": slot.current.machine.generation}

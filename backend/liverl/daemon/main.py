@@ -114,15 +114,15 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
         left = await run.until_over()
         return await _finish(run, server, left)
     except (OSError, KeeperError, KeeperGone, StartProblem):
-        if fresh and supervisor.keeping.pid:
-            await supervisor.keeping.dismiss()  # nothing has been started that it would have to keep
+        if fresh and supervisor.keeper_manager.pid:
+            await supervisor.keeper_manager.dismiss()  # nothing has been started that it would have to keep
         raise
     finally:
         _unregister(run_dir)
         if run.found is not None:
             await run.found.close()
         await supervisor.http.close()
-        run.observer.close()
+        run.sampler.close()
         await server.close()
         supervisor.close()
 
@@ -152,8 +152,8 @@ async def _populate(run: Run, history: RunHistory, fresh: bool, then: Callable[[
     """Fill the slots: from the plan for a new attempt, from the journal for an adopted one. ``then`` is called as soon
     as they are filled, before anything else can happen to them."""
     supervisor, plan, replicas = run.supervisor, run.plan, run.replicas
-    lived, children = await supervisor.keeping.connect()
-    await run.observer.look_at_gpus_now()
+    lived, children = await supervisor.keeper_manager.connect()
+    await run.sampler.look_at_gpus_now()
     used = history.highest
     supervisor.used_generations = dict(used)
     if fresh:
@@ -163,7 +163,7 @@ async def _populate(run: Run, history: RunHistory, fresh: bool, then: Callable[[
         shutil.rmtree(supervisor.run_dir / "exits", ignore_errors=True)
         (supervisor.run_dir / "exits").mkdir()
         for child in children:
-            await supervisor.keeping.request("forget", token=child["token"])
+            await supervisor.keeper_manager.request("forget", token=child["token"])
         await supervisor.records.journal({"k": "attempt", "n": supervisor.attempt, "era": procfs.pid_era()})
         again = f" (attempt {supervisor.attempt})" if supervisor.attempt > 1 else ""
         supervisor.say("run_started", f"{plan.run}{again}: {supervisor.run_dir}")
@@ -174,7 +174,7 @@ async def _populate(run: Run, history: RunHistory, fresh: bool, then: Callable[[
         then()
         return
     if not lived:
-        await supervisor.keeping.forks_settled()
+        await supervisor.keeper_manager.forks_settled()
     by_token = {child["token"]: child for child in children}
     if history.replicas is not None:
         run.scaling.restore(history.replicas, history.leaving)
@@ -254,15 +254,15 @@ async def _serve_clients(server: ControlServer, run: Run, interval: float) -> No
     while True:
         await asyncio.sleep(until_tick(interval if server.clients else max(interval, 2.0)))
         server.publish_snapshot()
-        run.observer.watch_files(bool(server.clients))
+        run.sampler.watch_files(bool(server.clients))
 
 
 async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
     supervisor = run.supervisor
     with supervisor.records.guarded():
-        await run.observer.look_at_files()
+        await run.sampler.look_at_files()
     with supervisor.records.guarded():
-        await run.chronicle.look()  # the last symptoms are told before the end is
+        await run.state_writer.look()  # the last symptoms are told before the end is
     result = run.conclude(left)
     await _clear_ray(run, result, left)
     level: Level = "info" if result.exit_code in (0, 5) else "error"
@@ -270,9 +270,9 @@ async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
     supervisor.say(
         "run_ended", result.summary, level, exit_code=result.exit_code, steps=result.steps, state=result.state
     )
-    await run.chronicle.close()
+    await run.state_writer.close()
     server.publish_snapshot()
-    await supervisor.keeping.dismiss()
+    await supervisor.keeper_manager.dismiss()
     return result.exit_code
 
 

@@ -70,22 +70,22 @@ class Run:
         if plan.ray is not None and self.adopted is None:
             self.found = VerlReplicas(supervisor, plan.ray)
         if self.found is not None:
-            self.replicas.found = self.found.seats
+            self.replicas.found = self.found.endpoints
             self.replicas.judge = self.found.doing
             supervisor.found_serving = self.found.serving
-        self.observer = Sampler(
+        self.sampler = Sampler(
             supervisor,
             host_interval=settings.host_interval,
             gpus_interval=settings.gpus_interval,
             trials_interval=settings.trials_interval,
         )
         if self.found is not None:
-            self.observer.gpu_members = self.found.members
-        self.scaling = Scaling(supervisor, plan, self.replicas, self.observer.look_at_gpus_now)
-        self.chronicle = StateWriter(supervisor, self.snapshot)
+            self.sampler.gpu_members = self.found.members
+        self.scaling = Scaling(supervisor, plan, self.replicas, self.sampler.look_at_gpus_now)
+        self.state_writer = StateWriter(supervisor, self.snapshot)
         repair = Repair(supervisor, self.adopted) if self.adopted is not None else None
-        found = self.found.seats if self.found is not None else list[ReplicaEndpoint]
-        self.commands = Commands(supervisor, self.scaling, self.observer, self.request_stop, found, repair)
+        found = self.found.endpoints if self.found is not None else list[ReplicaEndpoint]
+        self.commands = Commands(supervisor, self.scaling, self.sampler, self.request_stop, found, repair)
         self.verdict: Verdict | None = None
         self.result: Result | None = None
         self.over = asyncio.Event()
@@ -97,14 +97,14 @@ class Run:
     def start(self) -> None:
         """Begin to start services, and to look."""
         self.supervisor.start()
-        self.observer.start()
+        self.sampler.start()
         self.supervisor.spawn_task(self.supervisor.forever(self._look_at_replicas))
         if self.found is not None:
             self.supervisor.spawn_task(self.supervisor.forever(self.found.look))
-        self.supervisor.spawn_task(self.supervisor.forever(self.chronicle.look))
+        self.supervisor.spawn_task(self.supervisor.forever(self.state_writer.look))
 
     async def _look_at_replicas(self) -> float:
-        facts, told = self.observer.facts, None
+        facts, told = self.sampler.facts, None
         if self.plan.ray is not None:
             told = verl_trainer_facts(facts.metrics, facts.trials, self.plan.trials_per_step)
             if self.found is not None and self.found.total_steps is not None:
@@ -144,20 +144,20 @@ class Run:
             return
         failed = self.supervisor.environments.failed
         for slot in self.supervisor.slots.values():
-            unit = slot.current.unit
+            machine = slot.current.machine
             name = slot.spec.environment
-            if name in failed and unit.state == "waiting" and unit.wanted:
+            if name in failed and machine.state == "waiting" and machine.wanted:
                 # What runs already needs no environment any more: only who waits for it is lost.
                 self.end(Verdict("failed", 1, Cause(f"env:{name}", failed[name], self.supervisor.now())))
                 return
-            if slot.spec.ends_run and unit.state == "stopped" and unit.wanted:
+            if slot.spec.ends_run and machine.state == "stopped" and machine.wanted:
                 self.end(Verdict("done", 0))
                 return
             fatal = slot.spec.ends_run or slot.spec.fatal
-            if fatal and unit.state in ("failed", "gave_up") and slot.incoming is None:
+            if fatal and machine.state in ("failed", "gave_up") and slot.incoming is None:
                 if slot.spec.kind == "replica" and slot.name not in self._wanted_replicas():
                     continue  # a failed `scale +1` is that command's failure
-                number = unit.exit.signal if unit.exit is not None else None
+                number = machine.exit.signal if machine.exit is not None else None
                 self.end(Verdict("failed", 128 + number if number else 1, self._cause(slot.current)))
                 return
 
@@ -169,23 +169,25 @@ class Run:
     def _cause(self, instance: Instance) -> Cause:
         """The line of its log that says why it ended, else its state's reason; and why it is not started again,
         if that has a reason of its own."""
-        process, unit = instance.process, instance.unit
-        how = unit.exit.words() if unit.exit is not None else ""
-        reason = unit.last_failure or unit.why or how
+        process, machine = instance.process, instance.machine
+        how = machine.exit.words() if machine.exit is not None else ""
+        reason = machine.last_failure or machine.why or how
         also = ""
-        if process is not None and process.generation != unit.generation and how:
-            reason, also = how, f"; {unit.why}"  # its next generation could not even be started
+        if process is not None and process.generation != machine.generation and how:
+            reason, also = how, f"; {machine.why}"  # its next generation could not even be started
         if self._disk_is_full() and os.strerror(errno.ENOSPC) not in reason:
             also += f"; {os.strerror(errno.ENOSPC)} in {self.supervisor.run_dir}"  # its log may have been cut
         if instance.spec.kind == "trainer" and self.found is not None and (dead := self.found.dead()):
             also += f"; {dead}"  # verl ends some seconds after one of its replicas
         says = self.supervisor.records.log_says
-        tells = unit.exit is not None and not unit.shut_down
+        tells = machine.exit is not None and not machine.shut_down
         found = says(process.log, process.log_start) if process is not None and tells else None
-        if process is None or found is None or (unit.exit is not None and unit.exit.signal == 9):
+        if process is None or found is None or (machine.exit is not None and machine.exit.signal == 9):
             return Cause(instance.name, reason + also, self.supervisor.now())
         text, offset = found
-        if unit.exit is not None and unit.exit.ok:  # of a server: its log seldom says that this is a fault
+        if (
+            machine.exit is not None and machine.exit.ok
+        ):  # of a server: its log seldom says that this is a fault
             text += f"; {reason}"
         log = str(process.log.relative_to(self.supervisor.run_dir))
         return Cause(instance.name, text + also, self.supervisor.now(), log, offset)
@@ -231,11 +233,11 @@ class Run:
                 async with asyncio.timeout(1.0 if self.supervisor.stopping else 5.0):
                     await self.over.wait()
                 await self.supervisor.environments.closed()
-                left = await self.supervisor.census.sweep_strays()
+                left = await self.supervisor.process_scan.sweep_strays()
                 return [f"pid {pid}" for pid in left]
             except TimeoutError:
                 pass
-            stuck = self.supervisor.census.stuck()
+            stuck = self.supervisor.process_scan.stuck()
             now = self.supervisor.now()
             slots = self.supervisor.slots.values()
             if not self.supervisor.stopping or not stuck or not all(map(self.supervisor.hopeless, slots)):
@@ -244,21 +246,21 @@ class Run:
             elif self._stuck_since is None:
                 self._stuck_since = now
             elif now - self._stuck_since > self.plan.settings.stuck_after:
-                await self.supervisor.census.sweep_strays()
+                await self.supervisor.process_scan.sweep_strays()
                 return stuck
 
     def conclude(self, left: list[str]) -> Result:
         """The attempt's result, once everything has ended (or would not)."""
         verdict = self.verdict or Verdict("stopped", 5)
         code, summary = verdict.exit_code, verdict.state
-        known = self.chronicle.diagnosis
+        known = self.state_writer.diagnosis
         if left:
             code, summary = 75, f"{verdict.state}, but something would not die: {', '.join(left)}"
         elif verdict.cause is not None:
             because = f"{known.title}: " if known is not None and verdict.state == "failed" else ""
             summary = f"{verdict.state}: {because}{verdict.cause.text}"
         elif verdict.state == "done":
-            summary = f"done: {self.observer.learning_words() or 'completed'}"
+            summary = f"done: {self.sampler.learning_words() or 'completed'}"
             if known is not None:  # it has reached its last step, and that is all
                 summary += f"; but {known.title}"
         state = verdict.state if verdict.state in ("done", "failed", "stopped") else "failed"
@@ -275,7 +277,7 @@ class Run:
         return self.result
 
     def _step(self) -> int | None:
-        metrics = self.observer.facts.metrics
+        metrics = self.sampler.facts.metrics
         step = self.replicas.trainer.get("step")
         known = [s for s in (step, metrics.step if metrics else None) if isinstance(s, int)]
         return max(known) if known else None
@@ -291,7 +293,7 @@ class Run:
         return "running" if self._was_ready else "starting"
 
     def snapshot(self) -> Snapshot:
-        supervisor, facts = self.supervisor, self.observer.facts
+        supervisor, facts = self.supervisor, self.sampler.facts
         services = [*supervisor.environments.statuses()]
         services += [self._service(slot, facts.trees.get(slot.name)) for slot in supervisor.slots.values()]
         services += self.adopted.services() if self.adopted is not None else ()
@@ -311,7 +313,7 @@ class Run:
                 started_at=self.backend_started_at,
                 host=hostname(),
                 version=__version__,
-                keeper_pid=supervisor.keeping.pid,
+                keeper_pid=supervisor.keeper_manager.pid,
             ),
             started_at=self.started_at,
             services=tuple(services),
@@ -326,36 +328,38 @@ class Run:
             gpus=facts.gpus,
             gpu_note=facts.gpu_note,
             host=facts.host,
-            symptoms=self.chronicle.symptoms,
+            symptoms=self.state_writer.symptoms,
             result=self.result,
         )
 
     def _service(self, slot: Slot, stats: TreeStats | None) -> ServiceStatus:
-        instance, unit, process = slot.current, slot.current.unit, slot.current.process
+        instance, machine, process = slot.current, slot.current.machine, slot.current.process
         live = (
-            process is not None and unit.state in (*state_machine.LIVE, "stopping") and not unit.leader_gone
+            process is not None
+            and machine.state in (*state_machine.LIVE, "stopping")
+            and not machine.leader_gone
         )
-        why = unit.why
-        if unit.state == "waiting" and unit.wanted:
+        why = machine.why
+        if machine.state == "waiting" and machine.wanted:
             blocked = self.supervisor.blocked_by(slot.spec)
             why = f"waits for {blocked}" if blocked else "about to start"
-        elif unit.state == "starting" and instance.last_problem:
+        elif machine.state == "starting" and instance.last_problem:
             why = instance.last_problem
-        stage = self.observer.facts.stages.get(slot.name) if unit.state == "starting" else None
+        stage = self.sampler.facts.stages.get(slot.name) if machine.state == "starting" else None
         port = instance.port("http")
         host = slot.spec.ports[0].host if slot.spec.ports else "127.0.0.1"
         incoming = slot.incoming.process if slot.incoming is not None else None
-        trees = self.supervisor.census.trees.members
+        trees = self.supervisor.process_scan.trees.members
         members = {p for i in slot.instances() for p, _ in trees.get(i.key, ())}
         return ServiceStatus(
             name=slot.name,
             kind=slot.spec.kind,
             owner=slot.spec.owner,
-            state=unit.state,
+            state=machine.state,
             why=why,
-            since=unit.since,
+            since=machine.since,
             pid=process.pid if live and process else None,
-            generation=unit.generation,
+            generation=machine.generation,
             restarts=slot.restarts,
             # ``relative_to`` would be half of the cost of a snapshot.
             log=str(process.log).removeprefix(f"{self.supervisor.run_dir}/") if process else None,
@@ -364,13 +368,13 @@ class Run:
             gpus=process.gpus if process else (),
             depends_on=tuple(d.on for d in slot.spec.depends_on),
             started_at=process.started_at if process else None,
-            ready_at=unit.ready_at,
-            exit=unit.exit,
+            ready_at=machine.ready_at,
+            exit=machine.exit,
             stage=stage[0] if stage else None,
             progress=stage[1] if stage else None,
             incoming_pid=incoming.pid if incoming else None,
             retiring_pids=tuple(i.process.pid for i in slot.retiring if i.process is not None),
-            deadline=unit.deadline,
+            deadline=machine.deadline,
             members=tuple(sorted(members)),
             tree=stats or TreeStats(),
         )

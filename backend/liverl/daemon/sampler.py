@@ -100,7 +100,7 @@ class Sampler:
         self._supervisor.spawn_task(self._supervisor.forever(look_and_pause))
 
     async def _look_at_host(self) -> float | None:
-        self.facts.trees = self._procs.sample(self._supervisor.census.members())
+        self.facts.trees = self._procs.sample(self._supervisor.process_scan.members())
         self.facts.host = self._procs.host()
         return None
 
@@ -111,7 +111,7 @@ class Sampler:
     async def _look_at_gpus(self, patience: float = DRIVER_PATIENCE) -> float | None:
         supervisor = self._supervisor
         holders = dict(supervisor.ledger.holders)
-        members = self.gpu_members(supervisor.census.members())
+        members = self.gpu_members(supervisor.process_scan.members())
         try:
             gpus, note = await self._driver.call(lambda: self._gpus.sample(holders, members), patience)
         except TimeoutError:

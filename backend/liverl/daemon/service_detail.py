@@ -64,7 +64,7 @@ def _live_service(supervisor: Supervisor, name: str, memory: PidMemory) -> Servi
         raise CommandError(error.code, str(error), near[0] if near else error.did_you_mean) from None
     instance = slot.current
     spec, process = slot.spec, instance.process
-    generation = process.generation if process is not None else instance.unit.generation
+    generation = process.generation if process is not None else instance.machine.generation
     values = prepare.Placeholders(
         supervisor.run_dir,
         supervisor.attempt_dir,
@@ -76,7 +76,7 @@ def _live_service(supervisor: Supervisor, name: str, memory: PidMemory) -> Servi
     env = prepare.environment(spec, values, tag, process.gpus if process is not None else ())
     ours = {k for k in env if k in spec.env or k.startswith("LIVERL_")}
     env = {k: v for k, v in env.items() if k in ours or os.environ.get(k) != v}
-    members = supervisor.census.members().get(name, ())
+    members = supervisor.process_scan.members().get(name, ())
     used = [
         GpuUse(uuid, pid, size)
         for uuid, pids in memory.items()
@@ -259,10 +259,10 @@ def _with(known: Generation, kind: str, at: float, part: Mapping[str, Any]) -> G
         exit_ = msgspec.convert(part["exit"], Exit)
         return replace(known, exit=exit_, ended_at=exit_.at or at)
     if kind in ("state", "promoted"):
-        unit, role = part["unit"], part.get("role", known.role)
-        known = replace(known, role=role, ready_at=unit.get("ready_at") or known.ready_at)
-        if unit["state"] in ("stopping", "failed", "gave_up", "stopped", "backing_off") and not known.why:
-            known = replace(known, why=redact.value(unit.get("why", "")))
+        machine, role = part["unit"], part.get("role", known.role)
+        known = replace(known, role=role, ready_at=machine.get("ready_at") or known.ready_at)
+        if machine["state"] in ("stopping", "failed", "gave_up", "stopped", "backing_off") and not known.why:
+            known = replace(known, why=redact.value(machine.get("why", "")))
     return known
 
 

@@ -79,7 +79,7 @@ class StateWriter:
         for service in fallen:
             await self._find_cause(service)
         causes = {s.name: self._causes[s.name][1] for s in fallen if s.name in self._causes}
-        unwanted = frozenset(s.name for s in supervisor.slots.values() if not s.current.unit.wanted)
+        unwanted = frozenset(s.name for s in supervisor.slots.values() if not s.current.machine.wanted)
         beside = RunContext(self._disk_free, causes, self._aliases, unwanted)
         for news in self._diagnosis.update(snapshot, beside):
             text, level = words(news, snapshot.at)
@@ -98,7 +98,7 @@ class StateWriter:
         self._causes.pop(service.name, None)
         if process.generation != service.generation:
             return  # its next generation could not even be started: its state says why
-        if slot.current.unit.shut_down:
+        if slot.current.machine.shut_down:
             return  # its state says why we ended it, its log only that it did as it was told
         found = await asyncio.to_thread(self._supervisor.records.log_says, process.log, process.log_start)
         if found is not None:

@@ -149,11 +149,11 @@ class LaunchScript:
     def _tell_unlisted(self) -> None:
         if self.proxy.leader is None or self.proxy.restarting:
             return
-        for seat in self.unlisted():
+        for endpoint in self.unlisted():
             self._once(
                 "unlisted",
-                seat.name,
-                f"replica {seat.name} serves at {seat.address} but the proxy does not list it: "
+                endpoint.name,
+                f"replica {endpoint.name} serves at {endpoint.address} but the proxy does not list it: "
                 "add it, then restart the proxy",
             )
 
@@ -177,15 +177,15 @@ class LaunchScript:
 
     # --- what was found ---
 
-    def seats(self) -> list[ReplicaEndpoint]:
+    def endpoints(self) -> list[ReplicaEndpoint]:
         """Every expected replica, found or not."""
-        return self._found.seats()
+        return self._found.endpoints()
 
     def doing(
-        self, seat: ReplicaEndpoint, facts: EngineFacts | None, trainer: Mapping[str, Any]
+        self, endpoint: ReplicaEndpoint, facts: EngineFacts | None, trainer: Mapping[str, Any]
     ) -> ActivityState:
         """What one of them does now."""
-        return self._found.doing(seat, facts, trainer)
+        return self._found.doing(endpoint, facts, trainer)
 
     @property
     def total_steps(self) -> int | None:
@@ -206,11 +206,13 @@ class LaunchScript:
 
     def unlisted(self) -> list[ReplicaEndpoint]:
         """Replicas that serve and that the proxy's configuration does not have, by rank."""
-        return [s for s in self.seats() if s.serving and s.address and not self.proxy.lists(s.address)]
+        return [s for s in self.endpoints() if s.serving and s.address and not self.proxy.lists(s.address)]
 
     def routed(self) -> set[str]:
         """Names of the serving replicas that the proxy has read."""
-        return {s.name for s in self.seats() if s.serving and s.address and self.proxy.routes_to(s.address)}
+        return {
+            s.name for s in self.endpoints() if s.serving and s.address and self.proxy.routes_to(s.address)
+        }
 
     def services(self) -> list[ServiceStatus]:
         """Ray and the proxy, beside the script itself."""
@@ -249,10 +251,10 @@ class LaunchScriptReplicas(ReplicaRegistry):
 
     def update(self) -> None:
         """Follow what the proxy does. Called on every change."""
-        seats, routed = self.seats(), self.adopted.routed()
-        for seat in seats:
-            if not seat.serving:
-                self.facts.pop(seat.name, None)
+        endpoints, routed = self.endpoints(), self.adopted.routed()
+        for endpoint in endpoints:
+            if not endpoint.serving:
+                self.facts.pop(endpoint.name, None)
         for name in sorted(routed - self.listed):
             self.supervisor.say("listed", "the proxy routes to it", service=name)
         for name in sorted(self.listed - routed):

@@ -272,7 +272,7 @@ class ExternalProxy:
 def runs_in_launch(supervisor: Supervisor) -> Callable[[int], bool]:
     """Tells whether a process is in the trainer's process tree: by the last scan, by descent, or by its tag. What it
     returns may be called in another thread."""
-    tree = frozenset(supervisor.census.members().get("trainer", ()))
+    tree = frozenset(supervisor.process_scan.members().get("trainer", ()))
     run, run_dir = supervisor.run, str(supervisor.run_dir)
 
     def told(pid: int) -> bool:

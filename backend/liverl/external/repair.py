@@ -43,7 +43,7 @@ class Repair:
 
     def knows(self, service: str) -> bool:
         """Whether this name is of something that was adopted and is no service of ours."""
-        return service in (RAY, PROXY) or service in {seat.name for seat in self._adopted.seats()}
+        return service in (RAY, PROXY) or service in {endpoint.name for endpoint in self._adopted.endpoints()}
 
     async def run(self, name: str, service: str) -> dict[str, Any]:
         """``restart``, ``start_service``, ``stop_service`` or ``inspect`` of something adopted.
@@ -97,37 +97,39 @@ class Repair:
             names, backup = await asyncio.to_thread(self._edit, launch.config, launch, chosen)
             await self._proxy.read_file()
         self._supervisor.kick()
-        who = ", ".join(f"{seat.name} ({seat.address})" for seat in chosen)
+        who = ", ".join(f"{endpoint.name} ({endpoint.address})" for endpoint in chosen)
         text = (
             f"{who} added to {launch.config} under {', '.join(names)}; the old one is {backup.name}; "
             "restart the proxy to have it used"
         )
         self._supervisor.say("added", text, service=PROXY)
-        return {"added": [seat.name for seat in chosen], "backup": str(backup), "text": text}
+        return {"added": [endpoint.name for endpoint in chosen], "backup": str(backup), "text": text}
 
     def _choose(self, to: int | None, delta: int | None, name: str | None) -> list[ReplicaEndpoint]:
-        seats = self._adopted.seats()
+        endpoints = self._adopted.endpoints()
         left_out = self._adopted.unlisted()
         count = delta or 1
         if to is not None:
-            count = to - sum(1 for seat in seats if seat.address and self._proxy.lists(seat.address))
+            count = to - sum(
+                1 for endpoint in endpoints if endpoint.address and self._proxy.lists(endpoint.address)
+            )
             if count < 0:
                 raise CommandError("not_scalable", "verl owns its replicas: none can be removed from outside")
         if name is not None:
-            left_out = [seat for seat in left_out if seat.name == name]
+            left_out = [endpoint for endpoint in left_out if endpoint.name == name]
         if not left_out or count == 0:
-            raise CommandError("nothing_unlisted", self._all_listed(seats, name))
+            raise CommandError("nothing_unlisted", self._all_listed(endpoints, name))
         if count > len(left_out):
             text = f"{count} more replicas: only {len(left_out)} serve that the proxy does not list"
             raise CommandError("out_of_range", f"{text}, and verl owns them: none can be made from outside")
         return left_out[:count]
 
-    def _all_listed(self, seats: list[ReplicaEndpoint], name: str | None) -> str:
-        missing = [f"{seat.name}: {seat.why}" for seat in seats if not seat.serving]
+    def _all_listed(self, endpoints: list[ReplicaEndpoint], name: str | None) -> str:
+        missing = [f"{endpoint.name}: {endpoint.why}" for endpoint in endpoints if not endpoint.serving]
         restart_it = "; restart the proxy to have it read its list" if self._proxy.pending else ""
-        if name is not None and any(seat.name == name and seat.serving for seat in seats):
+        if name is not None and any(endpoint.name == name and endpoint.serving for endpoint in endpoints):
             return f"{name} is listed already{restart_it}"
-        serving = len(seats) - len(missing)
+        serving = len(endpoints) - len(missing)
         if missing:
             return f"all {serving} that serve are listed{restart_it}; not found yet: {'; '.join(missing)}"
         return f"all {serving} are listed{restart_it}"
@@ -135,14 +137,14 @@ class Repair:
     def _edit(
         self, config: Path, launch: LiteLLMLaunch, chosen: list[ReplicaEndpoint]
     ) -> tuple[list[str], Path]:
-        replicas = [seat.address for seat in self._adopted.seats() if seat.address]
+        replicas = [endpoint.address for endpoint in self._adopted.endpoints() if endpoint.address]
         names: list[str] = []
         try:
             document = model_list.read(config.read_text())
-            for seat in chosen:
-                assert seat.address is not None
+            for endpoint in chosen:
+                assert endpoint.address is not None
                 document, added = model_list.add(
-                    document, seat.address, replicas, self._proxy.own, launch.env
+                    document, endpoint.address, replicas, self._proxy.own, launch.env
                 )
                 names += [name for name in added if name not in names]
             backup = config_file.replace_with_backup(config, model_list.render(document))
@@ -252,7 +254,7 @@ class Repair:
         # By its tag it belongs to the trainer's tree, and ends with that.
         tag = {"LIVERL_RUN": f"{hub.run}/trainer/{generation}", "LIVERL_RUN_DIR": str(hub.run_dir)}
         try:
-            child = await hub.keeping.spawn(
+            child = await hub.keeper_manager.spawn(
                 token=f"adopted-proxy.{time.time_ns()}",
                 argv=list(launch.argv),
                 env={**launch.env, **tag},
@@ -264,7 +266,7 @@ class Repair:
             raise RestartProblem(f"the proxy has ended, and cannot be started again: {why}") from None
         member = (int(child["pid"]), int(child["tick"]))
         self._newest = member
-        hub.census.trees.seed(trainer.key_of(generation), [member])
+        hub.process_scan.trees.seed(trainer.key_of(generation), [member])
         return member
 
     def _may(self) -> None:

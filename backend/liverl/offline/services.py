@@ -245,12 +245,12 @@ class OrphanedServices:
         intent = _intent(past)
         port = intent.ports.get("http")
         host = spec.ports[0].host if spec is not None and spec.ports else "127.0.0.1"
-        state: ServiceState = past.unit.state if past.unit is not None else "starting"
+        state: ServiceState = past.machine.state if past.machine is not None else "starting"
         return msgspec.structs.replace(
             status,
             state=state,
-            why=_why(past.unit, spec) if past.unit is not None else "",
-            since=past.unit.since if past.unit is not None else intent.at or self.died_at,
+            why=_why(past.machine, spec) if past.machine is not None else "",
+            since=past.machine.since if past.machine is not None else intent.at or self.died_at,
             generation=past.generation,
             restarts=max(0, past.generation - self.history.base.get(name, 0) - 1),
             log=intent.log or status.log,
@@ -258,17 +258,17 @@ class OrphanedServices:
             ports=intent.ports,
             gpus=intent.gpus,
             started_at=intent.at,
-            ready_at=past.unit.ready_at if past.unit is not None else None,
-            exit=past.exit or (past.unit.exit if past.unit is not None else None),
+            ready_at=past.machine.ready_at if past.machine is not None else None,
+            exit=past.exit or (past.machine.exit if past.machine is not None else None),
             stage=None,
             progress=None,
         )
 
 
-def _why(unit: state_machine.MachineState, spec: ServiceSpec | None) -> str:
-    if unit.completed and unit.wanted and spec is not None and not spec.completes:
+def _why(machine: state_machine.MachineState, spec: ServiceSpec | None) -> str:
+    if machine.completed and machine.wanted and spec is not None and not spec.completes:
         return state_machine.UNASKED_EXIT  # older versions said that it had completed
-    return unit.why
+    return machine.why
 
 
 def _intent(past: ServiceHistory) -> _Intent:

@@ -63,11 +63,11 @@ def slot_endpoint(slot: Slot, kind: str) -> ReplicaEndpoint:
     return ReplicaEndpoint(
         name=slot.name,
         state=slot.state,
-        why=slot.current.unit.why,
+        why=slot.current.machine.why,
         address=slot_address(slot),
-        generation=slot.current.unit.generation,
+        generation=slot.current.machine.generation,
         restarts=slot.restarts,
-        since=slot.current.unit.since,
+        since=slot.current.machine.since,
         gpus=slot.current.process.gpus if slot.current.process else (),
         kind=kind,
     )

@@ -71,7 +71,7 @@ class ProxyRoutes:
         """Tell each serving process whose list is an old one; again after a second if need be."""
         for instance in self._supervisor.slots["proxy"].instances():
             process = instance.process
-            if process is None or instance.unit.state not in ("ready", "degraded"):
+            if process is None or instance.machine.state not in ("ready", "degraded"):
                 continue
             report = self.reports.get(process.generation, {})
             now = self._supervisor.now()
@@ -105,7 +105,7 @@ class ProxyRoutes:
         slot = self._supervisor.slots.get("proxy")
         if slot is None or slot.state in state_machine.ENDED:
             return True
-        report = self.reports.get(slot.current.unit.generation, {})
+        report = self.reports.get(slot.current.machine.generation, {})
         return report.get("config_sha") == self._sha
 
     @property
@@ -114,7 +114,7 @@ class ProxyRoutes:
         slot = self._supervisor.slots.get("proxy")
         if slot is None or slot.state != "ready":
             return False
-        report = self.reports.get(slot.current.unit.generation)
+        report = self.reports.get(slot.current.machine.generation)
         return report is not None and report.get("config_sha") != self._sha
 
     def holds(self) -> bool:
@@ -123,22 +123,22 @@ class ProxyRoutes:
         return slot is not None and any(
             self.reports.get(i.process.generation, {}).get("in_flight")
             for i in slot.instances()
-            if i.process is not None and not i.unit.leader_gone
+            if i.process is not None and not i.machine.leader_gone
         )
 
     def status(self) -> ProxyStatus:
         slot = self._supervisor.slots.get("proxy")
         if slot is None:
             return ProxyStatus()
-        current = self.reports.get(slot.current.unit.generation, {})
-        port = slot.current.port("http") or self._supervisor.keeping.held_port("proxy.http")
+        current = self.reports.get(slot.current.machine.generation, {})
+        port = slot.current.port("http") or self._supervisor.keeper_manager.held_port("proxy.http")
         host = slot.spec.ports[0].host
         sums = sum([*map(counts_of, self.reports.values()), *(self._ended or {}).values()], ProxyCounters())
         return ProxyStatus(
             address=f"http://{host}:{port}" if port else None,
             backends=tuple(current.get("backends", ())),
             config="proxy/litellm.yaml",
-            generation=slot.current.unit.generation,
+            generation=slot.current.machine.generation,
             requests=sums.requests,
             failures=sums.failures,
             unattributed=sums.unattributed,

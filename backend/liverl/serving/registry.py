@@ -68,12 +68,12 @@ class ReplicaRegistry:
         """The replicas among our services."""
         return [s for s in self.supervisor.slots.values() if s.spec.kind == "replica"]
 
-    def seats(self) -> list[ReplicaEndpoint]:
+    def endpoints(self) -> list[ReplicaEndpoint]:
         """Every replica, ours and verl's."""
         ours = slot_endpoints(self.supervisor.slots.values(), self.kind)
         return [*ours, *(self.found() if self.found is not None else ())]
 
-    def _seat(self, name: str) -> ReplicaEndpoint | None:
+    def _endpoint(self, name: str) -> ReplicaEndpoint | None:
         """The replica of that name as it is now, without a look at all of them: each is asked for at every look."""
         slot = self.supervisor.slots.get(name)
         if slot is not None:
@@ -89,28 +89,30 @@ class ReplicaRegistry:
 
     def update(self) -> None:
         """Bring the list up to date with the services' states. Called on every change."""
-        seats = self.seats()
-        serving = sum(seat.serving for seat in seats)
+        endpoints = self.endpoints()
+        serving = sum(endpoint.serving for endpoint in endpoints)
         if not self.complete and self.expected and serving >= self.expected:
             self.complete = True
             self.supervisor.say("replicas_found", f"all {self.expected} replicas serve: the proxy gets them")
-        for seat in seats:
-            name = seat.name
-            if not seat.serving:
+        for endpoint in endpoints:
+            name = endpoint.name
+            if not endpoint.serving:
                 self.facts.pop(name, None)  # the next generation has weights of its own
-            if name in self.listed and (not seat.serving or self._generations.get(name) != seat.generation):
+            if name in self.listed and (
+                not endpoint.serving or self._generations.get(name) != endpoint.generation
+            ):
                 self._delist(name)
-            may = seat.serving and name not in self.listed and name not in self.leaving and self.complete
-            if may and self._has_weights(seat):
+            may = endpoint.serving and name not in self.listed and name not in self.leaving and self.complete
+            if may and self._has_weights(endpoint):
                 self.listed.add(name)
-                self._generations[name] = seat.generation
+                self._generations[name] = endpoint.generation
                 version = self.policy_version if self._trainer_lives() else None
                 having = "" if version is None else f" (policy version {version})"
                 self.supervisor.say("listed", f"the proxy routes new trials to it{having}", service=name)
         if self.complete:
-            for name in self.listed - {seat.name for seat in seats}:
+            for name in self.listed - {endpoint.name for endpoint in endpoints}:
                 self._delist(name)
-            self._publish(seats)
+            self._publish(endpoints)
 
     def _delist(self, name: str) -> None:
         self.listed.discard(name)
@@ -121,10 +123,10 @@ class ReplicaRegistry:
         trainer = self.supervisor.slots.get("trainer")
         return trainer is not None and trainer.state in (*state_machine.LIVE, "stopping")
 
-    def _has_weights(self, seat: ReplicaEndpoint) -> bool:
+    def _has_weights(self, endpoint: ReplicaEndpoint) -> bool:
         if self.found is not None or not self._trainer_lives():
             return True  # verl itself sees to its replicas' weights
-        facts = self.facts.get(seat.name)
+        facts = self.facts.get(endpoint.name)
         wanted = self.policy_version
         return facts is not None and wanted is not None and facts.policy_version == wanted
 
@@ -134,16 +136,21 @@ class ReplicaRegistry:
         version = self.trainer.get("policy_version")
         return version if isinstance(version, int) else None
 
-    def _publish(self, seats: list[ReplicaEndpoint]) -> None:
+    def _publish(self, endpoints: list[ReplicaEndpoint]) -> None:
         items: list[dict[str, Any]] = []
-        for seat in seats:
-            if seat.address is None or seat.state not in state_machine.LIVE:
+        for endpoint in endpoints:
+            if endpoint.address is None or endpoint.state not in state_machine.LIVE:
                 continue
-            state = self.state_of(seat.name)
-            if state == "joining" and seat.state == "starting":
+            state = self.state_of(endpoint.name)
+            if state == "joining" and endpoint.state == "starting":
                 continue  # nothing can be pushed to it yet
             items.append(
-                {"name": seat.name, "url": seat.address, "state": state, "generation": seat.generation}
+                {
+                    "name": endpoint.name,
+                    "url": endpoint.address,
+                    "state": state,
+                    "generation": endpoint.generation,
+                }
             )
         told = json.dumps(items).encode()
         if told != self._told:
@@ -174,39 +181,40 @@ class ReplicaRegistry:
         told = trainer or read_object(self.supervisor.run_dir / "trainer.json")
         self.trainer = told or self.trainer
         self.proxy.read()
-        seats = self.seats()
-        if not self.proxy.exists and not seats:
+        endpoints = self.endpoints()
+        if not self.proxy.exists and not endpoints:
             return until_tick(self._interval)  # nobody to look at, and nobody to tell of it
-        answered = set(await asyncio.gather(*(self._look(seat) for seat in seats)))
+        answered = set(await asyncio.gather(*(self._look(endpoint) for endpoint in endpoints)))
         if self.judge is not None:
             now = {n: f for n, f in self.facts.items() if n in answered}
             self.doing = {
-                seat.name: self.judge(seat, now.get(seat.name), self.trainer) for seat in self.seats()
+                endpoint.name: self.judge(endpoint, now.get(endpoint.name), self.trainer)
+                for endpoint in self.endpoints()
             }
         if self.drain is not None:
             await self.drain()
         self.update()
         self._idle = self._idle.seen(self._load(trials, before, answered))
-        waiting = self.complete and any(s.serving and s.name not in self.listed for s in self.seats())
+        waiting = self.complete and any(s.serving and s.name not in self.listed for s in self.endpoints())
         return until_tick(FAST if waiting or self.proxy.behind or self.leaving else self._interval)
 
-    async def _look(self, seat: ReplicaEndpoint) -> str | None:
+    async def _look(self, endpoint: ReplicaEndpoint) -> str | None:
         """The name of the replica, if it has told its load."""
         import aiohttp
 
-        if seat.address is None or not seat.serving:
+        if endpoint.address is None or not endpoint.serving:
             return None
         try:
-            status, text = await self.supervisor.http.get(seat.address + "/metrics", 3.0)
+            status, text = await self.supervisor.http.get(endpoint.address + "/metrics", 3.0)
         except (OSError, TimeoutError, aiohttp.ClientError):
             return None  # its ready probe reports that
-        now = self._seat(seat.name)
-        if status == 200 and now is not None and now.serving and now.generation == seat.generation:
+        now = self._endpoint(endpoint.name)
+        if status == 200 and now is not None and now.serving and now.generation == endpoint.generation:
             facts = parse_engine_metrics(text)
-            self.facts[seat.name] = facts
-            meter = self._meters.setdefault(seat.name, EngineMeter())
-            self.rates[seat.name] = meter.update(self.supervisor.now(), facts)
-            return seat.name
+            self.facts[endpoint.name] = facts
+            meter = self._meters.setdefault(endpoint.name, EngineMeter())
+            self.rates[endpoint.name] = meter.update(self.supervisor.now(), facts)
+            return endpoint.name
         return None
 
     def _load(
@@ -219,8 +227,8 @@ class ReplicaRegistry:
         step = int(trainer.get("step") or 0) + 1
         started = next((s.total for s in trials.steps if s.step == step), 0)
         loads = {}
-        for seat in self.seats():
-            facts, name = self.facts.get(seat.name), seat.name
+        for endpoint in self.endpoints():
+            facts, name = self.facts.get(endpoint.name), endpoint.name
             if facts is None or facts.running is None or name not in answered:
                 loads[name] = Load(may_work=False, busy=False)
                 continue
@@ -228,7 +236,7 @@ class ReplicaRegistry:
             has_weights = has_weights or facts.policy_version == self.policy_version
             waiting = bool(facts.waiting)
             loads[name] = Load(
-                may_work=seat.state == "ready" and name in self.listed and has_weights,
+                may_work=endpoint.state == "ready" and name in self.listed and has_weights,
                 busy=facts.running > 0 or waiting or _moved(before.get(name), facts),
                 waiting=waiting,
             )
@@ -251,7 +259,7 @@ class ReplicaRegistry:
             slot = self.supervisor.slots.get(item["name"])
             if slot is None or item["state"] != "listed" or slot.name in self.leaving:
                 continue
-            if slot.current.unit.generation == item["generation"]:
+            if slot.current.machine.generation == item["generation"]:
                 self.listed.add(slot.name)  # the next update takes it back if it does not serve
                 self._generations[slot.name] = item["generation"]
 
@@ -273,22 +281,22 @@ class ReplicaRegistry:
     def status(self, stages: Mapping[str, Stage]) -> ReplicaSet:
         items = []
         now = self.supervisor.now()
-        for seat in self.seats():
-            idle_since = self._idle.since(seat.name)
-            facts = self.facts.get(seat.name) or EngineFacts()
-            rates = self.rates.get(seat.name) or EngineRates()
-            stage = stages.get(seat.name) or (seat.stage, seat.progress)
-            doing = self.doing.get(seat.name) if seat.serving else None
-            starting = seat.state in ("waiting", "preparing", "starting")
+        for endpoint in self.endpoints():
+            idle_since = self._idle.since(endpoint.name)
+            facts = self.facts.get(endpoint.name) or EngineFacts()
+            rates = self.rates.get(endpoint.name) or EngineRates()
+            stage = stages.get(endpoint.name) or (endpoint.stage, endpoint.progress)
+            doing = self.doing.get(endpoint.name) if endpoint.serving else None
+            starting = endpoint.state in ("waiting", "preparing", "starting")
             items.append(
                 ReplicaStatus(
-                    name=seat.name,
-                    state=seat.state,
-                    address=seat.address,
-                    listed=seat.name in self.listed,
-                    generation=seat.generation,
-                    restarts=seat.restarts,
-                    gpus=seat.gpus,
+                    name=endpoint.name,
+                    state=endpoint.state,
+                    address=endpoint.address,
+                    listed=endpoint.name in self.listed,
+                    generation=endpoint.generation,
+                    restarts=endpoint.restarts,
+                    gpus=endpoint.gpus,
                     policy_version=facts.policy_version,
                     running=facts.running,
                     waiting=facts.waiting,
@@ -298,14 +306,14 @@ class ReplicaRegistry:
                     tokens_per_s=rates.tokens_per_s,
                     prefix_cache_hit_rate=rates.prefix_cache_hit_rate,
                     request_success_total=facts.request_success_total,
-                    since=seat.since,
+                    since=endpoint.since,
                     stage=stage[0] if starting else None,
                     progress=stage[1] if starting else None,
-                    leaving=seat.name in self.leaving,
-                    kind=seat.kind,
+                    leaving=endpoint.name in self.leaving,
+                    kind=endpoint.kind,
                     idle_for=now - idle_since if idle_since is not None else None,
-                    why=seat.why,
-                    pid=seat.pids[0] if seat.pids else None,
+                    why=endpoint.why,
+                    pid=endpoint.pids[0] if endpoint.pids else None,
                     activity=doing.what if doing is not None else None,
                     activity_since=doing.since if doing is not None else None,
                     tool_calls_total=facts.tool_calls_total,

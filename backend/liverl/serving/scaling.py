@@ -150,7 +150,7 @@ class Scaling:
         )
         failed = [index for index, slot in zip(chosen, new, strict=True) if slot.ended]
         if failed:
-            why = "; ".join(f"{slot.name}: {slot.current.unit.why}" for slot in new if slot.ended)
+            why = "; ".join(f"{slot.name}: {slot.current.machine.why}" for slot in new if slot.ended)
             self.indices = [index for index in self.indices if index not in failed]
             for index in failed:
                 self._drop(index)
@@ -218,7 +218,7 @@ class Scaling:
         for index in list(self._leaving):
             name = self.name_of(index)
             slot = self.supervisor.slots.get(name)
-            if slot is None or (slot.ended and not slot.current.unit.wanted):
+            if slot is None or (slot.ended and not slot.current.machine.wanted):
                 self._drop(index)
                 continue
             if slot.state not in ("ready", "degraded"):
@@ -262,6 +262,6 @@ class Scaling:
         self.replicas.forget(name)
         slot = self.supervisor.slots.pop(name, None)
         if slot is not None:
-            self.supervisor.used_generations[name] = slot.current.unit.generation
+            self.supervisor.used_generations[name] = slot.current.machine.generation
             slot.current.close()
         self.supervisor.spawn_task(self._journal())

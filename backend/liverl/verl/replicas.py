@@ -98,15 +98,15 @@ class VerlReplicas:
             self._supervisor.say("weights", news, service="trainer")
 
     def doing(
-        self, seat: ReplicaEndpoint, facts: EngineFacts | None, trainer: Mapping[str, Any]
+        self, endpoint: ReplicaEndpoint, facts: EngineFacts | None, trainer: Mapping[str, Any]
     ) -> ActivityState:
         """What one of them does now, by its metrics and by the trainer's log."""
         version = trainer.get("policy_version")
         return self._lives.look(
-            seat.name,
+            endpoint.name,
             ActivitySigns(
                 at=self._supervisor.now(),
-                up=seat.serving,
+                up=endpoint.serving,
                 facts=facts,
                 trainer_phase=str(trainer.get("phase") or ""),
                 policy_version=version if isinstance(version, int) else None,
@@ -169,15 +169,15 @@ class VerlReplicas:
 
     # --- what was found ---
 
-    def seats(self) -> list[ReplicaEndpoint]:
+    def endpoints(self) -> list[ReplicaEndpoint]:
         """Every rank, found or not."""
-        return [self._seat(rank) for rank in self._discovery.ranks]
+        return [self._endpoint(rank) for rank in self._discovery.ranks]
 
     def serving(self) -> int:
         """How many of them serve now."""
-        return sum(seat.serving for seat in self.seats())
+        return sum(endpoint.serving for endpoint in self.endpoints())
 
-    def _seat(self, rank: Rank) -> ReplicaEndpoint:
+    def _endpoint(self, rank: Rank) -> ReplicaEndpoint:
         state = _STATES[rank.stage]
         if rank.stage == "addressed" and self._served.get(rank.rank) == rank.generation:
             state = "degraded"  # it has served: one slow answer is no reason to send its trials elsewhere
@@ -207,7 +207,7 @@ class VerlReplicas:
         """``trees`` (service -> pids) with what hangs in Ray's tree told apart: each replica's processes by its
         name; the rest does the trainer's work. A Ray that the trainer has started itself hangs in its tree."""
         home = self._ray.service or "trainer"
-        actors = {pid: seat.name for seat in self.seats() for pid in seat.pids}
+        actors = {pid: endpoint.name for endpoint in self.endpoints() for pid in endpoint.pids}
         tree = trees.get(home, [])
         if not actors or not tree:
             return trees

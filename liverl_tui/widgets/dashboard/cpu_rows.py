@@ -68,14 +68,14 @@ def table(width: int, name: int) -> Chosen:
     return choose(columns, width)
 
 
-def line(service: ServiceStatus, standing: StatusLabel, history: str, chosen: Chosen) -> Row:
+def line(service: ServiceStatus, label: StatusLabel, history: str, chosen: Chosen) -> Row:
     row = Row()
     for column, width in chosen:
         match column.name:
             case "history":
                 row.add(history, "meter")
             case "state":
-                row.add(standing.within(width), standing.style, width)
+                row.add(label.within(width), label.style, width)
             case name:
                 row.add(_value(service, name), "text", width, column.align)
         row.add(" ")
@@ -98,7 +98,7 @@ def _value(service: ServiceStatus, name: str) -> str:
     raise KeyError(name)
 
 
-def cell(service: ServiceStatus, standing: StatusLabel, past: Sweep, name: int, width: int) -> Row:
+def cell(service: ServiceStatus, label: StatusLabel, past: Sweep, name: int, width: int) -> Row:
     """``trainer  131% 1.2G ▂▃▅ ●``; where there is room, with the state's words. ``name``: columns that the
     longest name takes."""
     state = 10 if width >= 36 else 1
@@ -109,4 +109,4 @@ def cell(service: ServiceStatus, standing: StatusLabel, past: Sweep, name: int, 
         " "
     )
     row.add(past.cells(room - name), "meter").add(" ")
-    return row.add(standing.glyph if state == 1 else standing.within(state), standing.style, state)
+    return row.add(label.glyph if state == 1 else label.within(state), label.style, state)

@@ -22,9 +22,9 @@ def facts_of(gpus: tuple[GpuStatus, ...], standings: list[StatusLabel]) -> tuple
     names = {gpu.name.removeprefix("NVIDIA ") for gpu in gpus}
     text = f"{len(gpus)} × {names.pop()}" if len(names) == 1 else f"{len(gpus)} of {len(names)} kinds"
     problems: dict[str, int] = {}
-    for standing in standings:
-        if standing.problem:
-            kind = standing.kind or standing.words
+    for label in standings:
+        if label.problem:
+            kind = label.kind or label.words
             problems[kind] = problems.get(kind, 0) + 1
     if not problems:
         return text, "dim"
@@ -50,7 +50,7 @@ def table(width: int, owner: int) -> Chosen:
     return choose(columns, width)
 
 
-def line(gpu: GpuStatus, standing: StatusLabel, history: str, chosen: Chosen) -> Row:
+def line(gpu: GpuStatus, label: StatusLabel, history: str, chosen: Chosen) -> Row:
     """One line of the table. ``history``: as wide as its column."""
     row = Row()
     for column, width in chosen:
@@ -61,7 +61,7 @@ def line(gpu: GpuStatus, standing: StatusLabel, history: str, chosen: Chosen) ->
             case "history":
                 row.add(history, "meter")
             case "verdict":
-                row.add(standing.within(width), standing.style, width)
+                row.add(label.within(width), label.style, width)
             case name:
                 text, style = _value(gpu, name, width)
                 row.add(text, style, width, column.align)
@@ -95,7 +95,7 @@ def _value(gpu: GpuStatus, name: str, width: int) -> tuple[str, str]:
     raise KeyError(name)
 
 
-def cell(gpu: GpuStatus, standing: StatusLabel, width: int) -> Row:
+def cell(gpu: GpuStatus, label: StatusLabel, width: int) -> Row:
     """``0  97%  84% r0      ●``: index, utilisation, memory, owner, and the verdict: its glyph, where there is
     room its words."""
     room = width - 13
@@ -110,7 +110,7 @@ def cell(gpu: GpuStatus, standing: StatusLabel, width: int) -> Row:
     for name, columns, align in parts:
         text, style = _value(gpu, name, columns)
         row.add(text, style, columns, align).add(" ")
-    return row.add(standing.glyph if verdict == 1 else standing.within(verdict), standing.style, verdict)
+    return row.add(label.glyph if verdict == 1 else label.within(verdict), label.style, verdict)
 
 
 def memory_share(gpu: GpuStatus) -> float | None:

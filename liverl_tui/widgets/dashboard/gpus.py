@@ -62,8 +62,10 @@ class GpusPane(GridPane):
         if abs(snapshot.at - self._sampled) >= SAMPLE_S:
             self._sample(snapshot)
         if self._gpus:
-            scene = SnapshotIndex(snapshot)
-            self._standings = {u: of_gpu(g, scene, now, self._spinning_for(u)) for u, g in self._gpus.items()}
+            snapshot_index = SnapshotIndex(snapshot)
+            self._standings = {
+                u: of_gpu(g, snapshot_index, now, self._spinning_for(u)) for u, g in self._gpus.items()
+            }
         else:
             self._standings = {name: of_service(s, now) for name, s in self._services.items()}
 
@@ -150,10 +152,10 @@ class GpusPane(GridPane):
 
     def row(self, key: str, width: int) -> Row:
         chosen = self._table(width)
-        past, standing = self._past(key, chosen), self._standings[key]
+        past, label = self._past(key, chosen), self._standings[key]
         if key in self._gpus:
-            return gpu_rows.line(self._gpus[key], standing, past, chosen)
-        return cpu_rows.line(self._services[key], standing, past, chosen)
+            return gpu_rows.line(self._gpus[key], label, past, chosen)
+        return cpu_rows.line(self._services[key], label, past, chosen)
 
     def cell(self, key: str, width: int) -> Row:
         if key in self._gpus:

@@ -193,13 +193,13 @@ def stage_row(snapshot: Snapshot, now: float, width: int, news: bool) -> Row:
 
 
 def _forms(stage: Stage) -> tuple[Form, ...]:
-    glyph, words, style = stage.standing[:3]
+    glyph, words, style = stage.label[:3]
     count = f" {stage.share}" if stage.share else ""
     if stage.done:
         said = _said(stage)
         names = (f" {stage.name}{count}{said}", f" {stage.short}{count}{said}", f" {stage.short}")
         return tuple(((glyph, style), (name, "text")) for name in names)
-    short = stage.standing.short or words
+    short = stage.label.short or words
     named = ((stage.name, words), (stage.short, words), (stage.short, short))
     return (
         *(((f"{glyph} {name}{count} {said}", style),) for name, said in named),
@@ -209,8 +209,8 @@ def _forms(stage: Stage) -> tuple[Form, ...]:
 
 def _said(stage: Stage) -> str:
     """What there is to say of a stage that is done, a blank before it."""
-    words = stage.standing.words
-    return "" if words == "ready" else f" {stage.standing.short or words}"
+    words = stage.label.words
+    return "" if words == "ready" else f" {stage.label.short or words}"
 
 
 def news_row(view: View, snapshot: Snapshot, now: float) -> Row:

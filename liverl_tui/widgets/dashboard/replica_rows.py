@@ -38,26 +38,33 @@ def table(width: int, name: int, gpus: int) -> Chosen:
 
 
 def line(
-    replica: ReplicaStatus, standing: StatusLabel, scene: SnapshotIndex, now: float, gpus: str, chosen: Chosen
+    replica: ReplicaStatus,
+    label: StatusLabel,
+    snapshot_index: SnapshotIndex,
+    now: float,
+    gpus: str,
+    chosen: Chosen,
 ) -> Row:
     """A replica that serves. ``gpus``: indices, as text."""
     row = Row()
     for column, width in chosen:
         if column.name == "state":
-            row.add(standing.within(width), standing.style, width)
+            row.add(label.within(width), label.style, width)
         else:
-            text, style = _value(replica, column.name, scene, now, gpus)
+            text, style = _value(replica, column.name, snapshot_index, now, gpus)
             row.add(text, style, width, column.align)
         row.add(" ")
     return row
 
 
-def _value(replica: ReplicaStatus, name: str, scene: SnapshotIndex, now: float, gpus: str) -> tuple[str, str]:
+def _value(
+    replica: ReplicaStatus, name: str, snapshot_index: SnapshotIndex, now: float, gpus: str
+) -> tuple[str, str]:
     match name:
         case "name":
             return replica.name, "text"
         case "listed":
-            return _listed(replica, scene.snapshot)
+            return _listed(replica, snapshot_index.snapshot)
         case "load":
             crowded = (replica.waiting or 0.0) > (replica.running or 0.0)
             return f"{_whole(replica.running)}/{_whole(replica.waiting)}", "warn" if crowded else "text"
@@ -68,14 +75,14 @@ def _value(replica: ReplicaStatus, name: str, scene: SnapshotIndex, now: float, 
             return percent(replica.kv_cache_usage), "warn" if full else "text"
         case "version":
             version = replica.policy_version
-            behind = version is not None and version != scene.snapshot.policy_version is not None
+            behind = version is not None and version != snapshot_index.snapshot.policy_version is not None
             return UNKNOWN if version is None else f"v{version}", "warn" if behind else "text"
         case "hit":
             return percent(replica.prefix_cache_hit_rate), "text"
         case "restarts":
             return str(replica.restarts), "warn" if replica.restarts else "text"
         case "uptime":
-            service = scene.services.get(replica.name)
+            service = snapshot_index.services.get(replica.name)
             since = service.ready_at if service is not None else replica.since
             return age(now - since) if since is not None else UNKNOWN, "text"
         case "gpus":
@@ -104,7 +111,7 @@ def _whole(value: float | None) -> str:
 
 def unready(
     name: str,
-    standing: StatusLabel,
+    label: StatusLabel,
     progress: float | None,
     why: str,
     restarts: int,
@@ -113,7 +120,7 @@ def unready(
 ) -> Row:
     """A replica or service that does not serve: what it is doing, how far it is, and why."""
     row = Row().add(name, "text", name_width).add(" ")
-    row.add(standing.text, standing.style, max(STATE, len(standing.text)))
+    row.add(label.text, label.style, max(STATE, len(label.text)))
     if progress is not None:
         filled, rest = bar(progress, METER)
         row.add(" ").add(filled, "meter").add(rest, "meter_off")
@@ -123,14 +130,14 @@ def unready(
 
 
 def service_line(
-    service: ServiceStatus, standing: StatusLabel, snapshot: Snapshot, now: float, name_width: int
+    service: ServiceStatus, label: StatusLabel, snapshot: Snapshot, now: float, name_width: int
 ) -> Row:
     """A service that runs: what one wants to know of its kind."""
     row = (
         Row()
         .add(short_name(service.name, name_width), "text", name_width)
         .add(" ")
-        .add(standing.within(STATE), standing.style, STATE)
+        .add(label.within(STATE), label.style, STATE)
         .add(" ")
     )
     facts = [f"gen {service.generation}"]
@@ -162,8 +169,8 @@ def service_line(
 def short_line(found: list[tuple[str, StatusLabel]]) -> Row:
     """Services in one line: ``● proxy ready  ◐ trainer starting 12s``."""
     row = Row()
-    for name, standing in found:
+    for name, label in found:
         if row.spans:
             row.add("  ")
-        row.add(f"{standing.glyph} {name} ", standing.style).add(standing.words, standing.style)
+        row.add(f"{label.glyph} {name} ", label.style).add(label.words, label.style)
     return row

@@ -54,14 +54,14 @@ class ReplicasPane(RowsPane):
 
     def _take(self, snapshot: Snapshot) -> None:
         now = self._clock.now()
-        self._scene = scene = SnapshotIndex(snapshot)
-        self._replicas = scene.replicas
+        self._scene = snapshot_index = SnapshotIndex(snapshot)
+        self._replicas = snapshot_index.replicas
         self._services = {
             s.name: s
             for s in snapshot.services
             if s.kind != "replica" and s.state not in _QUIET.get(s.kind, ())
         }
-        self._standings = {name: of_replica(r, scene, now) for name, r in self._replicas.items()}
+        self._standings = {name: of_replica(r, snapshot_index, now) for name, r in self._replicas.items()}
         self._standings |= {name: of_service(s, now) for name, s in self._services.items()}
         indices = {gpu.uuid: gpu.index for gpu in snapshot.gpus}
         self._gpus = {}
@@ -143,24 +143,24 @@ class ReplicasPane(RowsPane):
         return replica_rows.table(width, self._names, max(map(len, self._gpus.values()), default=0))
 
     def row(self, key: str, width: int) -> Row:
-        scene = self._scene
-        assert scene is not None  # without a snapshot there are no keys
-        snapshot = scene.snapshot
+        snapshot_index = self._scene
+        assert snapshot_index is not None  # without a snapshot there are no keys
+        snapshot = snapshot_index.snapshot
         if key == MISSING:
             return self._missing_row(snapshot)
-        now, standing = self._clock.now(), self._standings[key]
-        service, replica = scene.services.get(key), scene.replicas.get(key)
+        now, label = self._clock.now(), self._standings[key]
+        service, replica = snapshot_index.services.get(key), snapshot_index.replicas.get(key)
         names = max(7, self._names)
         if replica is not None and replica.state in SERVING:
-            return replica_rows.line(replica, standing, scene, now, self._gpus[key], self._table(width))
+            return replica_rows.line(replica, label, snapshot_index, now, self._gpus[key], self._table(width))
         why = service.why if service is not None else ""
         if replica is not None:
             why = why or replica.why
-            return replica_rows.unready(key, standing, replica.progress, why, replica.restarts, names, width)
+            return replica_rows.unready(key, label, replica.progress, why, replica.restarts, names, width)
         assert service is not None  # keys are replicas and services
         if service.state in SERVING or service.state == "stopping":
-            return replica_rows.service_line(service, standing, snapshot, now, names)
-        return replica_rows.unready(key, standing, service.progress, why, service.restarts, names, width)
+            return replica_rows.service_line(service, label, snapshot, now, names)
+        return replica_rows.unready(key, label, service.progress, why, service.restarts, names, width)
 
     def _missing_row(self, snapshot: Snapshot) -> Row:
         words = f"{self._missing} of {snapshot.replicas.expected} replicas do not exist yet"

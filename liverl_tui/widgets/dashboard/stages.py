@@ -33,7 +33,7 @@ class Stage(NamedTuple):
 
     name: str
     short: str
-    standing: StatusLabel
+    label: StatusLabel
     share: str = ""  # 1/2
     done: bool = False
 
@@ -57,16 +57,16 @@ def _stage(kind: str, services: Sequence[ServiceStatus], now: float) -> Stage:
     worst = min(services, key=lambda s: (_WORST.index(s.state), s.since))
     done = sum(s.state == ("stopped" if kind == "task" else "ready") for s in services)
     count = f"{done}/{len(services)}" if len(services) > 1 and done < len(services) else ""
-    name, standing = _NAMES.get(kind, kind), of_service(worst, now)
-    return Stage(name, _SHORT.get(kind, kind), standing, count, done == len(services))
+    name, label = _NAMES.get(kind, kind), of_service(worst, now)
+    return Stage(name, _SHORT.get(kind, kind), label, count, done == len(services))
 
 
 def _replicas(snapshot: Snapshot, now: float) -> Stage:
     """All replicas as one stage: its words are those of the one that is furthest behind."""
     replicas = snapshot.replicas
     count = f"{replicas.ready}/{replicas.expected}"
-    scene = SnapshotIndex(snapshot)
-    behind = [(r, of_replica(r, scene, now)) for r in replicas.items]
+    snapshot_index = SnapshotIndex(snapshot)
+    behind = [(r, of_replica(r, snapshot_index, now)) for r in replicas.items]
     behind = [(r, s) for r, s in behind if r.state != "ready" or s.problem]
     if behind:
         rank = {state: place for place, state in enumerate(_WORST)}

@@ -146,14 +146,14 @@ def _state(about: About, width: int) -> Iterator[Row]:
 
 
 def _stands(
-    shown: ServiceStatus | ReplicaStatus, standing: StatusLabel, now: float, width: int
+    shown: ServiceStatus | ReplicaStatus, label: StatusLabel, now: float, width: int
 ) -> Iterator[Row]:
     """Its state, for how long, and why."""
-    row = Row((" " + fit("state", LABEL) + " ", "dim"), (standing.text, standing.style))
+    row = Row((" " + fit("state", LABEL) + " ", "dim"), (label.text, label.style))
     if shown.state not in _TIMED and shown.since is not None:
         row.add(f" for {age(now - shown.since)}", "dim")
     yield row
-    if shown.why and shown.why not in standing.words:
+    if shown.why and shown.why not in label.words:
         yield from _fact("why", shown.why, width)
 
 
@@ -201,11 +201,11 @@ def _replica(about: About, width: int) -> Iterator[Row]:
     snapshot, replica = about.snapshot, about.replica
     if replica is None or snapshot is None:
         return
-    standing = of_replica(replica, SnapshotIndex(snapshot), about.now)
+    label = of_replica(replica, SnapshotIndex(snapshot), about.now)
     listed = "yes, it gets new trials" if replica.listed else "no"
     yield from _fact("in the proxy", listed, width, "ok" if replica.listed else "warn")
-    if standing.problem:
-        yield from _fact("", standing.text, width, standing.style)
+    if label.problem:
+        yield from _fact("", label.text, width, label.style)
     if replica.policy_version is not None or snapshot.policy_version is not None:
         yield from _weights(replica, snapshot.policy_version, width)
     yield from _fact("requests", f"{count(replica.running)} running, {count(replica.waiting)} waiting", width)

@@ -43,10 +43,10 @@ def adopt_service(
         slot.highest = highest
         _restore(supervisor, instance, incoming, history, children)
     for old in history.retiring(spec.name):
-        instance = Instance(supervisor, spec, "retiring", old.unit)
+        instance = Instance(supervisor, spec, "retiring", old.machine)
         slot.retiring.append(instance)
         _restore(supervisor, instance, old, history, children)
-        if instance.unit.state not in (*state_machine.ENDED, "stopping"):
+        if instance.machine.state not in (*state_machine.ENDED, "stopping"):
             instance.retire()  # it was replaced, and the backend was killed before it could tell it to drain
     return slot
 
@@ -60,43 +60,47 @@ def _restore(
 ) -> None:
     key = f"{past.service}.{past.generation}"
     instance.progress = (past.intent or {}).get("progress", "")
-    unit = past.unit or MachineState(generation=past.generation)
+    machine = past.machine or MachineState(generation=past.generation)
     process = _process(supervisor, past, history, children.get(key))
     if history.era == procfs.pid_era():
-        supervisor.census.trees.seed(key, history.members.get(key, set()))
+        supervisor.process_scan.trees.seed(key, history.members.get(key, set()))
     if process is None:
-        known = unit.state in state_machine.ENDED or unit.state in ("waiting", "backing_off", "preparing")
-        instance.unit = replace(unit, floor=history.highest.get(past.service, 0))
+        known = machine.state in state_machine.ENDED or machine.state in (
+            "waiting",
+            "backing_off",
+            "preparing",
+        )
+        instance.machine = replace(machine, floor=history.highest.get(past.service, 0))
         if not known:
-            instance.unit = replace(instance.unit, state="waiting")
+            instance.machine = replace(instance.machine, state="waiting")
         instance.adopt()
         return
-    if unit.state in ("waiting", "backing_off") and not procfs.alive(process.pid, process.tick):
-        instance.unit = replace(unit, floor=history.highest.get(past.service, 0))
+    if machine.state in ("waiting", "backing_off") and not procfs.alive(process.pid, process.tick):
+        instance.machine = replace(machine, floor=history.highest.get(past.service, 0))
         instance.adopt()  # that generation is over, and another was to come
         return
-    if unit.state in ("preparing", "waiting", "backing_off") and unit.generation == past.generation:
+    if machine.state in ("preparing", "waiting", "backing_off") and machine.generation == past.generation:
         # It was started, and the backend was killed before it could note that.
-        unit = replace(
-            unit, state="starting", why="waiting until it is ready", leader_gone=False, ready_at=None
+        machine = replace(
+            machine, state="starting", why="waiting until it is ready", leader_gone=False, ready_at=None
         )
-        unit = replace(unit, since=process.started_at, exit=None)
-    instance.unit = unit
+        machine = replace(machine, since=process.started_at, exit=None)
+    instance.machine = machine
     told = _exit(supervisor.run_dir, key, past, children.get(key))
     instance.leader.take(process)
-    if unit.state == "stopped" and procfs.alive(process.pid, process.tick):
+    if machine.state == "stopped" and procfs.alive(process.pid, process.tick):
         # It was told to stop while it was being started, and the backend was killed before it could see to it.
         instance.feed(state_machine.Spawned(process.generation))
         return
-    if unit.state in state_machine.ENDED:
-        instance.unit = replace(unit, floor=history.highest.get(past.service, 0))
+    if machine.state in state_machine.ENDED:
+        instance.machine = replace(machine, floor=history.highest.get(past.service, 0))
         instance.adopt()
-        if instance.unit.state != unit.state:
-            supervisor.note(instance, "adopted", instance.unit.why, "warning")
+        if instance.machine.state != machine.state:
+            supervisor.note(instance, "adopted", instance.machine.why, "warning")
         return
     instance.adopt()
     if procfs.alive(process.pid, process.tick):
-        supervisor.note(instance, "adopted", f"adopted pid {process.pid} ({unit.state})")
+        supervisor.note(instance, "adopted", f"adopted pid {process.pid} ({machine.state})")
     elif told is not None:
         supervisor.note(instance, "adopted", f"ended while no backend lived ({told.words()})", "warning")
         instance.leader.told(process.generation, told)
@@ -156,14 +160,14 @@ async def adopt_listeners(supervisor: Supervisor, specs: tuple[ServiceSpec, ...]
         for port in (p for p in spec.ports if p.held):
             name = f"{spec.name}.{port.name}"
             slot = supervisor.slots.get(spec.name)
-            if lived and await supervisor.keeping.recover_listener(name, port):
+            if lived and await supervisor.keeper_manager.recover_listener(name, port):
                 continue
             process = slot.current.process if slot else None
             if process is None or not procfs.alive(process.pid, process.tick):
                 continue
             fd = _steal_listener(process.pid, process.ports.get(port.name, 0))
             if fd is not None:
-                await supervisor.keeping.hand_over(name, port, fd)
+                await supervisor.keeper_manager.hand_over(name, port, fd)
                 supervisor.say(
                     "keeper", f"the socket of port {process.ports[port.name]} was taken back", "debug"
                 )

@@ -20,7 +20,7 @@ class ServiceHistory:
     service: str
     generation: int
     role: str = "current"
-    unit: MachineState | None = None
+    machine: MachineState | None = None
     intent: dict[str, Any] | None = None
     pid: int | None = None
     tick: int | None = None
@@ -29,7 +29,7 @@ class ServiceHistory:
     @property
     def over(self) -> bool:
         """Nothing of it can still run, by the journal."""
-        return self.unit is not None and self.unit.state in ENDED
+        return self.machine is not None and self.machine.state in ENDED
 
 
 @dataclass
@@ -106,11 +106,11 @@ def _apply(history: RunHistory, record: Mapping[str, Any]) -> None:
 def _unit(record: Mapping[str, Any]) -> MachineState:
     """A journalled state. Versions that did not write ``ended_by_us`` gave an end of its own the exit's words as
     ``last_failure``, and any other end the reason for our stop."""
-    unit = msgspec.convert(record, MachineState)
-    if "ended_by_us" in record or unit.state not in ("stopping", "stopped"):
-        return unit
-    by_itself = unit.exit is not None and unit.last_failure == unit.exit.words()
-    return replace(unit, ended_by_us=not by_itself)
+    machine = msgspec.convert(record, MachineState)
+    if "ended_by_us" in record or machine.state not in ("stopping", "stopped"):
+        return machine
+    by_itself = machine.exit is not None and machine.last_failure == machine.exit.words()
+    return replace(machine, ended_by_us=not by_itself)
 
 
 def _apply_service(history: RunHistory, kind: str, record: Mapping[str, Any]) -> None:
@@ -125,7 +125,7 @@ def _apply_service(history: RunHistory, kind: str, record: Mapping[str, Any]) ->
     elif kind == "spawned":
         past.pid, past.tick = record["pid"], record["tick"]
     elif kind == "state":
-        past.unit = _unit(record["unit"])
+        past.machine = _unit(record["unit"])
         past.role = record["role"]
     elif kind == "exit":
         past.exit = msgspec.convert(record["exit"], Exit)

@@ -41,7 +41,7 @@ def unmet(supervisor: Supervisor, dependency: Dependency) -> str | None:
         return None if on in supervisor.environments.pythons else f"environment {on}"
     if dependency.condition == "all_ready":
         # As many as are wanted now: the number may have been scaled since the plan was made.
-        group = [s for s in supervisor.slots.values() if s.spec.kind == on and s.current.unit.wanted]
+        group = [s for s in supervisor.slots.values() if s.spec.kind == on and s.current.machine.wanted]
         wanted = len(group) or wanted
         ready = sum(s.state in ("ready", "degraded") for s in group)
         return None if ready >= wanted else f"{on}s: {ready} of {wanted} ready"
@@ -50,7 +50,7 @@ def unmet(supervisor: Supervisor, dependency: Dependency) -> str | None:
         return None if found >= wanted else f"{on}s: {found} of {wanted} found"
     if dependency.condition == "listening":
         served = supervisor.slots.get(on.partition(".")[0])
-        if supervisor.keeping.holds(on) or (served is not None and _listens_itself(served)):
+        if supervisor.keeper_manager.holds(on) or (served is not None and _listens_itself(served)):
             return None
         return supervisor.unheld.get(on, f"the socket {on}")
     slot = supervisor.slots.get(on)
@@ -59,7 +59,7 @@ def unmet(supervisor: Supervisor, dependency: Dependency) -> str | None:
     if dependency.condition == "started":
         return None if slot.state in state_machine.LIVE else f"{on} to be started"
     if dependency.condition == "exited_0":
-        return None if slot.current.unit.completed else f"{on} to complete"
+        return None if slot.current.machine.completed else f"{on} to complete"
     return None if slot.state == "ready" else f"{on} to be ready"
 
 
@@ -84,14 +84,14 @@ async def hold_sockets(supervisor: Supervisor) -> None:
     for name in sorted(names):
         service, _, port_name = name.partition(".")
         slot = supervisor.slots[service]
-        if _listens_itself(slot) and not supervisor.keeping.holds(name):
+        if _listens_itself(slot) and not supervisor.keeper_manager.holds(name):
             text = "its socket could not be had from it: while it is started again nobody listens there"
             supervisor.say("socket", text, "warning", service)
             continue
         for port in (p for p in slot.spec.ports if p.name == port_name):
             for last in (False, False, True):
                 try:
-                    await supervisor.keeping.hold_port(service, port)
+                    await supervisor.keeper_manager.hold_port(service, port)
                     break
                 except KeeperGone:  # another one comes up
                     if last:

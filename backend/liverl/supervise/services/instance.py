@@ -40,10 +40,10 @@ class InstanceHost(Protocol):
     run_dir: Path
     attempt_dir: Path
     records: Records
-    keeping: KeeperManager
+    keeper_manager: KeeperManager
 
     @property
-    def census(self) -> ProcessScan: ...
+    def process_scan(self) -> ProcessScan: ...
 
     http: probes.Http
 
@@ -59,12 +59,16 @@ class InstanceHost(Protocol):
 
 class Instance:
     def __init__(
-        self, hub: InstanceHost, spec: ServiceSpec, role: Role = "current", unit: MachineState | None = None
+        self,
+        hub: InstanceHost,
+        spec: ServiceSpec,
+        role: Role = "current",
+        machine: MachineState | None = None,
     ) -> None:
         self.hub = hub
         self.spec = spec
         self.role: Role = role
-        self.unit = unit or MachineState(since=hub.now())
+        self.machine = machine or MachineState(since=hub.now())
         self.leader = Leader(hub, self._leader_ended)
         self.last_problem: str | None = None  # of a start-up check
         self.looks: dict[
@@ -88,7 +92,7 @@ class Instance:
 
     @property
     def key(self) -> str:
-        return f"{self.spec.name}.{self.unit.generation}"
+        return f"{self.spec.name}.{self.machine.generation}"
 
     def key_of(self, generation: int) -> str:
         return f"{self.spec.name}.{generation}"
@@ -112,15 +116,17 @@ class Instance:
 
     def feed(self, event: state_machine.Input) -> None:
         """Deliver an event and carry out what follows."""
-        before = self.unit
-        unit, actions = state_machine.step(before, event, self.hub.now(), self.rules, random.uniform(-1, 1))
-        self._apply(before, unit, actions)
+        before = self.machine
+        machine, actions = state_machine.step(
+            before, event, self.hub.now(), self.rules, random.uniform(-1, 1)
+        )
+        self._apply(before, machine, actions)
 
     def adopt(self) -> None:
         """After a replayed journal has set ``unit`` and ``process``: make it live."""
-        before = self.unit
-        unit, actions = state_machine.adopted(before, self.hub.now(), self.rules)
-        self._apply(before, unit, actions)
+        before = self.machine
+        machine, actions = state_machine.adopted(before, self.hub.now(), self.rules)
+        self._apply(before, machine, actions)
 
     def retire(self) -> None:
         """Replaced: end it by its drain sequence."""
@@ -129,26 +135,26 @@ class Instance:
 
     def hurry(self) -> None:
         """The run ends: what drains goes on to the next stop stage at once."""
-        if self.role == "retiring" and self.unit.state == "stopping" and self.unit.stage == 0:
-            self.unit = replace(self.unit, deadline=self.hub.now())
+        if self.role == "retiring" and self.machine.state == "stopping" and self.machine.stage == 0:
+            self.machine = replace(self.machine, deadline=self.hub.now())
             self.feed(state_machine.DeadlinePassed())
 
     def _apply(
-        self, before: MachineState, unit: MachineState, actions: tuple[state_machine.Action, ...]
+        self, before: MachineState, machine: MachineState, actions: tuple[state_machine.Action, ...]
     ) -> None:
-        self.unit = unit
+        self.machine = machine
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if unit.deadline is not None:
-            delay = max(0.0, unit.deadline - self.hub.now())
+        if machine.deadline is not None:
+            delay = max(0.0, machine.deadline - self.hub.now())
             self._timer = asyncio.get_running_loop().call_later(
                 delay + 0.001, self.feed, state_machine.DeadlinePassed()
             )
-        if unit.state not in state_machine.LIVE and self._probing is not None:
+        if machine.state not in state_machine.LIVE and self._probing is not None:
             self._probing.cancel()
             self._probing = None
-        if unit != before:
+        if machine != before:
             self.hub.changed(self, before)
         for action in actions:
             self._do(action)
@@ -188,7 +194,9 @@ class Instance:
         ports: dict[str, int] = {}
         for port in spec.ports:
             ports[port.name] = (
-                await hub.keeping.hold_port(spec.name, port) if port.held else prepare.choose_port(port)
+                await hub.keeper_manager.hold_port(spec.name, port)
+                if port.held
+                else prepare.choose_port(port)
             )
         known = {**hub.service_ports(), **ports}
         values = prepare.Placeholders(hub.run_dir, hub.attempt_dir, generation, hub.pythons(), known)
@@ -201,7 +209,7 @@ class Instance:
             return
         path = self.hub.run_dir / self.spec.restart_needs
         now = path.read_text() if path.exists() else ""
-        again = self.unit.streak > 0
+        again = self.machine.streak > 0
         if again and now == self.progress:
             name = path.name
             raise prepare.PrepareProblem(
@@ -229,12 +237,12 @@ class Instance:
             "at": hub.now(),
         }
         await hub.records.journal(intent)
-        if self.unit.generation == generation and self.unit.state != "preparing":
+        if self.machine.generation == generation and self.machine.state != "preparing":
             return  # stopped meanwhile, and nothing has been started
         self.feed(state_machine.Prepared(generation))
         tag = f"{hub.run}/{spec.name}/{generation}"
         try:
-            child = await hub.keeping.spawn(
+            child = await hub.keeper_manager.spawn(
                 token=token,
                 argv=[prepare.fill(word, values) for word in spec.argv],
                 env=prepare.environment(spec, values, tag, gpus),
@@ -244,12 +252,12 @@ class Instance:
             )
         except KeeperGone:
             # It may have forked before it died: another process beside that one would be a double.
-            found = await hub.keeping.orphan(tag)
+            found = await hub.keeper_manager.orphan(tag)
             if found is None:
                 raise
             child = {"pid": found[0], "tick": found[1]}
         # Known from here on, whatever its state: to the others it would be a stray.
-        hub.census.trees.seed(token, [(child["pid"], child["tick"] or 0)])
+        hub.process_scan.trees.seed(token, [(child["pid"], child["tick"] or 0)])
         if child.get("exit") is not None:
             raise prepare.PrepareProblem(f"generation number {generation} was used before")
         crashpoint("after_spawn", self.name)
@@ -285,7 +293,7 @@ class Instance:
     # --- the leader's end ---
 
     def _leader_ended(self, generation: int, exit_: Exit) -> None:
-        if self.unit.generation != generation or self.unit.leader_gone:
+        if self.machine.generation != generation or self.machine.leader_gone:
             return
         self.hub.records.journal_soon(
             {"k": "exit", "svc": self.name, "gen": generation, "exit": msgspec.to_builtins(exit_)}
@@ -297,7 +305,11 @@ class Instance:
 
     def _watch(self, generation: int) -> None:
         process = self.process
-        if process is None or process.generation != generation or self.unit.state not in state_machine.LIVE:
+        if (
+            process is None
+            or process.generation != generation
+            or self.machine.state not in state_machine.LIVE
+        ):
             return
         spec = self.spec.probes
         host = self.spec.ports[0].host if self.spec.ports else "127.0.0.1"
@@ -324,7 +336,7 @@ class Instance:
         if spec.startup.kind == "process" and spec.ready is None and spec.live is None:
             asyncio.get_running_loop().call_soon(self.feed, state_machine.ProbeReady(generation))
             return
-        already = self.unit.state in ("ready", "degraded")
+        already = self.machine.state in ("ready", "degraded")
         self._probing = self.hub.spawn_task(
             probes.watch(
                 spec.startup,
@@ -334,7 +346,7 @@ class Instance:
                 self.hub.http,
                 report,
                 already_up=already,
-                degraded=self.unit.state == "degraded",
+                degraded=self.machine.state == "degraded",
                 looked=looked,
             )
         )
@@ -351,9 +363,9 @@ class Instance:
         await self.hub.records.journalled()
         number = signal.Signals[f"SIG{stage.signal}"]
         if stage.target == "leader":
-            targets = set() if self.unit.leader_gone else {process.member}
+            targets = set() if self.machine.leader_gone else {process.member}
         else:
-            targets = self.hub.census.live_members(self)
+            targets = self.hub.process_scan.live_members(self)
         if targets:
             crashpoint("stopping", self.name)
             problems = tree.send_all(sorted(targets), number)
@@ -365,13 +377,13 @@ class Instance:
     async def _until_empty(self, generation: int) -> None:
         """Report when the leader has ended and two scans in a row find nothing of the tree."""
         pause, empty = 0.005, 0
-        while self.unit.state == "stopping" and self.unit.generation == generation:
+        while self.machine.state == "stopping" and self.machine.generation == generation:
             process = self.process
-            if self.unit.leader_gone:
-                seen = self.hub.census.tables
-                if self.hub.census.live_members(self):
+            if self.machine.leader_gone:
+                seen = self.hub.process_scan.tables
+                if self.hub.process_scan.live_members(self):
                     empty = 0
-                elif self.hub.census.tables != seen or not empty:
+                elif self.hub.process_scan.tables != seen or not empty:
                     empty += 1
                 if empty >= 2:
                     self.feed(state_machine.TreeEmpty(generation))
@@ -396,11 +408,11 @@ class Instance:
 
     def record(self) -> dict[str, Any]:
         """The state as a journal record."""
-        unit = replace(self.unit, deadline=None)
+        machine = replace(self.machine, deadline=None)
         return {
             "k": "state",
             "svc": self.name,
-            "gen": unit.generation,
+            "gen": machine.generation,
             "role": self.role,
-            "unit": msgspec.to_builtins(unit),
+            "unit": msgspec.to_builtins(machine),
         }

@@ -44,7 +44,7 @@ class LeaderProcess:
 class LeaderHost(Protocol):
     """What a leader needs of the supervisor."""
 
-    keeping: KeeperManager
+    keeper_manager: KeeperManager
 
     def now(self) -> float: ...
     def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
@@ -98,7 +98,7 @@ class Leader:
         while process.generation not in self._told:
             told = kernel_exit(process.pidfd) if process.pidfd >= 0 else None
             if told is None and self._host.now() >= give_up:
-                await self._host.keeping.heard()
+                await self._host.keeper_manager.heard()
                 told = self._told.get(process.generation, Exit())
             if told is not None:
                 self._ended(process.generation, told)

@@ -26,15 +26,15 @@ class ProcessScan:
 
     def __init__(
         self,
-        keeping: KeeperManager,
+        keeper_manager: KeeperManager,
         attempt: int,
         records: Records,
         instances: Callable[[], Iterable[Instance]],
         interval: float,
     ) -> None:
-        self.trees = tree.Trees(keeping.run, str(keeping.run_dir))
+        self.trees = tree.Trees(keeper_manager.run, str(keeper_manager.run_dir))
         self.tables = 0  # how many were read: two looks at one table are one look
-        self._keeping = keeping
+        self._keeping = keeper_manager
         self._attempt = attempt
         self._records = records
         self._instances = instances
@@ -56,8 +56,8 @@ class ProcessScan:
             for instance in self._instances()
             if instance.process is not None
             and instance.process.tick > 0
-            and instance.unit.state in (*state_machine.LIVE, "stopping", "preparing")
-            and instance.unit.generation == instance.process.generation
+            and instance.machine.state in (*state_machine.LIVE, "stopping", "preparing")
+            and instance.machine.generation == instance.process.generation
         }
 
     def live_members(self, instance: Instance) -> set[tree.Member]:
@@ -65,7 +65,7 @@ class ProcessScan:
         leaders = self._leaders()
         alone = all(key == instance.key for key in leaders)
         # Strays without any sign are counted to the one that ends only if they cannot be another's.
-        ending = instance.key if instance.unit.leader_gone and alone else None
+        ending = instance.key if instance.machine.leader_gone and alone else None
         table = self._processes()
         live = self.trees.update(leaders, ending=ending, table=table, spawning=self._table_spawning)
         return live.get(instance.key, set())
@@ -123,12 +123,12 @@ class ProcessScan:
         """What would not die, in words."""
         found = []
         for instance in self._instances():
-            if instance.unit.stuck:
+            if instance.machine.stuck:
                 members = sorted(self.trees.members.get(instance.key, ()))
                 procs = [procfs.read_proc(pid) for pid, tick in members if procfs.alive(pid, tick)]
                 states = ", ".join(f"pid {proc.pid} ({proc.state})" for proc in procs if proc is not None)
                 found.append(f"{instance.name}: {states}")
-            elif instance.busy and instance.unit.state in state_machine.ENDED:
+            elif instance.busy and instance.machine.state in state_machine.ENDED:
                 # An exec or a directory on a file system that hangs, and the keeper with it.
                 found.append(f"{instance.name}: its start has not returned")
         return found

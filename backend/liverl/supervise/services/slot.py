@@ -27,7 +27,7 @@ class Slot:
 
     @property
     def state(self) -> ServiceState:
-        return self.current.unit.state
+        return self.current.machine.state
 
     @property
     def ended(self) -> bool:
@@ -43,15 +43,15 @@ class Slot:
         """Nothing more of it will end: it has ended, nothing can end what is left, or its start has not returned for
         ``patience`` seconds since it was stopped."""
         return all(
-            i.unit.stuck
-            or (i.unit.state in state_machine.ENDED and (not i.busy or now - i.unit.since > patience))
+            i.machine.stuck
+            or (i.machine.state in state_machine.ENDED and (not i.busy or now - i.machine.since > patience))
             for i in self.instances()
         )
 
     @property
     def restarts(self) -> int:
         """Starts in this attempt beyond the first."""
-        return max(0, self.current.unit.generation - self.base - 1)
+        return max(0, self.current.machine.generation - self.base - 1)
 
     def instances(self) -> Iterator[Instance]:
         yield self.current
@@ -63,7 +63,7 @@ class Slot:
         """The instance whose newest process, or newest start, is of this generation."""
         for instance in self.instances():
             process = instance.process
-            if instance.unit.generation == generation or (process and process.generation == generation):
+            if instance.machine.generation == generation or (process and process.generation == generation):
                 return instance
         return None
 
@@ -72,17 +72,17 @@ class Slot:
         from msgspec.structs import replace
 
         spec = replace(self.spec, restart=replace(self.spec.restart, mode="never"))
-        self.highest = max(self.highest, self.current.unit.generation)
-        self.current.unit = replace_unit(self.current.unit, floor=self.highest + 1)
-        unit = state_machine.MachineState(generation=self.highest, since=hub.now())
-        self.incoming = Instance(hub, spec, "incoming", unit)
+        self.highest = max(self.highest, self.current.machine.generation)
+        self.current.machine = replace_unit(self.current.machine, floor=self.highest + 1)
+        machine = state_machine.MachineState(generation=self.highest, since=hub.now())
+        self.incoming = Instance(hub, spec, "incoming", machine)
         return self.incoming
 
     def drop_incoming(self) -> None:
         """The incoming instance has failed; its generation number is used up."""
         assert self.incoming is not None
-        self.highest = max(self.highest, self.incoming.unit.generation)
-        self.current.unit = replace_unit(self.current.unit, floor=self.highest)
+        self.highest = max(self.highest, self.incoming.machine.generation)
+        self.current.machine = replace_unit(self.current.machine, floor=self.highest)
         self.incoming.close()
         self.incoming = None
 
@@ -92,7 +92,7 @@ class Slot:
         old, new = self.current, self.incoming
         new.spec, new.role = self.spec, "current"
         self.current, self.incoming = new, None
-        if old.unit.state in state_machine.ENDED:
+        if old.machine.state in state_machine.ENDED:
             old.close()
         else:
             self.retiring.append(old)
@@ -100,7 +100,7 @@ class Slot:
 
     def settle(self) -> list[Instance]:
         """Drop retiring instances that have ended; returns them."""
-        over = [i for i in self.retiring if i.unit.state in state_machine.ENDED and not i.busy]
+        over = [i for i in self.retiring if i.machine.state in state_machine.ENDED and not i.busy]
         self.retiring = [i for i in self.retiring if i not in over]
         for instance in over:
             instance.close()

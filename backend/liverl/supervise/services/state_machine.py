@@ -217,169 +217,171 @@ def backoff(policy: RestartPolicy, streak: int, jitter: float) -> float:
 
 
 def step(
-    unit: MachineState, event: Input, now: float, rules: RestartRules, jitter: float = 0.0
+    machine: MachineState, event: Input, now: float, rules: RestartRules, jitter: float = 0.0
 ) -> tuple[MachineState, tuple[Action, ...]]:
     """The next state and what to do. Events that do not apply leave the state as it is."""
     generation = getattr(event, "generation", None)
-    if generation is not None and generation != unit.generation:
-        return unit, ()
+    if generation is not None and generation != machine.generation:
+        return machine, ()
     match event:
         case Stop(now=at_once):
-            return _stop(unit, now, rules, at_once)
+            return _stop(machine, now, rules, at_once)
         case Start():
-            return _start(unit, now)
+            return _start(machine, now)
         case Restart(why=why):
-            return _restart(unit, now, rules, why)
-        case AwaitSuccessor() if unit.state == "stopping" and unit.after == "decide":
-            return replace(unit, after="hold"), ()
+            return _restart(machine, now, rules, why)
+        case AwaitSuccessor() if machine.state == "stopping" and machine.after == "decide":
+            return replace(machine, after="hold"), ()
         case NoRestart():
-            return _no_restart(unit, now, rules)
-        case DependenciesMet() if unit.state == "waiting" and unit.wanted:
-            return _prepare(unit, now, "its dependencies are met")
-        case Prepared() if unit.state == "preparing":
-            return _to(unit, "preparing", now, "starting the process"), (Spawn(unit.generation),)
-        case PrepareFailed(why=why, final=final) if unit.state in ("preparing", "starting"):
+            return _no_restart(machine, now, rules)
+        case DependenciesMet() if machine.state == "waiting" and machine.wanted:
+            return _prepare(machine, now, "its dependencies are met")
+        case Prepared() if machine.state == "preparing":
+            return _to(machine, "preparing", now, "starting the process"), (Spawn(machine.generation),)
+        case PrepareFailed(why=why, final=final) if machine.state in ("preparing", "starting"):
             if final:
-                return _to(unit, "failed", now, why, leader_gone=True, last_failure=why), ()
-            return _after_failure(replace(unit, leader_gone=True), now, rules, jitter, why)
-        case Spawned() if unit.state in ("preparing", "waiting"):
-            started = _to(unit, "starting", now, "waiting until it is ready", leader_gone=False, exit=None)
+                return _to(machine, "failed", now, why, leader_gone=True, last_failure=why), ()
+            return _after_failure(replace(machine, leader_gone=True), now, rules, jitter, why)
+        case Spawned() if machine.state in ("preparing", "waiting"):
+            started = _to(machine, "starting", now, "waiting until it is ready", leader_gone=False, exit=None)
             deadline = now + rules.startup_deadline
-            return replace(started, deadline=deadline, ready_at=None), (Watch(unit.generation),)
-        case Spawned() if unit.state == "stopped":
+            return replace(started, deadline=deadline, ready_at=None), (Watch(machine.generation),)
+        case Spawned() if machine.state == "stopped":
             # The stop came while it was being started: it exists after all, and must end.
             late, escalate = _begin_stop(
-                replace(unit, leader_gone=False), now, rules, "down", "stop asked", 0
+                replace(machine, leader_gone=False), now, rules, "down", "stop asked", 0
             )
-            return late, (Watch(unit.generation), *escalate)
-        case ProbeReady() if unit.state in ("starting", "degraded"):
-            first = unit.ready_at is None
-            ready = _to(unit, "ready", now, "ready" if first else "ready again")
+            return late, (Watch(machine.generation), *escalate)
+        case ProbeReady() if machine.state in ("starting", "degraded"):
+            first = machine.ready_at is None
+            ready = _to(machine, "ready", now, "ready" if first else "ready again")
             return (replace(ready, ready_at=now) if first else ready), ()
-        case ProbeUnready(why=why) if unit.state == "ready":
-            return _to(unit, "degraded", now, why), ()
-        case LivenessFailed(why=why) if unit.state in LIVE:
-            return _begin_stop(unit, now, rules, "decide", why, 0)
+        case ProbeUnready(why=why) if machine.state == "ready":
+            return _to(machine, "degraded", now, why), ()
+        case LivenessFailed(why=why) if machine.state in LIVE:
+            return _begin_stop(machine, now, rules, "decide", why, 0)
         case LeaderExited(exit=exit_):
-            return _leader_exited(unit, now, rules, exit_)
-        case TreeEmpty() if unit.state == "stopping" and unit.leader_gone:
-            return _tree_empty(unit, now, rules, jitter)
-        case DeadlinePassed() if unit.deadline is not None and now >= unit.deadline:
-            return _due(unit, now, rules)
+            return _leader_exited(machine, now, rules, exit_)
+        case TreeEmpty() if machine.state == "stopping" and machine.leader_gone:
+            return _tree_empty(machine, now, rules, jitter)
+        case DeadlinePassed() if machine.deadline is not None and now >= machine.deadline:
+            return _due(machine, now, rules)
         case _:
-            return unit, ()
+            return machine, ()
 
 
-def adopted(unit: MachineState, now: float, rules: RestartRules) -> tuple[MachineState, tuple[Action, ...]]:
+def adopted(
+    machine: MachineState, now: float, rules: RestartRules
+) -> tuple[MachineState, tuple[Action, ...]]:
     """A state read from the journal, made live again: its timers are set and its actions repeated."""
-    if unit.state == "starting":
-        return replace(unit, deadline=now + rules.startup_deadline), (Watch(unit.generation),)
-    if unit.state in ("ready", "degraded"):
-        return unit, (Watch(unit.generation),)
-    if unit.state == "stopping":
-        stage = rules.stop[min(unit.stage, len(rules.stop) - 1)]
-        actions = (Watch(unit.generation), Escalate(unit.generation, stage))
-        return replace(unit, deadline=now + stage.grace), actions
-    if unit.state in ("preparing", "backing_off"):
-        return replace(unit, state="waiting", deadline=None, since=now), ()
-    if unit.completed and unit.wanted and unit.after == "decide" and not rules.completes:
+    if machine.state == "starting":
+        return replace(machine, deadline=now + rules.startup_deadline), (Watch(machine.generation),)
+    if machine.state in ("ready", "degraded"):
+        return machine, (Watch(machine.generation),)
+    if machine.state == "stopping":
+        stage = rules.stop[min(machine.stage, len(rules.stop) - 1)]
+        actions = (Watch(machine.generation), Escalate(machine.generation, stage))
+        return replace(machine, deadline=now + stage.grace), actions
+    if machine.state in ("preparing", "backing_off"):
+        return replace(machine, state="waiting", deadline=None, since=now), ()
+    if machine.completed and machine.wanted and machine.after == "decide" and not rules.completes:
         # Versions before this one took a server that exited 0 for a task that is done.
         if rules.restart.mode == "never":
-            return _to(unit, "failed", now, UNASKED_EXIT, last_failure=UNASKED_EXIT), ()
-        return _to(unit, "waiting", now, UNASKED_EXIT, last_failure=UNASKED_EXIT), ()
-    return unit, ()
+            return _to(machine, "failed", now, UNASKED_EXIT, last_failure=UNASKED_EXIT), ()
+        return _to(machine, "waiting", now, UNASKED_EXIT, last_failure=UNASKED_EXIT), ()
+    return machine, ()
 
 
-def _to(unit: MachineState, state: ServiceState, now: float, why: str, **changes: object) -> MachineState:
-    since = now if state != unit.state else unit.since
+def _to(machine: MachineState, state: ServiceState, now: float, why: str, **changes: object) -> MachineState:
+    since = now if state != machine.state else machine.since
     merged = {"deadline": None, **changes}
-    return replace(unit, state=state, why=why, since=since, **merged)  # type: ignore[arg-type]
+    return replace(machine, state=state, why=why, since=since, **merged)  # type: ignore[arg-type]
 
 
-def _prepare(unit: MachineState, now: float, why: str) -> tuple[MachineState, tuple[Action, ...]]:
-    generation = max(unit.generation, unit.floor) + 1
-    nxt = _to(unit, "preparing", now, why, generation=generation, leader_gone=True, stuck=False, stage=0)
+def _prepare(machine: MachineState, now: float, why: str) -> tuple[MachineState, tuple[Action, ...]]:
+    generation = max(machine.generation, machine.floor) + 1
+    nxt = _to(machine, "preparing", now, why, generation=generation, leader_gone=True, stuck=False, stage=0)
     return replace(nxt, after="decide"), (Prepare(generation),)
 
 
-def _start(unit: MachineState, now: float) -> tuple[MachineState, tuple[Action, ...]]:
-    if unit.state in ENDED or unit.state == "backing_off":
-        fresh = _to(unit, "waiting", now, "start asked", wanted=True, failures=(), streak=0)
+def _start(machine: MachineState, now: float) -> tuple[MachineState, tuple[Action, ...]]:
+    if machine.state in ENDED or machine.state == "backing_off":
+        fresh = _to(machine, "waiting", now, "start asked", wanted=True, failures=(), streak=0)
         return fresh, ()
-    if unit.state == "stopping":
-        return replace(unit, wanted=True, after="restart"), ()
-    return replace(unit, wanted=True), ()
+    if machine.state == "stopping":
+        return replace(machine, wanted=True, after="restart"), ()
+    return replace(machine, wanted=True), ()
 
 
 def _stop(
-    unit: MachineState, now: float, rules: RestartRules, at_once: bool
+    machine: MachineState, now: float, rules: RestartRules, at_once: bool
 ) -> tuple[MachineState, tuple[Action, ...]]:
-    unit = replace(unit, wanted=False)
+    machine = replace(machine, wanted=False)
     last = len(rules.stop) - 1
-    if unit.state in LIVE:
-        return _begin_stop(unit, now, rules, "down", "stop asked", last if at_once else 0)
-    if unit.state == "stopping":
-        unit = replace(unit, after="down")
-        if at_once and unit.stage < last:
-            return _enter_stage(unit, now, rules, last)
-        return unit, ()
-    if unit.state == "preparing":
+    if machine.state in LIVE:
+        return _begin_stop(machine, now, rules, "down", "stop asked", last if at_once else 0)
+    if machine.state == "stopping":
+        machine = replace(machine, after="down")
+        if at_once and machine.stage < last:
+            return _enter_stage(machine, now, rules, last)
+        return machine, ()
+    if machine.state == "preparing":
         # The process may be in the making: the driver ends it if it appears after all.
-        return _to(unit, "stopped", now, "stop asked"), (CancelPrepare(unit.generation),)
-    if unit.state in ("waiting", "backing_off"):
-        return _to(unit, "stopped", now, "stop asked"), ()
-    return unit, ()
+        return _to(machine, "stopped", now, "stop asked"), (CancelPrepare(machine.generation),)
+    if machine.state in ("waiting", "backing_off"):
+        return _to(machine, "stopped", now, "stop asked"), ()
+    return machine, ()
 
 
 def _no_restart(
-    unit: MachineState, now: float, rules: RestartRules
+    machine: MachineState, now: float, rules: RestartRules
 ) -> tuple[MachineState, tuple[Action, ...]]:
-    if unit.state in LIVE:
-        return replace(unit, wanted=False), ()
-    return _stop(unit, now, rules, False) if unit.state not in ENDED else (unit, ())
+    if machine.state in LIVE:
+        return replace(machine, wanted=False), ()
+    return _stop(machine, now, rules, False) if machine.state not in ENDED else (machine, ())
 
 
 def _restart(
-    unit: MachineState, now: float, rules: RestartRules, why: str
+    machine: MachineState, now: float, rules: RestartRules, why: str
 ) -> tuple[MachineState, tuple[Action, ...]]:
-    unit = replace(unit, wanted=True)
-    if unit.state in LIVE:
-        return _begin_stop(unit, now, rules, "restart", why, 0)
-    if unit.state == "stopping":
-        return replace(unit, after="restart"), ()
-    return _start(unit, now)
+    machine = replace(machine, wanted=True)
+    if machine.state in LIVE:
+        return _begin_stop(machine, now, rules, "restart", why, 0)
+    if machine.state == "stopping":
+        return replace(machine, after="restart"), ()
+    return _start(machine, now)
 
 
 def _begin_stop(
-    unit: MachineState, now: float, rules: RestartRules, after: After, why: str, stage: int
+    machine: MachineState, now: float, rules: RestartRules, after: After, why: str, stage: int
 ) -> tuple[MachineState, tuple[Action, ...]]:
-    stopping = _to(unit, "stopping", now, why, after=after, ended_by_us=True)
+    stopping = _to(machine, "stopping", now, why, after=after, ended_by_us=True)
     return _enter_stage(replace(stopping, last_failure=why), now, rules, stage)
 
 
 def _enter_stage(
-    unit: MachineState, now: float, rules: RestartRules, stage: int
+    machine: MachineState, now: float, rules: RestartRules, stage: int
 ) -> tuple[MachineState, tuple[Action, ...]]:
     chosen = rules.stop[stage]
-    nxt = replace(unit, stage=stage, deadline=now + chosen.grace)
-    return nxt, (Escalate(unit.generation, chosen),)
+    nxt = replace(machine, stage=stage, deadline=now + chosen.grace)
+    return nxt, (Escalate(machine.generation, chosen),)
 
 
 def _leader_exited(
-    unit: MachineState, now: float, rules: RestartRules, exit_: Exit
+    machine: MachineState, now: float, rules: RestartRules, exit_: Exit
 ) -> tuple[MachineState, tuple[Action, ...]]:
-    if unit.state in LIVE:
+    if machine.state in LIVE:
         # Its own tree first: a restart beside an old worker is what every peer gets wrong.
-        gone = replace(unit, exit=exit_, leader_gone=True, ended_by_us=False)
+        gone = replace(machine, exit=exit_, leader_gone=True, ended_by_us=False)
         stopping = _to(gone, "stopping", now, f"its leader ended ({exit_.words()})", after="decide")
         return _enter_stage(replace(stopping, last_failure=exit_.words()), now, rules, _tree_stage(rules))
-    if unit.state == "stopping" and not unit.leader_gone:
-        gone = replace(unit, exit=exit_, leader_gone=True)
+    if machine.state == "stopping" and not machine.leader_gone:
+        gone = replace(machine, exit=exit_, leader_gone=True)
         stage = _tree_stage(rules)
         if gone.stage < stage:
             return _enter_stage(gone, now, rules, stage)
         return gone, ()
-    return unit, ()
+    return machine, ()
 
 
 def _tree_stage(rules: RestartRules) -> int:
@@ -387,60 +389,64 @@ def _tree_stage(rules: RestartRules) -> int:
 
 
 def _tree_empty(
-    unit: MachineState, now: float, rules: RestartRules, jitter: float
+    machine: MachineState, now: float, rules: RestartRules, jitter: float
 ) -> tuple[MachineState, tuple[Action, ...]]:
-    unit = replace(unit, stuck=False)
-    if unit.after == "down" or not unit.wanted:
-        return _to(unit, "stopped", now, "stopped as asked"), ()
-    if unit.after == "hold":
-        return _to(unit, "stopped", now, f"waits for its successor, after: {_failure(unit, rules)}"), ()
-    if unit.after == "restart":
-        return _prepare(replace(unit, failures=(), streak=0), now, unit.why)
-    done = unit.exit is not None and unit.exit.ok and not unit.ended_by_us
+    machine = replace(machine, stuck=False)
+    if machine.after == "down" or not machine.wanted:
+        return _to(machine, "stopped", now, "stopped as asked"), ()
+    if machine.after == "hold":
+        return _to(machine, "stopped", now, f"waits for its successor, after: {_failure(machine, rules)}"), ()
+    if machine.after == "restart":
+        return _prepare(replace(machine, failures=(), streak=0), now, machine.why)
+    done = machine.exit is not None and machine.exit.ok and not machine.ended_by_us
     if done and rules.completes and rules.restart.mode != "always":
-        return _to(unit, "stopped", now, "completed (exit 0)"), ()
-    return _after_failure(unit, now, rules, jitter, _failure(unit, rules))
+        return _to(machine, "stopped", now, "completed (exit 0)"), ()
+    return _after_failure(machine, now, rules, jitter, _failure(machine, rules))
 
 
-def _failure(unit: MachineState, rules: RestartRules) -> str:
+def _failure(machine: MachineState, rules: RestartRules) -> str:
     """What ended it, in words. Whatever code it exits with, the reason for a stop of ours is the failure."""
-    exit_ = unit.exit or Exit()
-    if exit_.ok and not unit.ended_by_us and not rules.completes:
+    exit_ = machine.exit or Exit()
+    if exit_.ok and not machine.ended_by_us and not rules.completes:
         return UNASKED_EXIT
-    return unit.last_failure or exit_.words()
+    return machine.last_failure or exit_.words()
 
 
 def _after_failure(
-    unit: MachineState, now: float, rules: RestartRules, jitter: float, why: str
+    machine: MachineState, now: float, rules: RestartRules, jitter: float, why: str
 ) -> tuple[MachineState, tuple[Action, ...]]:
     policy = rules.restart
-    if not unit.wanted:
-        return _to(unit, "stopped", now, "stopped as asked"), ()
+    if not machine.wanted:
+        return _to(machine, "stopped", now, "stopped as asked"), ()
     if policy.mode == "never":
-        return _to(unit, "failed", now, why, last_failure=why), ()
-    stable = unit.ready_at is not None and unit.state == "stopping" and now - unit.ready_at >= policy.stable
-    streak = 0 if stable else unit.streak
-    failures = tuple(t for t in (*unit.failures, now) if now - t <= policy.window)
+        return _to(machine, "failed", now, why, last_failure=why), ()
+    stable = (
+        machine.ready_at is not None
+        and machine.state == "stopping"
+        and now - machine.ready_at >= policy.stable
+    )
+    streak = 0 if stable else machine.streak
+    failures = tuple(t for t in (*machine.failures, now) if now - t <= policy.window)
     if len(failures) > policy.max_failures:
         verdict = f"{len(failures)} failures in {policy.window:.0f} s, the last: {why}"
-        return _to(unit, "gave_up", now, verdict, failures=failures, last_failure=why), ()
-    unit = replace(unit, failures=failures, streak=streak + 1, last_failure=why, ready_at=None)
+        return _to(machine, "gave_up", now, verdict, failures=failures, last_failure=why), ()
+    machine = replace(machine, failures=failures, streak=streak + 1, last_failure=why, ready_at=None)
     delay = backoff(policy, streak, jitter)
     if delay <= 0.0:
-        return _prepare(unit, now, f"restarting after: {why}")
-    waiting = _to(unit, "backing_off", now, why)
+        return _prepare(machine, now, f"restarting after: {why}")
+    waiting = _to(machine, "backing_off", now, why)
     return replace(waiting, deadline=now + delay), ()
 
 
-def _due(unit: MachineState, now: float, rules: RestartRules) -> tuple[MachineState, tuple[Action, ...]]:
-    if unit.state == "backing_off":
-        return _prepare(unit, now, f"restarting after: {unit.last_failure}")
-    if unit.state == "starting":
+def _due(machine: MachineState, now: float, rules: RestartRules) -> tuple[MachineState, tuple[Action, ...]]:
+    if machine.state == "backing_off":
+        return _prepare(machine, now, f"restarting after: {machine.last_failure}")
+    if machine.state == "starting":
         why = f"not ready after {rules.startup_deadline:.0f} s"
-        return _begin_stop(unit, now, rules, "decide", why, 0)
-    if unit.state == "stopping":
-        if unit.stage + 1 < len(rules.stop):
-            return _enter_stage(unit, now, rules, unit.stage + 1)
+        return _begin_stop(machine, now, rules, "decide", why, 0)
+    if machine.state == "stopping":
+        if machine.stage + 1 < len(rules.stop):
+            return _enter_stage(machine, now, rules, machine.stage + 1)
         # Nothing is left but to try again and to say so.
-        return _enter_stage(replace(unit, stuck=True), now, rules, len(rules.stop) - 1)
-    return replace(unit, deadline=None), ()
+        return _enter_stage(replace(machine, stuck=True), now, rules, len(rules.stop) - 1)
+    return replace(machine, deadline=None), ()

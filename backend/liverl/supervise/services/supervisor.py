@@ -54,8 +54,10 @@ class Supervisor:
         self.stopping: bool = False
         self.stop_now: bool = False
         self.records = Records(run_dir, self.now)
-        self.keeping = KeeperManager(self.run, run_dir, self.records, self._exit_told, self._keeper_is)
-        self.census = ProcessScan(self.keeping, attempt, self.records, self.instances, scan_interval)
+        self.keeper_manager = KeeperManager(self.run, run_dir, self.records, self._exit_told, self._keeper_is)
+        self.process_scan = ProcessScan(
+            self.keeper_manager, attempt, self.records, self.instances, scan_interval
+        )
         self.turns = StartStagger(plan.settings.replica_stagger)
         self._scheduled = False
         self._populated = False  # nothing is decided before every service is known
@@ -71,17 +73,17 @@ class Supervisor:
     def changed(self, instance: Instance, before: MachineState) -> None:
         if not self._closing:
             self.records.journal_soon(instance.record())
-            said = words(before, instance.unit, self.now(), completes=instance.spec.completes)
+            said = words(before, instance.machine, self.now(), completes=instance.spec.completes)
             if said is not None:
                 text, level = said
                 if instance.role != "current":
-                    text = f"({instance.role} generation {instance.unit.generation}) {text}"
-                self.say("state", text, level, instance.name, state=instance.unit.state)
-        if _starts_again(before, instance.unit) and instance.process is not None:
+                    text = f"({instance.role} generation {instance.machine.generation}) {text}"
+                self.say("state", text, level, instance.name, state=instance.machine.state)
+        if _starts_again(before, instance.machine) and instance.process is not None:
             self.spawn_task(self._tell_why(instance.name, instance.process.log, instance.process.log_start))
-        if instance.unit.state in ("stopped", "failed", "gave_up", "backing_off"):
+        if instance.machine.state in ("stopped", "failed", "gave_up", "backing_off"):
             self.ledger.release(instance.name)
-            self.census.trees.forget(instance.key)
+            self.process_scan.trees.forget(instance.key)
         self.kick()
 
     async def _tell_why(self, service: str, log: Path, start: int) -> None:
@@ -117,7 +119,7 @@ class Supervisor:
         for name, slot in self.slots.items():
             for spec in slot.spec.ports:
                 whole = f"{name}.{spec.name}"
-                port = slot.current.port(spec.name) or self.keeping.held_port(whole)
+                port = slot.current.port(spec.name) or self.keeper_manager.held_port(whole)
                 if port is not None:
                     found[whole] = port
                     if spec.name == "http":
@@ -131,9 +133,11 @@ class Supervisor:
         for slot in self.slots.values():
             yield from slot.instances()
 
-    def add_slot(self, spec: ServiceSpec, unit: MachineState | None = None, highest: int = 0) -> Slot:
-        instance = Instance(self, spec, "current", unit or MachineState(generation=highest, since=self.now()))
-        highest = max(highest, instance.unit.generation)
+    def add_slot(self, spec: ServiceSpec, machine: MachineState | None = None, highest: int = 0) -> Slot:
+        instance = Instance(
+            self, spec, "current", machine or MachineState(generation=highest, since=self.now())
+        )
+        highest = max(highest, instance.machine.generation)
         slot = Slot(spec, instance, highest=highest, base=highest)
         self.slots[spec.name] = slot
         return slot
@@ -144,7 +148,7 @@ class Supervisor:
         if not self.stopping:
             self.environments.start()
             self.spawn_task(hold_sockets(self))
-        self.spawn_task(self.forever(self.census.scan_and_pause))
+        self.spawn_task(self.forever(self.process_scan.scan_and_pause))
         self.kick()
 
     def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -199,26 +203,26 @@ class Supervisor:
 
     def _settle(self, slot: Slot) -> None:
         for over in slot.settle():
-            self.say("swap", f"generation {over.unit.generation} has drained and ended", service=slot.name)
+            self.say("swap", f"generation {over.machine.generation} has drained and ended", service=slot.name)
         incoming = slot.incoming
         if incoming is None:
             return
-        current = slot.current.unit
+        current = slot.current.machine
         if current.state == "stopping" and current.after == "decide" and current.wanted:
             # It died while its successor starts: it must not start a third.
             slot.current.feed(state_machine.AwaitSuccessor())
-        if incoming.unit.state == "ready":
+        if incoming.machine.state == "ready":
             self._promote(slot)
-        elif incoming.unit.state in state_machine.ENDED and not incoming.busy:
+        elif incoming.machine.state in state_machine.ENDED and not incoming.busy:
             why = _why_ended(incoming)
             slot.drop_incoming()
-            current = slot.current.unit
+            current = slot.current.machine
             goes = "is started again" if current.after == "hold" else "goes on"
             text = f"the new generation did not start ({why}); generation {current.generation} {goes}"
             self.say("swap_failed", text, "error", slot.name)
             if current.after == "hold" and current.wanted and not self.stopping:
                 slot.current.feed(state_machine.Start())
-        elif slot.current.unit.state in state_machine.ENDED and not self.stopping:
+        elif slot.current.machine.state in state_machine.ENDED and not self.stopping:
             self._promote(slot)
 
     def _promote(self, slot: Slot) -> None:
@@ -229,12 +233,10 @@ class Supervisor:
         # One record: with half of it a successor would find two current generations, or none.
         record = {"k": "promoted", "svc": slot.name, "records": [new.record(), old.record()]}
         if old in slot.retiring:
-            text = f"generation {new.unit.generation} serves; generation {old.unit.generation} drains"
+            text = f"generation {new.machine.generation} serves; generation {old.machine.generation} drains"
             self.spawn_task(self._retire(old, record))
         else:
-            text = (
-                f"generation {old.unit.generation} has died; generation {new.unit.generation} takes its place"
-            )
+            text = f"generation {old.machine.generation} has died; generation {new.machine.generation} takes its place"
             self.records.journal_soon(record)
         self.say("swap", text, service=slot.name)
 
@@ -274,10 +276,10 @@ class Supervisor:
             if self.stop_now or all(self.hopeless(other) for other in self.dependents(slot)):
                 for instance in list(slot.instances()):
                     instance.hurry()
-                    unit = instance.unit
-                    skip = self.stop_now and unit.stage < len(instance.rules.stop) - 1
-                    if unit.state not in state_machine.ENDED and (
-                        unit.wanted or unit.after != "down" or skip
+                    machine = instance.machine
+                    skip = self.stop_now and machine.stage < len(instance.rules.stop) - 1
+                    if machine.state not in state_machine.ENDED and (
+                        machine.wanted or machine.after != "down" or skip
                     ):
                         instance.feed(state_machine.Stop(now=self.stop_now))
 
@@ -292,7 +294,7 @@ class Supervisor:
     # --- what the keeper tells ---
 
     def _keeper_is(self, pid: int) -> None:
-        self.census.set_keeper(pid)
+        self.process_scan.set_keeper(pid)
 
     def _exit_told(self, token: str, exit_: Exit) -> None:
         name, _, generation = token.rpartition(".")
@@ -331,15 +333,15 @@ class Supervisor:
             raise CommandError("stopping", "the run is stopping")
         if slot.spec.owner == "foreign":
             raise CommandError("foreign", f"{name} was not started by this run and is not touched")
-        if slot.spec.drain and slot.current.unit.state in ("ready", "degraded"):
+        if slot.spec.drain and slot.current.machine.state in ("ready", "degraded"):
             return await self._swap(slot)
-        unit = slot.current.unit
-        before = unit.generation - (unit.state == "preparing")  # what is being made is new already
+        machine = slot.current.machine
+        before = machine.generation - (machine.state == "preparing")  # what is being made is new already
         slot.current.feed(state_machine.Restart())
         await self.until(
             lambda: (
-                (slot.current.unit.generation > before and slot.current.unit.state == "ready")
-                or slot.current.unit.state in state_machine.ENDED
+                (slot.current.machine.generation > before and slot.current.machine.state == "ready")
+                or slot.current.machine.state in state_machine.ENDED
             )
         )
         return self._restarted(slot)
@@ -347,7 +349,7 @@ class Supervisor:
     async def _swap(self, slot: Slot) -> dict[str, Any]:
         if slot.incoming is not None:
             raise CommandError("busy", f"a new generation of {slot.name} is being started already")
-        before = slot.current.unit.generation
+        before = slot.current.machine.generation
         incoming = slot.begin_swap(self)
         self.say("swap", f"starting a new generation beside generation {before}", service=slot.name)
         self.kick()
@@ -362,11 +364,11 @@ class Supervisor:
         return self._restarted(slot)
 
     def _restarted(self, slot: Slot) -> dict[str, Any]:
-        unit = slot.current.unit
-        if unit.state in state_machine.ENDED:
+        machine = slot.current.machine
+        if machine.state in state_machine.ENDED:
             raise CommandError("not_started", f"{slot.name} did not come back: {_why_ended(slot.current)}")
         pid = slot.current.process.pid if slot.current.process else None
-        return {"service": slot.name, "generation": unit.generation, "pid": pid}
+        return {"service": slot.name, "generation": machine.generation, "pid": pid}
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition over states."""
@@ -382,7 +384,7 @@ class Supervisor:
             for instance in slot.instances():
                 instance.close()
         self.environments.cancel()
-        self.keeping.close()
+        self.keeper_manager.close()
         self.records.close()
 
     def _environment_changed(self, name: str, text: str, level: Level) -> None:
@@ -391,22 +393,26 @@ class Supervisor:
 
 
 def _may_start(instance: Instance) -> bool:
-    return instance.unit.state == "waiting" and instance.unit.wanted and not instance.busy
+    return instance.machine.state == "waiting" and instance.machine.wanted and not instance.busy
 
 
-def _starts_again(before: MachineState, unit: MachineState) -> bool:
+def _starts_again(before: MachineState, machine: MachineState) -> bool:
     """Whether its process has failed and the next one is started at once: nothing else would ever say why. What
     killed it from outside is not in its log, and neither is why we shut it down."""
-    failed = bool(unit.failures) and unit.failures[-1:] != before.failures[-1:] and before.state == "stopping"
-    told = unit.exit is not None and unit.exit.code is not None and not unit.shut_down
-    return failed and unit.state == "preparing" and told
+    failed = (
+        bool(machine.failures)
+        and machine.failures[-1:] != before.failures[-1:]
+        and before.state == "stopping"
+    )
+    told = machine.exit is not None and machine.exit.code is not None and not machine.shut_down
+    return failed and machine.state == "preparing" and told
 
 
 def _why_ended(instance: Instance) -> str:
     """Why an instance is not up: its state's reason and what its log says."""
-    unit, process = instance.unit, instance.process
-    why = unit.last_failure or unit.why
+    machine, process = instance.machine, instance.process
+    why = machine.last_failure or machine.why
     says = instance.hub.records.log_says
-    tells = process is not None and unit.exit is not None and not unit.shut_down
+    tells = process is not None and machine.exit is not None and not machine.shut_down
     found = says(process.log, process.log_start) if process is not None and tells else None
     return f"{why}: {found[0]}" if found else why
