@@ -279,7 +279,7 @@ def test_of_every_variable_that_a_plan_sets_it_is_known_who_reads_it() -> None:
     programs = {name for table in THIRD_PARTY.values() for name in table}
     ours = {
         name
-        for package in ("verlside", "embedded", "proxy.runtime")
+        for package in ("verl_runtime", "agents", "embedded", "proxy.runtime")
         for name in own_reads(f"liverl.{package}")
     }
     # A mark of the process, for people: LIVERL_RUN, which the supervisor reads, names the replica as well.
@@ -350,7 +350,7 @@ def test_every_field_of_a_plan_is_read_by_somebody() -> None:
     assert {
         f"{part.__name__}.{name}" for part in parts for name in part.__struct_fields__ if name not in read
     } == set()
-    trainer = attributes("liverl.embedded")
+    trainer = attributes("liverl.embedded") | attributes("liverl.agents")
     assert {*TrainerConfig.__struct_fields__, *TrainerFaults.__struct_fields__} <= trainer
 
 
