@@ -42,7 +42,7 @@ class Studio:
         self.env = clean_environment(XDG_STATE_HOME=f"{root}/.state")
 
     def program(self, *arguments: str, size: tuple[int, int] = (120, 40)) -> Terminal:
-        argv = [sys.executable, "-m", "liverl_tui.cli", *arguments]
+        argv = [sys.executable, "-m", "liverl_tui.cli.main", *arguments]
         return Terminal(argv, size=size, env=self.env, cwd=self.root)
 
     def save(self, name: str, terminal: Terminal, *, cut: bool = False) -> None:

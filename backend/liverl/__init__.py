@@ -24,37 +24,38 @@ if TYPE_CHECKING:
     from liverl.control.blocking import command
     from liverl.control.client import Client, connect
     from liverl.control.messages import BackendDead, BackendElsewhere, CommandError, ControlError
+    from liverl.daemon.launch import LaunchError
     from liverl.model import Event, Result, ServiceStatus, Snapshot
+    from liverl.offline.state import snapshot
+    from liverl.offline.stop import stop_run
     from liverl.plan import make_plan
     from liverl.plan.spec import Plan
-    from liverl.run_state import snapshot
-    from liverl.run_stop import stop_run
-    from liverl.runs import RunDir, find_run, live_runs
-    from liverl.supervise.launch import LaunchError
+    from liverl.rundir.index import find_run, live_runs
+    from liverl.rundir.layout import RunDir
 
 _HOMES = {
     "ConfigError": "liverl.config",
     "LoadedConfig": "liverl.config",
     "load_config": "liverl.config",
     "command": "liverl.control.blocking",
-    "snapshot": "liverl.run_state",
-    "stop_run": "liverl.run_stop",
+    "snapshot": "liverl.offline.state",
+    "stop_run": "liverl.offline.stop",
     "Client": "liverl.control.client",
     "connect": "liverl.control.client",
     "BackendDead": "liverl.control.messages",
     "BackendElsewhere": "liverl.control.messages",
     "CommandError": "liverl.control.messages",
     "ControlError": "liverl.control.messages",
-    "LaunchError": "liverl.supervise.launch",
+    "LaunchError": "liverl.daemon.launch",
     "Event": "liverl.model",
     "Result": "liverl.model",
     "ServiceStatus": "liverl.model",
     "Snapshot": "liverl.model",
     "make_plan": "liverl.plan",
     "Plan": "liverl.plan.spec",
-    "RunDir": "liverl.runs",
-    "find_run": "liverl.runs",
-    "live_runs": "liverl.runs",
+    "RunDir": "liverl.rundir.layout",
+    "find_run": "liverl.rundir.index",
+    "live_runs": "liverl.rundir.index",
 }
 
 __all__ = [

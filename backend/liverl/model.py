@@ -342,3 +342,12 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     def service(self, name: str) -> ServiceStatus | None:
         return next((s for s in self.services if s.name == name), None)
+
+
+class Inert(msgspec.Struct, frozen=True):
+    """A configuration key that nothing consumes in this plan, and why."""
+
+    key: str
+    why: str
+    value: Any = None
+    where: str | None = None  # file:line, --set or env NAME, when the user set it

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 
-from liverl_tui.keymap import Scope
+from liverl_tui.keys.bindings import Scope
 from liverl_tui.screens.base import RunScreen
-from liverl_tui.widgets.alert_list import AlertList
-from liverl_tui.widgets.keybar import KeyBar
+from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.lists.alerts import AlertList
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode

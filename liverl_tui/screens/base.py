@@ -8,15 +8,15 @@ from textual.dom import DOMNode
 from textual.reactive import Reactive
 from textual.widget import Widget
 
-from liverl_tui.keymap import Key, Scope
-from liverl_tui.term_private import HookedScreen
-from liverl_tui.widgets.cells import CellPanel
-from liverl_tui.widgets.exact import ExactCompositor
-from liverl_tui.widgets.keybar import KeyBar
+from liverl_tui.data.host import Host, host_of
+from liverl_tui.keys.bindings import Key, Scope
+from liverl_tui.term.cell_diff import ExactCompositor
+from liverl_tui.term.private import HookedScreen
+from liverl_tui.widgets.base.cells import CellPanel
+from liverl_tui.widgets.base.keybar import KeyBar
 
 if TYPE_CHECKING:
-    from liverl_tui.app import LiverlApp
-    from liverl_tui.view import View
+    from liverl_tui.data.view import View
 
 
 SOON_S = 0.01  # until a screen looks again whether everything in it is there
@@ -35,8 +35,8 @@ class RunScreen(HookedScreen):
         self.use_compositor(ExactCompositor())
 
     @property
-    def liverl(self) -> LiverlApp:
-        return cast("LiverlApp", self.app)
+    def liverl(self) -> Host:
+        return host_of(self)
 
     def show(self, view: View) -> None:
         """Hand a view to the panels."""

@@ -11,17 +11,17 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from liverl.observe.history import read_history
-from liverl_tui.keymap import bindings
-from liverl_tui.layout import PANES, Need, arrange
+from liverl_tui.data.view import View
+from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.base import RunScreen
-from liverl_tui.view import View
-from liverl_tui.widgets.gpus import GpusPane
-from liverl_tui.widgets.header import Header
-from liverl_tui.widgets.keybar import KeyBar
-from liverl_tui.widgets.logs import LogsPane
-from liverl_tui.widgets.replicas import ReplicasPane
-from liverl_tui.widgets.rows import Pane
-from liverl_tui.widgets.trials import TrialsPane
+from liverl_tui.screens.layout import PANES, Need, arrange
+from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.base.rows import Pane
+from liverl_tui.widgets.dashboard.gpus import GpusPane
+from liverl_tui.widgets.dashboard.header import Header
+from liverl_tui.widgets.dashboard.replicas import ReplicasPane
+from liverl_tui.widgets.dashboard.trials import TrialsPane
+from liverl_tui.widgets.log.pane import LogsPane
 
 PAST_S = 900.0  # what the widest history on the screen can show
 

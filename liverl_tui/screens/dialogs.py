@@ -15,9 +15,9 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from liverl_tui.keymap import bindings, find
-from liverl_tui.widgets.cells import CellPanel, Row
-from liverl_tui.widgets.rows import RowsPane
+from liverl_tui.keys.bindings import bindings, find
+from liverl_tui.widgets.base.cells import CellPanel, Row
+from liverl_tui.widgets.base.rows import RowsPane
 
 T = TypeVar("T")
 

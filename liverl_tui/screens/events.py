@@ -11,15 +11,15 @@ from textual.app import ComposeResult
 
 from liverl.control.history import read_events
 from liverl.model import Event
-from liverl_tui.keymap import Scope
+from liverl_tui.keys.bindings import Scope
 from liverl_tui.screens.base import RunScreen
-from liverl_tui.widgets.event_list import EventList
-from liverl_tui.widgets.keybar import KeyBar
+from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.lists.events import EventList
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
 
-    from liverl_tui.view import View
+    from liverl_tui.data.view import View
 
 PAGE = 2000  # events that are read at once when somebody goes above the first
 

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from liverl_tui.screens.dialogs import Dialog, Options, TypedInput, Wrapped
-from liverl_tui.widgets.cells import Row
+from liverl_tui.widgets.base.cells import Row
 
 QUERY_MOST = 40  # characters; a fuzzy matcher tries every way in which they could be spread
 

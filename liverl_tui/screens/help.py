@@ -11,13 +11,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
-from liverl_tui import words
-from liverl_tui.keymap import SCOPE_TITLES, Scope, bindings, key_name, keys_of
+from liverl_tui.keys.bindings import SCOPE_TITLES, Scope, bindings, key_name, keys_of
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.dialogs import TypedInput
-from liverl_tui.widgets.cells import Row
-from liverl_tui.widgets.keybar import KeyBar
-from liverl_tui.widgets.rows import Pane
+from liverl_tui.text import words
+from liverl_tui.widgets.base.cells import Row
+from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.base.rows import Pane
 
 _KEYS = 14  # columns of the keys
 _LABEL = 18

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from textual.fuzzy import Matcher
 
 from liverl_tui.screens.finder import QUERY_MOST, Choices, Finder
-from liverl_tui.widgets.cells import Row
+from liverl_tui.widgets.base.cells import Row
 
 _VALUE = 9  # columns of a value
 

@@ -10,20 +10,20 @@ from weakref import WeakKeyDictionary
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 
-from liverl.observe.series import SeriesReader
-from liverl_tui.keymap import bindings
+from liverl.observe.metrics.series import SeriesReader
+from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.base import RunScreen
-from liverl_tui.widgets.keybar import KeyBar
-from liverl_tui.widgets.metric_axes import number
-from liverl_tui.widgets.metric_charts import Charts
-from liverl_tui.widgets.metric_grid import ChartGrid
+from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.metrics.axes import number
+from liverl_tui.widgets.metrics.charts import Charts
+from liverl_tui.widgets.metrics.grid import ChartGrid
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from textual.binding import BindingType
 
-    from liverl_tui.view import View
+    from liverl_tui.data.view import View
 
 LOOK_S = 1.0  # between two looks at the file; an unchanged one costs a stat
 

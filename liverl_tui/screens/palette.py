@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from textual.fuzzy import FuzzySearch
 
-from liverl_tui import themes
-from liverl_tui.asking import ENDED, STARTABLE, processes
-from liverl_tui.keymap import reachable
+from liverl_tui.data.host import Host
+from liverl_tui.data.view import ENDED, STARTABLE, actors, processes
+from liverl_tui.keys.bindings import reachable
 from liverl_tui.screens.finder import QUERY_MOST, Choices, Finder
-from liverl_tui.view import actors
-from liverl_tui.widgets.cells import Row
-from liverl_tui.words import state_word
-
-if TYPE_CHECKING:
-    from liverl_tui.looking import Looking
+from liverl_tui.text import themes
+from liverl_tui.text.words import state_word
+from liverl_tui.widgets.base.cells import Row
 
 _NAME = 24  # columns of a name
 _KEY = 7
@@ -35,7 +31,7 @@ class Entry:
     key: str = ""
 
 
-def entries(app: Looking) -> list[Entry]:
+def entries(app: Host) -> list[Entry]:
     """What can be done now, the nearest scope first; under each name once."""
     found: dict[str, Entry] = {}
     for entry in (*_of_keys(app), *_of_services(app), *_of_actors(app), *_of_themes(app)):
@@ -43,7 +39,7 @@ def entries(app: Looking) -> list[Entry]:
     return list(found.values())
 
 
-def _of_keys(app: Looking) -> Iterator[Entry]:
+def _of_keys(app: Host) -> Iterator[Entry]:
     screen = app.run_screen
     if screen is None:
         return
@@ -52,7 +48,7 @@ def _of_keys(app: Looking) -> Iterator[Entry]:
             yield Entry(key.label, key.help, partial(app.call_later, screen.run_key, key), key.name)
 
 
-def _of_services(app: Looking) -> Iterator[Entry]:
+def _of_services(app: Host) -> Iterator[Entry]:
     for service in processes(app.view.snapshot):
         name, now = service.name, f"{service.kind}, {state_word(service.state)}"
         yield Entry(f"service {name}", f"Its detail ({now})", partial(app.open_service, name))
@@ -69,14 +65,14 @@ def _of_services(app: Looking) -> Iterator[Entry]:
             yield Entry(f"remove {name}", f"Drain and remove it ({now})", partial(app.remove_one, service))
 
 
-def _of_actors(app: Looking) -> Iterator[Entry]:
+def _of_actors(app: Host) -> Iterator[Entry]:
     for replica in actors(app.view.snapshot):
         name, now = replica.name, f"replica of verl's, {state_word(replica.state)}"
         yield Entry(f"replica {name}", f"Its detail ({now})", partial(app.open_service, name))
         yield Entry(f"logs {name}", f"What it says in the trainer's log ({now})", partial(app.open_log, name))
 
 
-def _of_themes(app: Looking) -> Iterator[Entry]:
+def _of_themes(app: Host) -> Iterator[Entry]:
     for name in themes.PALETTES:
         short = name.removeprefix("liverl-")
         yield Entry(f"theme {short}", "Use this theme", partial(app.use_theme, name))

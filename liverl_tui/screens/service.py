@@ -10,24 +10,25 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from liverl.control.messages import ControlError
+from liverl.control.service_detail import ServiceDetail
+from liverl.daemon.service_detail import filed_detail
 from liverl.model import ReplicaStatus, ServiceStatus
-from liverl.observe.proctree import Process, ProcessTree
-from liverl.rundir import hostname
-from liverl.supervise.inspect import ServiceDetail, filed_detail
-from liverl_tui.keymap import bindings
+from liverl.procs.listing import ListedProcess, ProcessTree
+from liverl.rundir.layout import hostname
+from liverl_tui.data.view import actors
+from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.base import RunScreen
-from liverl_tui.view import actors
-from liverl_tui.widgets.clock import Clock
-from liverl_tui.widgets.keybar import KeyBar
-from liverl_tui.widgets.rows import Pane
-from liverl_tui.widgets.service_panes import DetailPane, ServiceList
-from liverl_tui.widgets.service_text import About, argv_line
+from liverl_tui.widgets.base.clock import Clock
+from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.base.rows import Pane
+from liverl_tui.widgets.service.panes import DetailPane, ServiceList
+from liverl_tui.widgets.service.text import About, argv_line
 
 if TYPE_CHECKING:
     from textual import events
     from textual.binding import BindingType
 
-    from liverl_tui.view import View
+    from liverl_tui.data.view import View
 
 LOOK_S = 2.0  # between two looks at the processes, and two questions to the backend
 WIDE = 100  # columns from which on the list stands beside the detail, not above it
@@ -58,7 +59,7 @@ class ServiceScreen(RunScreen):
         self._detail: ServiceDetail | None = None
         self._note = ""
         self._filed: tuple[str, str] | None = None  # name and link for which the files were read
-        self._processes: tuple[Process, ...] | None = None
+        self._processes: tuple[ListedProcess, ...] | None = None
         self._tree = ProcessTree()
         self._looking = self._asking = False
         self._asked_for: object = None

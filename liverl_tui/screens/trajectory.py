@@ -10,18 +10,18 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from liverl.model import TrialHead
-from liverl.observe.trajectory import Trajectory, TrajectoryReader, no_tools, parser_in_use
-from liverl.observe.trial_files import head_of_file
-from liverl_tui.keymap import bindings
+from liverl.observe.trials.files import head_of_file
+from liverl.observe.trials.trajectory import Trajectory, TrajectoryReader, no_tools, parser_in_use
+from liverl_tui.data.view import View
+from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.base import RunScreen
-from liverl_tui.view import View
-from liverl_tui.widgets.cells import Row
-from liverl_tui.widgets.keybar import KeyBar
-from liverl_tui.widgets.trajectory_doc import KINDS, build, raw_blocks
-from liverl_tui.widgets.trajectory_flow import START, Place
-from liverl_tui.widgets.trajectory_head import header_rows
-from liverl_tui.widgets.trajectory_view import TrajectoryView
-from liverl_tui.widgets.trial_words import flagged, part_of, replica_names
+from liverl_tui.widgets.base.cells import Row
+from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.base.trial_words import flagged, part_of, replica_names
+from liverl_tui.widgets.trajectory.document import KINDS, build, raw_blocks
+from liverl_tui.widgets.trajectory.flow import START, Place
+from liverl_tui.widgets.trajectory.head import header_rows
+from liverl_tui.widgets.trajectory.view import TrajectoryView
 
 POLL_S = 1.0  # between two looks at a trial that goes on
 AFTERWARDS = 10  # looks at one that has ended: the proxy may still write its last turn

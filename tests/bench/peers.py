@@ -18,10 +18,10 @@ from kit.waiting import wait_until
 from processes import copies, kill_payloads, payload
 
 from liverl.control.messages import ControlError
+from liverl.daemon.launch import LaunchError, start_backend
 from liverl.plan.spec import PortSpec, Probe, Probes, RestartPolicy, ServiceSpec, Settings, StopStage
-from liverl.rundir import RunDir
-from liverl.supervise import procfs
-from liverl.supervise.launch import LaunchError, start_backend
+from liverl.procs import procfs
+from liverl.rundir.layout import RunDir
 
 SUPERVISOR = "supervisor==4.3.0"  # the version of our notes on peers
 GRACE = 1.0  # seconds after SIGTERM, for both
@@ -102,7 +102,7 @@ class Ours:
 
     def launch(self) -> None:
         with open(RunDir(self.run.run_dir).backend_log, "ab") as log:
-            argv = [sys.executable, "-m", "liverl.supervise.backend", "--run-dir", str(self.run.run_dir)]
+            argv = [sys.executable, "-m", "liverl.daemon.main", "--run-dir", str(self.run.run_dir)]
             process = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
         self.run.backends.append(process.pid)
 

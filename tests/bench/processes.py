@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from liverl.supervise import procfs
+from liverl.procs import procfs
 
 PAYLOAD = Path(__file__).with_name("payload.py")
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 import psutil
 
-from liverl.foreign import holders
-from liverl.observe.procstats import ProcSampler
-from liverl.observe.proctree import ProcessTree
-from liverl.supervise import procfs
+from liverl.external import port_holders
+from liverl.procs import procfs
+from liverl.procs.listing import ProcessTree
+from liverl.procs.stats import ProcSampler
 
 ROUNDS, TIMES = 5, 20
 
@@ -81,7 +81,7 @@ def main() -> None:
             (f"tree of {len(pids)}", lambda: tree.look(pids), lambda: tree_of(pids)),
             (
                 "all holders of a port (psutil: one of them)",
-                lambda: holders.look(port),
+                lambda: port_holders.look(port),
                 lambda: psutil.net_connections("tcp"),
             ),
             (
@@ -96,7 +96,7 @@ def main() -> None:
             print(f"{name:45} {ours:8.3f} {other:8.3f} {other / ours:6.1f}")
         for name, work in (
             ("the host", sampler.host),
-            ("own addresses", holders.own_addresses),
+            ("own addresses", port_holders.own_addresses),
             ("ports of one process", lambda: procfs.listening(os.getpid())),
             ("user of a process", lambda: procfs.user_of(os.getpid())),
         ):

@@ -33,7 +33,7 @@ from kit.waiting import wait_until  # noqa: E402
 from peers import Ours, Peer, Toy, supervisord_python  # noqa: E402
 from processes import births, copies, cpu_seconds, kill_payloads, payload, pss_mib  # noqa: E402
 
-from liverl.supervise import procfs  # noqa: E402
+from liverl.procs import procfs  # noqa: E402
 
 
 def spread(values: list[float]) -> str:

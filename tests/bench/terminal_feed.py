@@ -58,7 +58,7 @@ class Backend:
         from kit.crowd import Crowd
 
         from liverl.control.server import ControlServer
-        from liverl.rundir import RunDir
+        from liverl.rundir.layout import RunDir
 
         self.run = RunDir(run_dir)
         self.still = still
@@ -76,12 +76,12 @@ class Backend:
         return {"text": f"{name}: nothing to do"}
 
     async def serve(self) -> None:
-        from liverl import runs
+        from liverl.rundir import layout
 
         over = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
         await self.server.start()
-        runs.write_backend(self.run.path, runs.own_record(self.server.socket_path, "0"))
+        layout.write_backend(self.run.path, layout.own_record(self.server.socket_path, "0"))
         while not over.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):

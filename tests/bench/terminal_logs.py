@@ -34,7 +34,7 @@ LOG_ALONE = """
 import sys
 from pathlib import Path
 from textual.app import App
-from liverl_tui.widgets.log_view import LogView
+from liverl_tui.widgets.log.view import LogView
 class Log(App):
     def compose(self):
         yield LogView(Path(sys.argv[1]))

@@ -30,7 +30,7 @@ from terminal_tools import (
     writer,
 )
 
-from liverl_tui.themes import DARK
+from liverl_tui.text.themes import DARK
 
 # --- paint ----------------------------------------------------------------------------------------------
 

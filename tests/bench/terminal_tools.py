@@ -115,7 +115,7 @@ Minimal().run(mouse=False)
 
 def interface(run_dir: Path) -> list[str]:
     """The command line that shows a run."""
-    return [sys.executable, "-m", "liverl_tui.cli", "attach", "--run", str(run_dir)]
+    return [sys.executable, "-m", "liverl_tui.cli.main", "attach", "--run", str(run_dir)]
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -224,7 +224,7 @@ class Row:
 
     row: str
     what: str
-    unit: str
+    machine: str
     values: list[float] = field(default_factory=list)
     limit: float | None = None
     share: float = 0.5  # which quantile is held against the limit

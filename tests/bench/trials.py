@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from liverl.observe.trials import TrialScanner
+from liverl.observe.trials.scanner import TrialScanner
 
 TURNS = 20
 OLD = time.time() - 3600

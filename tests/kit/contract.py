@@ -22,7 +22,7 @@ from liverl.control.messages import PROTOCOL
 from liverl.model import SCHEMA, Event, Result, Snapshot
 from liverl.observe.history import Sample
 from liverl.plan.spec import Plan
-from liverl_tui.cli import cli
+from liverl_tui.cli.main import cli
 
 FILE = Path(__file__).parents[1] / "data" / "contract.json"
 ON_PURPOSE = """

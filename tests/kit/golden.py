@@ -15,7 +15,7 @@ from unittest import mock
 
 import liverl
 from liverl.config import list_profiles
-from liverl_tui import cli
+from liverl_tui.cli import main as cli
 
 COMMAND = "PYTHONPATH=tests .venv/bin/python -m kit.golden"
 FOLDER = Path(__file__).parents[1] / "data" / "golden" / "plan"

@@ -12,9 +12,9 @@ import sys
 from collections.abc import AsyncIterator
 
 from kit.screens import FakeSource, view
-from liverl_tui import leaving
-from liverl_tui.app import LiverlApp
-from liverl_tui.view import View
+from liverl_tui.app import lifecycle
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
 
 
 class Broken(FakeSource):
@@ -36,7 +36,7 @@ class Flood(FakeSource):
 def main() -> int:
     kind = sys.argv[2] if len(sys.argv) > 2 else ""
     # A stuck terminal is given up soon; elsewhere an orderly end gets all the time it needs.
-    leaving.PATIENCE_S = 0.5 if kind == "flood" else 60.0
+    lifecycle.PATIENCE_S = 0.5 if kind == "flood" else 60.0
     made = {"fault": Broken, "flood": Flood}.get(kind, FakeSource)
     app = LiverlApp(made(sys.argv[1], view=view()), theme="auto")
     app.run(mouse=False)

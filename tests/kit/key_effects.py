@@ -14,14 +14,14 @@ from msgspec.structs import replace
 
 from kit.variable_reads import THIRD_PARTY, own_reads
 from liverl.config import LoadedConfig, RunConfig, consumers, load_config, resolved, run_directory
+from liverl.config.coerce import plain_type
+from liverl.config.consumers import why_inert
 from liverl.config.schema import leaves, value_of
-from liverl.config.stack import AGENT_LOOPS
-from liverl.config.uses import why_inert
-from liverl.config.values import plain_type
+from liverl.config.sections.verl import AGENT_LOOPS
 from liverl.plan import PlanError, make_plan
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.proxy.config import render_litellm_config
-from liverl_tui.settings import UiSettings, read_settings
+from liverl_tui.app.settings import UiSettings, read_settings
 
 ENV = {"HOME": "/home/u"}
 JOB_VARIABLE = (
@@ -119,11 +119,11 @@ def given(plan: Plan, config: RunConfig) -> dict[str, Any]:
     proxied = any(service.kind == "proxy" for service in plan.services)
     template = plan.replica_template
     timeout, cooldown = whole.pop("trial_timeout"), whole["settings"].pop("cooldown")
-    if proxied:  # supervise/proxylist.py
+    if proxied:  # serving/proxy_routes.py
         whole["litellm.yaml"] = _litellm(plan.served_model, timeout, cooldown)
-    if template is not None:  # supervise/scaling.py: a replica's time to drain
+    if template is not None:  # serving/scaling.py: a replica's time to drain
         whole["trial_timeout"] = timeout
-    if template is None or not template.gpus:  # supervise/dependencies.py, Turns
+    if template is None or not template.gpus:  # supervise/services/dependencies.py, Turns
         whole["settings"].pop("replica_stagger")
     whole["services"] = [service(spec, config) for spec in plan.services]
     whole["replica"] = template and service(template, config)
@@ -163,7 +163,7 @@ def variables_read(spec: ServiceSpec, config: RunConfig) -> frozenset[str] | Non
     if config.verl.agent_loop not in AGENT_LOOPS:
         return EVERYTHING
     engine = ["vllm"] if config.verl.device == "cuda" else []
-    return _together([*engine, "verl", "ray", "wandb", "python"], ["liverl.verlside", "liverl.embedded"])
+    return _together([*engine, "verl", "ray", "wandb", "python"], ["liverl.verl_runtime", "liverl.embedded"])
 
 
 def _together(programs: Iterable[str], packages: Iterable[str]) -> frozenset[str]:

@@ -25,8 +25,8 @@ from msgspec.structs import replace
 from liverl.config import leaves, list_profiles, load_config, resolved
 from liverl.config.schema import fields, is_open, root_type
 from liverl.plan import make_plan
-from liverl_tui.cli import COMMANDS, PROGRAM, cli
-from liverl_tui.keymap import KEYS, key_name
+from liverl_tui.cli.main import COMMANDS, PROGRAM, cli
+from liverl_tui.keys.bindings import KEYS, key_name
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (ROOT / "backend" / "liverl", ROOT / "liverl_tui")
@@ -273,8 +273,10 @@ def any_option() -> frozenset[str]:
 _PROGRAMS = r"(?:py-spy|srun|kubectl|docker|pip|ray)\b[^;:,.()`]*"
 # Packages that imitate or start another program: a sentence there may name that program's options (vLLM's).
 _IMITATED = {
+    "backend/liverl/daemon/main.py": "the backend has options of its own, for the programs that start it",
+    "backend/liverl/agents/chat_api.py": "the embedded engine answers with vLLM's own error texts",
     "backend/liverl/embedded": "the embedded engine answers with vLLM's own error texts",
-    "backend/liverl/verlside": "the smoke model's program has options of its own",
+    "backend/liverl/verl_runtime": "the smoke model's program has options of its own",
 }
 _COMMAND = re.compile(rf"(?<![\w/-]){PROGRAM} ([^\n;`()]*)")
 _OPTION = re.compile(r"(?<![\w/=-])--[a-z][\w-]*")

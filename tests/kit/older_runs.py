@@ -15,7 +15,7 @@ from typing import Any
 
 from kit.runs import TOY, ToyRun
 from kit.waiting import wait_until
-from liverl.supervise import procfs
+from liverl.procs import procfs
 
 DATA = Path(__file__).parents[1] / "data" / "compat"
 VERSIONS = sorted(path for path in DATA.iterdir() if path.is_dir())  # by the date of their last commit

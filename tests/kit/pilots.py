@@ -12,9 +12,9 @@ from textual import events
 from textual.app import App
 from textual.keys import REPLACED_KEYS, _character_to_key, _get_unicode_name_from_key
 
-from liverl_tui.app import LiverlApp
-from liverl_tui.keyorder import KeysInOrder
+from liverl_tui.app.app import LiverlApp
 from liverl_tui.screens.base import RunScreen
+from liverl_tui.term.ordered_keys import KeysInOrder
 
 SECONDS = 60.0  # a loaded machine takes that long, and then something is wrong
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from kit.runs import ToyRun
 from liverl.config import load_config
+from liverl.daemon.launch import create_run
 from liverl.plan import make_plan
-from liverl.supervise.launch import create_run
 
 
 def real_run(folder: Path, *sets: str, small: bool = True) -> ToyRun:

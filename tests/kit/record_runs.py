@@ -29,11 +29,13 @@ from kit.runs import TOY, ToyRun, make_run, toy
 from kit.waiting import wait_until
 from liverl import config as configuration
 from liverl.control import blocking
+from liverl.daemon import main as backend
 from liverl.environments import default_cache_dir
 from liverl.plan import make_plan
 from liverl.plan.spec import Plan, PortSpec, Probe, Probes, RestartPolicy
-from liverl.rundir import RunDir
-from liverl.supervise import backend, keeperlink, procfs
+from liverl.procs import procfs
+from liverl.rundir.layout import RunDir
+from liverl.supervise.keeper.client import KeeperClient
 
 NEVER = RestartPolicy(mode="never")
 # A web server on the socket that the run holds.
@@ -136,7 +138,7 @@ def start_tapped(run: ToyRun) -> None:
 def tapped_backend() -> None:
     """The backend's own entry point; each request to the keeper becomes a line of ``REQUESTS``."""
     path = Path(sys.argv[sys.argv.index("--run-dir") + 1]) / REQUESTS
-    ask = keeperlink.Keeper.request
+    ask = KeeperClient.request
 
     async def request(self: Any, do: str, *, fd: int | None = None, **args: Any) -> dict[str, Any]:
         with path.open("a") as file:
@@ -144,7 +146,7 @@ def tapped_backend() -> None:
             file.write(json.dumps({"do": do, **args, **({"env": env} if env else {})}) + "\n")
         return await ask(self, do, fd=fd, **args)
 
-    keeperlink.Keeper.request = request  # type: ignore[method-assign]
+    KeeperClient.request = request  # type: ignore[method-assign]
     backend.main()
 
 

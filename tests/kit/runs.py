@@ -16,11 +16,11 @@ import msgspec
 from kit.waiting import wait_until
 from liverl.control import blocking
 from liverl.control.messages import BackendDead, BackendSilent
+from liverl.daemon.launch import start_backend
 from liverl.model import Event, Result, ServiceStatus, Snapshot
 from liverl.plan.spec import EnvironmentSpec, Plan, Probes, RestartPolicy, ServiceSpec, Settings, StopStage
-from liverl.rundir import RunDir
-from liverl.supervise import procfs
-from liverl.supervise.launch import start_backend
+from liverl.procs import procfs
+from liverl.rundir.layout import RunDir
 
 TOY = Path(__file__).with_name("toy.py")
 QUICK_STOP = (
@@ -68,7 +68,7 @@ class ToyRun:
         env = {**os.environ, "LIVERL_CRASH_AT": crash_at}
         with open(self.run_dir / "backend.log", "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "liverl.supervise.backend", "--run-dir", str(self.run_dir)],
+                [sys.executable, "-m", "liverl.daemon.main", "--run-dir", str(self.run_dir)],
                 env=env,
                 stdout=log,
                 stderr=log,

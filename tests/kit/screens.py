@@ -28,11 +28,11 @@ from liverl.model import (
     TrialHead,
     TrialsStatus,
 )
-from liverl.rundir import RunDir
-from liverl_tui import app as app_module
-from liverl_tui.app import LiverlApp
-from liverl_tui.view import View
-from liverl_tui.widgets.clock import Clock
+from liverl.rundir.layout import RunDir
+from liverl_tui.app import app as app_module
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
+from liverl_tui.widgets.base.clock import Clock
 
 NOW = 1_790_000_000.0  # a fixed time, so that pictures do not change
 
@@ -73,7 +73,9 @@ class FakeSource:
 class RecordingApp(LiverlApp):
     """Shows one view, and records which services' details are asked for."""
 
-    CSS_PATH = Path(app_module.__file__).with_name("styles") / "app.tcss"  # it is looked for beside the class
+    CSS_PATH = (
+        Path(app_module.__file__).parents[1] / "styles" / "app.tcss"
+    )  # it is looked for beside the class
 
     def __init__(self, shown: View) -> None:
         super().__init__(FakeSource(view=shown))

@@ -12,11 +12,11 @@ from textual.widget import Widget
 
 from kit.pilots import SECONDS, handled, unhandled
 from kit.screens import FakeSource
-from liverl_tui.app import LiverlApp
+from liverl_tui.app.app import LiverlApp
 from liverl_tui.screens.base import RunScreen
-from liverl_tui.widgets.cells import CellPanel
-from liverl_tui.widgets.log_session import Session
-from liverl_tui.widgets.log_view import LogView
+from liverl_tui.widgets.base.cells import CellPanel
+from liverl_tui.widgets.log.session import LogSession
+from liverl_tui.widgets.log.view import LogView
 
 
 async def painted(pilot: Any) -> None:
@@ -43,7 +43,7 @@ async def read(log: LogView) -> object:
         for _ in range(2):  # its picture comes after the first, before the second
             reached = asyncio.Event()
 
-            def tell(_session: Session, reached: asyncio.Event = reached) -> None:
+            def tell(_session: LogSession, reached: asyncio.Event = reached) -> None:
                 loop.call_soon_threadsafe(reached.set)
 
             log.do(tell)

@@ -9,7 +9,7 @@ from msgspec.structs import replace as with_fields
 
 from liverl.model import Exit, ServiceState
 from liverl.plan.spec import RestartPolicy, StopStage
-from liverl.supervise import machine as m
+from liverl.supervise.services import state_machine as m
 
 NOW = 1000.0  # seconds; the example units reached their state before it
 GENERATION = 3
@@ -24,12 +24,12 @@ TREE, LAST = 2, 3
 POLICY = RestartPolicy(
     mode="on_failure", base=1.0, cap=8.0, jitter=0.25, window=100.0, max_failures=3, stable=50.0
 )
-RULES = m.Rules(restart=POLICY, stop=STOP, startup_deadline=30.0)
+RULES = m.RestartRules(restart=POLICY, stop=STOP, startup_deadline=30.0)
 FAILED = Exit(code=1)
 
 _ALIVE: dict[str, Any] = {"leader_gone": False}
-EXAMPLES: dict[str, m.Unit] = {
-    name: m.Unit(
+EXAMPLES: dict[str, m.MachineState] = {
+    name: m.MachineState(
         generation=GENERATION,
         since=900.0,
         why="as it was",
@@ -57,27 +57,27 @@ EXAMPLES: dict[str, m.Unit] = {
     }.items()
 }
 
-EVENTS: dict[str, m.Happening] = {
+EVENTS: dict[str, m.Input] = {
     "start": m.Start(),
     "stop": m.Stop(),
     "stop now": m.Stop(now=True),
     "restart": m.Restart("asked by W"),
-    "yield": m.Yield(),
+    "yield": m.AwaitSuccessor(),
     "dependencies met": m.DependenciesMet(),
     "prepared": m.Prepared(GENERATION),
     "prepare failed": m.PrepareFailed(GENERATION, "port held"),
     "prepare failed for good": m.PrepareFailed(GENERATION, "no such file", final=True),
     "spawned": m.Spawned(GENERATION),
-    "up": m.Up(GENERATION),
-    "down": m.Down(GENERATION, "slow"),
-    "dead": m.Dead(GENERATION, "silent"),
+    "up": m.ProbeReady(GENERATION),
+    "down": m.ProbeUnready(GENERATION, "slow"),
+    "dead": m.LivenessFailed(GENERATION, "silent"),
     "leader exited": m.LeaderExited(GENERATION, FAILED),
     "tree empty": m.TreeEmpty(GENERATION),
-    "due": m.Due(),
+    "due": m.DeadlinePassed(),
 }
 
 
-def unit(example: str, **changes: Any) -> m.Unit:
+def machine(example: str, **changes: Any) -> m.MachineState:
     """The example of that name with some fields changed."""
     return replace(EXAMPLES[example], **changes)
 
@@ -86,7 +86,7 @@ def state_of(example: str) -> ServiceState:
     return EXAMPLES[example].state
 
 
-def rules(**policy: Any) -> m.Rules:
+def rules(**policy: Any) -> m.RestartRules:
     """``RULES`` with some fields of the restart policy changed."""
     return replace(RULES, restart=with_fields(POLICY, **policy))
 
@@ -94,32 +94,32 @@ def rules(**policy: Any) -> m.Rules:
 class Driver:
     """Carries a unit through a history: feeds events, keeps the clock and what was to be done."""
 
-    def __init__(self, start: m.Unit, rules: m.Rules = RULES, now: float = NOW) -> None:
-        self.unit, self.rules, self.now = start, rules, now
+    def __init__(self, start: m.MachineState, rules: m.RestartRules = RULES, now: float = NOW) -> None:
+        self.machine, self.rules, self.now = start, rules, now
         self.actions: list[m.Action] = []
 
-    def feed(self, *events: m.Happening) -> Driver:
+    def feed(self, *events: m.Input) -> Driver:
         for event in events:
-            self.unit, actions = m.step(self.unit, event, self.now, self.rules)
+            self.machine, actions = m.step(self.machine, event, self.now, self.rules)
             self.actions += actions
         return self
 
     def due(self) -> Driver:
         """The clock reaches the deadline, and the driver says so."""
-        assert self.unit.deadline is not None, f"{self.unit.state} has no deadline"
-        self.now = self.unit.deadline
-        return self.feed(m.Due())
+        assert self.machine.deadline is not None, f"{self.machine.state} has no deadline"
+        self.now = self.machine.deadline
+        return self.feed(m.DeadlinePassed())
 
     def boot(self) -> Driver:
         """From waiting or preparing to ready."""
-        if self.unit.state == "waiting":
+        if self.machine.state == "waiting":
             self.feed(m.DependenciesMet())
-        generation = self.unit.generation
-        return self.feed(m.Prepared(generation), m.Spawned(generation), m.Up(generation))
+        generation = self.machine.generation
+        return self.feed(m.Prepared(generation), m.Spawned(generation), m.ProbeReady(generation))
 
     def end(self, code: int = 1) -> Driver:
         """The leader ends, and then its tree is empty."""
-        generation = self.unit.generation
+        generation = self.machine.generation
         return self.feed(m.LeaderExited(generation, Exit(code=code)), m.TreeEmpty(generation))
 
     @property

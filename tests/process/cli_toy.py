@@ -16,9 +16,9 @@ def load(name):
 
 def install():
     from liverl import preflight
+    from liverl.daemon import launch
     from liverl.model import Check
-    from liverl.rundir import RunDir
-    from liverl.supervise import launch
+    from liverl.rundir.layout import RunDir
 
     toy = load("control_toy")
 
@@ -39,6 +39,6 @@ def install():
 
 if __name__ == "__main__":
     install()
-    from liverl_tui.cli import main
+    from liverl_tui.cli.main import main
 
     main()

@@ -21,7 +21,7 @@ import msgspec
 class Toy:
     def __init__(self, run_dir, queue_limit):
         from liverl.control.server import ControlServer
-        from liverl.rundir import RunDir
+        from liverl.rundir.layout import RunDir
 
         self.run = RunDir(run_dir)
         self.server = ControlServer(run_dir, self, queue_limit=queue_limit)
@@ -129,17 +129,17 @@ class Toy:
         self.ended.set()
 
     async def main(self):
-        from liverl import runs
+        from liverl.rundir import index, layout
 
         if self.attempt > 1:
             self.run.result.unlink(missing_ok=True)
         await self.server.start()
-        runs.write_backend(self.run.path, runs.own_record(self.server.socket_path, "0"))
-        runs.register(self.run.path)
+        layout.write_backend(self.run.path, layout.own_record(self.server.socket_path, "0"))
+        index.register(self.run.path)
         self.emit(f"toy backend {os.getpid()} serves")
         await self.ended.wait()
         await self.server.close()
-        runs.unregister(self.run.path)
+        index.unregister(self.run.path)
 
 
 def wait_until(condition, what="", timeout=60.0):

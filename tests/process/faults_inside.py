@@ -23,8 +23,8 @@ from liverl.control.blocking import Connection
 from liverl.control.messages import Cursor
 from liverl.model import Event
 from liverl.plan.spec import RestartPolicy, ServiceSpec
-from liverl.supervise import procfs, tree
-from liverl.supervise.journal import read_lines
+from liverl.procs import procfs, tree
+from liverl.rundir.journal import read_lines
 
 MS_RDONLY, MS_REMOUNT, MS_REC, MS_PRIVATE = 1, 32, 1 << 14, 1 << 18
 
@@ -59,7 +59,7 @@ def fill(folder: Path) -> Path:
 
 def up(*args: object) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "liverl_tui.cli", "up", *map(str, args)],
+        [sys.executable, "-m", "liverl_tui.cli.main", "up", *map(str, args)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

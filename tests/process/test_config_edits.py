@@ -12,9 +12,9 @@ from kit.waiting import wait_until
 from msgspec.structs import replace
 
 from liverl.config import load_config, resolved, run_directory
+from liverl.daemon.launch import create_run
 from liverl.observe.config_edits import FILE, ConfigEdits, record
 from liverl.plan import make_plan
-from liverl.supervise.launch import create_run
 
 
 def rewrite(path: Path, text: str) -> None:

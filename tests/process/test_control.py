@@ -23,7 +23,7 @@ import liverl
 from liverl.control import blocking, paths
 from liverl.control.blocking import Connection
 from liverl.control.messages import BackendDead, BackendElsewhere, BackendSilent, CommandError, Cursor
-from liverl.rundir import RunDir, read_backend, write_atomic
+from liverl.rundir.layout import RunDir, read_backend, write_atomic
 
 _spec = importlib.util.spec_from_file_location("control_toy", Path(__file__).with_name("control_toy.py"))
 toy = importlib.util.module_from_spec(_spec)
@@ -354,9 +354,9 @@ def test_a_file_system_that_refuses_sockets(start, tmp_path, monkeypatch):
     with sock:
         assert where.parent == runtime / "liverl"
         assert stat.S_IMODE(where.parent.stat().st_mode) == 0o700
-        from liverl import runs
+        from liverl.rundir import layout
 
-        runs.write_backend(run_dir, runs.own_record(where, "0"))
+        layout.write_backend(run_dir, layout.own_record(where, "0"))
         paths.connect_control(run_dir, 2.0).close()
     shutil.rmtree(runtime / "liverl")
     (runtime / "liverl").mkdir(mode=0o755)

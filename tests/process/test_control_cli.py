@@ -19,8 +19,8 @@ import pytest
 import liverl
 from liverl.control import blocking
 from liverl.model import Event, Result
-from liverl.rundir import RunDir, read_backend, write_atomic
-from liverl.supervise import procfs
+from liverl.procs import procfs
+from liverl.rundir.layout import RunDir, read_backend, write_atomic
 
 HERE = Path(__file__).parent
 _spec = importlib.util.spec_from_file_location("control_toy", HERE / "control_toy.py")

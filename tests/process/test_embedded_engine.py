@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from liverl.embedded.tools import TOOLS
+from liverl.agents.tools import TOOLS
 
 DEADLINE = 60.0
 TASK = 'Create the file `a.txt` with exactly this line: "x".'

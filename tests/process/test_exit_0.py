@@ -18,8 +18,8 @@ from liverl.config import load_config
 from liverl.control.messages import CommandError
 from liverl.plan import make_plan
 from liverl.plan.spec import PortSpec, Probe, Probes, RestartPolicy, ServiceSpec, StopStage
-from liverl.supervise import procfs
-from liverl.supervise.machine import UNASKED_EXIT
+from liverl.procs import procfs
+from liverl.supervise.services.state_machine import UNASKED_EXIT
 
 Make = Callable[..., ToyRun]
 NEVER = RestartPolicy(mode="never")
@@ -198,8 +198,8 @@ def as_an_older_version_left_it(run: ToyRun, *, tried: bool) -> None:
             if record["svc"] == "served":
                 last = record
     told = {"state": "stopped", "why": "completed (exit 0)", "last_failure": "exit 0", "exit": {"code": 0}}
-    unit = {**last["unit"], **told, "leader_gone": True, "after": "decide"}
-    records.append({**last, "unit": unit})
+    machine = {**last["unit"], **told, "leader_gone": True, "after": "decide"}
+    records.append({**last, "unit": machine})
     if last["unit"]["generation"] == 1 and tried:
         incoming = {"k": "state", "svc": "served", "gen": 2, "role": "incoming", "at": last["at"]}
         records.append({**incoming, "unit": {"state": "failed", "generation": 2}})

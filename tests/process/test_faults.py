@@ -17,7 +17,7 @@ from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
 from liverl.plan.spec import PortSpec, Probe, Probes, RestartPolicy, ServiceSpec
-from liverl.supervise import procfs
+from liverl.procs import procfs
 
 Make = Callable[..., ToyRun]
 NEVER = RestartPolicy(mode="never")
@@ -403,7 +403,7 @@ def test_a_disk_that_fills_up_in_the_middle(tmp_path: Path, case: str) -> None:
 
 def up(*args: object, **more: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "liverl_tui.cli", "up", *map(str, args)],
+        [sys.executable, "-m", "liverl_tui.cli.main", "up", *map(str, args)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -448,7 +448,7 @@ def test_a_port_of_a_stranger_is_named_before_anything_starts(tmp_path: Path) ->
 
 def test_up_detach_into_a_pipe_returns(make: Make, tmp_path: Path) -> None:
     run = make(toy("a", "sleep"))
-    command = f"{sys.executable} -m liverl_tui.cli up --detach --run {run.run_dir} | cat"
+    command = f"{sys.executable} -m liverl_tui.cli.main up --detach --run {run.run_dir} | cat"
     done = subprocess.run(
         ["sh", "-c", command],
         capture_output=True,
@@ -469,7 +469,7 @@ def test_up_detach_adopts_the_only_run_without_a_backend(make: Make) -> None:
     command = [
         sys.executable,
         "-m",
-        "liverl_tui.cli",
+        "liverl_tui.cli.main",
         "up",
         "--detach",
         "--run-root",

@@ -16,10 +16,10 @@ from types import SimpleNamespace
 import pytest
 from kit.waiting import wait_until
 
-from liverl.foreign import holders, litellm, restart
-from liverl.foreign.holders import Held
-from liverl.foreign.litellm import NotLiteLLM
-from liverl.supervise import procfs
+from liverl.external import litellm, port_holders, restart
+from liverl.external.litellm import NotLiteLLM
+from liverl.external.port_holders import PortHolders
+from liverl.procs import procfs
 
 TOY = Path(__file__).with_name("foreign_toy.py")
 Start = Callable[..., tuple[subprocess.Popen[bytes], int]]
@@ -42,15 +42,15 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield begin
     for process, port in made:
-        left = holders.look(port)
+        left = port_holders.look(port)
         for one in (*(left.holders if left else ()),):
             os.kill(one.pid, signal.SIGKILL)
         process.kill()
         process.wait()
 
 
-def whole(port: int) -> Held:
-    found = holders.look(port)
+def whole(port: int) -> PortHolders:
+    found = port_holders.look(port)
     assert found is not None and len(found.holders) == 3
     return found
 
@@ -81,7 +81,7 @@ async def test_the_deaf_are_killed_and_orphans_are_found_by_the_socket(start: St
     process, port = start()
     process.kill()
     process.wait()
-    orphans = holders.look(port)
+    orphans = port_holders.look(port)
     assert orphans is not None and len(orphans.roots) == len(orphans.holders) == 2
     with pytest.raises(NotLiteLLM, match="that is no LiteLLM"):
         litellm.capture(orphans, port)
@@ -117,9 +117,9 @@ async def test_a_port_that_is_taken_at_once_names_who_took_it(start: Start) -> N
         assert await restart.until_free(port) is None  # bound, but nobody listens
         sock.listen()
         # the very sockets that were ended stay ended, whoever listens there now
-        assert holders.look_again(held) is None
+        assert port_holders.look_again(held) is None
         assert await restart.end(held) == sorted(p.pid for p in held.holders)
-        taken = holders.look(port)
+        taken = port_holders.look(port)
         assert taken is not None and [p.pid for p in taken.holders] == [os.getpid()]
 
 
@@ -131,7 +131,7 @@ def test_another_users_listener_is_refused(tmp_path: Path) -> None:
     code = f"import socket,time; s=socket.create_server(('127.0.0.1',{port})); time.sleep(600)"
     process = subprocess.Popen(["/usr/bin/env", "python3", "-c", code], user=65534, cwd="/")
     try:
-        held = wait_until(lambda: holders.look(port), 30, "the listener")
+        held = wait_until(lambda: port_holders.look(port), 30, "the listener")
         assert held is not None
         why = restart.refusal(held)
         assert why is not None and f"pid {process.pid} (user nobody)" in why and "another user" in why

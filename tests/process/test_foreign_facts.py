@@ -17,10 +17,10 @@ from types import SimpleNamespace
 import pytest
 from kit.waiting import wait_until
 
-from liverl.foreign import cluster, holders, litellm, restart
-from liverl.foreign.holders import Held, Process
-from liverl.foreign.litellm import NotLiteLLM
-from liverl.supervise import procfs
+from liverl.external import litellm, port_holders, ray_cluster, restart
+from liverl.external.litellm import NotLiteLLM
+from liverl.external.port_holders import HolderProcess, PortHolders
+from liverl.procs import procfs
 
 Spawn = Callable[..., subprocess.Popen[bytes]]
 SLEEP = "import time; time.sleep(600)"
@@ -45,12 +45,14 @@ def member(process: subprocess.Popen[bytes]) -> tuple[int, int]:
     return process.pid, procfs.start_tick(process.pid) or 0
 
 
-def held_by(*processes: subprocess.Popen[bytes], argv: tuple[str, ...] | None = None) -> Held:
+def held_by(*processes: subprocess.Popen[bytes], argv: tuple[str, ...] | None = None) -> PortHolders:
     found = tuple(
-        Process(*member(p), os.getpid(), os.geteuid(), procfs.arguments(p.pid) if argv is None else argv)
+        HolderProcess(
+            *member(p), os.getpid(), os.geteuid(), procfs.arguments(p.pid) if argv is None else argv
+        )
         for p in processes
     )
-    return Held(frozenset({1}), "127.0.0.1", found, found)
+    return PortHolders(frozenset({1}), "127.0.0.1", found, found)
 
 
 # --- sockets --------------------------------------------------------------------------------------------
@@ -60,32 +62,32 @@ def test_a_listening_socket_and_who_has_it() -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = int(sock.getsockname()[1])
-        assert holders.look(port) is None, "bound, and nobody listens"
+        assert port_holders.look(port) is None, "bound, and nobody listens"
         sock.listen()
         inode = os.fstat(sock.fileno()).st_ino
-        found = holders.look(port)
+        found = port_holders.look(port)
         assert found is not None
         assert (found.inodes, found.address, found.unseen) == (frozenset({inode}), "127.0.0.1", ())
         (me,) = found.holders
         assert (me.pid, me.ppid, me.uid) == (os.getpid(), os.getppid(), os.geteuid())
         assert me.tick == procfs.start_tick(os.getpid()) and me.argv == procfs.arguments(os.getpid())
-        assert inode in holders.sockets_of(os.getpid())
-        again = holders.look_again(found)
+        assert inode in port_holders.sockets_of(os.getpid())
+        again = port_holders.look_again(found)
         assert again is not None and (again.holders, again.inodes) == (found.holders, found.inodes)
-    assert inode not in holders.sockets_of(os.getpid())
-    assert holders.look(port) is None and holders.look_again(found) is None
+    assert inode not in port_holders.sockets_of(os.getpid())
+    assert port_holders.look(port) is None and port_holders.look_again(found) is None
 
 
 def test_who_has_gone_has_no_sockets(spawn: Spawn) -> None:
     process = spawn(sys.executable, "-c", "")
     wait_until(lambda: (p := procfs.read_proc(process.pid)) is not None and p.zombie, 30, "its end")
-    assert holders.read(process.pid) is None, "a zombie holds nothing"
+    assert port_holders.read(process.pid) is None, "a zombie holds nothing"
     process.wait()
-    assert holders.read(process.pid) is None and holders.sockets_of(process.pid) == set()
+    assert port_holders.read(process.pid) is None and port_holders.sockets_of(process.pid) == set()
 
 
 def test_the_addresses_of_this_host() -> None:
-    own = holders.own_addresses()
+    own = port_holders.own_addresses()
     assert "127.0.0.1" in own
     assert "127.255.255.255" not in own and "127.0.0.0" not in own, "a broadcast and a network"
     if Path("/proc/net/if_inet6").exists():
@@ -148,9 +150,9 @@ def test_what_cannot_be_started_again_as_it_was(proxy: Spawn, tmp_path: Path) ->
         litellm.capture(held_by(proxy("-c", "cc.yaml", env={})), 8002)
     one = held_by(proxy("-c", "cc.yaml"))
     (root,) = one.roots
-    other = Process(root.pid, root.tick + 1, root.ppid, root.uid, root.argv)
+    other = HolderProcess(root.pid, root.tick + 1, root.ppid, root.uid, root.argv)
     with pytest.raises(NotLiteLLM, match=rf"^pid {root.pid} has just ended$"):
-        litellm.capture(Held(one.inodes, one.address, (other,), (other,)), 8002)
+        litellm.capture(PortHolders(one.inodes, one.address, (other,), (other,)), 8002)
 
 
 def test_a_worker_without_its_parent_needs_the_command_beside_its_python(
@@ -197,9 +199,9 @@ def dashboard(tmp_path: Path, spawn: Spawn) -> Callable[..., int]:
     return begin
 
 
-def of(tmp_path: Path, ours: Callable[[int], bool] = lambda pid: False) -> list[cluster.Cluster]:
+def of(tmp_path: Path, ours: Callable[[int], bool] = lambda pid: False) -> list[ray_cluster.RayCluster]:
     """The clusters that this test has started."""
-    return [c for c in cluster.running(ours) if c.gcs == f"127.0.0.1:{tmp_path.name}"]
+    return [c for c in ray_cluster.running(ours) if c.gcs == f"127.0.0.1:{tmp_path.name}"]
 
 
 def free_pair() -> int:
@@ -262,7 +264,7 @@ def test_another_users_dashboard_names_no_program_for_us(tmp_path: Path, spawn: 
     def begin(user: int) -> int:
         line = ("/x/ray/dashboard/dashboard.py", "--port=1", f"--gcs-address=127.0.0.1:{tmp_path.name}")
         process = spawn("/bin/sh", "-c", "read x", *line, stdin=subprocess.PIPE, user=user, cwd="/")
-        wait_until(lambda: cluster.parse(procfs.arguments(process.pid)), 30, "its command line")
+        wait_until(lambda: ray_cluster.parse(procfs.arguments(process.pid)), 30, "its command line")
         return process.pid
 
     begin(65534)
@@ -363,7 +365,7 @@ async def test_what_cannot_be_killed_is_told_with_who_is_left(
     monkeypatch.setattr(restart, "_send", lambda who, number: sent.append(number))
     passed = iter(range(10_000))
     monkeypatch.setattr(restart, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + next(passed)))
-    monkeypatch.setattr(holders, "look_again", lambda held: None)
+    monkeypatch.setattr(port_holders, "look_again", lambda held: None)
     with pytest.raises(restart.RestartProblem, match=rf"^pid {process.pid} .*: it does not end$"):
         await restart.end(held_by(process), 1.0)
     assert sent[0] is signal.SIGTERM and set(sent[1:]) == {signal.SIGKILL}
@@ -381,7 +383,7 @@ async def test_a_worker_that_came_meanwhile_is_ended_as_well(
 ) -> None:
     first, second = spawn(sys.executable, "-c", SLEEP), spawn(sys.executable, "-c", SLEEP)
     late = held_by(second)
-    monkeypatch.setattr(holders, "look_again", lambda held: late)
+    monkeypatch.setattr(port_holders, "look_again", lambda held: late)
     ended = await restart.end(held_by(first), 0.0)
     assert ended == sorted([first.pid, second.pid])
     assert first.wait() == -signal.SIGTERM and second.wait() == -signal.SIGKILL

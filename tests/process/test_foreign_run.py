@@ -17,9 +17,9 @@ from kit.waiting import wait_until
 from msgspec.structs import replace
 
 from liverl.control.messages import CommandError
-from liverl.foreign import holders
+from liverl.external import port_holders
 from liverl.plan.spec import Plan, RayPlan
-from liverl.supervise import procfs
+from liverl.procs import procfs
 
 TOY = Path(__file__).with_name("foreign_toy.py")
 LISTS = "model_list: [{model_name: policy, litellm_params: {model: hosted_vllm/policy, api_base: 'http://h:1/v1'}}]\n"
@@ -51,7 +51,7 @@ class Elsewhere:
         count = 1 if argv else 3  # of the proxy: the parent and two workers
 
         def listens() -> bool:
-            held = holders.look(self.port)
+            held = port_holders.look(self.port)
             return held is not None and len(held.holders) == count
 
         wait_until(listens, 60, "the listener")
@@ -65,7 +65,7 @@ def elsewhere(tmp_path: Path) -> Iterator[Elsewhere]:
     made = Elsewhere(folder)
     yield made
     for _ in range(3):
-        for process in getattr(holders.look(made.port), "holders", ()):
+        for process in getattr(port_holders.look(made.port), "holders", ()):
             os.kill(process.pid, 9)
         time.sleep(0.05)
 
@@ -106,16 +106,16 @@ def test_a_proxy_from_elsewhere_is_shown_and_restarted_on_command(run: ToyRun, e
             run.command("stop_service", service=service)
     assert run.command("inspect", service="proxy")["cwd"] == str(elsewhere.folder)
 
-    before = holders.look(elsewhere.port)
+    before = port_holders.look(elsewhere.port)
     elsewhere.config.write_text("model_list: [")
     with pytest.raises(CommandError, match=r"not restarted, as it would not come back: .*not YAML"):
         run.command("restart", service="proxy")
-    assert holders.look(elsewhere.port) == before and process.poll() is None
+    assert port_holders.look(elsewhere.port) == before and process.poll() is None
 
     elsewhere.config.write_text(LISTS)
     told = run.command("restart", service="proxy")
     assert process.wait(60) == 0
-    after = holders.look(elsewhere.port)
+    after = port_holders.look(elsewhere.port)
     assert before is not None and after is not None and [p.pid for p in after.roots] == [told["pid"]]
     assert after.roots[0].argv == before.roots[0].argv
     assert (procfs.whole_environment(told["pid"]) or {})["MARK"] == "somebody's"
@@ -142,7 +142,7 @@ def test_a_proxy_from_elsewhere_is_shown_and_restarted_on_command(run: ToyRun, e
     run.command("stop")
     run.result()
     # The kernel closes what the dead have left a moment later.
-    wait_until(lambda: holders.look(elsewhere.port) is None, what="a free port")
+    wait_until(lambda: port_holders.look(elsewhere.port) is None, what="a free port")
 
 
 def test_what_may_not_be_ended_is_refused_by_its_description(run: ToyRun, elsewhere: Elsewhere) -> None:

@@ -14,9 +14,10 @@ from kit.runs import TOY, ToyRun, make_run, toy
 from kit.waiting import wait_until
 
 from liverl.control.messages import CommandError
+from liverl.control.service_detail import ServiceDetail
+from liverl.daemon.service_detail import filed_detail, generations
 from liverl.plan.spec import Dependency, EnvironmentSpec, PortSpec, Probe, Probes
-from liverl.supervise import procfs
-from liverl.supervise.inspect import ServiceDetail, filed_detail, generations
+from liverl.procs import procfs
 
 
 def inspect(run: ToyRun, name: str) -> ServiceDetail:
@@ -133,10 +134,10 @@ def test_a_journal_of_several_attempts_with_lines_that_are_none(tmp_path: Path) 
             **more,
         }
 
-    unit = {"state": "stopping", "why": "restart asked", "generation": 2, "ready_at": 21.0}
+    machine = {"state": "stopping", "why": "restart asked", "generation": 2, "ready_at": 21.0}
     promoted = [
         {"svc": "a", "gen": 3, "role": "current", "unit": {"state": "ready", "ready_at": 31.0}},
-        {"svc": "a", "gen": 2, "role": "retiring", "unit": unit},
+        {"svc": "a", "gen": 2, "role": "retiring", "unit": machine},
     ]
     records = [
         {"at": 1.0, "k": "attempt", "n": 1, "era": ""},

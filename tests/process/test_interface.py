@@ -15,10 +15,10 @@ from kit.waiting import wait_until
 
 import liverl
 from liverl.plan.spec import RestartPolicy
-from liverl.rundir import RunDir, read_backend
-from liverl.supervise import procfs
+from liverl.procs import procfs
+from liverl.rundir.layout import RunDir, read_backend
 
-CLI = (sys.executable, "-m", "liverl_tui.cli")
+CLI = (sys.executable, "-m", "liverl_tui.cli.main")
 TOY_CLI = (sys.executable, str(Path(__file__).with_name("cli_toy.py")))
 
 

@@ -18,9 +18,10 @@ from typing import Any, cast
 import pytest
 from kit.waiting import wait_until
 
-from liverl.supervise import keeper, procfs
-from liverl.supervise.keeperlink import KeeperError
-from liverl.supervise.keeping import Keeping
+from liverl.procs import procfs
+from liverl.supervise.keeper import process
+from liverl.supervise.keeper.client import KeeperError
+from liverl.supervise.services.keeper_manager import KeeperManager
 
 
 class Talk:
@@ -28,7 +29,7 @@ class Talk:
 
     def __init__(self, run_dir: Path, *argv: str) -> None:
         self.run_dir = run_dir
-        argv = argv or (keeper.__file__, str(run_dir))
+        argv = argv or (process.__file__, str(run_dir))
         self.process = subprocess.Popen([sys.executable, "-I", "-S", *argv])
         self.connect()
         self.children: list[int] = []
@@ -109,12 +110,12 @@ class Said:
         raise AssertionError(why)
 
 
-def keeping(run_dir: Path, said: Said) -> Keeping:
-    return Keeping("p/r", run_dir, cast(Any, said), lambda *_: None, lambda _: None)
+def keeper_manager(run_dir: Path, said: Said) -> KeeperManager:
+    return KeeperManager("p/r", run_dir, cast(Any, said), lambda *_: None, lambda _: None)
 
 
 def keepers(run_dir: Path) -> list[int]:
-    return [pid for pid in procfs.scan() if procfs.command_line(pid).endswith(f"keeper.py {run_dir}")]
+    return [pid for pid in procfs.scan() if procfs.command_line(pid).endswith(f"process.py {run_dir}")]
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ async def until(holds: Callable[[], object]) -> None:
         await asyncio.sleep(0.02)
 
 
-async def started(kept: Keeping, run_dir: Path) -> tuple[int, int]:
+async def started(kept: KeeperManager, run_dir: Path) -> tuple[int, int]:
     """A service of a keeper: pid and start."""
     await kept.connect()
     argv = [sys.executable, "-c", "import time; time.sleep(1000)"]
@@ -142,7 +143,7 @@ async def started(kept: Keeping, run_dir: Path) -> tuple[int, int]:
 
 async def test_what_ends_after_a_refused_dismissal_calls_for_no_other_keeper(folder: Path) -> None:
     said = Said()
-    kept = keeping(folder, said)
+    kept = keeper_manager(folder, said)
     pid, _ = await started(kept, folder)
     await kept.dismiss()
     assert said.texts == ["the keeper stays until they have ended: 1 services still run"]
@@ -157,7 +158,7 @@ async def test_whoever_meets_the_end_of_a_dismissed_keeper_gets_another(folder: 
     """At once after its last child is no more, when it may be here, on its way out, or gone."""
     for delay in (0.0, 0.0, 0.0, 0.0005, 0.0005, 0.001, 0.002, 0.02):
         said = Said()
-        kept = keeping(folder, said)
+        kept = keeper_manager(folder, said)
         pid, tick = await started(kept, folder)
         with pytest.raises(KeeperError, match="1 services still run"):
             await kept.request("exit")
@@ -166,7 +167,7 @@ async def test_whoever_meets_the_end_of_a_dismissed_keeper_gets_another(folder: 
         while procfs.alive(pid, tick):
             pass
         time.sleep(delay)
-        again = keeping(folder, said)
+        again = keeper_manager(folder, said)
         _, children = await again.connect()
         assert [c["token"] for c in children] in ([], ["a.1"])
         await again.dismiss()
@@ -219,7 +220,7 @@ exec(sys.argv[2])
 
 def below(pid: int) -> set[int]:
     """The processes below this one that have not ended."""
-    return set(keeper.descendants(pid))
+    return set(process.descendants(pid))
 
 
 def free(port: int) -> bool:
@@ -243,7 +244,7 @@ def quick(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Talk]:
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     grace = str(getattr(request, "param", 0.5))
-    made = Talk(run_dir, "-c", QUICK_KEEPER, str(run_dir), keeper.__file__, grace)
+    made = Talk(run_dir, "-c", QUICK_KEEPER, str(run_dir), process.__file__, grace)
     yield made
     for pid in below(made.process.pid) | {pid for pid in made.children if procfs.alive(pid, None)}:
         os.kill(pid, signal.SIGKILL)

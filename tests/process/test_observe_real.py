@@ -10,10 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from liverl.observe.gpus import GpuSampler, in_pid_namespace, pid_user
-from liverl.observe.logs import last_lines
-from liverl.observe.procstats import ProcSampler
-from liverl.observe.trials import TrialScanner
+from liverl.logs.last_lines import last_lines
+from liverl.observe.gpu.sampler import GpuSampler, in_pid_namespace, pid_user
+from liverl.observe.trials.scanner import TrialScanner
+from liverl.procs.stats import ProcSampler
 
 BUSY = """
 import time
@@ -94,7 +94,7 @@ def test_observing_needs_neither_a_loop_nor_a_terminal() -> None:
     code = (
         "import sys, importlib\n"
         f"for name in {modules}: importlib.import_module('liverl.observe.' + name)\n"
-        "sys.modules['liverl.observe.gpus'].GpuSampler()\n"
+        "sys.modules['liverl.observe.gpu.sampler'].GpuSampler()\n"
         "print([m for m in ('textual', 'rich', 'aiohttp', 'ray', 'litellm', 'pynvml') if m in sys.modules])"
     )
     found = subprocess.run(

@@ -15,10 +15,10 @@ from kit.waiting import wait_until
 
 from liverl.model import ServiceStatus, Snapshot
 from liverl.observe.history import read_history
-from liverl.offline import OfflineRun
+from liverl.offline.run import OfflineRun
 from liverl.plan.spec import Dependency, RestartPolicy
-from liverl.rundir import RunDir
-from liverl.supervise import procfs
+from liverl.procs import procfs
+from liverl.rundir.layout import RunDir
 
 Make = Callable[..., ToyRun]
 

@@ -18,9 +18,9 @@ from kit.runs import ToyRun
 from kit.waiting import wait_until
 
 from liverl.model import SCHEMA
-from liverl.rundir import RunDir
-from liverl.supervise import procfs
-from liverl_tui import cli
+from liverl.procs import procfs
+from liverl.rundir.layout import RunDir
+from liverl_tui.cli import main as cli
 
 # Of the recorded run: each was started by the version before, and lives.
 LIVING = ("replica-0.2", "replica-1.2", "replica-2.1", "door.1", "tree.1", "late.1", "trainer.1")

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from liverl.foreign import holders
-from liverl.supervise import adoption, procfs
+from liverl.external import port_holders
+from liverl.procs import procfs
+from liverl.supervise.recovery import adoption
 
 LISTENER = """
 import os, socket, sys
@@ -62,7 +63,7 @@ def test_the_holder_that_we_may_not_look_at_is_known_by_its_user() -> None:
     if os.geteuid() != 0:
         pytest.skip("another user's view needs root")
     code = (
-        "import os, psutil, pwd, sys; from liverl.supervise import procfs; "
+        "import os, psutil, pwd, sys; from liverl.procs import procfs; "
         "os.setgroups([]); os.setgid(65534); os.setuid(65534); "
         "h = procfs.port_holder(int(sys.argv[1])); print(h.pid, h.user, procfs.listening(int(sys.argv[2])))"
     )
@@ -85,7 +86,7 @@ def test_a_listening_socket_is_taken_over_from_a_process_and_serves_on_when_that
 
 
 def test_own_addresses_are_those_that_can_be_bound() -> None:
-    found = holders.own_addresses()
+    found = port_holders.own_addresses()
     assert "127.0.0.1" in found
     for address in found:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET

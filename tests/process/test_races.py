@@ -17,7 +17,7 @@ from kit.waiting import wait_until
 
 from liverl.control.messages import CommandError
 from liverl.plan.spec import Dependency, PortSpec, Probe, Probes, RestartPolicy, Settings
-from liverl.supervise import procfs
+from liverl.procs import procfs
 
 Make = Callable[..., ToyRun]
 NEVER = RestartPolicy(mode="never")

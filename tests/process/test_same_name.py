@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kit.runs import make_run, toy
 
-from liverl.supervise import procfs
+from liverl.procs import procfs
 
 
 def test_a_run_leaves_its_namesake_in_another_directory_alone(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from msgspec.structs import replace
 from liverl.control import blocking
 from liverl.observe.history import read_history
 from liverl.plan.spec import PortSpec, Probe, Probes, RestartPolicy, StopStage
-from liverl.rundir import RunDir
-from liverl_tui import cli
+from liverl.rundir.layout import RunDir
+from liverl_tui.cli import main as cli
 
 NEVER = RestartPolicy(mode="never")
 # Serves on the socket that the run holds; with SIGUSR1 it has drained.

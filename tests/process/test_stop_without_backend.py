@@ -18,8 +18,8 @@ from kit.waiting import wait_until
 import liverl
 from liverl.model import Result
 from liverl.plan.spec import Dependency, StopStage
-from liverl.rundir import Alive, RunDir, backend_alive, read_backend, write_atomic
-from liverl.supervise import procfs
+from liverl.procs import procfs
+from liverl.rundir.layout import LiveBackend, RunDir, backend_alive, read_backend, write_atomic
 
 Make = Callable[..., ToyRun]
 GRACE = 2.0  # seconds; nothing is measured by it
@@ -36,7 +36,7 @@ def make(
 
 
 def command(*args: object) -> list[str]:
-    return [sys.executable, "-m", "liverl_tui.cli", *map(str, args)]
+    return [sys.executable, "-m", "liverl_tui.cli.main", *map(str, args)]
 
 
 def cli(*args: object) -> subprocess.CompletedProcess[str]:
@@ -173,7 +173,7 @@ def stopping_for_ever(make: Make) -> tuple[ToyRun, subprocess.Popen[str]]:
     leader(run, "deaf")
     run.kill_backend()
     stop = background("stop", "--run", run.run_dir)
-    wait_until(lambda: isinstance(backend_alive(run.run_dir), Alive), what="the backend that stops")
+    wait_until(lambda: isinstance(backend_alive(run.run_dir), LiveBackend), what="the backend that stops")
     return run, stop
 
 

@@ -13,7 +13,7 @@ from kit.runs import QUICK, ToyRun, make_run, toy
 from kit.waiting import wait_until
 
 from liverl.plan.spec import Dependency, PortSpec, Probe, Probes, RestartPolicy
-from liverl.supervise import procfs
+from liverl.procs import procfs
 
 Make = Callable[..., ToyRun]
 

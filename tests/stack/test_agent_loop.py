@@ -27,13 +27,13 @@ from kit.waiting import wait_until
 from proxykit import MODEL, Proxy, ToyReplica, say, wait_for
 
 import liverl
-from liverl.embedded.chat import prompt_ids
-from liverl.embedded.tasks import dataset
+from liverl.agents.tasks import dataset
+from liverl.agents.tool_calls import render_qwen3_coder
+from liverl.agents.tools import TOOLS
+from liverl.embedded.engine.chat import prompt_ids
 from liverl.embedded.tokenizer import EOS_ID, encode
-from liverl.embedded.toolcalls import render_qwen3_coder
-from liverl.embedded.tools import TOOLS
 from liverl.environments import default_cache_dir, ensure
-from liverl.verlside.loop_trial import LoopSettings, Outcome, Prompt, run_trial
+from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, run_trial
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]  # LiteLLM starts in the first test's time
 
@@ -255,7 +255,7 @@ def test_inside_verl(proxy: Proxy, engine: str, tmp_path: Path) -> None:
     given = settings(proxy)
     loop = {
         "name": "liverl_proxy",
-        "_target_": "liverl.verlside.agent_loop.ProxyAgentLoop",
+        "_target_": "liverl.verl_runtime.agent_loop.ProxyAgentLoop",
         "proxy_url": given.proxy_url,
         "run_dir": given.run_dir,
         "attempt_dir": given.attempt_dir,

@@ -14,12 +14,12 @@ import psutil
 import pytest
 from kit import raykit
 
-from liverl.discover.discovery import Discovery
-from liverl.discover.judge import Expectation, controller_conflict
-from liverl.discover.rest import RayError, RayRest
-from liverl.discover.rpc import AddressClient, AddressesGone, address_argv
 from liverl.model import Level
-from liverl.supervise.probes import Http
+from liverl.supervise.services.probes import Http
+from liverl.verl.discovery.address_client import AddressClient, AddressClientGone, address_argv
+from liverl.verl.discovery.assess import Expectation, controller_conflict
+from liverl.verl.discovery.discovery import Discovery
+from liverl.verl.discovery.ray_rest import RayError, RayRest
 
 pytestmark = [
     pytest.mark.stack,
@@ -211,7 +211,7 @@ async def test_the_child_comes_back_and_names_that_are_not_there_are_told(cluste
     pid = client.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(AddressesGone):
+    with pytest.raises(AddressClientGone):
         await client.ask(["vllm_server_0_0"], "child", 20.0)
     await asyncio.sleep(1.1)  # its first backoff
     assert (await client.ask(["vllm_server_0_0"], "child", 20.0)).addresses == answer.addresses

@@ -26,11 +26,11 @@ from kit.waiting import wait_until
 
 from liverl.config import load_config
 from liverl.control.messages import CommandError
+from liverl.daemon.launch import create_run
 from liverl.environments import default_cache_dir, ensure
-from liverl.foreign import holders
+from liverl.external import port_holders
 from liverl.plan import make_plan
-from liverl.supervise import procfs
-from liverl.supervise.launch import create_run
+from liverl.procs import procfs
 
 pytestmark = [
     pytest.mark.stack,
@@ -189,7 +189,7 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
     assert launch.counts() == [10, 0]
 
     # restart: the true holders, workers included, and nobody else
-    before = holders.look(launch.port)
+    before = port_holders.look(launch.port)
     assert before is not None and len(before.holders) == 3 and len(before.roots) == 1
     assert "multiprocessing.spawn" in " ".join(before.holders[-1].argv)
     assert set(proxy.members) == {process.pid for process in before.holders}
@@ -211,7 +211,7 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
     assert launch.chat() == "server 0"  # until it is restarted nothing has changed
 
     told = run.command("restart", service="proxy")
-    after = holders.look(launch.port)
+    after = port_holders.look(launch.port)
     assert after is not None and len(after.holders) == 3
     assert not any(procfs.alive(*process.member) for process in before.holders)
     assert after.roots[0].pid == told["pid"] and after.roots[0].argv == before.roots[0].argv
@@ -238,11 +238,11 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
     os.kill(told["pid"], signal.SIGKILL)
     wait_until(lambda: not procfs.alive(told["pid"], None), 10, "the parent's end")
     assert launch.chat() in ("server 0", "server 1")
-    orphans = holders.look(launch.port)
+    orphans = port_holders.look(launch.port)
     assert orphans is not None and len(orphans.roots) == 2
     again = run.command("restart", service="proxy")
     assert not any(procfs.alive(*process.member) for process in orphans.holders)
-    found = holders.look(launch.port)
+    found = port_holders.look(launch.port)
     assert found is not None and [root.pid for root in found.roots] == [again["pid"]]
     launch.chat()
     actor = run.snapshot().replicas.items[1]
@@ -256,7 +256,7 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
     run.command("stop")
     assert run.result(60).state == "stopped"
     # The kernel closes what the dead have left a moment later.
-    wait_until(lambda: holders.look(launch.port) is None, what="a free port")
+    wait_until(lambda: port_holders.look(launch.port) is None, what="a free port")
     assert not run.tagged()
     left = [procfs.command_line(pid) for pid in procfs.scan()]
     assert not [line for line in left if str(launch.folder) in line or f" {launch.port}" in line]

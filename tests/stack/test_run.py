@@ -16,7 +16,7 @@ from kit.runs import ToyRun
 from kit.waiting import wait_until
 
 from liverl.control.messages import ControlError
-from liverl.supervise import procfs
+from liverl.procs import procfs
 
 pytestmark = pytest.mark.stack
 

@@ -24,7 +24,7 @@ from kit.waiting import wait_until
 
 from liverl.control.messages import CommandError, ControlError
 from liverl.model import ReplicaStatus
-from liverl.supervise import procfs
+from liverl.procs import procfs
 
 pytestmark = pytest.mark.stack
 

@@ -18,8 +18,8 @@ from kit.runs import ToyRun
 from kit.waiting import wait_until
 
 from liverl.control.messages import CommandError, ControlError
-from liverl.supervise import procfs
-from liverl.supervise.machine import UNASKED_EXIT
+from liverl.procs import procfs
+from liverl.supervise.services.state_machine import UNASKED_EXIT
 
 pytestmark = pytest.mark.stack
 

@@ -46,7 +46,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The smoke directory, and what making it printed."""
     folder = tmp_path_factory.mktemp("smoke")
     run = subprocess.run(
-        [PYTHON, "-m", "liverl.verlside.smoke", str(folder), "--seconds", f"{TRAINING:g}"],
+        [PYTHON, "-m", "liverl.verl_runtime.smoke", str(folder), "--seconds", f"{TRAINING:g}"],
         check=False,
         env=environment(folder),
         capture_output=True,
@@ -109,7 +109,7 @@ def test_faults(smoke: tuple[Path, str], tmp_path: Path) -> None:
     """One replica each that is late, pending, mute and dead, beside one that is well."""
     temp = Path(f"/tmp/lv-{secrets.token_hex(4)}")
     env = environment(tmp_path) | {
-        "VERL_USE_EXTERNAL_MODULES": "liverl.verlside.cpu",
+        "VERL_USE_EXTERNAL_MODULES": "liverl.verl_runtime.cpu",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_TMPDIR": str(temp),
     }
@@ -194,7 +194,7 @@ class Head:
 @pytest.fixture
 def head(tmp_path: Path) -> Iterator[Head]:
     env = environment(tmp_path) | {
-        "VERL_USE_EXTERNAL_MODULES": "liverl.verlside.cpu",
+        "VERL_USE_EXTERNAL_MODULES": "liverl.verl_runtime.cpu",
         "VERL_FILE_LOGGER_PATH": str(tmp_path / "metrics.jsonl"),
         "TORCH_COMPILE_DISABLE": "1",
         "OMP_NUM_THREADS": "1",

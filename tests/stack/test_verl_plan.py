@@ -19,8 +19,8 @@ from liverl.config import load_config, resolved
 from liverl.environments import default_cache_dir, ensure
 from liverl.plan import make_plan
 from liverl.plan.build import environment_spec
-from liverl.plan.verl import FORMATS
-from liverl.plan.verltrainer import path_files
+from liverl.plan.verl_overrides import FORMATS
+from liverl.plan.verl_trainer import path_files
 from liverl.preflight.verl import LOGGERS
 
 pytestmark = pytest.mark.stack

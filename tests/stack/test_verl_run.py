@@ -31,14 +31,14 @@ from kit.waiting import wait_until
 
 from liverl.control import blocking
 from liverl.control.messages import ControlError
-from liverl.diagnose.agents import SILENT_S
+from liverl.diagnose.catalogue.agents import SILENT_S
 from liverl.model import Result, Snapshot
-from liverl.observe.replica_stages import READ
-from liverl.observe.steps import MetricsReader
+from liverl.observe.boot.replica_stages import READ
+from liverl.observe.metrics.steps import MetricsReader
 from liverl.plan.spec import Plan
-from liverl.rundir import RunDir, read_backend
-from liverl.supervise import procfs
-from liverl.supervise.raydir import remove_ray_directory
+from liverl.procs import procfs
+from liverl.rundir.layout import RunDir, read_backend
+from liverl.verl.ray_dir import remove_ray_directory
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(2400)]
 

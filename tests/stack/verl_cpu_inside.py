@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import torch
 from transformers import AutoModelForCausalLM
 
-from liverl.embedded.tools import TOOLS
-from liverl.verlside.cpuengine.core import Core
-from liverl.verlside.cpuengine.http import Api
-from liverl.verlside.cpuengine.settings import Settings
+from liverl.agents.tools import TOOLS
+from liverl.verl_runtime.cpuengine.core import Core
+from liverl.verl_runtime.cpuengine.http import Api
+from liverl.verl_runtime.cpuengine.settings import Settings
 
 SMOKE = Path(sys.argv[1])
 SETTINGS = Settings(

@@ -17,14 +17,15 @@ from kit.screens import FakeSource, event, service, settle, snapshot, view
 from textual.pilot import Pilot
 
 from liverl.control.messages import BackendDead, CommandError
+from liverl.daemon.launch import LaunchError
 from liverl.model import BackendInfo, Cause, Result, Symptom
-from liverl.rundir import own_record, write_backend
-from liverl.supervise.launch import LaunchError
-from liverl_tui import looking, term_private
-from liverl_tui.app import LiverlApp
-from liverl_tui.keymap import keys_of
+from liverl.rundir.layout import own_record, write_backend
+from liverl_tui.app import navigation
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
+from liverl_tui.keys.bindings import keys_of
 from liverl_tui.screens.dialogs import Choose, Confirm, Quit, TypeName
-from liverl_tui.view import View
+from liverl_tui.term import private
 
 App = LiverlApp
 
@@ -343,10 +344,10 @@ async def test_ctrl_z_suspends_where_a_shell_waits(monkeypatch: pytest.MonkeyPat
     app = App(FakeSource(view=view()))
     async with app.run_test() as pilot:
         await settle(pilot)
-        monkeypatch.setattr("liverl_tui.leaving.can_suspend", lambda: True)
+        monkeypatch.setattr("liverl_tui.app.lifecycle.can_suspend", lambda: True)
         await press(pilot, "ctrl+z")
         assert calls and said(app) == ""
-        monkeypatch.setattr("liverl_tui.leaving.can_suspend", lambda: False)
+        monkeypatch.setattr("liverl_tui.app.lifecycle.can_suspend", lambda: False)
         await press(pilot, "ctrl+z")
         assert len(calls) == 1 and "no shell waits" in said(app)
 
@@ -568,8 +569,8 @@ async def test_m_switches_the_mouse(monkeypatch: pytest.MonkeyPatch) -> None:
             _enable_mouse_support=lambda: sent.append("on"),
             _disable_mouse_support=lambda: sent.append("off"),
         )
-        monkeypatch.setattr(looking, "set_mouse", lambda _driver, on: term_private.set_mouse(driver, on))
-        monkeypatch.setattr(looking, "mouse_is_on", lambda _driver: term_private.mouse_is_on(driver))
+        monkeypatch.setattr(navigation, "set_mouse", lambda _driver, on: private.set_mouse(driver, on))
+        monkeypatch.setattr(navigation, "mouse_is_on", lambda _driver: private.mouse_is_on(driver))
         await press(pilot, "m", "m")
         assert sent == ["on", "off"] and "mouse on" in said(app) and "mouse off" in said(app)
 

@@ -15,15 +15,15 @@ from kit.screens import NOW, FakeSource, settle, view
 from rich.cells import cell_len
 
 from liverl.model import Symptom
-from liverl_tui.app import LiverlApp
+from liverl_tui.app.app import LiverlApp
 from liverl_tui.screens.alerts import AlertsScreen
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.dialogs import Confirm
 from liverl_tui.screens.events import EventsScreen
 from liverl_tui.screens.service import ServiceScreen
 from liverl_tui.screens.trajectory import TrajectoryScreen
-from liverl_tui.widgets.alert_list import AlertList, alert_rows, alert_text
-from liverl_tui.widgets.wrapping import LEAST
+from liverl_tui.text.wrapping import LEAST
+from liverl_tui.widgets.lists.alerts import AlertList, alert_rows, alert_text
 
 NO_TOOLS = Symptom(
     id="zero_tool_calls",

@@ -13,8 +13,8 @@ from rich.style import Style
 from textual.app import App, ComposeResult
 from textual.strip import Strip
 
-from liverl_tui.themes import DARK
-from liverl_tui.widgets.cells import GAP, CellPanel, Row, changes, draw
+from liverl_tui.text.themes import DARK
+from liverl_tui.widgets.base.cells import GAP, CellPanel, Row, changes, draw
 
 NAMES = st.sampled_from(["text", "dim", "alarm", "title_focus"])
 TEXT = st.text("ab ─●字é▏…", max_size=9)

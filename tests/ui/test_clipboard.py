@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from kit.pilots import press, until
 from kit.screens import FakeSource, settle, view
 
-from liverl_tui import clipboard
-from liverl_tui.app import LiverlApp
-from liverl_tui.clipboard import OSC52_MOST, amount, copy, osc52
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.term import clipboard
+from liverl_tui.term.clipboard import OSC52_MOST, amount, copy, osc52
 
 TEXT = "10:00:01 r0  loading weights 97%\n\x1b[31mß→\n"
 

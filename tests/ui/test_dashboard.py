@@ -16,11 +16,11 @@ from textual.widget import Widget
 
 from liverl.model import ReplicaSet
 from liverl.observe.history import Sample
-from liverl_tui.app import LiverlApp
-from liverl_tui.layout import PANES
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
 from liverl_tui.screens.dashboard import Dashboard
-from liverl_tui.view import View
-from liverl_tui.widgets.gpus import GpusPane
+from liverl_tui.screens.layout import PANES
+from liverl_tui.widgets.dashboard.gpus import GpusPane
 
 
 def crowded(replicas: int, gpus: int = 8) -> View:

@@ -9,7 +9,7 @@ from kit.pilots import press
 from kit.screens import FakeSource, settle, view
 from textual.pilot import Pilot
 
-from liverl_tui.app import LiverlApp
+from liverl_tui.app.app import LiverlApp
 from liverl_tui.screens.dialogs import Choose, Confirm, Dialog, Option, Options, Question, Quit, TypeName
 
 NOTHING = "nothing yet"

@@ -13,11 +13,11 @@ from kit import pilots
 from kit.screens import FakeSource, event, settle, snapshot
 
 from liverl.model import Event
-from liverl_tui.app import LiverlApp
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
 from liverl_tui.screens.events import EventsScreen, events_before
-from liverl_tui.view import View
-from liverl_tui.widgets.event_list import EventList, event_line, event_rows, fits
-from liverl_tui.widgets.wrapping import LEAST, wrap
+from liverl_tui.text.wrapping import LEAST, wrap
+from liverl_tui.widgets.lists.events import EventList, event_line, event_rows, fits
 
 LEVELS = ("info", "debug", "warning", "error")
 

@@ -24,10 +24,10 @@ from textual.strip import Strip
 from textual.widgets._toast import Toast
 
 from liverl.model import ReplicaSet, TrialsStatus
-from liverl_tui.app import LiverlApp
+from liverl_tui.app.app import LiverlApp
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.dialogs import Option, Question, Wrapped
-from liverl_tui.widgets.exact import ExactUpdate, Piece, transition
+from liverl_tui.term.cell_diff import ExactUpdate, Piece, transition
 
 COLOURS = st.sampled_from(["default", "red", "bright_blue", "color(120)", "#14171c", "#6cb6ff"])
 STYLES = st.builds(

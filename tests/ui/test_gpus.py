@@ -12,9 +12,9 @@ from kit.screens import NOW, RecordingApp, gpu, replica, service, settle, snapsh
 
 from liverl.model import GpuStatus, ReplicaSet, ReplicaStatus, TreeStats
 from liverl.observe.history import GpuUse, HostUse, Sample, ServiceUse
-from liverl_tui.view import View
-from liverl_tui.widgets.gpus import GpusPane
-from liverl_tui.widgets.standing import Scene, Standing, of_gpu
+from liverl_tui.data.view import View
+from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu
+from liverl_tui.widgets.dashboard.gpus import GpusPane
 
 
 class App(RecordingApp):
@@ -40,10 +40,10 @@ def gpus(count: int, **fields: Any) -> tuple[GpuStatus, ...]:
 # -- the verdict
 
 
-def verdict(card: GpuStatus, *replicas: ReplicaStatus, **fields: Any) -> Standing:
+def verdict(card: GpuStatus, *replicas: ReplicaStatus, **fields: Any) -> StatusLabel:
     items = replicas or (replica(0),)
-    scene = Scene(snapshot(replicas=ReplicaSet(len(items), 1, 1, items), **fields))
-    return of_gpu(card, scene, NOW, fields.get("spinning"))
+    snapshot_index = SnapshotIndex(snapshot(replicas=ReplicaSet(len(items), 1, 1, items), **fields))
+    return of_gpu(card, snapshot_index, NOW, fields.get("spinning"))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from kit.screens import RecordingApp, settle
 
 from liverl.model import Snapshot
-from liverl_tui.view import View
-from liverl_tui.widgets.gpus import GpusPane
-from liverl_tui.widgets.replicas import ReplicasPane
+from liverl_tui.data.view import View
+from liverl_tui.widgets.dashboard.gpus import GpusPane
+from liverl_tui.widgets.dashboard.replicas import ReplicasPane
 
 RECORDED = Path(__file__).parents[1] / "data" / "recordings" / "h200_run" / "snapshots.jsonl"
 BOOT, ROLLOUT, ASLEEP = (

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from kit.screens import NOW, FakeSource, event, replica, service, settle, snapshot, view
 
 from liverl.model import ReplicaSet, Result, Symptom
-from liverl_tui.app import LiverlApp
-from liverl_tui.view import View
-from liverl_tui.widgets.fitting import pack
-from liverl_tui.widgets.header import Header, news_row, run_parts, stage_row, worst
-from liverl_tui.widgets.logs import LogsPane
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
+from liverl_tui.widgets.base.fitting import pack
+from liverl_tui.widgets.dashboard.header import Header, news_row, run_parts, stage_row, worst
+from liverl_tui.widgets.log.pane import LogsPane
 
 LISTLESS = Symptom(
     "listless", "warning", "r1 is loaded but idle", "it is not in the proxy's list", "restart the proxy"

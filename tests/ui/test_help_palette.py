@@ -12,14 +12,14 @@ from kit.screens import FakeSource, settle, view
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from liverl_tui.app import LiverlApp
-from liverl_tui.keymap import KEYS, SCOPE_TITLES, keys_of
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.keys.bindings import KEYS, SCOPE_TITLES, keys_of
 from liverl_tui.screens.dialogs import Confirm
 from liverl_tui.screens.help import HelpPane, HelpScreen, help_rows, matching, wrapped
 from liverl_tui.screens.palette import Entries, Entry, Palette, entries, rank
-from liverl_tui.widgets.keybar import KeyBar
-from liverl_tui.widgets.logs import LogsPane
-from liverl_tui.words import GLYPH
+from liverl_tui.text.words import GLYPH
+from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.log.pane import LogsPane
 
 
 async def type_in(pilot: Pilot[None], text: str) -> None:

@@ -7,9 +7,9 @@ import pytest
 from kit.pilots import press, until
 from kit.screens import FakeSource, settle, view
 
-from liverl_tui.app import LiverlApp
-from liverl_tui.keymap import KEYS, SCOPE_TITLES, offered, reachable
-from liverl_tui.widgets.keybar import KeyBar
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.keys.bindings import KEYS, SCOPE_TITLES, offered, reachable
+from liverl_tui.widgets.base.keybar import KeyBar
 
 CHANGES = ("R restart ", "S stop ", "s start ")
 

@@ -8,11 +8,11 @@ from kit.screens import FakeSource, settle, view
 from textual import events
 from textual.widget import Widget
 
-from liverl_tui import keyorder
-from liverl_tui.app import LiverlApp
+from liverl_tui.app.app import LiverlApp
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.dialogs import TypeName
 from liverl_tui.screens.help import HelpScreen
+from liverl_tui.term import ordered_keys
 
 NAMES = {":": "colon", "/": "slash", " ": "space", "\r": "enter", "\x1b": "escape", "?": "question_mark"}
 
@@ -68,7 +68,7 @@ async def test_many_keys_come_in_order() -> None:
 
 async def test_a_key_whose_widget_goes_away_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it was sent to never says that it has had it."""
-    monkeypatch.setattr(keyorder, "PATIENCE_S", 0.25)
+    monkeypatch.setattr(ordered_keys, "PATIENCE_S", 0.25)
     app = LiverlApp(FakeSource(view=view()))
     async with app.run_test() as pilot:
         await settle(pilot)

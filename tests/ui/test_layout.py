@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.geometry import Region
 
-from liverl_tui.layout import PANES, WIDE, Need, arrange
+from liverl_tui.screens.layout import PANES, WIDE, Need, arrange
 
 NEEDS = st.fixed_dictionaries(
     {

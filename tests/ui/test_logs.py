@@ -18,14 +18,14 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.screen import Screen
 
-from liverl.rundir import RunDir
-from liverl_tui.app import LiverlApp
-from liverl_tui.view import View
-from liverl_tui.widgets import log_worker
-from liverl_tui.widgets.log_frame import Frame
-from liverl_tui.widgets.log_session import Session
-from liverl_tui.widgets.log_view import LogView
-from liverl_tui.widgets.logs import LogsPane
+from liverl.rundir.layout import RunDir
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
+from liverl_tui.widgets.log import worker as log_worker
+from liverl_tui.widgets.log.frame import Frame
+from liverl_tui.widgets.log.pane import LogsPane
+from liverl_tui.widgets.log.session import LogSession
+from liverl_tui.widgets.log.view import LogView
 
 CHARACTERS = {"space": " ", "slash": "/", "left_square_bracket": "[", "right_square_bracket": "]"}
 SERVICES = ("r0", "proxy", "trainer")
@@ -461,9 +461,9 @@ async def test_nothing_is_drawn_while_nothing_happens(run, monkeypatch):
         await ui.shows("line 199")
         monkeypatch.setattr(log_worker, "POLL_S", 0.05)
         looks: list[Frame] = []
-        poll = Session.poll
+        poll = LogSession.poll
         monkeypatch.setattr(
-            Session, "poll", lambda session: looks.append(still(ui.pane.frame)) or poll(session)
+            LogSession, "poll", lambda session: looks.append(still(ui.pane.frame)) or poll(session)
         )
 
         async def looked_twice() -> None:

@@ -12,14 +12,14 @@ from typing import Any
 from kit import pilots
 from kit.screens import FakeSource, settle, view
 
-from liverl.observe.series import Series
-from liverl_tui.app import LiverlApp
+from liverl.observe.metrics.series import Series
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
 from liverl_tui.screens.dialogs import TypedInput
 from liverl_tui.screens.metric_finder import Metrics, ranked
 from liverl_tui.screens.metrics import MetricsScreen
-from liverl_tui.view import View
-from liverl_tui.widgets.metric_charts import Charts
-from liverl_tui.widgets.metric_grid import ChartGrid
+from liverl_tui.widgets.metrics.charts import Charts
+from liverl_tui.widgets.metrics.grid import ChartGrid
 
 KEYS = {
     "critic/score/mean": lambda s: 1 - math.exp(-s / 50),

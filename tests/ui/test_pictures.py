@@ -25,12 +25,12 @@ from kit.settled import painted
 from rich.console import Console
 from textual.widgets import Input
 
+from liverl.control.service_detail import Generation, ProbeFacts, ServiceDetail
 from liverl.model import ReplicaSet, Snapshot, Symptom, TrialsStatus
 from liverl.plan.spec import RestartPolicy, StopStage
-from liverl.supervise.inspect import Generation, ProbeFacts, ServiceDetail
-from liverl_tui.app import LiverlApp
-from liverl_tui.view import View
-from liverl_tui.widgets.cells import CellPanel
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
+from liverl_tui.widgets.base.cells import CellPanel
 
 PICTURES = Path(__file__).with_name("pictures")
 NOBODY = 5_000_000  # above every process id

@@ -10,9 +10,9 @@ from kit.pilots import press
 from kit.screens import NOW, RecordingApp, gpu, replica, service, settle, stop_clocks, view
 
 from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus
-from liverl_tui.view import View
-from liverl_tui.widgets.replicas import ReplicasPane
-from liverl_tui.words import GLYPH, state_word
+from liverl_tui.data.view import View
+from liverl_tui.text.words import GLYPH, state_word
+from liverl_tui.widgets.dashboard.replicas import ReplicasPane
 
 
 class App(RecordingApp):

@@ -12,11 +12,11 @@ from kit.screens import NOW, FakeSource, settle
 from textual._compositor import Compositor
 
 from liverl.model import ReplicaSet
-from liverl_tui.app import LiverlApp
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
 from liverl_tui.screens.dashboard import Dashboard
-from liverl_tui.view import View
-from liverl_tui.widgets.cells import CellPanel
-from liverl_tui.widgets.rows import RowsPane
+from liverl_tui.widgets.base.cells import CellPanel
+from liverl_tui.widgets.base.rows import RowsPane
 
 SIZES = ((80, 24), (120, 40), (200, 50))
 

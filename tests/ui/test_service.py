@@ -15,18 +15,18 @@ from kit.runs import make_run, toy
 from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, stop_clocks, view
 
 from liverl.control.messages import BackendDead, CommandError
+from liverl.control.service_detail import Generation, GpuUse, ProbeFacts, ServiceDetail
 from liverl.model import BackendInfo, Exit, ProxyStatus, ReplicaSet
-from liverl.observe.proctree import Process
 from liverl.plan.spec import PortSpec, StopStage
-from liverl.rundir import RunDir, hostname
-from liverl.supervise.inspect import Generation, GpuUse, ProbeFacts, ServiceDetail
-from liverl_tui.app import LiverlApp
+from liverl.procs.listing import ListedProcess
+from liverl.rundir.layout import RunDir, hostname
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.service import ServiceScreen
-from liverl_tui.view import View
-from liverl_tui.widgets.logs import LogsPane
-from liverl_tui.widgets.service_panes import DetailPane, ServiceList
-from liverl_tui.widgets.service_text import About, detail_rows
+from liverl_tui.widgets.log.pane import LogsPane
+from liverl_tui.widgets.service.panes import DetailPane, ServiceList
+from liverl_tui.widgets.service.text import About, detail_rows
 
 ME = os.getpid()
 SERVICES = (
@@ -375,7 +375,7 @@ def test_a_proxy_without_backends_is_an_alarm() -> None:
 def test_text_from_outside_cannot_reach_the_terminal() -> None:
     nasty = "a\x1b[2Jb\nc"
     detail = msgspec.structs.replace(DETAIL, argv=("x", nasty), env={"A": nasty}, cwd=nasty)
-    process = Process(1, 0, 0, "Z", None, 5, 1, NOW, nasty)
+    process = ListedProcess(1, 0, 0, "Z", None, 5, 1, NOW, nasty)
     text = rows(About("r0", NOW, snapshot(), SERVICES[1], detail, (process,), (event(1, nasty),), nasty))
     assert "\x1b" not in text and "not reaped" in text
     assert all(len(line) <= 140 for line in text.splitlines())

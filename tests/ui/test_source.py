@@ -20,13 +20,13 @@ from kit.runs import ToyRun, make_run, toy
 from kit.screens import FakeSource, event, snapshot
 
 from liverl.control.messages import BackendDead, CommandError
-from liverl.rundir import RunDir, read_backend, write_atomic
-from liverl.supervise.launch import LaunchError, start_backend
-from liverl_tui import source
-from liverl_tui.app import LiverlApp
-from liverl_tui.source import Newest, RunSource
-from liverl_tui.view import KEPT_EVENTS, View
-from liverl_tui.widgets.header import Header
+from liverl.daemon.launch import LaunchError, start_backend
+from liverl.rundir.layout import RunDir, read_backend, write_atomic
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data import source
+from liverl_tui.data.source import Newest, RunSource
+from liverl_tui.data.view import KEPT_EVENTS, View
+from liverl_tui.widgets.dashboard.header import Header
 
 
 def _control_toy() -> ModuleType:

@@ -11,15 +11,15 @@ from kit.screens import FakeSource, settle, snapshot, view, wait_until
 from textual._compositor import Compositor
 from textual.app import App
 
-from liverl.rundir import RunDir
-from liverl_tui import app as app_module
-from liverl_tui.app import LiverlApp
-from liverl_tui.interface import run_interface
-from liverl_tui.widgets.header import Header
-from liverl_tui.widgets.log_frame import Frame
-from liverl_tui.widgets.log_session import Session
-from liverl_tui.widgets.log_worker import LogWorker
-from liverl_tui.widgets.replicas import ReplicasPane
+from liverl.rundir.layout import RunDir
+from liverl_tui.app import app as app_module
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.app.start import run_interface
+from liverl_tui.widgets.dashboard.header import Header
+from liverl_tui.widgets.dashboard.replicas import ReplicasPane
+from liverl_tui.widgets.log.frame import Frame
+from liverl_tui.widgets.log.session import LogSession
+from liverl_tui.widgets.log.worker import LogWorker
 
 
 async def test_what_is_known_is_painted_once_with_everything_in_its_place(
@@ -84,20 +84,20 @@ def test_a_log_is_shown_before_it_is_counted(tmp_path: Path, monkeypatch: pytest
     path = tmp_path / "a.log"
     path.write_bytes(b"INFO one line\n" * 1000)
     order: list[str] = []
-    work = Session.work
+    work = LogSession.work
 
-    def counting(self: Session, seconds: float) -> bool:
+    def counting(self: LogSession, seconds: float) -> bool:
         order.append("count")
         return work(self, seconds)
 
-    monkeypatch.setattr(Session, "work", counting)
+    monkeypatch.setattr(LogSession, "work", counting)
 
     def deliver(outcome: Frame | Exception) -> None:
         assert isinstance(outcome, Frame)
         if outcome.lines:
             order.append("picture")
 
-    worker = LogWorker(Session(lambda *_: 1), deliver)
+    worker = LogWorker(LogSession(lambda *_: 1), deliver)
     worker.do(lambda session: session.open(path))
     worker.do(lambda session: session.resize(80, 10))
     worker.start()

@@ -24,10 +24,10 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 import liverl_tui
-from liverl_tui.term_private import HookedApp, key_bindings
+from liverl_tui.term.private import HookedApp, key_bindings
 
 ROOT = Path(liverl_tui.__file__).parent
-HOME = "liverl_tui.term_private"
+HOME = "liverl_tui.term.private"
 
 
 def private(name: str) -> bool:

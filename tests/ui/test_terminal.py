@@ -17,8 +17,8 @@ import pytest
 from kit.terminal import Terminal, clean_environment
 from kit.waiting import wait_until
 
-from liverl_tui import terminal
-from liverl_tui.terminal import WindowTitle, title_sequence
+from liverl_tui.term import terminal
+from liverl_tui.term.terminal import WindowTitle, title_sequence
 
 TESTS = Path(__file__).parents[1]
 

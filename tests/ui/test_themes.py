@@ -12,11 +12,21 @@ from rich.color import ColorSystem, ColorTriplet
 from rich.style import Style
 from textual.widgets import Input
 
-from liverl_tui import themes
-from liverl_tui.app import LiverlApp
+from liverl_tui.app.app import LiverlApp
 from liverl_tui.screens.dialogs import Quit, TypeName
-from liverl_tui.themes import ANSI, COLOUR_BLIND, DARK, LIGHT, MONOCHROME, PALETTES, STYLES, Palette, resolve
-from liverl_tui.widgets.cells import Row, draw
+from liverl_tui.text import themes
+from liverl_tui.text.themes import (
+    ANSI,
+    COLOUR_BLIND,
+    DARK,
+    LIGHT,
+    MONOCHROME,
+    PALETTES,
+    STYLES,
+    Palette,
+    resolve,
+)
+from liverl_tui.widgets.base.cells import Row, draw
 
 DRAWN = (DARK, LIGHT, COLOUR_BLIND)  # those with colours of their own
 NOT_TEXT = ("rule", "meter", "meter_off")

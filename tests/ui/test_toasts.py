@@ -10,10 +10,10 @@ from kit.screens import FakeSource, event, settle, view
 from textual.widgets._toast import Toast
 
 from liverl.model import Symptom
-from liverl_tui.app import LiverlApp
-from liverl_tui.themes import PALETTES
-from liverl_tui.view import View
-from liverl_tui.widgets.keybar import KeyBar
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
+from liverl_tui.text.themes import PALETTES
+from liverl_tui.widgets.base.keybar import KeyBar
 
 SIZES = [(80, 24), (120, 40), (40, 10)]
 

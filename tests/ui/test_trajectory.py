@@ -15,16 +15,17 @@ from kit.screens import NOW, FakeSource, settle, trial, view
 from rich.cells import cell_len
 
 from liverl.model import TrialHead, TrialsStatus
-from liverl.observe.trajectory import Trajectory
-from liverl.observe.trajectory_parts import Part
-from liverl.observe.trajectory_turns import Turn
-from liverl_tui.app import LiverlApp
+from liverl.observe.trials.message_parts import Part
+from liverl.observe.trials.trajectory import Trajectory
+from liverl.observe.trials.turns import Turn
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
 from liverl_tui.screens.trajectory import TrajectoryScreen
-from liverl_tui.view import View
-from liverl_tui.widgets.prompt import TitlePrompt
-from liverl_tui.widgets.trajectory_doc import Block, build, head_row
-from liverl_tui.widgets.trajectory_flow import START, Flow, Place
-from liverl_tui.widgets.trajectory_text import (
+from liverl_tui.text.words import one_line
+from liverl_tui.widgets.base.prompt import TitlePrompt
+from liverl_tui.widgets.trajectory.document import Block, build, head_row
+from liverl_tui.widgets.trajectory.flow import START, Flow, Place
+from liverl_tui.widgets.trajectory.text import (
     argument_lines,
     clean_lines,
     find_places,
@@ -33,7 +34,6 @@ from liverl_tui.widgets.trajectory_text import (
     slice_spans,
     wrap_line,
 )
-from liverl_tui.words import one_line
 
 SYSTEM = {"role": "system", "content": "You fix bugs."}
 TASK = {"role": "user", "content": "Fix the parser."}

@@ -18,11 +18,11 @@ from rich.cells import cell_len
 from textual.events import AppBlur, AppFocus, MouseScrollDown
 
 from liverl.model import StepTrials, TrialHead, TrialsStatus
-from liverl_tui.app import LiverlApp
-from liverl_tui.view import View
-from liverl_tui.widgets.trial_rows import Known, arrange, step_row, trial_head, trial_row
-from liverl_tui.widgets.trial_words import Tally, flagged, replica_name
-from liverl_tui.widgets.trials import TrialsPane
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
+from liverl_tui.widgets.base.trial_words import Tally, flagged, replica_name
+from liverl_tui.widgets.dashboard.trial_rows import Known, arrange, step_row, trial_head, trial_row
+from liverl_tui.widgets.dashboard.trials import TrialsPane
 
 ZERO = {"tool_calls": 0, "turns": 1, "reward": 0.0, "flags": ("zero_tool_calls",)}
 
@@ -174,7 +174,7 @@ async def test_a_row_follows_its_trial() -> None:
 
 async def test_a_row_follows_what_is_known_beside_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("liverl_tui.widgets.clock.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("liverl_tui.widgets.base.clock.time", SimpleNamespace(monotonic=lambda: now))
     known = seen(trial(1, replica="http://127.0.0.1:8001/v1", updated_at=NOW), trial(2, reward=None))
     assert known.snapshot is not None
     bare = msgspec.structs.replace(known.snapshot.replicas, items=())
@@ -452,7 +452,7 @@ async def test_older_and_newer_steps_are_read_on_demand(tmp_path: Path) -> None:
 
 
 async def test_a_step_that_goes_on_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("liverl_tui.widgets.trials.AGAIN_S", 0.0)
+    monkeypatch.setattr("liverl_tui.widgets.dashboard.trials.AGAIN_S", 0.0)
     write_step(tmp_path, 5, 1)
     async with app_of(seen(steps=(tally(5, 0, 1, 1),)), tmp_path).run_test(size=(120, 40)) as pilot:
         shown = await opened(pilot)

@@ -10,10 +10,10 @@ import pytest
 from kit.screens import event, service, view
 
 from liverl.model import BackendInfo, Cause, Result, Symptom
-from liverl_tui.announcing import alerts, elsewhere, farewell, notices, title
-from liverl_tui.asking import CONSEQUENCES, answer_words, consequence
-from liverl_tui.terminal import title_sequence
-from liverl_tui.view import View
+from liverl_tui.app.commands import CONSEQUENCES, answer_words, consequence
+from liverl_tui.app.notifications import alerts, elsewhere, farewell, notices, title
+from liverl_tui.data.view import View
+from liverl_tui.term.terminal import title_sequence
 
 HERE = BackendInfo(pid=990, started_at=0.0, host=os.uname().nodename, version="1")
 

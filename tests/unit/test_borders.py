@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import grimp
 import pytest
 
 HEAVY = {"textual", "rich", "ray", "litellm", "aiohttp", "torch", "vllm", "verl"}
@@ -23,9 +24,58 @@ def imported(code: str) -> set[str]:
     ("code", "heavy"),
     [
         ("import liverl", HEAVY),
-        ("import liverl.model, liverl.plan, liverl.config, liverl.supervise.backend", HEAVY),
-        ("import liverl_tui.cli", {"textual", "asyncio", "yaml", "aiohttp"}),
+        ("import liverl.model, liverl.plan, liverl.config, liverl.daemon.main", HEAVY),
+        ("import liverl_tui.cli.main", {"textual", "asyncio", "yaml", "aiohttp"}),
     ],
 )
 def test_imports_stay_light(code: str, heavy: set[str]) -> None:
     assert not imported(code) & heavy
+
+
+def packages_of_modules() -> dict[str, set[str]]:
+    """Every package of ours -> the packages whose modules its own modules import directly."""
+    graph = grimp.build_graph("liverl", "liverl_tui", cache_dir=None)
+    packages = {m for m in graph.modules if any(other.startswith(f"{m}.") for other in graph.modules)}
+
+    def package(module: str) -> str:
+        return module if module in packages else module.rpartition(".")[0]
+
+    imports: dict[str, set[str]] = {}
+    for module in graph.modules:
+        targets = {package(target) for target in graph.find_modules_directly_imported_by(module)}
+        imports.setdefault(package(module), set()).update(targets)
+    return imports
+
+
+def ring_through(start: str, imports: dict[str, set[str]]) -> list[str]:
+    """The shortest way from a package back to itself, [] where there is none. A package and the one that holds it
+    are one place: the outer one is made of the inner ones."""
+
+    def within(one: str, other: str) -> bool:
+        return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+    before: dict[str, str] = {}
+    queue = [start]
+    for here in queue:
+        for there in sorted(imports.get(here, ())):
+            if there == start and not within(here, start):
+                way = [here]
+                while way[-1] != start:
+                    way.append(before[way[-1]])
+                return [*reversed(way), start]
+            if there not in before and not within(there, here):
+                before[there] = here
+                queue.append(there)
+    return []
+
+
+def test_no_ring_of_packages() -> None:
+    imports = packages_of_modules()
+    assert len(imports) > 30
+    assert [ring for package in sorted(imports) if (ring := ring_through(package, imports))] == []
+
+
+def test_a_ring_would_be_found() -> None:
+    imports = {"a": {"b"}, "b": {"c.d"}, "c.d": {"a"}, "c": {"c.d"}}
+    assert ring_through("a", imports) == ["a", "b", "c.d", "a"]
+    assert ring_through("c", {"c": {"c.d"}, "c.d": {"c"}}) == []

@@ -10,19 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liverl.observe.series import Series
-from liverl_tui.themes import DARK
-from liverl_tui.widgets.cells import Row, changes, draw
-from liverl_tui.widgets.chart import (
-    LABEL,
-    Look,
-    Plot,
-    Smoothed,
-    columns,
-    picture,
-)
-from liverl_tui.widgets.metric_axes import number, round_span, step_window, ticks, value_bounds
-from liverl_tui.widgets.metric_charts import Charts
+from liverl.observe.metrics.series import Series
+from liverl_tui.text.themes import DARK
+from liverl_tui.widgets.base.cells import Row, changes, draw
+from liverl_tui.widgets.metrics.axes import number, round_span, step_window, ticks, value_bounds
+from liverl_tui.widgets.metrics.chart import LABEL, ChartStyle, Plot, Smoothed, columns, picture
+from liverl_tui.widgets.metrics.charts import Charts
 
 NAN = math.nan
 
@@ -61,7 +54,7 @@ def dots(rows: list) -> set[tuple[int, int]]:
 
 
 def test_a_rising_line_rises_without_a_hole() -> None:
-    rows = picture(series(*range(1, 11)), 49, 9, Look())
+    rows = picture(series(*range(1, 11)), 49, 9, ChartStyle())
     drawn = dots(rows)
     assert text(rows)[0].startswith("     10 ┤") and text(rows)[7].startswith("      0 ┤")
     heights = {x: [y for a, y in drawn if a == x] for x in range(max(x for x, _ in drawn) + 1)}
@@ -72,7 +65,7 @@ def test_a_rising_line_rises_without_a_hole() -> None:
 
 
 def test_gaps_break_the_line_and_are_no_values() -> None:
-    drawn = dots(picture(series(1, 1, 1, NAN, math.inf, 1, 1), 49, 9, Look(ended=True)))
+    drawn = dots(picture(series(1, 1, 1, NAN, math.inf, 1, 1), 49, 9, ChartStyle(ended=True)))
     used = {x for x, _ in drawn}
     width = 2 * (49 - LABEL - 1)
     hole = range(3 * width // 7 + 2, 5 * width // 7)  # an isolated end is drawn two dots wide
@@ -81,28 +74,28 @@ def test_gaps_break_the_line_and_are_no_values() -> None:
 
 
 def test_one_point_and_a_constant_series_can_be_seen() -> None:
-    assert len(dots(picture(series(3.0), 49, 9, Look()))) == 4
-    rows = picture(series(*[7.0] * 10), 49, 9, Look(ended=True))
+    assert len(dots(picture(series(3.0), 49, 9, ChartStyle()))) == 4
+    rows = picture(series(*[7.0] * 10), 49, 9, ChartStyle(ended=True))
     assert len({y for _, y in dots(rows)}) == 1
     assert text(rows)[0].startswith("    7.8 ┤") and text(rows)[7].startswith("    6.2 ┤")
 
 
 def test_nothing_to_draw_is_said() -> None:
-    assert "no points yet" in "\n".join(text(picture(Series(), 49, 9, Look())))
-    assert "no finite value" in "\n".join(text(picture(series(NAN, NAN), 49, 9, Look())))
-    assert "no value above zero" in "\n".join(text(picture(series(-1.0, 0.0), 49, 9, Look(log=True))))
-    assert "too small" in "\n".join(text(picture(series(1.0), 12, 1, Look())))
+    assert "no points yet" in "\n".join(text(picture(Series(), 49, 9, ChartStyle())))
+    assert "no finite value" in "\n".join(text(picture(series(NAN, NAN), 49, 9, ChartStyle())))
+    assert "no value above zero" in "\n".join(text(picture(series(-1.0, 0.0), 49, 9, ChartStyle(log=True))))
+    assert "too small" in "\n".join(text(picture(series(1.0), 12, 1, ChartStyle())))
 
 
 def test_a_logarithmic_scale_makes_powers_equidistant() -> None:
-    rows = picture(series(1, 10, 100, 1000), 49, 14, Look(log=True, ended=True))
+    rows = picture(series(1, 10, 100, 1000), 49, 14, ChartStyle(log=True, ended=True))
     assert text(rows)[0].startswith("   1000 ┤") and text(rows)[12].startswith("      1 ┤")
     width = 2 * (49 - LABEL - 1)
     drawn = dots(rows)
     places = [max(y for x, y in drawn if x == i * width // 4) for i in range(4)]
     steps = [b - a for a, b in pairwise(places)]
     assert max(steps) - min(steps) <= 1
-    without_zero = dots(picture(series(0, 10, 100), 49, 14, Look(log=True, ended=True)))
+    without_zero = dots(picture(series(0, 10, 100), 49, 14, ChartStyle(log=True, ended=True)))
     assert min(x for x, _ in without_zero) == width // 3
 
 
@@ -122,7 +115,7 @@ def test_a_new_point_changes_few_cells() -> None:
     changed = 0
     before = None
     for step in range(1001, 1101):
-        rows = [draw(Row(*spans), 100, DARK) for spans in picture(growing, 100, 12, Look())]
+        rows = [draw(Row(*spans), 100, DARK) for spans in picture(growing, 100, 12, ChartStyle())]
         if before is not None:
             changed += sum(w for a, b in zip(before, rows, strict=True) for _, w in changes(a, b))
         before = rows
@@ -136,7 +129,7 @@ def test_the_step_of_the_cursor_never_runs_into_another(
 ) -> None:
     cursor = data.draw(st.integers(first, first + count - 1))
     points = series(*range(count), start=first)
-    axis = text(picture(points, width, 9, Look(cursor=cursor, ended=True)))[-1].split("└")[1]
+    axis = text(picture(points, width, 9, ChartStyle(cursor=cursor, ended=True)))[-1].split("└")[1]
     words = axis.split()
     mark = next(word for word in words if "▲" in word)
     whole = mark in (f"▲{cursor}", f"{cursor}▲")
@@ -145,17 +138,17 @@ def test_the_step_of_the_cursor_never_runs_into_another(
 
 
 def test_the_cursor_is_marked_with_its_step() -> None:
-    rows = picture(series(*range(100)), 69, 9, Look(cursor=50, ended=True))
+    rows = picture(series(*range(100)), 69, 9, ChartStyle(cursor=50, ended=True))
     assert "▲50" in text(rows)[-1]
     assert {style for row in rows[:-1] for _, style in row} >= {"accent", "rule"}
-    assert "▲" not in text(picture(series(*range(100)), 69, 9, Look(cursor=500, ended=True)))[-1]
-    assert "100▲" in text(picture(series(*range(100)), 69, 9, Look(cursor=100, ended=True)))[-1]
+    assert "▲" not in text(picture(series(*range(100)), 69, 9, ChartStyle(cursor=500, ended=True)))[-1]
+    assert "100▲" in text(picture(series(*range(100)), 69, 9, ChartStyle(cursor=100, ended=True)))[-1]
 
 
 def test_the_raw_values_stay_behind_a_moving_average() -> None:
     noisy = series(*[i % 2 for i in range(200)])
     smooth = Smoothed(0.9).update(noisy, noisy.rewrites)
-    rows = picture(noisy, 69, 9, Look(style="chart3"), smooth)
+    rows = picture(noisy, 69, 9, ChartStyle(style="chart3"), smooth)
     styles = {style for row in rows for part, style in row if any(c >= "\u2800" for c in part)}
     assert styles == {"dim", "chart3"}
 
@@ -241,7 +234,7 @@ def test_any_series_fits_any_room(
     points: Given, width: int, height: int, log: bool, last: int | None
 ) -> None:
     cursor = points.steps[len(points.steps) // 2] if points.steps else 3
-    rows = picture(points, width, max(1, height), Look(log=log, last=last, cursor=cursor))
+    rows = picture(points, width, max(1, height), ChartStyle(log=log, last=last, cursor=cursor))
     assert len(rows) == max(1, height)
     assert all(len(line) == width for line in text(rows))
 

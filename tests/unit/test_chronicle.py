@@ -13,13 +13,13 @@ import pytest
 from kit.screens import NOW, replica, service, snapshot
 from msgspec.structs import replace
 
+from liverl.daemon import state_writer
+from liverl.daemon.state_writer import StateWriter
 from liverl.model import Exit, HostStats, ReplicaSet, TreeStats
 from liverl.observe.history import read_history
-from liverl.rundir import RunDir
-from liverl.supervise import chronicle
-from liverl.supervise.chronicle import Chronicle
-from liverl.supervise.machine import Unit
-from liverl.supervise.supervisor import _why_ended
+from liverl.rundir.layout import RunDir
+from liverl.supervise.services.state_machine import MachineState
+from liverl.supervise.services.supervisor import _why_ended
 
 
 class Fake:
@@ -39,12 +39,12 @@ class Fake:
             plan=SimpleNamespace(served_model="policy"),
         )
         self.run = RunDir(run_dir)
-        self.chronicle = Chronicle(supervisor, lambda: replace(self.state, at=self.clock))
+        self.state_writer = StateWriter(supervisor, lambda: replace(self.state, at=self.clock))
 
     async def look(self, seconds: float) -> None:
         for _ in range(round(seconds / 2)):
             self.clock += 2.0
-            await self.chronicle.look()
+            await self.state_writer.look()
 
     @property
     def inode(self) -> int:
@@ -74,7 +74,7 @@ async def test_a_line_every_ten_seconds_and_a_snapshot_when_it_has_news(fake: Fa
     last = fake.run.read_snapshot()
     assert last is not None and last.step == 8
     fake.state = replace(fake.state, state="done")
-    await fake.chronicle.close()
+    await fake.state_writer.close()
     last = fake.run.read_snapshot()
     assert last is not None and last.state == "done"
 
@@ -86,8 +86,8 @@ async def test_a_disk_that_takes_nothing_is_told_and_asked_again(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(chronicle, "write_atomic", full)
-        patch.setattr(fake.chronicle._history, "append", full)
+        patch.setattr(state_writer, "write_atomic", full)
+        patch.setattr(fake.state_writer._history, "append", full)
         await fake.look(10)
     assert set(fake.failed) == {
         f"{name}: No space left on device" for name in ("history.jsonl", "snapshot.json")
@@ -110,8 +110,8 @@ async def test_symptoms_are_told_and_stand_in_the_snapshot(fake: Fake) -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 async def test_a_replica_that_somebody_stopped_is_not_missing(fake: Fake, wanted: bool) -> None:
-    slot = SimpleNamespace(name="r1", current=SimpleNamespace(unit=Unit("stopped", wanted=wanted)))
-    fake.chronicle._supervisor.slots["r1"] = slot  # type: ignore[assignment]
+    slot = SimpleNamespace(name="r1", current=SimpleNamespace(machine=MachineState("stopped", wanted=wanted)))
+    fake.state_writer._supervisor.slots["r1"] = slot  # type: ignore[assignment]
     gone = replica(1, "stopped", address=None, listed=False, why="x")
     fake.state = replace(fake.state, replicas=ReplicaSet(2, 1, 1, (replica(0), gone)))
     await fake.look(20)
@@ -121,17 +121,19 @@ async def test_a_replica_that_somebody_stopped_is_not_missing(fake: Fake, wanted
 @pytest.mark.parametrize("by_us", [True, False])
 async def test_the_log_of_what_we_shut_down_does_not_say_why(fake: Fake, by_us: bool) -> None:
     why = "not ready after 30 s"
-    unit = Unit("gave_up", 1, exit=Exit(code=0), ended_by_us=by_us)
+    machine = MachineState("gave_up", 1, exit=Exit(code=0), ended_by_us=by_us)
     process = SimpleNamespace(generation=1, log=fake.run.path / "r1.1.log", log_start=0)
-    supervisor: Any = fake.chronicle._supervisor
-    supervisor.slots["r1"] = SimpleNamespace(name="r1", current=SimpleNamespace(unit=unit, process=process))
+    supervisor: Any = fake.state_writer._supervisor
+    supervisor.slots["r1"] = SimpleNamespace(
+        name="r1", current=SimpleNamespace(machine=machine, process=process)
+    )
     supervisor.records.log_says = lambda log, start: ("Application shutdown complete.", 7)
     fallen = service("r1", "replica", "gave_up", why=why, pid=None)
     fake.state = replace(fake.state, services=(*fake.state.services[:2], fallen))
     await fake.look(2)
     assert fake.said == [f"r1 failed too often: {why if by_us else 'Application shutdown complete.'}"]
     assert _why_ended(
-        SimpleNamespace(unit=replace_unit(unit, last_failure=why), process=process, hub=supervisor)
+        SimpleNamespace(machine=replace_unit(machine, last_failure=why), process=process, hub=supervisor)
     ) == (  # type: ignore[arg-type]
         why if by_us else f"{why}: Application shutdown complete."
     )

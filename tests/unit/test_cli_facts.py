@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from kit.screens import gpu, replica, service, snapshot, trial
 
 from liverl.model import ProxyStatus, ReplicaSet, Result, StepTrials, Symptom, TrialsStatus
-from liverl_tui.commands.redraw import CLEAR, Redrawn, changes, fitting
-from liverl_tui.commands.table import render
-from liverl_tui.facts import plain_facts, remaining
-from liverl_tui.plain import EventLines
+from liverl_tui.cli.live_text import CLEAR, Redrawn, changes, fitting
+from liverl_tui.cli.plain import EventLines
+from liverl_tui.cli.status_table import render
+from liverl_tui.text.facts import plain_facts, remaining
 
 IDLE = Symptom(
     "idle_replicas", "critical", "2 of 4 replicas idle", "not in the proxy's list", "liverl-tui restart proxy"

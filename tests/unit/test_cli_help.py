@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from liverl_tui import cli
+from liverl_tui.cli import main as cli
 
 PROBE = """
 import json, sys
-from liverl_tui.cli import run
+from liverl_tui.cli.main import run
 code = run(sys.argv[1:])
 print(json.dumps([code, sorted({m.partition('.')[0] for m in sys.modules})]), file=sys.stderr)
 """

@@ -19,8 +19,8 @@ from liverl.logs.tail import last_lines, read_lines, tail_start
 from liverl.logs.text import LINE_BYTES, LineAssembler, coloured, plain
 from liverl.logs.times import TimeIndex, parse_age
 from liverl.model import BackendInfo, Event, ServiceStatus, Snapshot, StepTrials, TrialsStatus
-from liverl_tui.commands import table
-from liverl_tui.plain import EventLines, one_line
+from liverl_tui.cli import status_table
+from liverl_tui.cli.plain import EventLines, one_line
 
 CHUNKS = st.lists(st.binary(max_size=40), max_size=12)
 LOGGY = st.lists(
@@ -191,17 +191,17 @@ def test_the_status_table_fits(width):
         5, 5000.0, "project/name", "/r", "running", "rollout " * 30, 2, "managed", BackendInfo(1, 0.0, "h", "0"), 0.0,
         services=services, step=3, trials=TrialsStatus(10, 2, 8, 8, steps=(StepTrials(3, 10, 8, 8, None),)),
     )  # fmt: skip
-    text = table.render(snapshot, width=width)
+    text = status_table.render(snapshot, width=width)
     lines = text.splitlines()
     assert max(len(line) for line in lines) <= width
     assert "▲ 8 finished trials (100%) made no tool call at all" in text
     assert sum("backing off" in line for line in lines) == 1
     assert "1h23m" in text
-    assert "\x1b[32m● replica-3" in table.render(snapshot, width=width, colour=True)
+    assert "\x1b[32m● replica-3" in status_table.render(snapshot, width=width, colour=True)
 
 
 def test_durations():
-    assert [table.duration(s) for s in (None, 0, 59.9, 61, 3600, 90000)] == [
+    assert [status_table.duration(s) for s in (None, 0, 59.9, 61, 3600, 90000)] == [
         "-",
         "0s",
         "59s",

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.config import dump_yaml, load_config
-from liverl_tui.commands.errors import CliError
-from liverl_tui.commands.showing import mode
-from liverl_tui.settings import UiSettings, check_theme, read_settings, ui_section
+from liverl_tui.app.settings import UiSettings, check_theme, read_settings, ui_section
+from liverl_tui.cli.mode import mode
+from liverl_tui.text.errors import CliError
 
 
 def settings(tmp_path: Path, text: str = "", **env: str) -> UiSettings:
@@ -102,7 +102,9 @@ def test_a_theme_that_does_not_exist() -> None:
 
 def test_what_textual_reads_at_its_import_is_set_before(tmp_path: Path) -> None:
     """Whoever comes first: the check of the theme before a run is made, or the interface."""
-    code = "from liverl_tui.settings import check_theme; check_theme('dark'); import textual.constants as c"
+    code = (
+        "from liverl_tui.app.settings import check_theme; check_theme('dark'); import textual.constants as c"
+    )
     for ssh, frames in (("", 60), ("10.0.0.1 50000 10.0.0.2 22", 30)):
         argv = [sys.executable, "-c", f"{code}; print(c.MAX_FPS, c.TEXTUAL_ANIMATIONS)"]
         env = {**os.environ, "SSH_CONNECTION": ssh, "SSH_TTY": ""}
@@ -150,11 +152,11 @@ PROBE = """
 import asyncio, json, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from liverl.rundir import RunDir
-from liverl_tui import cli, interface, settings
-from liverl_tui.commands import attach, showing
-from liverl_tui.app import LiverlApp
-from liverl_tui.source import RunSource
+from liverl.rundir.layout import RunDir
+from liverl_tui.cli import main as cli; from liverl_tui.app import start as interface, settings
+from liverl_tui.cli import attach, mode as showing
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.source import RunSource
 settings.read_settings(Path("none.yaml"), {})
 before = set(sys.modules)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from liverl.supervise.commands import Commands
+from liverl.daemon.commands import Commands
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from liverl.config import (
     run_directory,
     value_of,
 )
-from liverl.config.packaged import default_text
+from liverl.config.profiles import default_text
 from liverl.config.schema import flatten
 
 LIVERL_FILE = """

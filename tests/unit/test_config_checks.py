@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from liverl.config import ConfigError, load_config
-from liverl.config.validate import VLLM_PARSERS
+from liverl.config.checks.managed import VLLM_PARSERS
 
 VERL, MANAGED, EMBEDDED = "liverl-gen1", "vllm-managed", "embedded"
 COMMAND = ("trainer.kind=command", "trainer.command=[bash, train.sh]")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from liverl.config import ConfigError, RunConfig, load_config, sizes
-from liverl.config.sizes import SizeError
-from liverl.config.validate_stack import holds_secret
+from liverl.config import ConfigError, RunConfig, load_config, sizing
+from liverl.config.checks.verl import holds_secret
+from liverl.config.sizing import SizeError
 
 VERL = "liverl-gen1"  # one host with 8 GPUs, replicas of 4
 COMMAND = ("trainer.kind=command", "trainer.command=[bash, train.sh]")
@@ -86,9 +86,9 @@ def config(*sets: str, profile: str = VERL, **over: Any) -> RunConfig:
 )
 def test_gpus_and_replicas(over: dict[str, Any], trainer: int, pool: int, replica: int, count: int) -> None:
     c = config(**over)
-    assert (sizes.trainer_gpus(c), sizes.pool_gpus(c), sizes.replica_gpus(c)) == (trainer, pool, replica)
-    assert sizes.expected_replicas(c) == count
-    assert sizes.generating_gpus(c) == trainer
+    assert (sizing.trainer_gpus(c), sizing.pool_gpus(c), sizing.replica_gpus(c)) == (trainer, pool, replica)
+    assert sizing.expected_replicas(c) == count
+    assert sizing.generating_gpus(c) == trainer
 
 
 def test_a_pool_of_its_own() -> None:
@@ -105,50 +105,50 @@ def test_a_pool_of_its_own() -> None:
         "training.train_batch_size=18",
         "training.train_prompt_mini_batch_size=18",
     )
-    assert (sizes.trainer_gpus(c), sizes.pool_gpus(c), sizes.generating_gpus(c)) == (3 * 6, 3 * 2, 6)
-    assert sizes.expected_replicas(c) == 3
-    assert sizes.cpus_needed(c) == 1 + 8 + 1 + 3 * (18 + 6)
+    assert (sizing.trainer_gpus(c), sizing.pool_gpus(c), sizing.generating_gpus(c)) == (3 * 6, 3 * 2, 6)
+    assert sizing.expected_replicas(c) == 3
+    assert sizing.cpus_needed(c) == 1 + 8 + 1 + 3 * (18 + 6)
     from msgspec.structs import replace
 
     over = {f"{ROLLOUT}.nnodes": 1, f"{ROLLOUT}.n_gpus_per_node": 4, "trainer.n_gpus_per_node": 5}
     other = replace(c, trainer=replace(c.trainer, overrides=over))
-    assert (sizes.trainer_gpus(other), sizes.pool_gpus(other)) == (15, 4)
+    assert (sizing.trainer_gpus(other), sizing.pool_gpus(other)) == (15, 4)
 
 
 def test_cpus_that_ray_must_have() -> None:
-    assert sizes.storage_units(config()) == 8
-    assert sizes.cpus_needed(config()) == 1 + 8 + 1 + 3 * 8
-    assert sizes.storage_units(config(profile="cpu-verl")) == 1
-    assert sizes.storage_units(config(profile="cpu-verl", **{sizes.UNITS_KEY: 5})) == 5
-    assert sizes.cpus_needed(config(**{sizes.UNITS_KEY: 2, "trainer.n_gpus_per_node": 1})) == 1 + 2 + 1 + 3
+    assert sizing.storage_units(config()) == 8
+    assert sizing.cpus_needed(config()) == 1 + 8 + 1 + 3 * 8
+    assert sizing.storage_units(config(profile="cpu-verl")) == 1
+    assert sizing.storage_units(config(profile="cpu-verl", **{sizing.UNITS_KEY: 5})) == 5
+    assert sizing.cpus_needed(config(**{sizing.UNITS_KEY: 2, "trainer.n_gpus_per_node": 1})) == 1 + 2 + 1 + 3
 
 
 def test_an_override_that_is_no_number() -> None:
     with pytest.raises(SizeError, match=r"^trainer.nnodes: 'two' is not a whole number$") as caught:
-        sizes.trainer_gpus(config(**{"+trainer.nnodes": "two"}))
+        sizing.trainer_gpus(config(**{"+trainer.nnodes": "two"}))
     assert (caught.value.key, caught.value.value) == ("trainer.nnodes", "two")
     with pytest.raises(SizeError):
-        sizes.trainer_gpus(config(**{"trainer.nnodes": 1.5}))
-    assert sizes.trainer_gpus(config(**{"trainer.nnodes": None})) == 8
+        sizing.trainer_gpus(config(**{"trainer.nnodes": 1.5}))
+    assert sizing.trainer_gpus(config(**{"trainer.nnodes": None})) == 8
 
 
 def test_names_of_overrides() -> None:
-    assert [sizes.bare_key(k) for k in ("a.b", "+a.b", "++a.b", "~a.b")] == ["a.b"] * 4
+    assert [sizing.bare_key(k) for k in ("a.b", "+a.b", "++a.b", "~a.b")] == ["a.b"] * 4
     c = config(**{"+a.b": 1, "c": 0})
-    assert (sizes.override(c, "a.b"), sizes.override(c, "c"), sizes.override(c, "b")) == (1, 0, None)
+    assert (sizing.override(c, "a.b"), sizing.override(c, "c"), sizing.override(c, "b")) == (1, 0, None)
 
 
 def test_files_of_the_smoke_run_and_of_others() -> None:
     smoke = config(profile="cpu-verl")
-    assert sizes.is_smoke(smoke) and not sizes.is_smoke(config())
-    assert (sizes.train_file(config()), sizes.val_file(config())) == ("", "")
-    assert sizes.model_path(config()) == "Qwen/Qwen3-30B-A3B-Instruct-2507"
+    assert sizing.is_smoke(smoke) and not sizing.is_smoke(config())
+    assert (sizing.train_file(config()), sizing.val_file(config())) == ("", "")
+    assert sizing.model_path(config()) == "Qwen/Qwen3-30B-A3B-Instruct-2507"
     given = config("data.train_index=/t")
-    assert (sizes.train_file(given), sizes.val_file(given)) == ("/t", "/t"), "verl wants a file to validate"
+    assert (sizing.train_file(given), sizing.val_file(given)) == ("/t", "/t"), "verl wants a file to validate"
     both = config("data.train_index=/t", "data.val_index=/v")
-    assert (sizes.train_file(both), sizes.val_file(both)) == ("/t", "/v")
+    assert (sizing.train_file(both), sizing.val_file(both)) == ("/t", "/v")
     own = config("model.model_path=smoke:/d", "data.train_index=/t", profile="cpu-verl")
-    assert (sizes.model_path(own), sizes.train_file(own), sizes.val_file(own)) == (
+    assert (sizing.model_path(own), sizing.train_file(own), sizing.val_file(own)) == (
         "/d/model",
         "/t",
         "/d/val.parquet",

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from msgspec import inspect as types
 
 from liverl.config import ConfigError, dump_yaml, leaves, load_config
+from liverl.config.coerce import to_plain
 from liverl.config.dump import looks_secret
 from liverl.config.errors import Where
-from liverl.config.nodes import parse
 from liverl.config.schema import flatten
-from liverl.config.values import to_plain
+from liverl.config.yaml_nodes import parse
 
 RELAXED = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 WORDS = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), max_size=12)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from liverl.config import ConfigError, RunConfig, dump_yaml, load_config, resolved, sizes
-from liverl.config.validate_stack import holds_secret
+from liverl.config import ConfigError, RunConfig, dump_yaml, load_config, resolved, sizing
+from liverl.config.checks.verl import holds_secret
 from liverl.plan.build import environment_spec
 
 
@@ -32,23 +32,23 @@ def refused(*sets: str, profile: str = "liverl-gen1") -> str:
         (('trainer.overrides={"actor_rollout_ref.rollout.data_parallel_size": 2}',), 1, 2 + 8 + 24),
         (('trainer.overrides={"actor_rollout_ref.rollout.tensor_model_parallel_size": 1}',), 8, 2 + 8 + 24),
         (('trainer.overrides={"++trainer.n_gpus_per_node": 4}',), 1, 2 + 8 + 12),
-        ((f"trainer.overrides={{{sizes.UNITS_KEY}: 1}}",), 2, 2 + 1 + 24),
+        ((f"trainer.overrides={{{sizing.UNITS_KEY}: 1}}",), 2, 2 + 1 + 24),
     ],
 )
 def test_size_of_a_run(sets: tuple[str, ...], replicas: int, cpus: int) -> None:
     config = verl(*sets)
-    assert (sizes.expected_replicas(config), sizes.cpus_needed(config)) == (replicas, cpus)
+    assert (sizing.expected_replicas(config), sizing.cpus_needed(config)) == (replicas, cpus)
 
 
 def test_prefill_and_decode_count_as_one_replica() -> None:
     split = "actor_rollout_ref.rollout.disaggregation"
     config = verl(f'trainer.overrides={{"{split}.enabled": true, "{split}.decode_replicas": 1}}')
-    assert (sizes.replica_gpus(config), sizes.expected_replicas(config)) == (8, 1)
+    assert (sizing.replica_gpus(config), sizing.expected_replicas(config)) == (8, 1)
 
 
 def test_the_cpu_profile_is_small() -> None:
     config = verl(profile="cpu-verl")
-    assert (sizes.expected_replicas(config), sizes.cpus_needed(config)) == (2, 2 + 1 + 6)
+    assert (sizing.expected_replicas(config), sizing.cpus_needed(config)) == (2, 2 + 1 + 6)
     assert config.training.total_steps is not None
     assert config.training.total_steps >= 4
 
@@ -87,8 +87,8 @@ def test_the_smoke_model_lies_in_the_cache() -> None:
     fixed = resolved(config, env={"LIVERL_CACHE_DIR": "/c"}, cwd=Path("/w"), now=0.0)
     assert fixed.model.model_path == "smoke:/c/smoke"
     assert resolved(fixed, env={}, cwd=Path("/w"), now=0.0).model == fixed.model
-    assert sizes.model_path(fixed) == "/c/smoke/model"
-    assert (sizes.train_file(fixed), sizes.val_file(fixed)) == (
+    assert sizing.model_path(fixed) == "/c/smoke/model"
+    assert (sizing.train_file(fixed), sizing.val_file(fixed)) == (
         "/c/smoke/train.parquet",
         "/c/smoke/val.parquet",
     )
@@ -96,7 +96,7 @@ def test_the_smoke_model_lies_in_the_cache() -> None:
         profile="cpu-verl", sets=["model.model_path=smoke:d", "data.train_index=t"], env={}
     ).config
     fixed = resolved(given, env={}, cwd=Path("/w"), now=0.0)
-    assert (sizes.model_path(fixed), sizes.train_file(fixed)) == ("/w/d/model", "/w/t")
+    assert (sizing.model_path(fixed), sizing.train_file(fixed)) == ("/w/d/model", "/w/t")
 
 
 def test_the_smoke_model_needs_verl() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from liverl.config import RunConfig, consumers, inert_keys, leaves, load_config, value_of
-from liverl.config.uses import rules, why_inert
-from liverl.config.validate import BUILTIN_POLICIES, KINDS
+from liverl.config.checks.managed import BUILTIN_POLICIES, KINDS
+from liverl.config.consumers import rules, why_inert
 from liverl.embedded.modeldir import builtin_names
 from liverl.plan import make_plan
 from liverl.plan.render import plan_json, plan_text

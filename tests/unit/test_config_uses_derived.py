@@ -13,16 +13,16 @@ from kit import key_effects, variable_reads
 from kit.key_effects import base, disagreements, reached
 from kit.variable_reads import THIRD_PARTY, own_reads, reads
 
+from liverl.agents.settings import TrainerConfig, TrainerFaults
 from liverl.config import ConfigError, LoadedConfig, load_config
+from liverl.config.checks.managed import KINDS
+from liverl.config.consumers import KeyRule, rules, why_inert
+from liverl.config.env_vars import VARIABLES
 from liverl.config.inert import sentence
-from liverl.config.liverl_env import VARIABLES
 from liverl.config.schema import leaves
-from liverl.config.uses import Rule, rules, why_inert
-from liverl.config.validate import KINDS
-from liverl.embedded.settings import TrainerConfig, TrainerFaults
-from liverl.plan import PlanError, make_plan, spec, verl, verltrainer
+from liverl.daemon.launch import create_run
+from liverl.plan import PlanError, make_plan, spec, verl_overrides, verl_trainer
 from liverl.plan.spec import Plan
-from liverl.supervise.launch import create_run
 
 VERL, COMMAND = ("verl", "vllm", "verl"), ("verl", "vllm", "command")
 COMBINATIONS = [(t, e, k) for (t, e), kinds in KINDS.items() for k in kinds]
@@ -192,7 +192,7 @@ def wrong(combination: tuple[str, str, str], *further: str) -> dict[str, str]:
 
 
 def test_it_sees_a_consumer_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verl, "sampling", lambda c: iter(()))
+    monkeypatch.setattr(verl_overrides, "sampling", lambda c: iter(()))
     assert wrong(VERL).keys() == {
         *("algorithm.temperature", "algorithm.top_p", "algorithm.top_k"),
         *("algorithm.val_temperature", "algorithm.val_top_p", "algorithm.val_top_k"),
@@ -201,7 +201,7 @@ def test_it_sees_a_consumer_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_it_sees_a_variable_that_is_no_longer_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verltrainer, "_faults", lambda config: {})
+    monkeypatch.setattr(verl_trainer, "_faults", lambda config: {})
     found = wrong(VERL, "verl.device=cpu", "vllm.gen_tp=1")
     assert found.keys() == {key for key in rules() if key.startswith("verl.faults.")}
 
@@ -216,28 +216,28 @@ def test_it_sees_a_variable_that_is_no_longer_read(monkeypatch: pytest.MonkeyPat
 
 
 def test_it_sees_a_dead_key_that_is_called_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = Rule({"liverl.plan": lambda c: True}, sentence(""))
+    rule = KeyRule({"liverl.plan": lambda c: True}, sentence(""))
     monkeypatch.setitem(rules(), "k8s.namespace", rule)
     assert wrong(VERL) == {"k8s.namespace": "said to be used by liverl.plan, but ['other'] change nothing"}
     assert wrong(COMMAND) == {}
 
 
 def test_it_sees_a_used_key_that_is_called_inert(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(rules(), "verl.agent_workers", Rule({}, sentence("nothing does")))
+    monkeypatch.setitem(rules(), "verl.agent_workers", KeyRule({}, sentence("nothing does")))
     found = wrong(VERL)["verl.agent_workers"]
     assert found.startswith("said to be inert (nothing does), but 3 changes /liverl.plan/services/")
 
 
 def test_it_sees_that_our_code_begins_to_read_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     def more(package: str) -> frozenset[str]:
-        return own_reads(package) | ({"K8S_NAMESPACE"} if package == "liverl.verlside" else set())
+        return own_reads(package) | ({"K8S_NAMESPACE"} if package == "liverl.verl_runtime" else set())
 
     monkeypatch.setattr(key_effects, "own_reads", more)
     assert wrong(VERL).keys() == {"k8s.namespace"}
 
 
 def test_it_sees_the_wrong_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(rules(), "ui.theme", Rule({"liverl.plan": lambda c: True}, sentence("")))
+    monkeypatch.setitem(rules(), "ui.theme", KeyRule({"liverl.plan": lambda c: True}, sentence("")))
     assert wrong(VERL) == {"ui.theme": "liverl.plan does not hand it on"}
 
 
@@ -279,7 +279,7 @@ def test_of_every_variable_that_a_plan_sets_it_is_known_who_reads_it() -> None:
     programs = {name for table in THIRD_PARTY.values() for name in table}
     ours = {
         name
-        for package in ("verlside", "embedded", "proxy.runtime")
+        for package in ("verl_runtime", "agents", "embedded", "proxy.runtime")
         for name in own_reads(f"liverl.{package}")
     }
     # A mark of the process, for people: LIVERL_RUN, which the supervisor reads, names the replica as well.
@@ -288,7 +288,7 @@ def test_of_every_variable_that_a_plan_sets_it_is_known_who_reads_it() -> None:
 
 
 def test_the_reads_of_our_own_code_are_found() -> None:
-    assert own_reads("liverl.verlside") >= {
+    assert own_reads("liverl.verl_runtime") >= {
         "LIVERL_CPU_FAULTS",
         "RANK",
         "VERL_LOGGING_LEVEL",
@@ -350,7 +350,7 @@ def test_every_field_of_a_plan_is_read_by_somebody() -> None:
     assert {
         f"{part.__name__}.{name}" for part in parts for name in part.__struct_fields__ if name not in read
     } == set()
-    trainer = attributes("liverl.embedded")
+    trainer = attributes("liverl.embedded") | attributes("liverl.agents")
     assert {*TrainerConfig.__struct_fields__, *TrainerFaults.__struct_fields__} <= trainer
 
 

@@ -8,8 +8,8 @@ import pytest
 from kit.screens import NOW, gpu, replica, service, snapshot, trial
 from msgspec.structs import replace
 
-from liverl.diagnose.rules import FILE_RULES, RULES
-from liverl.diagnose.tracker import Beside, Diagnosis, Over, Seen
+from liverl.diagnose.catalogue.rules import FILE_RULES, RULES
+from liverl.diagnose.tracker import Diagnosis, Resolved, RunContext, Window
 from liverl.model import (
     Cause,
     ReplicaSet,
@@ -24,13 +24,13 @@ A, B = "http://127.0.0.1:8000", "http://127.0.0.1:8001"
 MIB, GIB = 1 << 20, 1 << 30
 
 
-def _look(rule: str, now: Snapshot, before: Snapshot | None, beside: Beside) -> list[Symptom | Over]:
+def _look(rule: str, now: Snapshot, before: Snapshot | None, beside: RunContext) -> list[Symptom | Resolved]:
     (look,) = [r.look for r in RULES if r.look.__name__ == rule]
-    return list(look(Seen(now, before, beside)))
+    return list(look(Window(now, before, beside)))
 
 
 def fired(rule: str, now: Snapshot, before: Snapshot | None = None, **beside: Any) -> list[Symptom]:
-    return [s for s in _look(rule, now, before, Beside(**beside)) if isinstance(s, Symptom)]
+    return [s for s in _look(rule, now, before, RunContext(**beside)) if isinstance(s, Symptom)]
 
 
 def one(rule: str, now: Snapshot, before: Snapshot | None = None, **beside: Any) -> Symptom:
@@ -39,7 +39,7 @@ def one(rule: str, now: Snapshot, before: Snapshot | None = None, **beside: Any)
 
 
 def over(rule: str, now: Snapshot, before: Snapshot | None = None) -> list[str]:
-    return [s.id for s in _look(rule, now, before, Beside()) if isinstance(s, Over)]
+    return [s.id for s in _look(rule, now, before, RunContext()) if isinstance(s, Resolved)]
 
 
 def with_replicas(*items: Any, **fields: Any) -> Snapshot:
@@ -704,7 +704,7 @@ class Watch:
 
     def at(self, seconds: float, state: Snapshot, **beside: Any) -> list[str]:
         now = replace(state, at=NOW + seconds)
-        return [news.what for news in self._diagnosis.update(now, Beside(**beside))]
+        return [news.what for news in self._diagnosis.update(now, RunContext(**beside))]
 
 
 @pytest.mark.parametrize(("rule", "bad", "good", "hold", "linger"), WINDOWS, ids=[w[0] for w in WINDOWS])

@@ -10,10 +10,10 @@ import pytest
 from kit.screens import NOW, gpu, replica, service, snapshot, trial
 from msgspec.structs import replace
 
-from liverl.diagnose.agents import SILENT_S
-from liverl.diagnose.rules import RULES
-from liverl.diagnose.serving import LOW_DISK
-from liverl.diagnose.tracker import Beside, Diagnosis, Over, Rule, Seen, words
+from liverl.diagnose.catalogue.agents import SILENT_S
+from liverl.diagnose.catalogue.rules import RULES
+from liverl.diagnose.catalogue.serving import LOW_DISK
+from liverl.diagnose.tracker import Diagnosis, Resolved, Rule, RunContext, Window, words
 from liverl.model import (
     Cause,
     ProxyStatus,
@@ -24,7 +24,7 @@ from liverl.model import (
     Symptom,
     TrialsStatus,
 )
-from liverl.observe.step_lines import parse_step_line
+from liverl.observe.metrics.step_lines import parse_step_line
 
 RECORDINGS = Path(__file__).parents[1] / "data/recordings"
 A, B = "http://127.0.0.1:8000", "http://127.0.0.1:8001"
@@ -32,7 +32,7 @@ A, B = "http://127.0.0.1:8000", "http://127.0.0.1:8001"
 
 def found(now: Snapshot, before: Snapshot | None = None, **beside: Any) -> dict[str, Symptom]:
     """What the rules find at one look, before anything is held back."""
-    seen = Seen(now, before, Beside(**beside))
+    seen = Window(now, before, RunContext(**beside))
     all_ = [s for rule in RULES for s in rule.look(seen) if isinstance(s, Symptom)]
     return {s.id: s for s in all_}
 
@@ -379,7 +379,7 @@ def test_agents_that_are_silent_for_a_moment_are_no_news() -> None:
 
     def look(at: float, **fields: Any) -> list[str]:
         now = replicas(idle, step=7, trials=TrialsStatus(newest=heads, steps=(step,)), at=at, **fields)
-        return [news.symptom.id for news in diagnosis.update(now, Beside()) if news.what == "new"]
+        return [news.symptom.id for news in diagnosis.update(now, RunContext()) if news.what == "new"]
 
     told = [at for at in range(0, 400, 10) if "agents_silent" in look(NOW + at)]
     assert len(told) == 1 and SILENT_S <= told[0] <= SILENT_S + 20
@@ -466,7 +466,7 @@ class Clock:
         self, state: Snapshot, rules: tuple[Rule, ...] = RULES, known: tuple[Symptom, ...] = ()
     ) -> None:
         self.state, self.at = state, NOW
-        self.beside = Beside()
+        self.beside = RunContext()
         self.diagnosis = Diagnosis(rules, known)
 
     def run(self, seconds: float) -> list[Any]:
@@ -481,10 +481,10 @@ def bad(severity: str = "warning") -> Symptom:
     return Symptom(id="bad", severity=severity, title="it is bad", cause="why", fix="mend it")  # type: ignore[arg-type]
 
 
-def while_step(seen: Seen) -> Iterator[Symptom | Over]:
+def while_step(seen: Window) -> Iterator[Symptom | Resolved]:
     """Bad while the step is odd, certainly over at step 0."""
     if seen.now.step == 0:
-        yield Over("bad")
+        yield Resolved("bad")
     elif seen.now.step is not None and seen.now.step % 2:
         yield bad()
 
@@ -535,7 +535,7 @@ def test_what_an_earlier_backend_told_is_not_told_again() -> None:
 
 
 def test_the_most_severe_comes_first() -> None:
-    def three(seen: Seen) -> Iterator[Symptom | Over]:
+    def three(seen: Window) -> Iterator[Symptom | Resolved]:
         for number, severity in enumerate(("info", "critical", "warning")):
             yield replace(bad(severity), id=f"{severity}:{number}")
 

@@ -8,7 +8,7 @@ import pytest
 from kit.screens import NOW, snapshot
 from msgspec.structs import replace
 
-from liverl.diagnose.tracker import Beside, Diagnosis, News, Over, Rule, Seen, words
+from liverl.diagnose.tracker import Diagnosis, Resolved, Rule, RunContext, SymptomChange, Window, words
 from liverl.model import Snapshot, Symptom
 
 
@@ -27,17 +27,17 @@ class Looks:
     """A diagnosis of one rule, which finds what the test says."""
 
     def __init__(self, hold: float = 0.0, linger: float = 30.0, known: tuple[Symptom, ...] = ()) -> None:
-        self._found: tuple[Symptom | Over, ...] = ()
-        self.seen: list[Seen] = []
+        self._found: tuple[Symptom | Resolved, ...] = ()
+        self.seen: list[Window] = []
         self.diagnosis = Diagnosis((Rule(self._look, hold, linger),), known)
 
-    def _look(self, seen: Seen) -> Iterator[Symptom | Over]:
+    def _look(self, seen: Window) -> Iterator[Symptom | Resolved]:
         self.seen.append(seen)
         yield from self._found
 
-    def at(self, seconds: float, *found: Symptom | Over) -> list[tuple[str, str]]:
+    def at(self, seconds: float, *found: Symptom | Resolved) -> list[tuple[str, str]]:
         self._found = found
-        news = self.diagnosis.update(snapshot(at=NOW + seconds), Beside())
+        news = self.diagnosis.update(snapshot(at=NOW + seconds), RunContext())
         return [(n.what, n.symptom.id) for n in news]
 
     @property
@@ -83,7 +83,7 @@ def test_one_look_without_it_starts_the_hold_anew() -> None:
 def test_what_was_never_told_ends_without_a_word() -> None:
     looks = Looks(hold=30.0)
     looks.at(0, symptom())
-    assert looks.at(10, Over("bad")) == []
+    assert looks.at(10, Resolved("bad")) == []
     assert looks.at(40, symptom()) == [], "it begins again"
 
 
@@ -147,7 +147,7 @@ def test_without_a_linger_it_ends_at_the_first_look_without_it() -> None:
 def test_a_rule_that_knows_the_end_need_not_wait() -> None:
     looks = Looks(linger=300.0)
     looks.at(0, symptom(), symptom("other"))
-    assert looks.at(2, Over("bad"), Over("unknown"), symptom("other")) == [("cleared", "bad")]
+    assert looks.at(2, Resolved("bad"), Resolved("unknown"), symptom("other")) == [("cleared", "bad")]
     assert looks.shown == ["other"]
 
 
@@ -198,12 +198,12 @@ def test_the_most_severe_first_then_the_oldest_then_by_name() -> None:
     ("seconds", "length"), [(0, "0m00s"), (59.9, "0m59s"), (60, "1m00s"), (125, "2m05s"), (3661, "61m01s")]
 )
 def test_the_end_is_told_with_how_long_it_lasted(seconds: float, length: str) -> None:
-    ended = News("cleared", symptom(severity="critical", since=NOW))
+    ended = SymptomChange("cleared", symptom(severity="critical", since=NOW))
     assert words(ended, NOW + seconds) == (f"cleared after {length}: bad happens", "info")
 
 
 def test_an_end_without_a_beginning_lasted_no_time() -> None:
-    assert words(News("cleared", symptom()), NOW) == ("cleared after 0m00s: bad happens", "info")
+    assert words(SymptomChange("cleared", symptom()), NOW) == ("cleared after 0m00s: bad happens", "info")
 
 
 @pytest.mark.parametrize(
@@ -211,23 +211,23 @@ def test_an_end_without_a_beginning_lasted_no_time() -> None:
 )
 @pytest.mark.parametrize("what", ["new", "worse"])
 def test_a_beginning_is_told_with_its_cause(what: str, severity: str, level: str) -> None:
-    news = News(what, symptom(severity=severity, since=NOW))  # type: ignore[arg-type]
+    news = SymptomChange(what, symptom(severity=severity, since=NOW))  # type: ignore[arg-type]
     assert words(news, NOW + 60) == ("bad happens: because of bad", level)
 
 
 def test_two_rules_keep_their_own_windows() -> None:
-    def one(seen: Seen) -> Iterator[Symptom | Over]:
+    def one(seen: Window) -> Iterator[Symptom | Resolved]:
         if seen.now.step == 1:
             yield symptom("one")
 
-    def two(seen: Seen) -> Iterator[Symptom | Over]:
+    def two(seen: Window) -> Iterator[Symptom | Resolved]:
         if seen.now.step == 1:
             yield symptom("two")
 
     diagnosis = Diagnosis((Rule(one, linger=10.0), Rule(two, linger=20.0)))
 
     def look(now: Snapshot) -> list[tuple[str, str]]:
-        return [(n.what, n.symptom.id) for n in diagnosis.update(now, Beside())]
+        return [(n.what, n.symptom.id) for n in diagnosis.update(now, RunContext())]
 
     assert look(snapshot(step=1)) == [("new", "one"), ("new", "two")]
     assert look(snapshot(step=2, at=NOW + 11)) == [("cleared", "one")]

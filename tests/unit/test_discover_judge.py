@@ -12,9 +12,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.discover.judge import Expectation, Facts, Judgement, Rank, controller_conflict, judge
-from liverl.discover.rest import RayActor, parse_actors
-from liverl.discover.story import changes
+from liverl.verl.discovery.assess import Assessment, Expectation, Rank, RankFacts, assess, controller_conflict
+from liverl.verl.discovery.rank_events import changes
+from liverl.verl.discovery.ray_rest import RayActor, parse_actors
 
 RECORDINGS = Path(__file__).parents[1] / "data/recordings"
 ORDER = ["missing", "pending", "alive", "addressed", "healthy"]
@@ -26,13 +26,13 @@ def actor(name: str, state: str = "ALIVE", **more: object) -> RayActor:
     return RayActor(name=name, state=state, death=DIED if state == "DEAD" else "", **fields)  # type: ignore[arg-type]
 
 
-def at(*actors: RayActor, health: str | None = None) -> Facts:
+def at(*actors: RayActor, health: str | None = None) -> RankFacts:
     """Facts of servers that have told their addresses and answer."""
     living = [a.incarnation for a in actors if a.state == "ALIVE"]
-    return Facts(addresses={i: f"http://{i}" for i in living}, health=dict.fromkeys(living, health))
+    return RankFacts(addresses={i: f"http://{i}" for i in living}, health=dict.fromkeys(living, health))
 
 
-def stages(judgement: Judgement) -> list[str]:
+def stages(judgement: Assessment) -> list[str]:
     return [rank.stage for rank in judgement.ranks]
 
 
@@ -69,7 +69,7 @@ ACTORS = st.lists(
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[Expectation, list[RayActor], Facts]:
+def situations(draw: st.DrawFn) -> tuple[Expectation, list[RayActor], RankFacts]:
     actors = draw(ACTORS)
     ids = [a.incarnation for a in actors]
     some = st.lists(st.sampled_from(ids), unique=True) if ids else st.just([])
@@ -81,24 +81,24 @@ def situations(draw: st.DrawFn) -> tuple[Expectation, list[RayActor], Facts]:
         not_before=draw(st.sampled_from([0.0, 20.0])),
         namespace=draw(st.sampled_from(["", "liverl"])),
     )
-    return expected, actors, Facts(addresses=addresses, health=health)
+    return expected, actors, RankFacts(addresses=addresses, health=health)
 
 
 @given(situations(), st.floats(0, 5000), st.floats(0, 5000), st.randoms())
 def test_every_situation_is_judged(
-    situation: tuple[Expectation, list[RayActor], Facts], now: float, later: float, random: object
+    situation: tuple[Expectation, list[RayActor], RankFacts], now: float, later: float, random: object
 ) -> None:
     expected, actors, facts = situation
-    first = judge(expected, actors, facts, now)
+    first = assess(expected, actors, facts, now)
     assert [rank.rank for rank in first.ranks] == list(range(expected.count))
     assert first.all_healthy == all(rank.stage == "healthy" for rank in first.ranks)
     assert all(rank.why for rank in first.ranks)
     # the order of Ray's list does not matter
     mixed = list(actors)
     random.shuffle(mixed)  # type: ignore[attr-defined]
-    assert judge(expected, mixed, facts, now) == first
+    assert assess(expected, mixed, facts, now) == first
     # what has not changed stays as it was, and a verdict stays a verdict
-    again = judge(expected, actors, facts, now + later, first.ranks)
+    again = assess(expected, actors, facts, now + later, first.ranks)
     assert again.ranks == first.ranks
     assert {v.rank for v in first.verdicts} <= {v.rank for v in again.verdicts}
     # what is counted is not shown a second time
@@ -110,13 +110,13 @@ def test_every_situation_is_judged(
 
 @given(situations(), st.floats(0, 5000))
 def test_more_facts_never_put_a_rank_back(
-    situation: tuple[Expectation, list[RayActor], Facts], now: float
+    situation: tuple[Expectation, list[RayActor], RankFacts], now: float
 ) -> None:
     expected, actors, facts = situation
     ids = [a.incarnation for a in actors]
-    addressed = Facts(addresses=dict.fromkeys(ids, "http://a"), health=facts.health)
-    healthy = Facts(addresses=addressed.addresses, health=dict.fromkeys(ids))
-    ladder = [judge(expected, actors, f, now).ranks for f in (Facts(), addressed, healthy)]
+    addressed = RankFacts(addresses=dict.fromkeys(ids, "http://a"), health=facts.health)
+    healthy = RankFacts(addresses=addressed.addresses, health=dict.fromkeys(ids))
+    ladder = [assess(expected, actors, f, now).ranks for f in (RankFacts(), addressed, healthy)]
     for low, high in pairwise(ladder):
         for before, after in zip(low, high, strict=True):
             if before.stage in ORDER:
@@ -128,7 +128,7 @@ def test_more_facts_never_put_a_rank_back(
 @given(st.sets(st.integers(0, 9)), st.integers(1, 10))
 def test_a_gap_hides_no_later_rank(there: set[int], count: int) -> None:
     actors = [actor(f"vllm_server_{rank}_0") for rank in there]
-    judged = judge(Expectation(count, since=0), actors, at(*actors), 5)
+    judged = assess(Expectation(count, since=0), actors, at(*actors), 5)
     healthy = {rank.rank for rank in judged.ranks if rank.stage == "healthy"}
     assert healthy == {rank for rank in there if rank < count}
     assert judged.all_healthy == (healthy == set(range(count)))
@@ -145,7 +145,7 @@ def test_what_is_shown_and_not_counted() -> None:
         actor("sglang_server_1_0"),
         actor("vllm_server_0_0_b"),
     ]
-    judged = judge(Expectation(2, since=0), actors, at(*actors), 5)
+    judged = assess(Expectation(2, since=0), actors, at(*actors), 5)
     assert stages(judged) == ["healthy", "missing"]
     assert {(other.name, other.why) for other in judged.others} == {
         ("vllm_server_0_1", "node 1 of replica 0"),
@@ -159,7 +159,7 @@ def test_what_is_shown_and_not_counted() -> None:
 
 def test_a_suffixed_name_counts_where_there_is_no_plain_one() -> None:
     actors = [actor("vllm_server_0_0_math"), actor("vllm_server_1_0_math", "PENDING_CREATION")]
-    judged = judge(Expectation(2, since=0), actors, at(*actors), 5)
+    judged = assess(Expectation(2, since=0), actors, at(*actors), 5)
     assert [(rank.name, rank.stage) for rank in judged.ranks] == [
         ("vllm_server_0_0_math", "healthy"),
         ("vllm_server_1_0_math", "pending"),
@@ -177,20 +177,20 @@ def test_each_stage_has_its_own_limit_and_words() -> None:
         actor("vllm_server_3_0", "DEAD", ended_at=103.0),
     ]
     key = {a.name: a.incarnation for a in actors}
-    facts = Facts(
+    facts = RankFacts(
         addresses={key["vllm_server_0_0"]: "http://h:1"},
         silent={key["vllm_server_2_0"]: "no answer within 3 s"},
         health={key["vllm_server_0_0"]: "nothing listens at http://h:1"},
         waits={key["vllm_server_1_0"]: "no node has more than {CPU: 4}"},
     )
-    ranks = judge(expected, actors, facts, 105).ranks
+    ranks = assess(expected, actors, facts, 105).ranks
     assert [rank.stage for rank in ranks] == ["addressed", "pending", "alive", "dead", "missing"]
-    assert not judge(expected, actors, facts, 117.9, ranks).verdicts
-    assert [v.text for v in judge(expected, actors, facts, 118, ranks).verdicts] == [
+    assert not assess(expected, actors, facts, 117.9, ranks).verdicts
+    assert [v.text for v in assess(expected, actors, facts, 118, ranks).verdicts] == [
         f"vllm_server_3_0: DEAD: {DIED} (not replaced within 15 s)"
     ]
-    assert [v.rank for v in judge(expected, actors, facts, 144.9, ranks).verdicts] == [3]
-    assert [v.text for v in judge(expected, actors, facts, 165, ranks).verdicts] == [
+    assert [v.rank for v in assess(expected, actors, facts, 144.9, ranks).verdicts] == [3]
+    assert [v.text for v in assess(expected, actors, facts, 165, ranks).verdicts] == [
         f"vllm_server_3_0: DEAD: {DIED} (not replaced within 15 s)",
         "vllm_server_1_0: PENDING_CREATION for 60 s (limit 60 s): Ray waits for {CPU: 1000}; no node has more than "
         "{CPU: 4}",
@@ -205,7 +205,9 @@ def test_why_an_actor_is_pending() -> None:
     def why(**more: object) -> str:
         state = str(more.pop("state", "PENDING_CREATION"))
         return (
-            judge(Expectation(1, since=0), [actor("vllm_server_0_0", state, **more)], Facts(), 1).ranks[0].why
+            assess(Expectation(1, since=0), [actor("vllm_server_0_0", state, **more)], RankFacts(), 1)
+            .ranks[0]
+            .why
         )
 
     assert why() == "PENDING_CREATION: Ray has not started its process"
@@ -223,17 +225,17 @@ def test_a_replacement_is_a_new_generation() -> None:
     restarted = msgspec.structs.replace(second, restarts=1, pid=8)
     story: list[str] = []
     levels: dict[str, str] = {}
-    ranks: tuple[Rank, ...] = judge(expected, (), Facts(), 1).ranks
+    ranks: tuple[Rank, ...] = assess(expected, (), RankFacts(), 1).ranks
     looks = [
         (12.0, [first], at(first)),
-        (21.0, [dead], Facts()),
+        (21.0, [dead], RankFacts()),
         (31.0, [dead, second], at(second)),
         (40.0, [dead, restarted], at(restarted)),
-        (50.0, [], Facts()),
+        (50.0, [], RankFacts()),
     ]
     seen = []
     for now, actors, facts in looks:
-        judged = judge(expected, actors, facts, now, ranks)
+        judged = assess(expected, actors, facts, now, ranks)
         for text, level in changes(ranks[0], judged.ranks[0], now - 2):
             story.append(text)
             levels[text] = level
@@ -246,7 +248,7 @@ def test_a_replacement_is_a_new_generation() -> None:
         ("healthy", 3, False),
         ("lost", 3, False),
     ]
-    assert [v.text for v in judge(expected, [], Facts(), 66, ranks).verdicts] == [
+    assert [v.text for v in assess(expected, [], RankFacts(), 66, ranks).verdicts] == [
         "vllm_server_0_0: lost, Ray does not list it any more; nothing replaced it within 15 s"
     ]
     assert story[:3] == [
@@ -268,17 +270,17 @@ def test_actors_of_an_earlier_trainer_do_not_count() -> None:
     ]
     new = actor("vllm_server_1_0", actor_id="c", job_id="02", started_at=130.0)
     expected = Expectation(2, since=100, not_before=100)
-    assert stages(judge(expected, old, Facts(), 120)) == ["missing", "missing"]
-    assert stages(judge(expected, [*old, new], at(new), 140)) == ["missing", "healthy"]
-    assert stages(judge(Expectation(2, since=100), old, Facts(), 120)) == ["dead", "dead"]
+    assert stages(assess(expected, old, RankFacts(), 120)) == ["missing", "missing"]
+    assert stages(assess(expected, [*old, new], at(new), 140)) == ["missing", "healthy"]
+    assert stages(assess(Expectation(2, since=100), old, RankFacts(), 120)) == ["dead", "dead"]
 
 
 def test_limits_count_from_when_somebody_looks() -> None:
     """A backend that adopts a run of hours has not heard its actors' addresses yet."""
     expected = Expectation(2, since=100, watched=8000, actor_deadline=50, address_deadline=50)
-    first = judge(expected, [actor("vllm_server_0_0", started_at=130.0)], Facts(), 8001)
+    first = assess(expected, [actor("vllm_server_0_0", started_at=130.0)], RankFacts(), 8001)
     assert stages(first) == ["alive", "missing"] and not first.verdicts
-    later = judge(expected, [actor("vllm_server_0_0", started_at=130.0)], Facts(), 8051, first.ranks)
+    later = assess(expected, [actor("vllm_server_0_0", started_at=130.0)], RankFacts(), 8051, first.ranks)
     assert [v.rank for v in later.verdicts] == [1, 0]
 
 
@@ -311,8 +313,8 @@ def test_the_recorded_race_of_two_replicas() -> None:
                 addresses[key] = f"http://{answer[0]}:{answer[1]}"
             else:
                 silent[key] = found[2]
-        facts = Facts(addresses, silent, dict.fromkeys(addresses))
-        judged = judge(expected, named.values(), facts, now, ranks)
+        facts = RankFacts(addresses, silent, dict.fromkeys(addresses))
+        judged = assess(expected, named.values(), facts, now, ranks)
         ranks = judged.ranks
         assert not judged.verdicts
         for rank in ranks:
@@ -343,7 +345,7 @@ def test_the_recorded_names_of_a_gpu_run() -> None:
             for row in json.loads(rest)
         ]
         actors = parse_actors(rows)
-        judged = judge(expected, actors, Facts(), float(at_), ranks)
+        judged = assess(expected, actors, RankFacts(), float(at_), ranks)
         conflicts.add(controller_conflict(actors) is not None)
         assert not judged.others
         for rank in judged.ranks:

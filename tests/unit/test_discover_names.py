@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.discover.names import ServerName, parse_name
+from liverl.verl.discovery.names import ServerName, parse_name
 
 NAMES = st.builds(
     ServerName,

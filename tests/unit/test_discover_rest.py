@@ -12,8 +12,9 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.discover.causes import death_words, short_cause
-from liverl.discover.rest import (
+from liverl.supervise.services.probes import Http
+from liverl.verl.discovery.causes import death_words, short_cause
+from liverl.verl.discovery.ray_rest import (
     LIMIT,
     RayError,
     RayRest,
@@ -23,7 +24,6 @@ from liverl.discover.rest import (
     placed,
     resource_words,
 )
-from liverl.supervise.probes import Http
 
 RECORDED = Path(__file__).parents[1] / "data/recordings/ray_rest"
 

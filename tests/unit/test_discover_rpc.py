@@ -14,13 +14,13 @@ import psutil
 import pytest
 from aiohttp import web
 
-from liverl.discover.discovery import Discovery
-from liverl.discover.judge import Expectation
-from liverl.discover.rpc import AddressClient, AddressesGone, Answer, address_argv
 from liverl.model import Level
 from liverl.plan.spec import Probe
-from liverl.supervise.probes import Http, Target, check
-from liverl.verlside import addresses
+from liverl.supervise.services.probes import Http, Target, check
+from liverl.verl.discovery.address_client import AddressClient, AddressClientGone, Answer, address_argv
+from liverl.verl.discovery.assess import Expectation
+from liverl.verl.discovery.discovery import Discovery
+from liverl.verl_runtime import addresses
 
 # The form of addresses.py, with what the test wants it to answer.
 READY = "import json, sys, os, time\nprint(json.dumps({'ready': '0'}), flush=True)\n"
@@ -92,10 +92,10 @@ async def test_a_child_that_goes_wrong_is_ended(
     client: Any, script: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "did not answer" in words:  # all others answer or end, however long that takes
-        monkeypatch.setattr("liverl.discover.rpc.FIRST", 0.4)
-    monkeypatch.setattr("liverl.discover.rpc._FAREWELL", 60.0)
+        monkeypatch.setattr("liverl.verl.discovery.address_client.FIRST", 0.4)
+    monkeypatch.setattr("liverl.verl.discovery.address_client._FAREWELL", 60.0)
     one = client(script)
-    with pytest.raises(AddressesGone, match=words):
+    with pytest.raises(AddressClientGone, match=words):
         await one.ask(["a"], "", 0.1)
 
 
@@ -104,9 +104,9 @@ async def test_it_is_not_started_again_at_once(client: Any) -> None:
     one = client("raise SystemExit(3)", clock)
     waits = []
     for _ in range(4):
-        with pytest.raises(AddressesGone, match="it ended"):
+        with pytest.raises(AddressClientGone, match="it ended"):
             await one.ask(["a"], "", 0.1)
-        with pytest.raises(AddressesGone, match=r"started again in (\d+) s") as refused:
+        with pytest.raises(AddressClientGone, match=r"started again in (\d+) s") as refused:
             await one.ask(["a"], "", 0.1)
         waits.append(int(str(refused.value).rsplit(" ", 2)[1]))
         clock.now += waits[-1]
@@ -128,9 +128,9 @@ async def test_a_cancelled_question_leaves_no_child(client: Any) -> None:
 
 async def test_no_such_python(tmp_path: Path) -> None:
     argv = address_argv(str(tmp_path / "python"), "127.0.0.1:6379", "liverl")
-    assert argv[1].endswith("/verlside/addresses.py") and Path(argv[1]).is_file()
+    assert argv[1].endswith("/verl_runtime/addresses.py") and Path(argv[1]).is_file()
     assert argv[2:] == ("--address", "127.0.0.1:6379", "--namespace", "liverl")
-    with pytest.raises(AddressesGone, match="cannot be started"):
+    with pytest.raises(AddressClientGone, match="cannot be started"):
         await AddressClient(lambda: (argv, {}), tmp_path / "log").ask(["a"], "", 1.0)
 
 

@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from liverl.discover import causes
-from liverl.discover.judge import (
+from liverl.verl.discovery import causes
+from liverl.verl.discovery.assess import (
     Expectation,
-    Facts,
     Rank,
+    RankFacts,
     Stage,
     _verdicts,
+    assess,
     by_name,
     choose,
     controller_conflict,
-    judge,
 )
-from liverl.discover.names import parse_name
-from liverl.discover.rest import RayActor
-from liverl.discover.story import changes
+from liverl.verl.discovery.names import parse_name
+from liverl.verl.discovery.rank_events import changes
+from liverl.verl.discovery.ray_rest import RayActor
 
 KILLED = "The actor is dead because it was killed by `ray.kill`."
 
@@ -31,10 +31,12 @@ def actor(name: str = "vllm_server_0_0", state: str = "ALIVE", **more: Any) -> R
     return RayActor(name=name, state=state, **values)
 
 
-def one(actor_: RayActor | None, facts: Facts, now: float, old: Rank | None = None, **expected: Any) -> Rank:
+def one(
+    actor_: RayActor | None, facts: RankFacts, now: float, old: Rank | None = None, **expected: Any
+) -> Rank:
     """Where the only rank stands."""
     wanted = Expectation(1, **({"since": 0.0} | expected))
-    (rank,) = judge(wanted, [actor_] if actor_ else [], facts, now, [old] if old else []).ranks
+    (rank,) = assess(wanted, [actor_] if actor_ else [], facts, now, [old] if old else []).ranks
     return rank
 
 
@@ -95,52 +97,52 @@ def test_the_dead_are_told_first_then_those_that_came_the_least_far() -> None:
 
 def test_a_missing_actor_is_waited_for_since_the_start_or_since_somebody_looks() -> None:
     for since, watched, from_ in ((100.0, 0.0, 100.0), (100.0, 400.0, 400.0), (400.0, 100.0, 400.0)):
-        rank = one(None, Facts(), 500.0, since=since, watched=watched)
+        rank = one(None, RankFacts(), 500.0, since=since, watched=watched)
         assert (rank.stage, rank.since, rank.generation, rank.incarnation) == ("missing", from_, 0, "")
         assert (rank.name, rank.why) == ("vllm_server_0_0", "Ray lists no actor of this name")
 
 
 def test_a_stage_begins_when_ray_says_so_or_else_now() -> None:
-    assert one(actor(started_at=70.0), Facts(), 100.0).since == 70.0
-    assert one(actor(started_at=70.0), Facts(), 100.0, watched=90.0).since == 90.0
-    assert one(actor(started_at=None), Facts(), 100.0).since == 100.0
-    assert one(actor(started_at=130.0), Facts(), 100.0).since == 100.0, "Ray's clock goes ahead"
+    assert one(actor(started_at=70.0), RankFacts(), 100.0).since == 70.0
+    assert one(actor(started_at=70.0), RankFacts(), 100.0, watched=90.0).since == 90.0
+    assert one(actor(started_at=None), RankFacts(), 100.0).since == 100.0
+    assert one(actor(started_at=130.0), RankFacts(), 100.0).since == 100.0, "Ray's clock goes ahead"
     dead = actor(state="DEAD", started_at=10.0, ended_at=70.0)
-    assert one(dead, Facts(), 100.0, watched=90.0).since == 70.0
-    assert one(actor(state="DEAD", ended_at=130.0), Facts(), 100.0).since == 100.0
+    assert one(dead, RankFacts(), 100.0, watched=90.0).since == 70.0
+    assert one(actor(state="DEAD", ended_at=130.0), RankFacts(), 100.0).since == 100.0
     pending = actor(state="PENDING_CREATION", started_at=70.0, ended_at=70.0)
-    assert one(pending, Facts(), 100.0).since == 100.0
+    assert one(pending, RankFacts(), 100.0).since == 100.0
     key = actor(started_at=70.0).incarnation
-    addressed = one(actor(started_at=70.0), Facts(addresses={key: "http://h:1"}), 100.0)
+    addressed = one(actor(started_at=70.0), RankFacts(addresses={key: "http://h:1"}), 100.0)
     assert (addressed.stage, addressed.since) == ("addressed", 100.0)
 
 
 def test_a_stage_keeps_its_beginning_and_another_process_begins_anew() -> None:
-    first = one(actor(started_at=70.0), Facts(), 100.0)
-    assert one(actor(started_at=75.0), Facts(), 200.0, first).since == 70.0
-    again = one(actor(restarts=1, started_at=150.0), Facts(), 200.0, first)
+    first = one(actor(started_at=70.0), RankFacts(), 100.0)
+    assert one(actor(started_at=75.0), RankFacts(), 200.0, first).since == 70.0
+    again = one(actor(restarts=1, started_at=150.0), RankFacts(), 200.0, first)
     assert (again.since, again.generation, again.incarnation) == (150.0, 2, "id-vllm_server_0_0.1")
-    dead = one(actor(state="DEAD", ended_at=180.0), Facts(), 200.0, first)
+    dead = one(actor(state="DEAD", ended_at=180.0), RankFacts(), 200.0, first)
     assert (dead.stage, dead.since, dead.generation) == ("dead", 180.0, 1)
 
 
 def test_a_rank_that_ray_forgets_is_lost_since_then() -> None:
-    first = one(actor(started_at=70.0), Facts(addresses={"id-vllm_server_0_0.0": "http://h:1"}), 100.0)
+    first = one(actor(started_at=70.0), RankFacts(addresses={"id-vllm_server_0_0.0": "http://h:1"}), 100.0)
     assert first.address == "http://h:1"
-    lost = one(None, Facts(), 200.0, first)
+    lost = one(None, RankFacts(), 200.0, first)
     assert (lost.stage, lost.since, lost.why) == ("lost", 200.0, "Ray does not list it any more")
     assert (lost.actor_state, lost.pid, lost.address) == (None, None, None)
     assert (lost.name, lost.generation, lost.incarnation) == (first.name, 1, first.incarnation)
-    assert one(None, Facts(), 300.0, lost).since == 200.0
-    found = one(actor(started_at=70.0), Facts(), 300.0, lost)
+    assert one(None, RankFacts(), 300.0, lost).since == 200.0
+    found = one(actor(started_at=70.0), RankFacts(), 300.0, lost)
     assert (found.stage, found.generation) == ("alive", 1), "it was only out of sight"
     # one that was never there cannot be lost
-    never = one(None, Facts(), 100.0)
-    assert one(None, Facts(), 200.0, never).stage == "missing"
+    never = one(None, RankFacts(), 100.0)
+    assert one(None, RankFacts(), 200.0, never).stage == "missing"
     expected_again = replace(first, incarnation="", stage="missing")
     assert (
-        one(None, Facts(), 200.0, expected_again).stage,
-        one(None, Facts(), 200.0, expected_again).generation,
+        one(None, RankFacts(), 200.0, expected_again).stage,
+        one(None, RankFacts(), 200.0, expected_again).generation,
     ) == (
         "missing",
         1,
@@ -149,25 +151,25 @@ def test_a_rank_that_ray_forgets_is_lost_since_then() -> None:
 
 def test_what_is_known_of_each_stage() -> None:
     key = actor().incarnation
-    known = Facts(addresses={key: "http://h:1"}, health={key: None})
+    known = RankFacts(addresses={key: "http://h:1"}, health={key: None})
     healthy = one(actor(), known, 1.0)
     assert (healthy.stage, healthy.why, healthy.address) == ("healthy", "healthy", "http://h:1")
     assert (healthy.pid, healthy.ip, healthy.actor_state) == (7, "10.0.0.1", "ALIVE")
-    asked = one(actor(), Facts(addresses={key: "http://h:1"}), 1.0)
+    asked = one(actor(), RankFacts(addresses={key: "http://h:1"}), 1.0)
     assert (asked.why, asked.address) == ("ALIVE, its server has not been asked yet", "http://h:1")
-    sick = one(actor(), Facts(addresses={key: "http://h:1"}, health={key: "/health answers 503"}), 1.0)
+    sick = one(actor(), RankFacts(addresses={key: "http://h:1"}, health={key: "/health answers 503"}), 1.0)
     assert (sick.stage, sick.why, sick.address) == (
         "addressed",
         "ALIVE, but /health answers 503",
         "http://h:1",
     )
-    mute = one(actor(), Facts(silent={key: "no answer"}), 1.0)
+    mute = one(actor(), RankFacts(silent={key: "no answer"}), 1.0)
     assert (mute.stage, mute.why, mute.address) == (
         "alive",
         "ALIVE, but it has told no address (no answer)",
         None,
     )
-    assert one(actor(), Facts(), 1.0).why == "ALIVE, but it has told no address"
+    assert one(actor(), RankFacts(), 1.0).why == "ALIVE, but it has told no address"
     dead = one(actor(state="DEAD", death=KILLED), known, 1.0)
     assert (dead.stage, dead.why, dead.pid, dead.address) == ("dead", f"DEAD: {KILLED}", None, None)
 
@@ -233,8 +235,8 @@ def test_a_living_actor_before_a_dead_one_and_a_plain_name_before_a_suffixed_one
 
 def test_the_others_are_shown_by_name_with_where_they_are() -> None:
     expected = Expectation(1, since=0.0)
-    shown = judge(
-        expected, [actor("vllm_server_2_0"), actor(), actor("vllm_server_1_0", "DEAD")], Facts(), 1.0
+    shown = assess(
+        expected, [actor("vllm_server_2_0"), actor(), actor("vllm_server_1_0", "DEAD")], RankFacts(), 1.0
     ).others
     assert [(o.name, o.role, o.rank, o.state, o.pid, o.ip, o.why) for o in shown] == [
         ("vllm_server_1_0", "policy", 1, "DEAD", 7, "10.0.0.1", "more than the 1 expected"),
@@ -268,7 +270,7 @@ def test_a_controller_is_described() -> None:
 def test_why_an_actor_is_pending(state: str, fields: dict[str, Any], note: str, why: str) -> None:
     waiting = actor(state=state, **fields)
     waits = {waiting.incarnation: note} if note else {}
-    rank = one(waiting, Facts(waits=waits), 1.0)
+    rank = one(waiting, RankFacts(waits=waits), 1.0)
     assert (rank.stage, rank.why) == ("pending", f"{state}: {why}")
 
 

@@ -7,15 +7,15 @@ from collections import Counter
 
 import pytest
 
+from liverl.agents.chat_api import ApiError, ChatRequest, read_chat
+from liverl.agents.tools import TOOL_NAMES, TOOLS
 from liverl.embedded import modeldir
-from liverl.embedded.engine import check
-from liverl.embedded.engine_api import ApiError, ChatRequest, read_chat
-from liverl.embedded.engine_args import build_parser, non_default
-from liverl.embedded.engine_cache import BLOCK, Scheduler
-from liverl.embedded.engine_core import Core
-from liverl.embedded.engine_metrics import EngineMetrics
+from liverl.embedded.engine.args import build_parser, non_default
+from liverl.embedded.engine.cache import BLOCK, Scheduler
+from liverl.embedded.engine.core import Core
+from liverl.embedded.engine.metrics import EngineMetrics
+from liverl.embedded.engine.server import check
 from liverl.embedded.policy import Policy
-from liverl.embedded.tools import TOOL_NAMES, TOOLS
 
 BASE = ["--model", "builtin:qwen3_coder", "--enable-auto-tool-choice", "--tool-call-parser"]
 

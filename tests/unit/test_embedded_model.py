@@ -11,13 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.embedded import modeldir
-from liverl.embedded.chat import prompt_ids
-from liverl.embedded.policy import Policy, arguments_for, state_of
-from liverl.embedded.sandbox import EmptySandbox, Sandbox
-from liverl.embedded.tasks import KINDS, Task, dataset, verify
-from liverl.embedded.tokenizer import EOS_ID, SPECIALS, VOCAB_SIZE, decision, decode, encode
-from liverl.embedded.toolcalls import (
+from liverl.agents.sandbox import EmptySandbox, Sandbox
+from liverl.agents.tasks import KINDS, Task, dataset, verify
+from liverl.agents.tool_calls import (
     PARSERS,
     RENDERERS,
     parse_hermes,
@@ -26,7 +22,11 @@ from liverl.embedded.toolcalls import (
     render_qwen3_coder,
     split_renderers,
 )
-from liverl.embedded.tools import TOOL_NAMES, TOOLS
+from liverl.agents.tools import TOOL_NAMES, TOOLS
+from liverl.embedded import modeldir
+from liverl.embedded.engine.chat import prompt_ids
+from liverl.embedded.policy import Policy, arguments_for, state_of
+from liverl.embedded.tokenizer import EOS_ID, SPECIALS, VOCAB_SIZE, decision, decode, encode
 
 SOLUTIONS = {
     "create": ["write_file", "submit"],

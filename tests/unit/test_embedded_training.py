@@ -11,10 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.embedded import checkpoint
-from liverl.embedded.agent import TrialFailed, read_reply
-from liverl.embedded.checkpoint import DataState
-from liverl.embedded.grpo import (
+from liverl.agents.loop import TrialFailed, read_reply
+from liverl.agents.settings import TrainerConfig, read_settings
+from liverl.agents.tool_calls import render_qwen3_coder
+from liverl.agents.tools import TOOL_NAMES
+from liverl.embedded.policy import Policy
+from liverl.embedded.startup_log import bar_text
+from liverl.embedded.tokenizer import encode
+from liverl.embedded.trainer import checkpoint
+from liverl.embedded.trainer.checkpoint import DataState
+from liverl.embedded.trainer.grpo import (
     AdamState,
     TrialSample,
     TurnSample,
@@ -23,13 +29,7 @@ from liverl.embedded.grpo import (
     set_advantages,
     update,
 )
-from liverl.embedded.history import MetricsFiles, step_line
-from liverl.embedded.policy import Policy
-from liverl.embedded.settings import TrainerConfig, read_settings
-from liverl.embedded.startup_log import bar_text
-from liverl.embedded.tokenizer import encode
-from liverl.embedded.toolcalls import render_qwen3_coder
-from liverl.embedded.tools import TOOL_NAMES
+from liverl.embedded.trainer.history import MetricsFiles, step_line
 
 
 def trial(policy: Policy, rng: random.Random, group: int = 0, good: str = "submit") -> TrialSample:

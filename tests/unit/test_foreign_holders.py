@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.foreign import cluster, holders, litellm
-from liverl.foreign.cluster import Cluster
-from liverl.foreign.holders import Held, Process
-from liverl.foreign.litellm import NotLiteLLM
+from liverl.external import litellm, port_holders, ray_cluster
+from liverl.external.litellm import NotLiteLLM
+from liverl.external.port_holders import HolderProcess, PortHolders
+from liverl.external.ray_cluster import RayCluster
 
 PYTHON = "/env/bin/python"
 SPAWN = (PYTHON, "-c", "from multiprocessing.spawn import spawn_main; spawn_main()", "--multiprocessing-fork")
@@ -19,14 +19,14 @@ LITELLM = (PYTHON, "/env/bin/litellm", "--config", "cc.yaml", "--port", "8002", 
 SOCKET = ("0.0.0.0", 77, 0)
 
 
-def process(pid: int, ppid: int, *argv: str) -> Process:
-    return Process(pid, 1000 + pid, ppid, 0, argv)
+def process(pid: int, ppid: int, *argv: str) -> HolderProcess:
+    return HolderProcess(pid, 1000 + pid, ppid, 0, argv)
 
 
-def held(*processes: Process, unseen: tuple[int, ...] = ()) -> Held:
+def held(*processes: HolderProcess, unseen: tuple[int, ...] = ()) -> PortHolders:
     pids = {p.pid for p in processes}
     roots = tuple(p for p in processes if p.ppid not in pids)
-    return Held(frozenset({77}), "0.0.0.0", processes, roots, unseen)
+    return PortHolders(frozenset({77}), "0.0.0.0", processes, roots, unseen)
 
 
 def test_a_parent_with_its_spawned_workers_and_nobody_else() -> None:
@@ -34,7 +34,7 @@ def test_a_parent_with_its_spawned_workers_and_nobody_else() -> None:
     table[20] = process(20, 1, "litellm", "--port", "8002")  # looks like one
     table[13] = process(13, 10, PYTHON, "-c", "resource_tracker")  # its child, without the socket
     opened = {10: {77, 5}, 11: {77}, 12: {77}, 13: {5}, 20: {78}}
-    found = holders.resolve([SOCKET], opened, table)
+    found = port_holders.resolve([SOCKET], opened, table)
     assert found is not None
     assert [p.pid for p in found.holders] == [10, 11, 12] and [p.pid for p in found.roots] == [10]
     assert found.unseen == ()
@@ -43,8 +43,8 @@ def test_a_parent_with_its_spawned_workers_and_nobody_else() -> None:
 
 
 def test_nobody_and_somebody_unseen() -> None:
-    assert holders.resolve([], {1: {77}}, {}) is None
-    found = holders.resolve([("127.0.0.1", 77, 1001)], {}, {})
+    assert port_holders.resolve([], {1: {77}}, {}) is None
+    found = port_holders.resolve([("127.0.0.1", 77, 1001)], {}, {})
     assert found is not None and found.holders == () and found.unseen == (1001,)
     with pytest.raises(NotLiteLLM, match="cannot be seen"):
         litellm.tell(found, {}, 8002)
@@ -59,7 +59,7 @@ def test_holders_are_those_with_the_socket_and_roots_have_no_holding_parent(
     opened: dict[int, set[int]], parents: dict[int, int], inodes: set[int]
 ) -> None:
     table = {pid: process(pid, parents.get(pid, 1)) for pid in opened}
-    found = holders.resolve([("::", inode, 7) for inode in sorted(inodes)], opened, table)
+    found = port_holders.resolve([("::", inode, 7) for inode in sorted(inodes)], opened, table)
     if not inodes:
         assert found is None
         return
@@ -130,27 +130,27 @@ def dashboard(*more: str, port: str = "8265") -> tuple[str, ...]:
 
 
 def test_a_dashboards_command_line_tells_its_ray() -> None:
-    found = cluster.parse(dashboard("--port-retries=50"))
+    found = ray_cluster.parse(dashboard("--port-retries=50"))
     assert found is not None
     assert (found.python, found.host, found.first, found.retries, found.gcs, found.served) == (
         *(PYTHON, "0.0.0.0", 8265, 50, "192.0.2.2:6379"),
         True,
     )
-    quiet = cluster.parse(dashboard("--modules-to-load=UsageStatsHead", "--disable-frontend"))
+    quiet = ray_cluster.parse(dashboard("--modules-to-load=UsageStatsHead", "--disable-frontend"))
     assert quiet is not None and not quiet.served
     agent = (PYTHON, "-u", "/env/ray/dashboard/agent.py", "--gcs-address=a:1", "--port=1")
     for other in ((), (PYTHON,), agent, dashboard(port="x"), ("python", *dashboard()[1:])):
-        assert cluster.parse(other) is None
+        assert ray_cluster.parse(other) is None
 
 
-def ray(pid: int, api: str, *, ours: bool) -> Cluster:
-    return Cluster(pid, pid, api, "h:1", PYTHON, "", {}, True, ours)
+def ray(pid: int, api: str, *, ours: bool) -> RayCluster:
+    return RayCluster(pid, pid, api, "h:1", PYTHON, "", {}, True, ours)
 
 
 def test_the_scripts_own_ray_comes_first_unless_one_is_named() -> None:
     usual, own = ray(1, "127.0.0.1:8265", ours=False), ray(2, "127.0.0.1:9999", ours=True)
-    assert cluster.choose([usual, own], "127.0.0.1:8265", wanted=False) is own
-    assert cluster.choose([usual, own], "127.0.0.1:8265", wanted=True) is usual
-    assert cluster.choose([usual], "127.0.0.1:8265", wanted=False) is usual
-    assert cluster.choose([usual], "", wanted=False) is None
-    assert cluster.choose([own], "127.0.0.1:8265", wanted=True) is None
+    assert ray_cluster.choose([usual, own], "127.0.0.1:8265", wanted=False) is own
+    assert ray_cluster.choose([usual, own], "127.0.0.1:8265", wanted=True) is usual
+    assert ray_cluster.choose([usual], "127.0.0.1:8265", wanted=False) is usual
+    assert ray_cluster.choose([usual], "", wanted=False) is None
+    assert ray_cluster.choose([own], "127.0.0.1:8265", wanted=True) is None

@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.foreign import edit, listing
-from liverl.foreign.listing import ListingError
+from liverl.external import config_file, model_list
+from liverl.external.model_list import ListingError
 
 A, B, C = "http://10.0.0.1:4001", "http://10.0.0.1:4002", "http://10.0.0.1:4003"
 
@@ -40,8 +40,8 @@ model_list:
 litellm_settings: {{drop_params: true, callbacks: [trajectory_logger.handler]}}
 unknown: {{z: 1, a: [yes, null, 1.5]}}
 """
-    document = listing.read(text)
-    added, names = listing.add(document, B, [A, B])
+    document = model_list.read(text)
+    added, names = model_list.add(document, B, [A, B])
     assert names == ("claude-*", "policy")
     assert [(m["model_name"], m["litellm_params"]["api_base"]) for m in added["model_list"]] == [
         ("claude-*", f"{A}/v1"),
@@ -51,21 +51,21 @@ unknown: {{z: 1, a: [yes, null, 1.5]}}
         ("judge", "https://api.example.com/v1"),
     ]
     assert added["model_list"][1]["litellm_params"]["timeout"] == 600
-    again = listing.read(listing.render(added))
+    again = model_list.read(model_list.render(added))
     assert list(again) == ["model_list", "litellm_settings", "unknown"]
     assert {k: v for k, v in again.items() if k != "model_list"} == {
         k: v for k, v in document.items() if k != "model_list"
     }
-    assert listing.backends(again) == (f"{A}/v1", f"{B}/v1", "https://api.example.com/v1")
+    assert model_list.backends(again) == (f"{A}/v1", f"{B}/v1", "https://api.example.com/v1")
 
 
 def test_names_that_lead_elsewhere_are_told_by_the_replicas_or_by_what_they_mean() -> None:
     stale = {"model_list": [entry("policy", f"{C}/v1"), entry("judge", "https://api.example.com/v1")]}
     stale["model_list"][1]["litellm_params"]["model"] = "openai/judge"
-    assert listing.add(stale, B, [A, B])[1] == ("policy",)
+    assert model_list.add(stale, B, [A, B])[1] == ("policy",)
     only_judge = {"model_list": [stale["model_list"][1]]}
     with pytest.raises(ListingError, match="none of its model names routes to a replica"):
-        listing.add(only_judge, B, [A, B])
+        model_list.add(only_judge, B, [A, B])
 
 
 def test_the_form_of_the_address_is_kept_and_ids_are_not_doubled() -> None:
@@ -73,7 +73,7 @@ def test_the_form_of_the_address_is_kept_and_ids_are_not_doubled() -> None:
     one["litellm_params"]["base_url"] = one["litellm_params"].pop("api_base")
     one["litellm_params"]["base_url"] = "os.environ/FIRST"
     env = {"FIRST": "localhost:4001/v1"}
-    added, names = listing.add({"model_list": [one]}, "http://127.0.0.1:4002", [], env=env)
+    added, names = model_list.add({"model_list": [one]}, "http://127.0.0.1:4002", [], env=env)
     assert names == ("policy",)
     new = added["model_list"][1]
     assert new["litellm_params"]["base_url"].endswith("127.0.0.1:4002/v1")
@@ -84,7 +84,7 @@ def test_the_form_of_the_address_is_kept_and_ids_are_not_doubled() -> None:
 def test_two_spellings_of_one_place() -> None:
     own = {"192.0.2.2", "fe80::1"}
     here = {
-        listing.place(url, own)
+        model_list.place(url, own)
         for url in (
             "http://localhost:4001/v1",
             "http://127.0.0.1:4001",
@@ -95,10 +95,10 @@ def test_two_spellings_of_one_place() -> None:
         )
     }
     assert here == {("localhost", 4001)}
-    assert listing.place("https://api.example.com") == ("api.example.com", 443)
-    assert listing.place("http://192.0.2.2:4001") == ("192.0.2.2", 4001)
+    assert model_list.place("https://api.example.com") == ("api.example.com", 443)
+    assert model_list.place("http://192.0.2.2:4001") == ("192.0.2.2", 4001)
     for nowhere in ("", "http://", "http://host:port", "http://[::1"):
-        assert listing.place(nowhere) is None
+        assert model_list.place(nowhere) is None
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_two_spellings_of_one_place() -> None:
 )
 def test_what_is_no_list_is_refused(text: str, why: str) -> None:
     with pytest.raises(ListingError, match=why):
-        listing.read(text)
+        model_list.read(text)
 
 
 plain = st.recursive(
@@ -134,18 +134,20 @@ def test_once_per_name_and_idempotent_and_the_rest_as_it_was(
 ) -> None:
     document = {**more, "model_list": [entry(name, base, extra=1) for name in names for base in listed]}
     before = copy.deepcopy(document)
-    added, under = listing.add(document, C, [A, B, C])
+    added, under = model_list.add(document, C, [A, B, C])
     assert document == before  # it is not changed in place
     assert sorted(under) == sorted(set(names))
     assert all(pairs(added)[name, C] + pairs(added)[name, f"{C}/v1"] == 1 for name in names)
     rest = [
-        m for m in added["model_list"] if listing.place(m["litellm_params"]["api_base"]) != ("10.0.0.1", 4003)
+        m
+        for m in added["model_list"]
+        if model_list.place(m["litellm_params"]["api_base"]) != ("10.0.0.1", 4003)
     ]
     assert rest == document["model_list"]
     assert {**added, "model_list": None} == {**document, "model_list": None}
-    text = listing.render(added)
-    assert listing.read(text) == added and list(yaml.safe_load(text)) == list(document)
-    assert listing.add(added, C, [A, B, C]) == (added, ())
+    text = model_list.render(added)
+    assert model_list.read(text) == added and list(yaml.safe_load(text)) == list(document)
+    assert model_list.add(added, C, [A, B, C]) == (added, ())
 
 
 def test_the_old_file_is_kept_beside_the_new_one(tmp_path: Path) -> None:
@@ -154,7 +156,7 @@ def test_the_old_file_is_kept_beside_the_new_one(tmp_path: Path) -> None:
     real.chmod(0o600)
     link = tmp_path / "link.yaml"
     link.symlink_to(real)
-    first, second = (edit.replace_with_backup(link, text) for text in ("new", "newer"))
+    first, second = (config_file.replace_with_backup(link, text) for text in ("new", "newer"))
     assert (first.read_text(), second.read_text(), real.read_text()) == ("old", "new", "newer")
     assert first != second and link.is_symlink()
     assert {path.stat().st_mode & 0o777 for path in (real, first, second)} == {0o600}

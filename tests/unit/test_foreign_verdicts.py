@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from liverl.foreign import cluster, edit, holders, listing, litellm, restart
-from liverl.foreign.cluster import Cluster
-from liverl.foreign.holders import Held, Process
-from liverl.foreign.listing import ListingError
-from liverl.foreign.litellm import NotLiteLLM
+from liverl.external import config_file, litellm, model_list, port_holders, ray_cluster, restart
+from liverl.external.litellm import NotLiteLLM
+from liverl.external.model_list import ListingError
+from liverl.external.port_holders import HolderProcess, PortHolders
+from liverl.external.ray_cluster import RayCluster
 
 PYTHON = "/env/bin/python"
 SPAWN = (PYTHON, "-c", "from multiprocessing.spawn import spawn_main", "--multiprocessing-fork")
@@ -22,13 +22,13 @@ LITELLM = (PYTHON, "/env/bin/litellm", "-c", "cc.yaml")
 
 def process(
     pid: int, ppid: int = 1, argv: tuple[str, ...] = (), tick: int | None = None, uid: int = 0
-) -> Process:
-    return Process(pid, 1000 + pid if tick is None else tick, ppid, uid, argv)
+) -> HolderProcess:
+    return HolderProcess(pid, 1000 + pid if tick is None else tick, ppid, uid, argv)
 
 
-def held(*processes: Process, unseen: tuple[int, ...] = (), address: str = "0.0.0.0") -> Held:
+def held(*processes: HolderProcess, unseen: tuple[int, ...] = (), address: str = "0.0.0.0") -> PortHolders:
     pids = {p.pid for p in processes}
-    return Held(
+    return PortHolders(
         frozenset({77}), address, processes, tuple(p for p in processes if p.ppid not in pids), unseen
     )
 
@@ -38,7 +38,7 @@ def held(*processes: Process, unseen: tuple[int, ...] = (), address: str = "0.0.
 
 def test_holders_stand_by_age_and_then_by_pid() -> None:
     table = {pid: process(pid, tick=tick) for pid, tick in ((5, 30), (6, 10), (9, 20), (8, 20))}
-    found = holders.resolve([("::1", 77, 0)], {pid: {77} for pid in table}, table)
+    found = port_holders.resolve([("::1", 77, 0)], {pid: {77} for pid in table}, table)
     assert found is not None
     assert [p.pid for p in found.holders] == [p.pid for p in found.roots] == [6, 8, 9, 5]
     assert found.address == "::1" and found.inodes == {77}
@@ -48,7 +48,7 @@ def test_holders_stand_by_age_and_then_by_pid() -> None:
 def test_of_several_sockets_each_may_have_its_own_holder() -> None:
     sockets = [("0.0.0.0", 77, 0), ("::", 78, 1), ("::1", 79, 5), ("10.0.0.1", 80, 5), ("10.0.0.2", 81, 3)]
     table = {2: process(2), 3: process(3, 2), 4: process(4, 3)}
-    found = holders.resolve(sockets, {2: {77}, 3: {78, 9}, 4: {10}, 99: {79}}, table)
+    found = port_holders.resolve(sockets, {2: {77}, 3: {78, 9}, 4: {10}, 99: {79}}, table)
     assert found is not None and found.address == "0.0.0.0"
     assert [p.pid for p in found.holders] == [2, 3] and [p.pid for p in found.roots] == [2]
     assert found.inodes == {77, 78, 79, 80, 81}
@@ -158,7 +158,7 @@ def test_a_process_in_words() -> None:
     text = litellm.words(secret)
     assert "sk-" not in text and text.startswith("pid 999999 (user ?): x --api-key *** -v yy")
     assert len(text.partition(": ")[2]) == 200
-    launch = litellm.Launch(("x", "--api-key", "s"), "/", {}, Path("c"), None)
+    launch = litellm.LiteLLMLaunch(("x", "--api-key", "s"), "/", {}, Path("c"), None)
     assert launch.words() == "x --api-key ***"
     assert litellm.usual_files(8002) == (Path("/tmp/litellm_cc_8002.yaml"), Path("/tmp/litellm_cc_8002.pid"))
 
@@ -198,7 +198,7 @@ def entry(name: str, base: str, model: str = "hosted_vllm/policy", key: str = "a
 
 
 def bases(document: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(m["model_name"], listing._base(m, {})) for m in document["model_list"]]
+    return [(m["model_name"], model_list._base(m, {})) for m in document["model_list"]]
 
 
 @pytest.mark.parametrize(
@@ -218,20 +218,20 @@ def bases(document: dict[str, Any]) -> list[tuple[str, str]]:
 )
 def test_what_is_no_list_of_models(text: str, why: str) -> None:
     with pytest.raises(ListingError) as caught:
-        listing.read(text)
+        model_list.read(text)
     assert str(caught.value).startswith(why)
 
 
 def test_an_empty_list_is_one() -> None:
-    assert listing.read("model_list: []") == {"model_list": []}
+    assert model_list.read("model_list: []") == {"model_list": []}
     with pytest.raises(ListingError, match=r"^none of its model names routes to a replica$"):
-        listing.add({"model_list": []}, A, [A])
+        model_list.add({"model_list": []}, A, [A])
 
 
 def test_text_that_reads_back_as_it_was() -> None:
     document = {"model_list": [], "b": "x\x85y", "a": "word " * 200}
-    text = listing.render(document)
-    assert list(listing.read(text)) == ["model_list", "b", "a"] and listing.read(text) == document
+    text = model_list.render(document)
+    assert list(model_list.read(text)) == ["model_list", "b", "a"] and model_list.read(text) == document
     assert text.count("\n") == 3, "no long line is folded"
 
 
@@ -254,7 +254,7 @@ def test_text_that_reads_back_as_it_was() -> None:
     ],
 )
 def test_where_an_address_leads(url: str, place: tuple[str, int] | None) -> None:
-    assert listing.place(url, {"10.0.0.7"}) == place
+    assert model_list.place(url, {"10.0.0.7"}) == place
 
 
 def test_the_addresses_of_a_list() -> None:
@@ -269,39 +269,39 @@ def test_the_addresses_of_a_list() -> None:
             {"model_name": "f", "litellm_params": {"api_base": A + "/f", "base_url": B + "/f"}},
         ]
     }
-    assert listing.backends(document, {"C": C}) == (A, B, C, A + "/f")
-    assert listing.backends(document) == (A, B, A + "/f")
+    assert model_list.backends(document, {"C": C}) == (A, B, C, A + "/f")
+    assert model_list.backends(document) == (A, B, A + "/f")
 
 
 def test_a_new_server_stands_behind_the_last_of_its_name() -> None:
     document = {"model_list": [entry("a", A), entry("b", A), entry("a", B), entry("c", "http://judge:1")]}
-    added, names = listing.add(document, C, [A])
+    added, names = model_list.add(document, C, [A])
     assert names == ("a", "b")
     assert bases(added) == [("a", A), ("b", A), ("b", C), ("a", B), ("a", C), ("c", "http://judge:1")]
 
 
 def test_a_name_that_has_the_server_gets_no_second_entry() -> None:
     document = {"model_list": [entry("a", f"{B}/v1"), entry("b", A), entry("a", A)]}
-    added, names = listing.add(document, B, [A])
+    added, names = model_list.add(document, B, [A])
     assert names == ("b",)
     assert bases(added) == [("a", f"{B}/v1"), ("b", A), ("b", B), ("a", A)]
     # the server's own place is known without being named among the replicas
-    assert listing.add({"model_list": [entry("a", B)]}, B, [])[1] == ()
+    assert model_list.add({"model_list": [entry("a", B)]}, B, [])[1] == ()
     here = {"model_list": [entry("a", "http://10.0.0.7:1", model="openai/x")]}
-    assert listing.add(here, "http://localhost:1", [], {"10.0.0.7"})[1] == ()
-    assert listing.add(here, "http://localhost:2", ["http://127.0.0.1:1"], {"10.0.0.7"})[1] == ("a",)
+    assert model_list.add(here, "http://localhost:1", [], {"10.0.0.7"})[1] == ()
+    assert model_list.add(here, "http://localhost:2", ["http://127.0.0.1:1"], {"10.0.0.7"})[1] == ("a",)
 
 
 def test_names_that_mean_a_vllm_count_where_no_replica_is_listed() -> None:
     gone = entry("a", C)
     judge = entry("b", "http://judge:1", model="openai/x")
-    assert listing.add({"model_list": [judge, gone]}, B, [A])[1] == ("a",)
+    assert model_list.add({"model_list": [judge, gone]}, B, [A])[1] == ("a",)
     known = entry("c", A, model="openai/x")
-    assert listing.add({"model_list": [known, gone]}, B, [A])[1] == ("c",), (
+    assert model_list.add({"model_list": [known, gone]}, B, [A])[1] == ("c",), (
         "one is listed: it tells them apart"
     )
     with pytest.raises(ListingError, match=r"^not an address: 'http://'$"):
-        listing.add({"model_list": [gone]}, "http://", [A])
+        model_list.add({"model_list": [gone]}, "http://", [A])
 
 
 def test_the_new_entry_is_like_the_first_that_fits() -> None:
@@ -314,7 +314,7 @@ def test_the_new_entry_is_like_the_first_that_fits() -> None:
     document = {
         "model_list": [first, entry("a", f"{A}/other"), {**entry("b", "10.0.0.1:4001"), "model_info": None}]
     }
-    added, names = listing.add(document, "http://10.0.0.1:4002/ignored", [A], env=env)
+    added, names = model_list.add(document, "http://10.0.0.1:4002/ignored", [A], env=env)
     assert names == ("a", "b")
     new = added["model_list"][2]
     assert new["litellm_params"] == {
@@ -331,18 +331,20 @@ def test_the_new_entry_is_like_the_first_that_fits() -> None:
 def test_an_entry_that_stands_there_twice_counts_as_the_last() -> None:
     """YAML's aliases make one object of two entries."""
     shared = entry("a", A)
-    added, _ = listing.add({"model_list": [shared, entry("b", "http://judge:1"), shared]}, B, [A])
+    added, _ = model_list.add({"model_list": [shared, entry("b", "http://judge:1"), shared]}, B, [A])
     assert bases(added) == [("a", A), ("b", "http://judge:1"), ("a", A), ("a", B)]
 
 
 def test_a_copy_is_kept_of_every_file_that_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(edit.time, "gmtime", lambda: edit.time.struct_time((2026, 1, 2, 3, 4, 5, 0, 2, 0)))
+    monkeypatch.setattr(
+        config_file.time, "gmtime", lambda: config_file.time.struct_time((2026, 1, 2, 3, 4, 5, 0, 2, 0))
+    )
     path = tmp_path / "cc.yaml"
     path.write_text("0")
     path.chmod(0o640)
-    made = [edit.replace_with_backup(path, str(n)) for n in (1, 2, 3)]
+    made = [config_file.replace_with_backup(path, str(n)) for n in (1, 2, 3)]
     stem = "cc.yaml.bak-20260102T030405Z"
     assert [copy.name for copy in made] == [stem, f"{stem}-2", f"{stem}-3"]
     assert [copy.read_text() for copy in made] == ["0", "1", "2"] and path.read_text() == "3"
@@ -350,10 +352,10 @@ def test_a_copy_is_kept_of_every_file_that_is_replaced(
     for number in range(4, 100):
         (tmp_path / f"{stem}-{number}").touch()
     with pytest.raises(FileExistsError, match=rf"^{stem}: too many of this second$"):
-        edit.replace_with_backup(path, "4")
+        config_file.replace_with_backup(path, "4")
     assert path.read_text() == "3"
     (tmp_path / f"{stem}-99").unlink()
-    assert edit.replace_with_backup(path, "4").name == f"{stem}-99"
+    assert config_file.replace_with_backup(path, "4").name == f"{stem}-99"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
@@ -362,7 +364,7 @@ def test_the_file_and_its_copy_stay_their_owners(tmp_path: Path) -> None:
     for uid, gid in ((65534, 65534), (0, 65534), (65534, 0), (0, 0)):
         path.write_text("x")
         os.chown(path, uid, gid)
-        copy = edit.replace_with_backup(path, "y")
+        copy = config_file.replace_with_backup(path, "y")
         for file in (path, copy):
             assert (file.stat().st_uid, file.stat().st_gid) == (uid, gid)
 
@@ -372,17 +374,17 @@ def test_the_file_and_its_copy_stay_their_owners(tmp_path: Path) -> None:
 SCRIPT = "/env/lib/ray/dashboard/dashboard.py"
 
 
-def parsed(*argv: str) -> cluster.Dashboard | None:
-    return cluster.parse(argv)
+def parsed(*argv: str) -> ray_cluster.RayDashboard | None:
+    return ray_cluster.parse(argv)
 
 
 def test_the_command_line_of_a_dashboard() -> None:
     least = parsed("/py", SCRIPT, "--port=1", "--gcs-address=h:2")
-    assert least == cluster.Dashboard("/py", "127.0.0.1", 1, 0, "h:2", True)
+    assert least == ray_cluster.RayDashboard("/py", "127.0.0.1", 1, 0, "h:2", True)
     more = ("--port-retries", "7", "--host", "::", "--modules-to-load=A,StateHead")
-    assert parsed("/py", "-u", "-x", SCRIPT, "--port=1", "--gcs-address=h:2", *more) == cluster.Dashboard(
-        "/py", "::", 1, 7, "h:2", True
-    )
+    assert parsed(
+        "/py", "-u", "-x", SCRIPT, "--port=1", "--gcs-address=h:2", *more
+    ) == ray_cluster.RayDashboard("/py", "::", 1, 7, "h:2", True)
     rest = ("--port=1", "--gcs-address=h:2")
     odd = parsed("/py", SCRIPT, *rest, "--port-retries=x", "--modules-to-load=UsageStatsHead")
     assert odd is not None and odd.retries == 0 and not odd.served
@@ -395,25 +397,25 @@ def test_the_command_line_of_a_dashboard() -> None:
         ("/py", SCRIPT, "--gcs-address=h:2"),
         ("/py", SCRIPT, "--port=x", "--gcs-address=h:2"),
     ):
-        assert cluster.parse(other) is None
+        assert ray_cluster.parse(other) is None
 
 
 def test_where_a_client_reaches_a_server() -> None:
     hosts = ("0.0.0.0", "::", "localhost", "10.0.0.1", "::1")
-    assert [cluster.reachable(h) for h in hosts] == ["127.0.0.1", "::1", "127.0.0.1", "10.0.0.1", "::1"]
+    assert [ray_cluster.reachable(h) for h in hosts] == ["127.0.0.1", "::1", "127.0.0.1", "10.0.0.1", "::1"]
 
 
-def ray(pid: int, api: str, ours: bool = False) -> Cluster:
-    return Cluster(pid, pid + 1, api, "h:1", PYTHON, "", {}, True, ours)
+def ray(pid: int, api: str, ours: bool = False) -> RayCluster:
+    return RayCluster(pid, pid + 1, api, "h:1", PYTHON, "", {}, True, ours)
 
 
 def test_of_several_clusters_the_first_that_fits() -> None:
     a, b, c, d = ray(1, "h:1"), ray(2, "h:1"), ray(3, "h:2", True), ray(4, "h:1", True)
-    assert cluster.choose([a, b, c, d], "h:1", wanted=False) is c
-    assert cluster.choose([a, b, c, d], "h:1", wanted=True) is a
-    assert cluster.choose([b, a], "h:1", wanted=False) is b
-    assert cluster.choose(iter([c]), "h:1", wanted=True) is None
-    assert cluster.choose([], "h:1", wanted=False) is None
+    assert ray_cluster.choose([a, b, c, d], "h:1", wanted=False) is c
+    assert ray_cluster.choose([a, b, c, d], "h:1", wanted=True) is a
+    assert ray_cluster.choose([b, a], "h:1", wanted=False) is b
+    assert ray_cluster.choose(iter([c]), "h:1", wanted=True) is None
+    assert ray_cluster.choose([], "h:1", wanted=False) is None
     assert a.identity == (1, 2, "h:1")
 
 
@@ -424,7 +426,7 @@ def test_the_file_of_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     own.touch()
 
     def file(**env: str) -> str:
-        return cluster._token_file({name.upper(): text for name, text in env.items()})
+        return ray_cluster._token_file({name.upper(): text for name, text in env.items()})
 
     assert file(ray_auth_mode="token") == "", "there is none"
     token.parent.mkdir()

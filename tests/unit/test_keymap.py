@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from textual.binding import Binding
 
-from liverl_tui.app import LiverlApp
-from liverl_tui.keymap import KEYS, SCOPE_TITLES, Key, bindings, find, key_name, keys_of, reachable
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.keys.bindings import KEYS, SCOPE_TITLES, Key, bindings, find, key_name, keys_of, reachable
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.dialogs import Dialog
 from liverl_tui.screens.help import HelpScreen

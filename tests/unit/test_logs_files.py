@@ -23,7 +23,7 @@ from liverl.logs.query import Query, needle
 from liverl.logs.segment import Segment
 from liverl.logs.text import bare, shown
 from liverl.logs.times import TimeIndex
-from liverl.rundir import RunDir
+from liverl.rundir.layout import RunDir
 
 SMALL = 16
 PIECES = st.lists(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.logs.ansi import PLAIN, Look, runs
+from liverl.logs.ansi import PLAIN, TextStyle, runs
 from liverl.logs.levels import Levels, own_level
 from liverl.logs.query import Query, needle
 from liverl.logs.text import LINE_BYTES, LineAssembler, bare, plain, shown
@@ -50,23 +50,26 @@ def test_a_title_sequence_that_never_ends_does_not_swallow_the_lines_after_it():
     [
         ("plain", [("plain", PLAIN)]),
         ("", []),
-        ("\x1b[31mred\x1b[0m no", [("red", Look(fg=1)), (" no", PLAIN)]),
-        ("\x1b[1;92;44mx\x1b[22;39my\x1b[49mz", [("x", Look(10, 4, True)), ("y", Look(bg=4)), ("z", PLAIN)]),
+        ("\x1b[31mred\x1b[0m no", [("red", TextStyle(fg=1)), (" no", PLAIN)]),
+        (
+            "\x1b[1;92;44mx\x1b[22;39my\x1b[49mz",
+            [("x", TextStyle(10, 4, True)), ("y", TextStyle(bg=4)), ("z", PLAIN)],
+        ),
         (
             "\x1b[38;5;208mo\x1b[48;2;1;2;3mp\x1b[mq",
-            [("o", Look(208)), ("p", Look(208, (1, 2, 3))), ("q", PLAIN)],
+            [("o", TextStyle(208)), ("p", TextStyle(208, (1, 2, 3))), ("q", PLAIN)],
         ),
-        ("\x1b[38:2:1:2:3mo", [("o", Look((1, 2, 3)))]),
+        ("\x1b[38:2:1:2:3mo", [("o", TextStyle((1, 2, 3)))]),
         (
             "\x1b[2;3;4;7mu\x1b[23;24;27mv",
-            [("u", Look(None, None, False, True, True, True, True)), ("v", Look(dim=True))],
+            [("u", TextStyle(None, None, False, True, True, True, True)), ("v", TextStyle(dim=True))],
         ),
         ("\x1b[38;5mx\x1b[38my\x1b[999;38;2;1mz", [("xyz", PLAIN)]),
         ("a\x1b[2Jb\x1b]0;t\x07c\x07d", [("abcd", PLAIN)]),
     ],
 )
 def test_colours(line, expected):
-    joined: list[tuple[str, Look]] = []
+    joined: list[tuple[str, TextStyle]] = []
     for text, look in runs(line):
         if joined and joined[-1][1] == look:
             text = joined.pop()[0] + text

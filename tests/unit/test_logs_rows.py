@@ -12,10 +12,10 @@ from rich.cells import cell_len
 from rich.style import Style
 
 from liverl.logs.query import needle
-from liverl_tui.widgets.log_frame import ALL, Filter, Frame, Search
-from liverl_tui.widgets.log_rows import crop, rows_of, spans, width_of, wrapped
-from liverl_tui.widgets.log_title import Tab, empty_words, facts, tab_row
-from liverl_tui.widgets.prompt import HISTORY, Prompt
+from liverl_tui.widgets.base.prompt import HISTORY, Prompt
+from liverl_tui.widgets.log.frame import ALL, Filter, Frame, Search
+from liverl_tui.widgets.log.rows import crop, rows_of, spans, width_of, wrapped
+from liverl_tui.widgets.log.title import Tab, empty_words, facts, tab_row
 
 WIDE = st.text(st.sampled_from("ab é日本\t\x1b[31m0;"), max_size=60)
 

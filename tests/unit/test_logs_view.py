@@ -16,13 +16,13 @@ from liverl.logs.document import Chain
 from liverl.logs.picking import Matches
 from liverl.logs.query import Query, needle
 from liverl.logs.segment import Segment
-from liverl.rundir import RunDir
-from liverl_tui.widgets import log_seek
-from liverl_tui.widgets.log_frame import Frame
-from liverl_tui.widgets.log_rows import rows_of
-from liverl_tui.widgets.log_session import Session
-from liverl_tui.widgets.log_viewport import Viewport
-from liverl_tui.widgets.log_worker import LogWorker
+from liverl.rundir.layout import RunDir
+from liverl_tui.widgets.log import seek
+from liverl_tui.widgets.log.frame import Frame
+from liverl_tui.widgets.log.rows import rows_of
+from liverl_tui.widgets.log.session import LogSession
+from liverl_tui.widgets.log.viewport import Viewport
+from liverl_tui.widgets.log.worker import LogWorker
 
 MOVES = st.lists(
     st.one_of(
@@ -46,7 +46,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(segment, "BLOCK", 4096)
     monkeypatch.setattr(picking, "BLOCK", 4096)
     monkeypatch.setattr(segment, "LONG", 64)
-    monkeypatch.setattr(log_seek, "FRESH", 4096)
+    monkeypatch.setattr(seek, "FRESH", 4096)
 
 
 @given(
@@ -123,8 +123,8 @@ def test_the_view_is_always_full_and_the_cursor_in_it(folder, old, new, height, 
 # --- a session over files
 
 
-def session(*, rows: Callable[[str, int], int] = rows_of, now: list[float] | None = None) -> Session:
-    made = Session(rows, (lambda: now[0]) if now is not None else time.time)
+def session(*, rows: Callable[[str, int], int] = rows_of, now: list[float] | None = None) -> LogSession:
+    made = LogSession(rows, (lambda: now[0]) if now is not None else time.time)
     made.resize(60, 5)
     return made
 
@@ -133,7 +133,7 @@ def shown(frame: Frame) -> list[str]:
     return [line.copy for line in frame.lines]
 
 
-def finish(view: Session) -> Frame:
+def finish(view: LogSession) -> Frame:
     give_up = time.monotonic() + 60
     while view.work(0.01):
         assert time.monotonic() < give_up

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from liverl_tui.commands.errors import CliError
-from liverl_tui.commands.make_smoke import make_smoke_command
+from liverl_tui.cli.make_smoke import make_smoke_command
+from liverl_tui.text.errors import CliError
 
 PYTHON = """#!/bin/sh
 [ "$1" = -c ] && exit 0
@@ -34,7 +34,7 @@ def test_it_appears_whole(tmp_path: Path) -> None:
     assert sorted(p.name for p in target.iterdir()) == ["model", "val.parquet"]
     assert [p.name for p in target.parent.iterdir()] == ["smoke"]
     argv = (tmp_path / "env" / "bin" / "argv").read_text().split()
-    assert argv[:2] == ["-m", "liverl.verlside.smoke"]
+    assert argv[:2] == ["-m", "liverl.verl_runtime.smoke"]
     assert argv[-2:] == ["--seconds", "5"]
 
 

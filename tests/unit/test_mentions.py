@@ -9,10 +9,10 @@ import pytest
 from kit import mentions
 from kit.mentions import HOLE, OTHERS, ROOT, VERBS, Text
 
-AGENTS = "backend/liverl/diagnose/agents.py"
-SERVING = "backend/liverl/diagnose/serving.py"
+AGENTS = "backend/liverl/diagnose/catalogue/agents.py"
+SERVING = "backend/liverl/diagnose/catalogue/serving.py"
 HOST = "backend/liverl/preflight/host.py"
-RULES = "backend/liverl/config/validate_stack.py"
+RULES = "backend/liverl/config/checks/verl.py"
 DEFAULTS = "backend/liverl/config/default.yaml"
 
 
@@ -29,7 +29,16 @@ def test_every_text_names_what_exists() -> None:
 def test_texts_of_every_kind_are_read() -> None:
     """Else the test above could pass because nothing is collected."""
     sentences = [text for text in mentions.texts() if not text.data]
-    for where in (AGENTS, SERVING, HOST, RULES, DEFAULTS, "liverl_tui/leaving.py", "help of up", "README.md"):
+    for where in (
+        AGENTS,
+        SERVING,
+        HOST,
+        RULES,
+        DEFAULTS,
+        "liverl_tui/app/lifecycle.py",
+        "help of up",
+        "README.md",
+    ):
         assert any(text.where.startswith(where) for text in sentences), where
     told = "\n".join(text.text for text in sentences)
     for part in (
@@ -96,15 +105,20 @@ def test_wrong_command_lines_are_refused() -> None:
             f"environments.{HOLE}.pyton",
         ),
         (RULES, 'f"verl.faults.{', 'f"verl.fault.{', f"verl.fault.{HOLE}"),
-        ("backend/liverl/runs.py", "liverl-tui attach --run {", "liverl-tui attach --dir {", "attach --dir"),
+        (
+            "backend/liverl/rundir/index.py",
+            "liverl-tui attach --run {",
+            "liverl-tui attach --dir {",
+            "attach --dir",
+        ),
         # a key as the place of a configuration error
         (RULES, 'Finding("verl.rollout_gpus"', 'Finding("verl.rollout_gpu"', "verl.rollout_gpu"),
         (RULES, 'Finding("verl.rollout_gpus"', 'Finding("verk.rollout_gpus"', "verk.rollout_gpus"),
         # a comment of a YAML file, and the interface
         (DEFAULTS, "as environments.verl.venv_path", "as environments.verl.venv", "environments.verl.venv"),
         (DEFAULTS, "until m is pressed", "until z is pressed", "z"),
-        ("liverl_tui/leaving.py", "liverl-tui up --resume", "liverl-tui up --again", "up --again"),
-        ("liverl_tui/runapp.py", "U starts it again", "W starts it again", "W"),
+        ("liverl_tui/app/lifecycle.py", "liverl-tui up --resume", "liverl-tui up --again", "up --again"),
+        ("liverl_tui/app/base.py", "U starts it again", "W starts it again", "W"),
     ],
 )
 def test_a_wrong_name_is_found(file: str, right: str, wrong: str, found: str) -> None:

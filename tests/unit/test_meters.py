@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl_tui.widgets.fitting import Column, Part, choose, heads, pack
-from liverl_tui.widgets.meters import PERIOD_S, Sweep, bar, level
+from liverl_tui.widgets.base.fitting import Column, Part, choose, heads, pack
+from liverl_tui.widgets.base.meters import PERIOD_S, Sweep, bar, level
 
 SHARES = st.floats(0, 1)
 

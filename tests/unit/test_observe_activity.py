@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.observe.activity import FRESH, Activity, Cycle, Doing, Signs, judge
-from liverl.observe.engine_metrics import EngineFacts
-from liverl.observe.replica_stages import EngineEvent, ReplicaStages
+from liverl.observe.boot.replica_stages import EngineEvent, ReplicaStages
+from liverl.observe.engine.activity import FRESH, Activity, ActivitySigns, ActivityState, Cycle, judge
+from liverl.observe.engine.metrics import EngineFacts
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 AWAKE = EngineFacts(running=0.0, waiting=0.0, sleep_state="awake")
@@ -26,50 +26,62 @@ def event(at: float, kind: str, seconds: float | None = None, *tags: str) -> Eng
 @pytest.mark.parametrize(
     ("signs", "facts", "cycle", "what"),
     [
-        (Signs(0.0, up=False), None, None, "booting"),
-        (Signs(0.0, up=True), None, None, "unknown"),
-        (Signs(0.0, up=True), ASLEEP, None, "asleep"),
+        (ActivitySigns(0.0, up=False), None, None, "booting"),
+        (ActivitySigns(0.0, up=True), None, None, "unknown"),
+        (ActivitySigns(0.0, up=True), ASLEEP, None, "asleep"),
         (
-            Signs(0.0, up=True),
+            ActivitySigns(0.0, up=True),
             EngineFacts(sleep_state="weights_offloaded", sleeps_in_flight=1.0),
             None,
             "waking",
         ),
-        (Signs(0.0, up=True), None, Cycle(1.0), "asleep"),
-        (Signs(0.0, up=True), EngineFacts(running=0.0), Cycle(1.0), "asleep"),
+        (ActivitySigns(0.0, up=True), None, Cycle(1.0), "asleep"),
+        (ActivitySigns(0.0, up=True), EngineFacts(running=0.0), Cycle(1.0), "asleep"),
         # the log is delivered late: what /metrics says of now wins
-        (Signs(0.0, up=True), AWAKE, Cycle(1.0), "idle"),
-        (Signs(0.0, up=True), AWAKE, Cycle(1.0, woke_at=2.0), "updating"),
-        (Signs(0.0, up=True), EngineFacts(running=1.0, updates_in_flight=1.0), None, "updating"),
-        (Signs(0.0, up=True, trainer_phase="sync"), AWAKE, None, "updating"),
-        (Signs(0.0, up=True, policy_version=4), EngineFacts(running=0.0, policy_version=3), None, "updating"),
-        (Signs(0.0, up=True, policy_version=3), EngineFacts(running=0.0, policy_version=4), None, "idle"),
-        (Signs(0.0, up=True, trainer_phase="sync"), BUSY, None, "serving"),
-        (Signs(0.0, up=True), BUSY, None, "serving"),
-        (Signs(0.0, up=True), EngineFacts(running=0.0, waiting=2.0), None, "serving"),
-        (Signs(0.0, up=True), AWAKE, None, "idle"),
+        (ActivitySigns(0.0, up=True), AWAKE, Cycle(1.0), "idle"),
+        (ActivitySigns(0.0, up=True), AWAKE, Cycle(1.0, woke_at=2.0), "updating"),
+        (ActivitySigns(0.0, up=True), EngineFacts(running=1.0, updates_in_flight=1.0), None, "updating"),
+        (ActivitySigns(0.0, up=True, trainer_phase="sync"), AWAKE, None, "updating"),
+        (
+            ActivitySigns(0.0, up=True, policy_version=4),
+            EngineFacts(running=0.0, policy_version=3),
+            None,
+            "updating",
+        ),
+        (
+            ActivitySigns(0.0, up=True, policy_version=3),
+            EngineFacts(running=0.0, policy_version=4),
+            None,
+            "idle",
+        ),
+        (ActivitySigns(0.0, up=True, trainer_phase="sync"), BUSY, None, "serving"),
+        (ActivitySigns(0.0, up=True), BUSY, None, "serving"),
+        (ActivitySigns(0.0, up=True), EngineFacts(running=0.0, waiting=2.0), None, "serving"),
+        (ActivitySigns(0.0, up=True), AWAKE, None, "idle"),
     ],
 )
-def test_what_it_does(signs: Signs, facts: EngineFacts | None, cycle: Cycle | None, what: str) -> None:
+def test_what_it_does(
+    signs: ActivitySigns, facts: EngineFacts | None, cycle: Cycle | None, what: str
+) -> None:
     assert judge(signs, facts, cycle, updated=True)[0] == what
 
 
 def test_a_hybrid_replica_serves_after_its_first_update() -> None:
     activity = Activity()
-    assert activity.look(Signs(10.0, up=False)).what == "booting"
-    dummy = activity.look(Signs(20.0, up=True, facts=AWAKE))
+    assert activity.look(ActivitySigns(10.0, up=False)).what == "booting"
+    dummy = activity.look(ActivitySigns(20.0, up=True, facts=AWAKE))
     assert (dummy.what, dummy.since, dummy.ready) == ("booting", 10.0, False), "its weights are dummies"
     activity.hear([event(21.0, "drained"), event(21.0, "slept", 0.5)])
-    asleep = activity.look(Signs(23.0, up=True, facts=ASLEEP))
+    asleep = activity.look(ActivitySigns(23.0, up=True, facts=ASLEEP))
     assert (asleep.what, asleep.since, asleep.ready) == ("asleep", 21.0, False)
     activity.hear([event(25.0, "woke", 0.25, "weights")])
-    assert activity.look(Signs(26.0, up=True, facts=AWAKE)).what == "updating"
+    assert activity.look(ActivitySigns(26.0, up=True, facts=AWAKE)).what == "updating"
     activity.hear([event(27.0, "updated", 0.125)])
     activity.hear([event(28.0, "woke", 0.5, "kv_cache")])
-    idle = activity.look(Signs(29.0, up=True, facts=AWAKE))
+    idle = activity.look(ActivitySigns(29.0, up=True, facts=AWAKE))
     assert (idle.what, idle.ready, activity.updated) == ("idle", True, True)
-    assert activity.look(Signs(30.0, up=True, facts=BUSY)).what == "serving"
-    assert activity.look(Signs(35.0, up=True, facts=BUSY)).since == 30.0
+    assert activity.look(ActivitySigns(30.0, up=True, facts=BUSY)).what == "serving"
+    assert activity.look(ActivitySigns(35.0, up=True, facts=BUSY)).since == 30.0
     (cycle,) = activity.cycles
     assert cycle.update_seconds == 0.125
     assert (cycle.asleep_for, cycle.update_for, cycle.sleep_seconds, cycle.wake_seconds) == (
@@ -81,28 +93,28 @@ def test_a_hybrid_replica_serves_after_its_first_update() -> None:
 
 
 def test_a_standalone_replica_is_ready_as_it_is() -> None:
-    assert Activity().look(Signs(1.0, up=True, facts=AWAKE, hybrid=False)) == Doing(
+    assert Activity().look(ActivitySigns(1.0, up=True, facts=AWAKE, hybrid=False)) == ActivityState(
         "idle", 1.0, "no requests", True
     )
 
 
 def test_an_old_answer_is_no_answer() -> None:
     activity = Activity()
-    activity.look(Signs(1.0, up=True, facts=BUSY))
-    assert activity.look(Signs(1.0 + FRESH, up=True)).what == "serving"
-    assert activity.look(Signs(2.0 + FRESH, up=True)).what == "unknown"
+    activity.look(ActivitySigns(1.0, up=True, facts=BUSY))
+    assert activity.look(ActivitySigns(1.0 + FRESH, up=True)).what == "serving"
+    assert activity.look(ActivitySigns(2.0 + FRESH, up=True)).what == "unknown"
 
 
 def test_sleeps_seen_in_the_metrics_alone() -> None:
     activity = Activity()
     for at, facts in ((0.0, AWAKE), (2.0, ASLEEP), (4.0, ASLEEP), (9.0, AWAKE)):
-        activity.look(Signs(at, up=True, facts=facts))
+        activity.look(ActivitySigns(at, up=True, facts=facts))
     (cycle,) = activity.cycles
     assert (cycle.asleep_for, cycle.update_for) == (7.0, None) and activity.updated
     told = Activity()
     told.hear([event(1.0, "slept", 0.1), event(5.0, "woke", 0.1)])
     for at, facts in ((2.0, ASLEEP), (6.0, AWAKE)):
-        told.look(Signs(at, up=True, facts=facts))
+        told.look(ActivitySigns(at, up=True, facts=facts))
     assert len(told.cycles) == 1, "the log told of the same one"
 
 
@@ -146,6 +158,6 @@ def test_any_history_is_survived(
     activity = Activity()
     for events, at, up, facts in looks:
         activity.hear(events)
-        doing = activity.look(Signs(at, up=up, facts=facts))
+        doing = activity.look(ActivitySigns(at, up=up, facts=facts))
         assert doing.why and (up or doing.what == "booting")
         assert not doing.ready or doing.what in ("serving", "idle")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.observe.engine_metrics import EngineFacts, EngineMeter, RateWindow, parse_engine_metrics
+from liverl.observe.engine.metrics import EngineFacts, EngineMeter, RateWindow, parse_engine_metrics
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.model import GpuStatus
-from liverl.observe import gpus as gpus_module
-from liverl.observe.gpu_ledger import UNKNOWN_NAMESPACE, GpuLedger, allowed_gpus
-from liverl.observe.gpus import FREE_BELOW, GpuSampler, owner_of
+from liverl.observe.gpu import sampler as gpus_module
+from liverl.observe.gpu.ledger import UNKNOWN_NAMESPACE, GpuLedger, allowed_gpus
+from liverl.observe.gpu.sampler import FREE_BELOW, GpuSampler, owner_of
 
 
 def gpu(index: int, owner: str = "free", uuid: str | None = None) -> GpuStatus:

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from liverl.model import GpuStatus, HostStats, TreeStats
 from liverl.observe import history
-from liverl.observe.history import HistoryWriter, Sample, lines_backwards, read_history, sample_of
+from liverl.observe.history import HistoryWriter, Sample, read_history, sample_of
+from liverl.util import backward_lines
+from liverl.util.backward_lines import lines_backwards
 
 
 def sample(at: float, **services: int) -> Sample:
@@ -92,10 +94,10 @@ def test_lines_come_backwards_whatever_the_block(
 ) -> None:
     path = tmp_path_factory.mktemp("h") / "file"
     path.write_bytes(b"\n".join(lines))
-    before, history._BLOCK = history._BLOCK, block
+    before, backward_lines._BLOCK = backward_lines._BLOCK, block
     try:
         found = list(lines_backwards(path))
     finally:
-        history._BLOCK = before
+        backward_lines._BLOCK = before
     whole = lines[:-1]  # the last one has no end
     assert [line for line in found if line] == [line for line in reversed(whole) if line]

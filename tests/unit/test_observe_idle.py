@@ -5,20 +5,22 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.observe.idle import IDLE_S, PAUSE_S, Idle, Load, Look
+from liverl.observe.engine.idle import IDLE_S, PAUSE_S, IdleDetector, Load, LoadSample
 
 IDLE, BUSY, AWAY = Load(True, False), Load(True, True), Load(False, False)
 
 
-def watch(*looks: Look, idle: Idle | None = None) -> Idle:
-    found = idle or Idle()
+def watch(*looks: LoadSample, idle: IdleDetector | None = None) -> IdleDetector:
+    found = idle or IdleDetector()
     for look in looks:
         found = found.seen(look)
     return found
 
 
-def each_second(begin: int, end: int, a: Load, b: Load, rollout: int | None = 3, **more: bool) -> list[Look]:
-    return [Look(float(at), rollout, {"a": a, "b": b}, **more) for at in range(begin, end + 1)]
+def each_second(
+    begin: int, end: int, a: Load, b: Load, rollout: int | None = 3, **more: bool
+) -> list[LoadSample]:
+    return [LoadSample(float(at), rollout, {"a": a, "b": b}, **more) for at in range(begin, end + 1)]
 
 
 def test_idle_beside_a_busy_one_for_a_minute() -> None:
@@ -41,9 +43,11 @@ def test_idle_without_any_work_is_none() -> None:
 
 
 def test_the_pauses_between_two_turns_do_not_hide_it() -> None:
-    looks = [Look(float(t), 1, {"a": IDLE, "b": BUSY if t % int(PAUSE_S) == 0 else IDLE}) for t in range(120)]
+    looks = [
+        LoadSample(float(t), 1, {"a": IDLE, "b": BUSY if t % int(PAUSE_S) == 0 else IDLE}) for t in range(120)
+    ]
     assert watch(*looks).since("a") == 0.0
-    looks = [Look(float(t), 1, {"a": IDLE, "b": BUSY if t % 30 == 0 else IDLE}) for t in range(240)]
+    looks = [LoadSample(float(t), 1, {"a": IDLE, "b": BUSY if t % 30 == 0 else IDLE}) for t in range(240)]
     assert watch(*looks).since("a") is None
 
 
@@ -55,7 +59,7 @@ def test_whatever_ends_it_ends_it_at_once() -> None:
         each_second(91, 91, AWAY, BUSY),  # not ready, not listed, leaving, waiting for weights, not answering
         each_second(91, 91, IDLE, BUSY, rollout=None),  # another phase
         each_second(91, 91, IDLE, BUSY, rollout=4),  # another step
-        [Look(91.0, 3, {"b": BUSY})],  # removed
+        [LoadSample(91.0, 3, {"b": BUSY})],  # removed
         each_second(120, 120, IDLE, BUSY),  # nobody looked for long
     ):
         ended = watch(*after, idle=there)
@@ -95,10 +99,10 @@ LOOKS = st.lists(
 def test_a_verdict_always_stands_on_a_minute_of_idling_in_one_rollout(
     looks: list[tuple[float, int | None, dict[str, Load], bool, bool]],
 ) -> None:
-    idle, at, seen = Idle(), 0.0, []
+    idle, at, seen = IdleDetector(), 0.0, []
     for pause, rollout, loads, held, handed_out in looks:
         at += pause
-        look = Look(at, rollout, loads, held, handed_out)
+        look = LoadSample(at, rollout, loads, held, handed_out)
         seen.append(look)
         idle = idle.seen(look)
         for name in "abc":

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.observe.causes import BURST, LONGEST, find_cause
-from liverl.observe.lines import plain
-from liverl.observe.logs import TailIndex, last_lines, time_of
+from liverl.logs.fatal_lines import BURST, LONGEST, find_cause
+from liverl.logs.last_lines import TailIndex, last_lines, time_of
+from liverl.logs.prefixes import plain
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 CAUSES = {

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liverl.observe.metric_files import MetricFiles
-from liverl.observe.series import SeriesReader, SeriesSet, chart_name
-from liverl.observe.steps import MetricsReader
+from liverl.observe.metrics.files import MetricFiles
+from liverl.observe.metrics.series import SeriesReader, SeriesSet, chart_name
+from liverl.observe.metrics.steps import MetricsReader
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 

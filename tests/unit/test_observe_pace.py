@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from liverl.model import StepMetrics
-from liverl.observe.pace import StepPace
+from liverl.observe.metrics.pace import StepPace
 
 
 def steps(*numbers: int, **values: float) -> list[StepMetrics]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from liverl.observe.procstats import ProcSampler
+from liverl.procs.stats import ProcSampler
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")

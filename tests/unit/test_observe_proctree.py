@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kit.waiting import wait_until
 
-from liverl.observe.proctree import ProcessTree
+from liverl.procs.listing import ProcessTree
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 

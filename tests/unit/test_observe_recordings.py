@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from liverl.observe.causes import find_cause
-from liverl.observe.stages import Kind, Stage, StageParser
+from liverl.logs.fatal_lines import find_cause
+from liverl.observe.boot.stages import Kind, Stage, StageParser
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 

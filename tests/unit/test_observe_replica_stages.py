@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liverl.observe.boot_facts import TrainerFacts
-from liverl.observe.rayprefix import Process, Said, said
-from liverl.observe.replica_stages import READ, EngineEvent, ReplicaStages, TrainerLog
+from liverl.logs.ray_prefixes import LogProcess, PrefixedLine, said
+from liverl.observe.boot.facts import TrainerFacts
+from liverl.observe.boot.replica_stages import READ, EngineEvent, ReplicaStages, TrainerLog
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 VERL = RECORDINGS / "h200/verl.log"
@@ -53,8 +53,8 @@ def test_both_replicas_of_a_real_run_go_through_their_stages() -> None:
     assert (first.facts.max_concurrency, first.facts.request_tokens) == (28309.62, 256)
     assert (first.facts.load_seconds, second.facts.load_seconds) == (1.299038, 1.673822)
     assert (first.facts.engine_seconds, second.facts.engine_seconds) == (16.28, 9.12)
-    assert first.processes == (Process("EngineCore", 4736), Process("Worker", 4814))
-    assert second.processes == (Process("EngineCore", 4775), Process("Worker", 4843))
+    assert first.processes == (LogProcess("EngineCore", 4736), LogProcess("Worker", 4814))
+    assert second.processes == (LogProcess("EngineCore", 4775), LogProcess("Worker", 4843))
     assert first.up and second.up and first.name == "vLLMHttpServer"
     assert replicas.trainer == TrainerFacts(
         total_steps=6, addresses=("192.0.2.2:36747", "192.0.2.2:34595"), finished=True
@@ -133,7 +133,7 @@ def test_a_folded_line_counts_for_who_wrote_it() -> None:
     assert (event.pid, event.seconds, event.repeated) == (7, 2.5, 3)
     assert event.at == time.mktime((2027, 1, 1, 0, 0, 5, 0, 0, -1)), "the year is the nearest one"
     boot = replicas.boots[7]
-    assert boot.up and boot.ip == "10.0.0.2" and boot.processes == (Process("EngineCore_DP0", 8),)
+    assert boot.up and boot.ip == "10.0.0.2" and boot.processes == (LogProcess("EngineCore_DP0", 8),)
 
 
 def test_bars_within_a_line_and_replicas_that_do_not_mix() -> None:
@@ -225,23 +225,28 @@ def test_after_a_flood_no_line_is_pieced_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("plain text (pid=1)", Said((), "plain text (pid=1)")),
-        ("(A pid=1) text", Said((Process("A", 1),), "text")),
-        ("(pid=12, ip=10.0.0.1) text", Said((Process("", 12, "10.0.0.1"),), "text")),
+        ("plain text (pid=1)", PrefixedLine((), "plain text (pid=1)")),
+        ("(A pid=1) text", PrefixedLine((LogProcess("A", 1),), "text")),
+        ("(pid=12, ip=10.0.0.1) text", PrefixedLine((LogProcess("", 12, "10.0.0.1"),), "text")),
         (
             "(vLLMHttpServer pid=1, ip=fd00::1) (EngineCore pid=2) (Worker pid=3) x",
-            Said(
-                (Process("vLLMHttpServer", 1, "fd00::1"), Process("EngineCore", 2), Process("Worker", 3)), "x"
+            PrefixedLine(
+                (
+                    LogProcess("vLLMHttpServer", 1, "fd00::1"),
+                    LogProcess("EngineCore", 2),
+                    LogProcess("Worker", 3),
+                ),
+                "x",
             ),
         ),
-        ("(A b pid=3) ", Said((Process("A b", 3),), "")),
-        ("(raylet) text", Said((), "(raylet) text")),
-        ("(A pid=1) x" + FOLDED, Said((Process("A", 1),), "x", 5)),
-        ("x [repeated 12x across cluster]\r", Said((), "x", 12)),
-        ("x [repeated 2x across cluster] y", Said((), "x [repeated 2x across cluster] y")),
+        ("(A b pid=3) ", PrefixedLine((LogProcess("A b", 3),), "")),
+        ("(raylet) text", PrefixedLine((), "(raylet) text")),
+        ("(A pid=1) x" + FOLDED, PrefixedLine((LogProcess("A", 1),), "x", 5)),
+        ("x [repeated 12x across cluster]\r", PrefixedLine((), "x", 12)),
+        ("x [repeated 2x across cluster] y", PrefixedLine((), "x [repeated 2x across cluster] y")),
     ],
 )
-def test_prefixes(line: str, expected: Said) -> None:
+def test_prefixes(line: str, expected: PrefixedLine) -> None:
     assert said(line) == expected
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.observe.series import Batch, Series, SeriesReader, SeriesSet, chart_name
+from liverl.observe.metrics.series import Batch, Series, SeriesReader, SeriesSet, chart_name
 
 RECORDING = Path(__file__).parents[1] / "data/recordings/verl_cpu/run6steps.metrics.from_console.jsonl"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liverl.observe.stages import CAP, Kind, StageParser, StageTracker, stage_of
+from liverl.observe.boot.stages import CAP, Kind, StageParser, StageTracker, stage_of
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 VLLM = [

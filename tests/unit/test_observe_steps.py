@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.observe.follow import Follower, LineFollower
-from liverl.observe.steps import (
+from liverl.logs.follow import Follower, LineFollower
+from liverl.observe.metrics.steps import (
     ConsoleReader,
     MetricsReader,
     parse_metrics_record,

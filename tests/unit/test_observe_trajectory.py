@@ -14,21 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.model import TrialHead
-from liverl.observe import trajectory_parts, trajectory_turns
-from liverl.observe.toolformats import FORMATS, resembling
-from liverl.observe.trajectory import (
+from liverl.observe.trials import message_parts
+from liverl.observe.trials import turns as trajectory_turns
+from liverl.observe.trials.files import HEAD_LINES, head_of_file
+from liverl.observe.trials.message_parts import Part, loads, pretty_arguments
+from liverl.observe.trials.scanner import TrialScanner
+from liverl.observe.trials.steps import equal_groups, heads_of_step, steps_on_disk
+from liverl.observe.trials.tool_formats import FORMATS, resembling
+from liverl.observe.trials.trajectory import (
     Trajectory,
     TrajectoryReader,
     no_tools,
     parser_in_use,
     read_trajectory,
 )
-from liverl.observe.trajectory_parts import Part, loads, pretty_arguments
-from liverl.observe.trajectory_turns import Turn
-from liverl.observe.trial import SETTLE
-from liverl.observe.trial_files import HEAD_LINES, head_of_file
-from liverl.observe.trial_steps import equal_groups, heads_of_step, steps_on_disk
-from liverl.observe.trials import TrialScanner
+from liverl.observe.trials.trial import SETTLE
+from liverl.observe.trials.turns import Turn
 
 FILE = "litellm-trajectory.jsonl"
 SYSTEM = {"role": "system", "content": "You fix bugs."}
@@ -463,7 +464,7 @@ def test_each_message_is_decoded_once(trial: Trial, monkeypatch: pytest.MonkeyPa
         return loads(data)
 
     monkeypatch.setattr(trajectory_turns, "loads", counting)
-    monkeypatch.setattr(trajectory_parts, "loads", counting)
+    monkeypatch.setattr(message_parts, "loads", counting)
     assert len(trial.read().turns) == 30
     assert (trial.path / FILE).stat().st_size > 3_000_000
     assert 29 * 7000 < decoded < 2 * 29 * 7000

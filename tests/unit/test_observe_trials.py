@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.model import TrialHead
-from liverl.observe import trials as trials_module
-from liverl.observe.trial import SETTLE
-from liverl.observe.trial_records import (
+from liverl.observe.trials import scanner as trials_module
+from liverl.observe.trials.records import (
     parse_config,
     parse_proxy_trajectory,
     parse_result,
     parse_reward,
     parse_turn,
 )
-from liverl.observe.trials import TrialScanner
+from liverl.observe.trials.scanner import TrialScanner
+from liverl.observe.trials.trial import SETTLE
 
 CALL = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": '{"response_body": "x"}'}}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from liverl.model import StepMetrics, StepTrials, TrialsStatus
-from liverl.observe.verl_phase import verl_trainer_facts
+from liverl.observe.metrics.verl_phase import verl_trainer_facts
 
 
 def trials(*steps: tuple[int, int, int]) -> TrialsStatus:

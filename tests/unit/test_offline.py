@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from kit.screens import gpu, replica, service, snapshot
 from msgspec.structs import replace
 
-from liverl import rundir
 from liverl.model import ReplicaSet, Result, Snapshot, Symptom
-from liverl.offline import OfflineRun
+from liverl.offline.run import OfflineRun
 from liverl.plan.spec import Plan, ServiceSpec
-from liverl.rundir import HEARTBEAT_DEAD_S, RunDir
-from liverl.supervise import procfs
-from liverl.supervise.machine import UNASKED_EXIT
+from liverl.procs import procfs
+from liverl.rundir import layout
+from liverl.rundir.layout import HEARTBEAT_DEAD_S, RunDir
+from liverl.supervise.services.state_machine import UNASKED_EXIT
 
 SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
 
@@ -41,7 +41,7 @@ def write_backend(
     record = {
         "pid": 2**22 + 1,
         "tick": 1,
-        "host": host or rundir.hostname(),
+        "host": host or layout.hostname(),
         "boot_id": boot or procfs.boot_id(),
         "socket": "s",
         "started_at": time.time() - 1000,
@@ -75,7 +75,11 @@ class Journal:
                  log_start=0, progress="")  # fmt: skip
         self.add(k="spawned", svc=name, gen=gen, pid=pid, tick=tick)
         self.add(
-            k="state", svc=name, gen=gen, role="current", unit={"state": state, "generation": gen, "why": "x"}
+            k="state",
+            svc=name,
+            gen=gen,
+            role="current",
+            unit={"state": state, "generation": gen, "why": "x"},
         )
 
 
@@ -95,9 +99,9 @@ def test_a_server_that_an_older_version_took_for_completed(
     services = (ServiceSpec("it", kind, ("x",)),)  # type: ignore[arg-type]
     plan = Plan("p/n", str(run_dir), "managed", (), services, None, 1)
     RunDir(run_dir).plan.write_bytes(msgspec.json.encode(plan))
-    unit = {"state": "stopped", "generation": 1, "why": "completed (exit 0)", "last_failure": "exit 0"}
-    unit |= {"exit": {"code": 0}, "wanted": wanted}
-    Journal(run_dir).add(k="state", svc="it", gen=1, role="current", unit=unit)
+    machine = {"state": "stopped", "generation": 1, "why": "completed (exit 0)", "last_failure": "exit 0"}
+    machine |= {"exit": {"code": 0}, "wanted": wanted}
+    Journal(run_dir).add(k="state", svc="it", gen=1, role="current", unit=machine)
     (shown,) = polled(run_dir).services
     assert (shown.state, shown.why) == ("stopped", why)
 

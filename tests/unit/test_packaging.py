@@ -14,8 +14,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from liverl.config.packaged import default_text, profile_text
-from liverl_tui.cli import COMMANDS
+from liverl.config.profiles import default_text, profile_text
+from liverl_tui.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

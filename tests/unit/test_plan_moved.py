@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 import liverl
 from liverl.config import load_config, resolved
+from liverl.daemon.service_detail import filed_detail
 from liverl.plan import make_plan, moved
 from liverl.plan.moved import MODULES, SCRIPTS, read_plan, with_present_names
 from liverl.plan.spec import FileSpec, Plan, RayPlan, ServiceSpec
-from liverl.supervise.inspect import filed_detail
 
 PACKAGE = Path(liverl.__file__).parent
 ELSEWHERE = "/of/an/earlier/version/liverl"  # where the version was installed that made the plan

@@ -11,12 +11,12 @@ from kit.golden import PROFILES
 from kit.plans import plan_of
 from msgspec.structs import replace
 
+from liverl.model import Inert
 from liverl.plan.render import plan_brief, plan_json, plan_text
 from liverl.plan.spec import (
     Dependency,
     EnvironmentSpec,
     FileSpec,
-    Inert,
     Plan,
     PortSpec,
     Probe,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from liverl.config import load_config
 from liverl.plan import PlanError, make_plan
-from liverl.plan.common import client_host
+from liverl.plan.policies import client_host
 from liverl.plan.spec import (
     Dependency,
     InstallStep,

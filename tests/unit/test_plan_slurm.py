@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kit.golden import PROFILES
 from kit.plans import plan_of, replica, service
 
-from liverl.plan.batch import SLURM_BUDGET, fit_stop, within_batch_limits
+from liverl.plan.slurm import SLURM_BUDGET, fit_stop, within_batch_limits
 from liverl.plan.spec import Plan, StopStage
 
 KILL_WAIT = 30.0  # seconds, Slurm's default

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from kit.plans import RUN_DIR, flags, plan_of, service
 
+from liverl.agents.settings import TrainerConfig
 from liverl.config import load_config
-from liverl.embedded.settings import TrainerConfig
 from liverl.plan import PlanError, make_plan
 from liverl.plan.hydra import Override, command_line, text
 from liverl.plan.render import plan_json
@@ -353,7 +353,7 @@ def test_verls_environment_gets_our_modules_alone() -> None:
         stub = files[f"{_PATH}/liverl/__init__.py"]
         scope: dict[str, Any] = {}
         exec(stub.text, scope)
-        assert (Path(scope["__path__"][0]) / "verlside" / "smoke.py").is_file()
+        assert (Path(scope["__path__"][0]) / "verl_runtime" / "smoke.py").is_file()
         assert stub.mode == 0o644
         assert service(plan_of(), name).env["PYTHONPATH"] == "{run_dir}/trainer/path"
 
@@ -560,7 +560,7 @@ def test_the_smoke_model_is_made_before_training_and_named_to_everybody() -> Non
 def make_smoke(folder: Path, made: str) -> subprocess.CompletedProcess[str]:
     """Runs the planned script with a command in place of the interpreter: it makes what it is told to."""
     maker = folder.parent / "maker"
-    maker.write_text(f'#!/bin/sh\n[ "$1 $2" = "-m liverl.verlside.smoke" ] || exit 9\n{made}\n')
+    maker.write_text(f'#!/bin/sh\n[ "$1 $2" = "-m liverl.verl_runtime.smoke" ] || exit 9\n{made}\n')
     maker.chmod(0o755)
     script = service(plan_of(), "smoke").argv[2]
     return subprocess.run(

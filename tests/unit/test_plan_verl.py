@@ -217,7 +217,7 @@ def test_standalone_replicas() -> None:
     info = "trainer/path/liverl_standalone-1.dist-info"
     for name in ("ray", "trainer"):  # whichever of them starts again writes it again
         files = {file.path: file.text for file in service(plan, name).files}
-        assert "standalone = liverl.verlside.standalone" in files[f"{info}/entry_points.txt"]
+        assert "standalone = liverl.verl_runtime.standalone" in files[f"{info}/entry_points.txt"]
         assert files.keys() >= {f"{info}/METADATA", "trainer/path/liverl/__init__.py"}
         assert "VERL_USE_EXTERNAL_MODULES" not in service(plan, name).env, "it is the user's"
 
@@ -281,7 +281,7 @@ def test_our_ray_head() -> None:
     assert spec.env["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] == "0"
     # Its workers inherit its environment.
     assert spec.env["PYTHONPATH"] == "{run_dir}/trainer/path"
-    assert spec.env["VERL_USE_EXTERNAL_MODULES"] == "liverl.verlside.cpu"
+    assert spec.env["VERL_USE_EXTERNAL_MODULES"] == "liverl.verl_runtime.cpu"
     assert json.loads(spec.env["LIVERL_CPU_FAULTS"])["pending_replica"] is None
     (stub,) = spec.files
     assert stub.path == "trainer/path/liverl/__init__.py"
@@ -357,7 +357,7 @@ def test_the_agent_loops_file() -> None:
     (entry,) = yaml.safe_load(file.text)
     assert (entry["name"], entry["_target_"]) == (
         "liverl_proxy",
-        "liverl.verlside.agent_loop.ProxyAgentLoop",
+        "liverl.verl_runtime.agent_loop.ProxyAgentLoop",
     )
     assert entry["proxy_url"] == "http://127.0.0.1:{port:proxy}"
     assert (entry["max_turns"], entry["trial_timeout"], entry["max_tokens"]) == (5, 120.0, 512)

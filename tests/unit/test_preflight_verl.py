@@ -224,7 +224,7 @@ def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_foreign_ray_on_the_port_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from liverl.supervise import procfs
+    from liverl.procs import procfs
 
     holder = procfs.Holder(7, "u", "/x/ray/core/src/ray/gcs/gcs_server --port 6379")
     monkeypatch.setattr(procfs, "port_holder", lambda port: holder)

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 from kit.runs import make_run, toy
 
+from liverl.daemon.service_detail import filed_detail
 from liverl.plan.render import plan_text
 from liverl.plan.spec import Plan, Probe, Probes
-from liverl.supervise.inspect import filed_detail
-from liverl.supervise.probes import Http, Target, check
+from liverl.supervise.services.probes import Http, Target, check
 
 
 async def test_a_pattern_is_shown_as_it_was_written(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.events import Key
 
-from liverl_tui.widgets.prompt import Prompt, TitlePrompt
+from liverl_tui.widgets.base.prompt import Prompt, TitlePrompt
 
 KEYS = ["a", "b", "space", "left", "right", "home", "end", "backspace", "delete"]
 KEYS += ["ctrl+a", "ctrl+b", "ctrl+d", "ctrl+e", "ctrl+f", "ctrl+h", "ctrl+k", "ctrl+u", "ctrl+w"]

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from liverl.plan.spec import Plan
-from liverl.supervise.proxylist import ProxyList
-from liverl.supervise.supervisor import Supervisor
+from liverl.serving.proxy_routes import ProxyRoutes
+from liverl.supervise.services.supervisor import Supervisor
 
 
 class Proxy:
@@ -23,14 +23,14 @@ class Proxy:
             instances=lambda: [
                 SimpleNamespace(process=SimpleNamespace(generation=g)) for g in self.generations
             ],
-            current=SimpleNamespace(unit=SimpleNamespace(generation=1), port=lambda _name: 4000),
+            current=SimpleNamespace(machine=SimpleNamespace(generation=1), port=lambda _name: 4000),
             spec=SimpleNamespace(ports=[SimpleNamespace(host="127.0.0.1")]),
         )
         self._supervisor = SimpleNamespace(run_dir=run_dir, slots={"proxy": slot})
         self.list = self.another_backend()
 
-    def another_backend(self) -> ProxyList:
-        self.list = ProxyList(cast(Supervisor, self._supervisor), cast(Plan, None), 1.0)
+    def another_backend(self) -> ProxyRoutes:
+        self.list = ProxyRoutes(cast(Supervisor, self._supervisor), cast(Plan, None), 1.0)
         return self.list
 
     def reports(self, generation: int, **counts: Any) -> None:

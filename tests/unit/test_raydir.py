@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from liverl.supervise.raydir import remove_ray_directory
+from liverl.verl.ray_dir import remove_ray_directory
 
 
 def test_a_directory_goes_and_a_link_or_file_stays(tmp_path: Path) -> None:

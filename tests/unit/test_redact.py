@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl import redact
+from liverl.util import redact
 
 
 @pytest.mark.parametrize(

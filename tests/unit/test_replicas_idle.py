@@ -11,8 +11,8 @@ import pytest
 
 from liverl.model import ReplicaStatus, StepTrials, TrialsStatus
 from liverl.plan.spec import Plan, PortSpec, ServiceSpec
-from liverl.supervise.machine import Unit
-from liverl.supervise.replicas import Replicas
+from liverl.serving.registry import ReplicaRegistry
+from liverl.supervise.services.state_machine import MachineState
 
 
 class Fake:
@@ -39,13 +39,15 @@ class Fake:
         )
         template = ServiceSpec("r{index}", "replica", argv)
         plan = Plan("p/n", str(run_dir), "managed", (), (), template, 2, served_model="m")
-        self.replicas = Replicas(supervisor, plan, 30.0, 1.0)
+        self.replicas = ReplicaRegistry(supervisor, plan, 30.0, 1.0)
         self.tell(phase="rollout", step=4, policy_version=4)
 
     def _slot(self, name: str, kind: str, port: int) -> Any:
         process = SimpleNamespace(pid=5, generation=1, ports={"http": port}, gpus=(), member=(5, 6))
         current = SimpleNamespace(
-            unit=Unit(state="ready", generation=1, leader_gone=False), process=process, port=lambda _: port
+            machine=MachineState(state="ready", generation=1, leader_gone=False),
+            process=process,
+            port=lambda _: port,
         )
         spec = SimpleNamespace(kind=kind, ports=(PortSpec("http"),))
         return SimpleNamespace(
@@ -121,7 +123,7 @@ async def test_no_work_no_verdict_but_for_what_the_proxy_holds(fake: Fake) -> No
     # Written once and not again: the number does not change while the requests hang.
     (fake.run_dir / "proxy" / "status.1.json").write_text('{"pid": 6, "in_flight": 3, "config_sha": ""}')
     assert (await fake.look(70)).idle_for is not None
-    proxy.current.unit = Unit(state="backing_off", generation=1, leader_gone=True)
+    proxy.current.machine = MachineState(state="backing_off", generation=1, leader_gone=True)
     assert (await fake.look(30)).idle_for is None
 
 

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl import runs
 from liverl.model import Result
-from liverl.runs import Alive, Dead, OtherHost, RunDir, RunLookupError, backend_alive, find_run
+from liverl.rundir import index, layout
+from liverl.rundir.index import RunLookupError, find_run
+from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 
 
 @pytest.fixture(autouse=True)
@@ -29,47 +30,47 @@ def make(root: Path, name: str, *, state: str = "live", **change: object) -> Pat
     run_dir = root / name
     run_dir.mkdir(parents=True)
     (run_dir / "plan.json").write_text("{}")
-    record = {**runs.own_record(run_dir / "control.sock", "0").__dict__}
+    record = {**layout.own_record(run_dir / "control.sock", "0").__dict__}
     if state != "live":
         record["tick"] += 1  # our pid, of another process
-    runs.write_backend(run_dir, runs.BackendRecord(**{**record, **change}))
+    layout.write_backend(run_dir, layout.BackendRecord(**{**record, **change}))
     if state in ("done", "failed", "stopped"):
         result = Result(state, 0, None, 3, 1.0, 2.0)
         (run_dir / "result.json").write_bytes(msgspec.json.encode(result))
-    runs.register(run_dir)
+    index.register(run_dir)
     return run_dir
 
 
 def test_alive_needs_pid_tick_and_boot(tmp_path):
-    assert isinstance(backend_alive(make(tmp_path, "p/a")), Alive)
-    assert isinstance(backend_alive(make(tmp_path, "p/reused", state="orphaned")), Dead)
-    assert isinstance(backend_alive(make(tmp_path, "p/reboot", boot_id="of yesterday")), Dead)
-    assert isinstance(backend_alive(make(tmp_path, "p/gone", pid=2**22 + 1)), Dead)
-    assert backend_alive(tmp_path / "nowhere") == Dead(None)
+    assert isinstance(backend_alive(make(tmp_path, "p/a")), LiveBackend)
+    assert isinstance(backend_alive(make(tmp_path, "p/reused", state="orphaned")), DeadBackend)
+    assert isinstance(backend_alive(make(tmp_path, "p/reboot", boot_id="of yesterday")), DeadBackend)
+    assert isinstance(backend_alive(make(tmp_path, "p/gone", pid=2**22 + 1)), DeadBackend)
+    assert backend_alive(tmp_path / "nowhere") == DeadBackend(None)
 
 
 def test_a_zombie_is_dead(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    tick = runs.procfs.start_tick(child.pid)
+    tick = index.procfs.start_tick(child.pid)
     run_dir = make(tmp_path, "p/z", pid=child.pid, tick=tick)
-    assert isinstance(backend_alive(run_dir), Alive)
+    assert isinstance(backend_alive(run_dir), LiveBackend)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert isinstance(backend_alive(run_dir), Dead)
+    assert isinstance(backend_alive(run_dir), DeadBackend)
     child.wait()
 
 
 def test_another_host_is_judged_by_its_heartbeat(tmp_path):
     run_dir = make(tmp_path, "p/a", host="n17")
     state = backend_alive(run_dir)
-    assert isinstance(state, OtherHost)
+    assert isinstance(state, RemoteBackend)
     assert state.host == "n17"
-    assert isinstance(backend_alive(run_dir, now=time.time() + 179), OtherHost)
-    assert isinstance(backend_alive(run_dir, now=time.time() + 181), Dead)
+    assert isinstance(backend_alive(run_dir, now=time.time() + 179), RemoteBackend)
+    assert isinstance(backend_alive(run_dir, now=time.time() + 181), DeadBackend)
     os.utime(run_dir / "backend.json", (0, 0))
-    assert isinstance(backend_alive(run_dir), Dead)
-    runs.touch_backend(run_dir)
-    assert isinstance(backend_alive(run_dir), OtherHost)
+    assert isinstance(backend_alive(run_dir), DeadBackend)
+    layout.touch_backend(run_dir)
+    assert isinstance(backend_alive(run_dir), RemoteBackend)
 
 
 @given(
@@ -81,7 +82,7 @@ def test_another_host_is_judged_by_its_heartbeat(tmp_path):
 def test_a_broken_record_is_no_backend(tmp_path_factory, data):
     run_dir = tmp_path_factory.mktemp("r")
     (run_dir / "backend.json").write_bytes(data)
-    assert backend_alive(run_dir) == Dead(None)
+    assert backend_alive(run_dir) == DeadBackend(None)
 
 
 def test_the_index_holds_live_and_orphaned_runs_and_drops_the_rest(tmp_path):
@@ -93,15 +94,15 @@ def test_the_index_holds_live_and_orphaned_runs_and_drops_the_rest(tmp_path):
     for file in removed.iterdir():
         file.unlink()
     away = make(tmp_path, "p/away", host="n17")
-    folder = runs.index_root() / runs.hostname()
+    folder = index.index_root() / index.hostname()
     (folder / "broken.json").write_text("{")
-    assert {(i.run, i.state) for i in runs.indexed_runs()} == {("p/live", "live"), ("p/orphan", "orphaned")}
-    assert [i.run for i in runs.live_runs()] == ["p/live"]
+    assert {(i.run, i.state) for i in index.indexed_runs()} == {("p/live", "live"), ("p/orphan", "orphaned")}
+    assert [i.run for i in index.live_runs()] == ["p/live"]
     left = {json.loads(f.read_text())["run_dir"] for f in folder.glob("*.json") if f.name != "broken.json"}
     assert left == {str(live), str(tmp_path / "p/orphan"), str(away)}
-    runs.unregister(live)
-    runs.unregister(live)
-    assert runs.live_runs() == []
+    index.unregister(live)
+    index.unregister(live)
+    assert index.live_runs() == []
 
 
 def test_find_the_only_live_run(tmp_path):
@@ -126,7 +127,7 @@ def test_find_the_only_live_run(tmp_path):
 
 def test_a_run_outside_the_index_is_found_by_its_root(tmp_path):
     run_dir = make(tmp_path, "p/a")
-    runs.unregister(run_dir)
+    index.unregister(run_dir)
     assert find_run(None, tmp_path).path == run_dir
     with pytest.raises(RunLookupError):
         find_run(None, tmp_path / "other")
@@ -154,11 +155,11 @@ def test_find_by_name(tmp_path, monkeypatch):
 
 
 def test_runs_on_other_hosts_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "hostname", lambda: "n17")
+    monkeypatch.setattr(index, "hostname", lambda: "n17")
     run_dir = make(tmp_path, "p/a", host="n17")
     monkeypatch.undo()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert [i.run_dir for i in runs.runs_elsewhere()] == [run_dir]
+    assert [i.run_dir for i in index.runs_elsewhere()] == [run_dir]
     with pytest.raises(
         RunLookupError, match=f"lives on n17: ssh n17 liverl-tui attach --run {run_dir}"
     ) as away:
@@ -183,5 +184,5 @@ def test_layout(tmp_path):
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "a b", "ä", "x" * 129, "a\n"])
 def test_names_that_cannot_be_directories(name):
-    assert not runs.valid_name(name)
-    assert runs.valid_name("Run-1.a_b")
+    assert not layout.valid_name(name)
+    assert layout.valid_name("Run-1.a_b")

@@ -17,16 +17,16 @@ from kit.screens import gpu as board_gpu
 
 from liverl.control.messages import CommandError
 from liverl.model import GpuStatus
-from liverl.observe.engine_metrics import EngineFacts
+from liverl.observe.engine.metrics import EngineFacts
 from liverl.plan.spec import Plan, PortSpec, ServiceSpec
 from liverl.proxy.runtime.assignments import Assignments
 from liverl.proxy.runtime.routing import Routing
-from liverl.supervise.leaving import trials_of, unfinished
-from liverl.supervise.machine import Unit
-from liverl.supervise.replay import read_history
-from liverl.supervise.replicas import Replicas
-from liverl.supervise.scaling import Scaling
-from liverl.supervise.supervisor import Supervisor
+from liverl.serving.registry import ReplicaRegistry
+from liverl.serving.scaling import Scaling
+from liverl.serving.unfinished_trials import trials_of, unfinished
+from liverl.supervise.recovery.replay import read_history
+from liverl.supervise.services.state_machine import MachineState
+from liverl.supervise.services.supervisor import Supervisor
 
 A, B, C = "http://a", "http://b", "http://c"
 
@@ -76,8 +76,8 @@ def test_a_trial_that_goes_on_still_counts_after_a_replica_joined(tmp_path: Path
 
 def test_what_is_known_of_a_dead_replica_lists_no_other(tmp_path: Path) -> None:
     """It had the trainer's weights and died before it was listed: its next process starts without."""
-    unit = SimpleNamespace(generation=1, why="", since=0.0)
-    current = SimpleNamespace(unit=unit, process=None)
+    machine = SimpleNamespace(generation=1, why="", since=0.0)
+    current = SimpleNamespace(machine=machine, process=None)
     spec = SimpleNamespace(kind="replica", ports=(PortSpec("http"),))
     replica = SimpleNamespace(name="replica-0", state="stopping", spec=spec, current=current, restarts=0)
     trainer = SimpleNamespace(name="trainer", state="ready", spec=SimpleNamespace(kind="trainer"))
@@ -88,11 +88,11 @@ def test_what_is_known_of_a_dead_replica_lists_no_other(tmp_path: Path) -> None:
         say=lambda *a, **k: 0,
     )
     plan = Plan("p/n", str(tmp_path), "managed", (), (), None, 1)
-    replicas = Replicas(supervisor, plan, 30.0, 1.0)
+    replicas = ReplicaRegistry(supervisor, plan, 30.0, 1.0)
     replicas.trainer = {"policy_version": 4}
     replicas.facts["replica-0"] = EngineFacts(policy_version=4)
     replicas.update()
-    replica.state, unit.generation = "ready", 2
+    replica.state, machine.generation = "ready", 2
     replicas.update()
     assert replicas.listed == set()
     replicas.facts["replica-0"] = EngineFacts(policy_version=4)
@@ -126,16 +126,16 @@ def test_any_assignments_file_can_be_read(data: bytes) -> None:
         assert trials_of(Path(name), A) == set()
 
 
-def state(generation: int, role: str, unit: Unit) -> dict[str, Any]:
+def state(generation: int, role: str, machine: MachineState) -> dict[str, Any]:
     import msgspec
 
-    told = msgspec.to_builtins(unit)
+    told = msgspec.to_builtins(machine)
     return {"k": "state", "svc": "proxy", "gen": generation, "role": role, "unit": told}
 
 
 def test_a_promotion_is_one_record() -> None:
     """Whatever part of the journal a killed backend left, exactly one generation is the current one."""
-    old, new = Unit("ready", 1), Unit("ready", 2)
+    old, new = MachineState("ready", 1), MachineState("ready", 2)
     records = [
         {"k": "attempt", "n": 1, "era": "b", "at": 1.0},
         state(1, "current", old),
@@ -229,7 +229,7 @@ class Board:
         self.supervisor.allowed_gpus = tuple(g.uuid for g in self.supervisor.gpus)
         self.looks = 0
         self.fresh: tuple[GpuStatus, ...] | None = None  # what the next look shows, if it is something else
-        replicas = Replicas(self.supervisor, plan, 30.0, 1.0)
+        replicas = ReplicaRegistry(self.supervisor, plan, 30.0, 1.0)
         self.scaling = Scaling(self.supervisor, plan, replicas, self.look)
         self.scaling.ensure_slot(0)
         self.supervisor.reserve_gpus("r0", each)

@@ -15,12 +15,12 @@ from kit import contract
 from kit.contract import ON_PURPOSE, differences, fields, introspected, problems, stored
 
 from liverl.config import load_config, resolved
-from liverl.embedded.history import MetricsFiles
+from liverl.embedded.trainer.history import MetricsFiles
 from liverl.observe.history import FILE, OLDER
 from liverl.plan import make_plan
 from liverl.plan.render import plan_json
-from liverl.rundir import RunDir
-from liverl_tui.cli import cli
+from liverl.rundir.layout import RunDir
+from liverl_tui.cli.main import cli
 
 
 @pytest.mark.parametrize("part", ["schema", "protocol", "commands", "outputs"])

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.state_machine import FAILED, GENERATION, NOW, POLICY, RULES, Driver, rules
-from kit.state_machine import unit as example
+from kit.state_machine import machine as example
 from msgspec.structs import replace as with_fields
 
 from liverl.model import Exit
 from liverl.plan.spec import RestartPolicy
-from liverl.supervise import machine as m
+from liverl.supervise.services import state_machine as m
 
 ENDS = [
     FAILED,
@@ -21,7 +21,7 @@ ENDS = [
 ]  # exit codes, a signal, and what the kernel did not tell
 
 
-def failed(rules: m.Rules, exit_: Exit = FAILED, **changes: object) -> m.Unit:
+def failed(rules: m.RestartRules, exit_: Exit = FAILED, **changes: object) -> m.MachineState:
     """What a service is after its leader failed and its tree has ended."""
     swept = example("stopping swept", exit=exit_, last_failure=exit_.words(), **changes)
     return m.step(swept, m.TreeEmpty(GENERATION), NOW, rules)[0]
@@ -33,52 +33,52 @@ def failed(rules: m.Rules, exit_: Exit = FAILED, **changes: object) -> m.Unit:
 @pytest.mark.parametrize("exit_", ENDS, ids=Exit.words)
 @pytest.mark.parametrize("mode", ["on_failure", "always"])
 def test_a_failure_is_started_again(mode: str, exit_: Exit) -> None:
-    unit = failed(rules(mode=mode), exit_)
-    assert (unit.state, unit.generation) == ("preparing", GENERATION + 1)
-    assert unit.why == f"restarting after: {exit_.words()}"
+    machine = failed(rules(mode=mode), exit_)
+    assert (machine.state, machine.generation) == ("preparing", GENERATION + 1)
+    assert machine.why == f"restarting after: {exit_.words()}"
 
 
 @pytest.mark.parametrize("exit_", ENDS, ids=Exit.words)
 def test_never_is_never(exit_: Exit) -> None:
-    unit = failed(rules(mode="never"), exit_)
-    assert (unit.state, unit.why, unit.last_failure) == ("failed", exit_.words(), exit_.words())
-    assert (unit.generation, unit.deadline) == (GENERATION, None)
+    machine = failed(rules(mode="never"), exit_)
+    assert (machine.state, machine.why, machine.last_failure) == ("failed", exit_.words(), exit_.words())
+    assert (machine.generation, machine.deadline) == (GENERATION, None)
 
 
 def test_always_starts_again_what_ended_well() -> None:
-    unit = failed(rules(mode="always"), Exit(code=0))
-    assert (unit.state, unit.generation) == ("preparing", GENERATION + 1)
-    assert unit.failures == (NOW,), "ending well again and again is a storm too"
+    machine = failed(rules(mode="always"), Exit(code=0))
+    assert (machine.state, machine.generation) == ("preparing", GENERATION + 1)
+    assert machine.failures == (NOW,), "ending well again and again is a storm too"
 
 
 @pytest.mark.parametrize("mode", ["never", "on_failure", "always"])
 def test_a_restart_that_was_asked_happens_in_every_mode(mode: str) -> None:
     for code in (0, 1):
         driver = Driver(example("ready"), rules(mode=mode)).feed(m.Restart()).end(code)
-        assert (driver.unit.state, driver.unit.generation) == ("preparing", GENERATION + 1)
-        assert (driver.unit.failures, driver.unit.streak) == ((), 0)
+        assert (driver.machine.state, driver.machine.generation) == ("preparing", GENERATION + 1)
+        assert (driver.machine.failures, driver.machine.streak) == ((), 0)
 
 
 @pytest.mark.parametrize("mode", ["never", "on_failure", "always"])
 def test_a_stop_that_was_asked_restarts_in_no_mode(mode: str) -> None:
     for code in (0, 1):
         driver = Driver(example("ready"), rules(mode=mode)).feed(m.Stop()).end(code)
-        assert (driver.unit.state, driver.unit.why) == ("stopped", "stopped as asked")
+        assert (driver.machine.state, driver.machine.why) == ("stopped", "stopped as asked")
 
 
 def test_a_preparation_that_fails_follows_the_mode() -> None:
     problem = m.PrepareFailed(GENERATION, "port held")
-    unit, actions = m.step(example("preparing"), problem, NOW, rules(mode="never"))
-    assert (unit.state, unit.why, actions) == ("failed", "port held", ())
+    machine, actions = m.step(example("preparing"), problem, NOW, rules(mode="never"))
+    assert (machine.state, machine.why, actions) == ("failed", "port held", ())
     unwanted, _ = m.step(example("preparing", wanted=False), problem, NOW, RULES)
     assert (unwanted.state, unwanted.why) == ("stopped", "stopped as asked")
 
 
 def test_the_reason_is_why_it_was_ended_and_else_how() -> None:
-    unit = failed(rules(mode="never"))
-    assert unit.why == "exit 1"
-    dead = Driver(example("ready"), rules(mode="never")).feed(m.Dead(GENERATION, "silent")).end(1)
-    assert (dead.unit.state, dead.unit.why) == ("failed", "silent")
+    machine = failed(rules(mode="never"))
+    assert machine.why == "exit 1"
+    dead = Driver(example("ready"), rules(mode="never")).feed(m.LivenessFailed(GENERATION, "silent")).end(1)
+    assert (dead.machine.state, dead.machine.why) == ("failed", "silent")
     untold = example("stopping swept", last_failure="", exit=None)
     assert m.step(untold, m.TreeEmpty(GENERATION), NOW, rules(mode="never"))[0].why == "unknown exit"
 
@@ -112,35 +112,35 @@ def test_jitter_stays_within_its_share(streak: int, jitter: float, share: float)
 @pytest.mark.parametrize("jitter", [-1.0, 0.0, 1.0])
 def test_a_failure_waits_for_its_pause(streak: int, seconds: float, jitter: float) -> None:
     swept = example("stopping swept", streak=streak)
-    unit, actions = m.step(swept, m.TreeEmpty(GENERATION), NOW, RULES, jitter)
-    assert (unit.state, unit.why, actions) == ("backing_off", "exit 1", ())
-    assert unit.deadline == NOW + seconds * (1.0 + POLICY.jitter * jitter)
-    assert (unit.streak, unit.generation, unit.since) == (streak + 1, GENERATION, NOW)
+    machine, actions = m.step(swept, m.TreeEmpty(GENERATION), NOW, RULES, jitter)
+    assert (machine.state, machine.why, actions) == ("backing_off", "exit 1", ())
+    assert machine.deadline == NOW + seconds * (1.0 + POLICY.jitter * jitter)
+    assert (machine.streak, machine.generation, machine.since) == (streak + 1, GENERATION, NOW)
 
 
 def test_the_first_restart_is_immediate_then_pauses_grow_until_it_is_given_up() -> None:
-    driver = Driver(m.Unit()).boot()
+    driver = Driver(m.MachineState()).boot()
     pauses = []
     for _ in range(10):
         began = driver.now
-        if driver.end().unit.state == "gave_up":
+        if driver.end().machine.state == "gave_up":
             break
-        if driver.unit.state == "backing_off":
+        if driver.machine.state == "backing_off":
             driver.due()
         pauses.append(driver.now - began)
         driver.boot()
     assert pauses == [0.0, 1.0, 2.0]
-    assert driver.unit.generation == 4
+    assert driver.machine.generation == 4
 
 
 def test_a_preparation_that_fails_pauses_too() -> None:
     driver = Driver(example("preparing", streak=2)).feed(m.PrepareFailed(GENERATION, "port held"))
-    assert (driver.unit.state, driver.unit.deadline, driver.unit.why) == (
+    assert (driver.machine.state, driver.machine.deadline, driver.machine.why) == (
         "backing_off",
         NOW + 2.0,
         "port held",
     )
-    assert driver.unit.leader_gone
+    assert driver.machine.leader_gone
 
 
 # --- storms -----------------------------------------------------------------------------------------------
@@ -159,9 +159,9 @@ def test_as_many_failures_as_allowed_are_no_storm_and_one_more_is() -> None:
 
 @pytest.mark.parametrize(("age", "state"), [(99.9, "gave_up"), (100.0, "gave_up"), (100.1, "preparing")])
 def test_a_failure_counts_until_the_window_has_passed(age: float, state: str) -> None:
-    unit = failed(RULES, failures=(NOW - age, NOW - 10.0, NOW - 5.0))
-    assert unit.state == state
-    assert (NOW - age in unit.failures) == (age <= POLICY.window)
+    machine = failed(RULES, failures=(NOW - age, NOW - 10.0, NOW - 5.0))
+    assert machine.state == state
+    assert (NOW - age in machine.failures) == (age <= POLICY.window)
 
 
 def test_no_failure_allowed_gives_up_at_the_first() -> None:
@@ -171,7 +171,7 @@ def test_no_failure_allowed_gives_up_at_the_first() -> None:
 
 def test_what_was_given_up_starts_anew_when_asked() -> None:
     driver = Driver(failed(RULES, failures=(NOW, NOW, NOW))).feed(m.Start())
-    assert (driver.unit.state, driver.unit.failures, driver.unit.streak) == ("waiting", (), 0)
+    assert (driver.machine.state, driver.machine.failures, driver.machine.streak) == ("waiting", (), 0)
 
 
 # --- forgiveness ------------------------------------------------------------------------------------------
@@ -182,14 +182,14 @@ def test_what_was_given_up_starts_anew_when_asked() -> None:
     [(49.9, 3, "backing_off"), (50.0, 1, "preparing"), (50.1, 1, "preparing")],
 )
 def test_ready_for_long_enough_forgives_the_pauses(seconds: float, streak: int, state: str) -> None:
-    unit = failed(RULES, streak=2, ready_at=NOW - seconds)
-    assert (unit.state, unit.streak, unit.ready_at) == (state, streak, None)
+    machine = failed(RULES, streak=2, ready_at=NOW - seconds)
+    assert (machine.state, machine.streak, machine.ready_at) == (state, streak, None)
 
 
 def test_it_does_not_forgive_the_storm() -> None:
     """A service that comes up for a minute and dies, again and again, is given up all the same."""
-    unit = failed(RULES, streak=2, ready_at=NOW - 60.0, failures=(NOW - 99.0, NOW - 80.0, NOW - 70.0))
-    assert unit.state == "gave_up"
+    machine = failed(RULES, streak=2, ready_at=NOW - 60.0, failures=(NOW - 99.0, NOW - 80.0, NOW - 70.0))
+    assert machine.state == "gave_up"
 
 
 def test_what_was_never_ready_was_never_stable() -> None:
@@ -199,13 +199,15 @@ def test_what_was_never_ready_was_never_stable() -> None:
 def test_the_time_between_two_generations_is_not_time_ready() -> None:
     """A preparation that fails says nothing of how long the generation before was ready."""
     waiting = example("preparing", streak=2, ready_at=NOW - 3600.0)
-    unit, _ = m.step(waiting, m.PrepareFailed(GENERATION, "port held"), NOW, RULES)
-    assert (unit.state, unit.deadline) == ("backing_off", NOW + 2.0)
+    machine, _ = m.step(waiting, m.PrepareFailed(GENERATION, "port held"), NOW, RULES)
+    assert (machine.state, machine.deadline) == ("backing_off", NOW + 2.0)
 
 
 def test_ready_counts_from_the_first_time_not_from_a_recovery() -> None:
-    driver = Driver(example("starting", streak=2)).feed(m.Up(GENERATION), m.Down(GENERATION, "slow"))
+    driver = Driver(example("starting", streak=2)).feed(
+        m.ProbeReady(GENERATION), m.ProbeUnready(GENERATION, "slow")
+    )
     driver.now += POLICY.stable
-    driver.feed(m.Up(GENERATION))
-    assert driver.unit.ready_at == NOW
-    assert driver.end().unit.state == "preparing"
+    driver.feed(m.ProbeReady(GENERATION))
+    assert driver.machine.ready_at == NOW
+    assert driver.end().machine.state == "preparing"

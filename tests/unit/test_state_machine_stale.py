@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.state_machine import EVENTS, EXAMPLES, FAILED, GENERATION, NOW, RULES, Driver
-from kit.state_machine import unit as example
+from kit.state_machine import machine as example
 
 from liverl.model import STATE_WORDS, Exit
-from liverl.supervise import machine as m
+from liverl.supervise.services import state_machine as m
 
 REPORTS = {name: event for name, event in EVENTS.items() if hasattr(event, "generation")}
 AFTERS: list[m.After] = ["decide", "down", "restart", "hold"]
 
 
-def of_generation(event: m.Happening, generation: int) -> m.Happening:
+def of_generation(event: m.Input, generation: int) -> m.Input:
     assert hasattr(event, "generation")
     return replace(event, generation=generation)
 
 
 @st.composite
-def units(draw: st.DrawFn) -> m.Unit:
+def units(draw: st.DrawFn) -> m.MachineState:
     """Any unit at all: also those that no history leads to, since a journal may hold them."""
     times = st.floats(0.0, 2000.0)
-    return m.Unit(
+    return m.MachineState(
         state=draw(st.sampled_from(STATE_WORDS)),
         generation=draw(st.integers(0, 9)),
         floor=draw(st.integers(0, 9)),
@@ -61,25 +61,27 @@ def test_a_report_of_another_generation_changes_nothing(state: str, event: str, 
 
 
 @given(
-    unit=units(),
+    machine=units(),
     event=st.sampled_from(sorted(REPORTS)),
     away=st.integers(-9, 9).filter(bool),
     now=st.floats(0.0, 3000.0),
 )
 def test_whatever_the_state_holds_a_stale_report_changes_nothing(
-    unit: m.Unit, event: str, away: int, now: float
+    machine: m.MachineState, event: str, away: int, now: float
 ) -> None:
-    news = of_generation(REPORTS[event], unit.generation + away)
-    assert m.step(unit, news, now, RULES) == (unit, ())
+    news = of_generation(REPORTS[event], machine.generation + away)
+    assert m.step(machine, news, now, RULES) == (machine, ())
 
 
-@given(unit=units(), event=st.sampled_from(sorted(EVENTS)), now=st.floats(0.0, 3000.0))
-def test_no_event_ever_goes_back_to_an_older_generation(unit: m.Unit, event: str, now: float) -> None:
+@given(machine=units(), event=st.sampled_from(sorted(EVENTS)), now=st.floats(0.0, 3000.0))
+def test_no_event_ever_goes_back_to_an_older_generation(
+    machine: m.MachineState, event: str, now: float
+) -> None:
     happening = EVENTS[event]
     if hasattr(happening, "generation"):
-        happening = of_generation(happening, unit.generation)
-    after, actions = m.step(unit, happening, now, RULES)
-    assert after.generation in (unit.generation, max(unit.generation, unit.floor) + 1)
+        happening = of_generation(happening, machine.generation)
+    after, actions = m.step(machine, happening, now, RULES)
+    assert after.generation in (machine.generation, max(machine.generation, machine.floor) + 1)
     assert all(action.generation == after.generation for action in actions)
 
 
@@ -88,44 +90,48 @@ def test_no_event_ever_goes_back_to_an_older_generation(unit: m.Unit, event: str
 
 def until_ready(driver: Driver) -> Driver:
     """Deliver what would come: the end of what ends, and then each report of the next start."""
-    if driver.unit.state == "stopping":
-        if not driver.unit.leader_gone:
-            driver.feed(m.LeaderExited(driver.unit.generation, FAILED))
-        driver.feed(m.TreeEmpty(driver.unit.generation))
+    if driver.machine.state == "stopping":
+        if not driver.machine.leader_gone:
+            driver.feed(m.LeaderExited(driver.machine.generation, FAILED))
+        driver.feed(m.TreeEmpty(driver.machine.generation))
     return driver.boot()
 
 
 @pytest.mark.parametrize("state", [name for name in EXAMPLES if name != "preparing"])
 def test_a_restart_leads_to_a_new_generation(state: str) -> None:
     driver = until_ready(Driver(example(state)).feed(m.Restart("asked by W")))
-    assert (driver.unit.state, driver.unit.generation) == ("ready", GENERATION + 1)
-    assert (driver.unit.wanted, driver.unit.failures, driver.unit.streak) == (True, (), 0)
+    assert (driver.machine.state, driver.machine.generation) == ("ready", GENERATION + 1)
+    assert (driver.machine.wanted, driver.machine.failures, driver.machine.streak) == (True, (), 0)
     assert [a for a in driver.actions if isinstance(a, m.Prepare)] == [m.Prepare(GENERATION + 1)]
 
 
 def test_a_restart_of_what_is_being_prepared_is_that_start() -> None:
     driver = until_ready(Driver(example("preparing")).feed(m.Restart()))
-    assert (driver.unit.state, driver.unit.generation) == ("ready", GENERATION)
+    assert (driver.machine.state, driver.machine.generation) == ("ready", GENERATION)
 
 
 @pytest.mark.parametrize("state", ["starting", "ready", "degraded", "stopping", "stopping swept"])
 @pytest.mark.parametrize("last_word", [m.Restart(), m.Start()])
-def test_the_last_word_before_the_end_counts(state: str, last_word: m.Happening) -> None:
+def test_the_last_word_before_the_end_counts(state: str, last_word: m.Input) -> None:
     driver = Driver(example(state)).feed(m.Stop(), last_word)
-    assert (driver.unit.state, driver.unit.wanted, driver.unit.after) == ("stopping", True, "restart")
-    assert until_ready(driver).unit.generation == GENERATION + 1
+    assert (driver.machine.state, driver.machine.wanted, driver.machine.after) == (
+        "stopping",
+        True,
+        "restart",
+    )
+    assert until_ready(driver).machine.generation == GENERATION + 1
     stopped = Driver(example(state)).feed(m.Stop(), last_word, m.Stop()).end()
-    assert (stopped.unit.state, stopped.unit.why) == ("stopped", "stopped as asked")
+    assert (stopped.machine.state, stopped.machine.why) == ("stopped", "stopped as asked")
 
 
 def test_a_restart_says_why_until_the_next_start() -> None:
     driver = Driver(example("ready")).feed(m.Restart("its configuration has changed")).end()
-    assert (driver.unit.state, driver.unit.why) == ("preparing", "its configuration has changed")
+    assert (driver.machine.state, driver.machine.why) == ("preparing", "its configuration has changed")
 
 
 def test_a_restart_of_a_stopped_service_needs_no_new_event_of_the_old_one() -> None:
     driver = Driver(example("stopped")).feed(m.Restart())
-    assert (driver.unit.state, driver.unit.wanted) == ("waiting", True)
+    assert (driver.machine.state, driver.machine.wanted) == ("waiting", True)
 
 
 @pytest.mark.parametrize("state", ["waiting", "preparing"])
@@ -162,20 +168,20 @@ def test_a_process_that_appears_after_its_stop_goes_through_all_stop_stages() ->
         m.Watch(GENERATION),
         m.Escalate(GENERATION, RULES.stop[0]),
     ]
-    assert not driver.unit.leader_gone
+    assert not driver.machine.leader_gone
     for _ in RULES.stop[1:]:
         driver.due()
     assert tuple(driver.stages) == RULES.stop
-    assert driver.end().unit.state == "stopped"
+    assert driver.end().machine.state == "stopped"
 
 
 def test_a_process_that_appears_after_stop_and_start_is_the_one_that_was_wanted() -> None:
     driver = Driver(example("preparing")).feed(m.Stop(), m.Start(), m.Spawned(GENERATION))
-    assert (driver.unit.state, driver.unit.generation) == ("starting", GENERATION)
-    assert driver.unit.deadline == NOW + RULES.startup_deadline
-    assert driver.feed(m.Up(GENERATION)).unit.state == "ready"
+    assert (driver.machine.state, driver.machine.generation) == ("starting", GENERATION)
+    assert driver.machine.deadline == NOW + RULES.startup_deadline
+    assert driver.feed(m.ProbeReady(GENERATION)).machine.state == "ready"
 
 
 def test_a_late_process_forgets_the_exit_of_the_one_before() -> None:
     driver = Driver(example("preparing", exit=FAILED, ready_at=5.0)).feed(m.Spawned(GENERATION))
-    assert (driver.unit.exit, driver.unit.ready_at) == (None, None)
+    assert (driver.machine.exit, driver.machine.ready_at) == (None, None)

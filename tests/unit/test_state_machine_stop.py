@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 from kit.state_machine import EXAMPLES, FAILED, GENERATION, LAST, NOW, RULES, STOP, TREE, Driver, rules
-from kit.state_machine import unit as example
+from kit.state_machine import machine as example
 
 from liverl.plan.spec import DEFAULT_STOP, StopStage
-from liverl.supervise import machine as m
+from liverl.supervise.services import state_machine as m
 
 LIVE = ["starting", "ready", "degraded"]
 
 
-def at(stage: int, **changes: Any) -> m.Unit:
+def at(stage: int, **changes: Any) -> m.MachineState:
     return example("stopping", stage=stage, deadline=NOW + STOP[stage].grace, **changes)
 
 
@@ -27,8 +27,8 @@ def test_a_stop_goes_through_all_stages_each_with_its_own_deadline(state: str) -
     driver = Driver(example(state)).feed(m.Stop())
     deadlines = []
     for _ in STOP:
-        assert driver.unit.deadline is not None
-        deadlines.append(driver.unit.deadline - NOW)
+        assert driver.machine.deadline is not None
+        deadlines.append(driver.machine.deadline - NOW)
         driver.due()
     assert deadlines == [7.0, 7.0 + 11.0, 7.0 + 11.0 + 5.0, 7.0 + 11.0 + 5.0 + 3.0]
     assert tuple(driver.stages[: len(STOP)]) == STOP
@@ -36,31 +36,31 @@ def test_a_stop_goes_through_all_stages_each_with_its_own_deadline(state: str) -
 
 def test_the_last_stage_is_repeated_and_said_to_be_stuck() -> None:
     driver = Driver(at(LAST))
-    assert not driver.unit.stuck
+    assert not driver.machine.stuck
     for again in range(1, 4):
         driver.due()
-        assert (driver.unit.stuck, driver.unit.stage) == (True, LAST)
+        assert (driver.machine.stuck, driver.machine.stage) == (True, LAST)
         assert driver.stages == [STOP[LAST]] * again
-        assert driver.unit.deadline == driver.now + STOP[LAST].grace
+        assert driver.machine.deadline == driver.now + STOP[LAST].grace
 
 
 @pytest.mark.parametrize("stage", range(LAST))
 def test_no_stage_before_the_last_is_stuck(stage: int) -> None:
     driver = Driver(at(stage)).due()
-    assert (driver.unit.stage, driver.unit.stuck) == (stage + 1, False)
+    assert (driver.machine.stage, driver.machine.stuck) == (stage + 1, False)
 
 
 def test_what_was_stuck_and_ended_after_all_is_not_stuck() -> None:
     driver = Driver(at(LAST)).feed(m.Stop()).due().end()
-    assert (driver.unit.state, driver.unit.stuck) == ("stopped", False)
+    assert (driver.machine.state, driver.machine.stuck) == ("stopped", False)
 
 
 @pytest.mark.parametrize("stage", range(len(STOP)))
 def test_stop_now_skips_to_the_last_stage_and_enters_it_once(stage: int) -> None:
     driver = Driver(at(stage)).feed(m.Stop(now=True))
-    assert (driver.unit.stage, driver.unit.after, driver.unit.wanted) == (LAST, "down", False)
+    assert (driver.machine.stage, driver.machine.after, driver.machine.wanted) == (LAST, "down", False)
     assert driver.stages == ([STOP[LAST]] if stage < LAST else [])
-    assert driver.unit.deadline == NOW + STOP[LAST].grace
+    assert driver.machine.deadline == NOW + STOP[LAST].grace
 
 
 @pytest.mark.parametrize("state", LIVE)
@@ -83,11 +83,11 @@ def test_a_second_stop_does_not_begin_again() -> None:
 def test_with_the_leader_gone_the_tree_is_ended_at_once(stage: int) -> None:
     """Waiting out a stage that speaks to the leader alone would leave the old workers beside a new start."""
     driver = Driver(at(stage), now=NOW + 1.0).feed(m.LeaderExited(GENERATION, FAILED))
-    assert (driver.unit.leader_gone, driver.unit.exit) == (True, FAILED)
-    assert driver.unit.stage == max(stage, TREE)
+    assert (driver.machine.leader_gone, driver.machine.exit) == (True, FAILED)
+    assert driver.machine.stage == max(stage, TREE)
     assert driver.stages == ([STOP[TREE]] if stage < TREE else [])
     grace = NOW + 1.0 + STOP[TREE].grace if stage < TREE else NOW + STOP[stage].grace
-    assert driver.unit.deadline == grace, "a stage that is under way keeps its deadline"
+    assert driver.machine.deadline == grace, "a stage that is under way keeps its deadline"
 
 
 @pytest.mark.parametrize("state", LIVE)
@@ -102,7 +102,7 @@ def test_the_tree_of_a_leader_that_died_is_ended_before_anything_else(state: str
 def test_the_tree_stage_is_the_first_that_speaks_to_the_tree() -> None:
     driver = Driver(example("ready"), replace(RULES, stop=DEFAULT_STOP))
     driver.feed(m.LeaderExited(GENERATION, FAILED))
-    assert (driver.unit.stage, driver.stages) == (1, [DEFAULT_STOP[1]])
+    assert (driver.machine.stage, driver.stages) == (1, [DEFAULT_STOP[1]])
 
 
 def test_without_a_tree_stage_it_is_the_last() -> None:
@@ -115,13 +115,15 @@ def test_without_a_tree_stage_it_is_the_last() -> None:
 def test_an_empty_tree_counts_only_once_the_leader_is_gone() -> None:
     """The scan may see no process a moment before the kernel tells the exit status."""
     driver = Driver(at(0)).feed(m.TreeEmpty(GENERATION))
-    assert driver.unit == at(0)
-    assert driver.feed(m.LeaderExited(GENERATION, FAILED), m.TreeEmpty(GENERATION)).unit.state == "preparing"
+    assert driver.machine == at(0)
+    assert (
+        driver.feed(m.LeaderExited(GENERATION, FAILED), m.TreeEmpty(GENERATION)).machine.state == "preparing"
+    )
 
 
 def test_the_first_exit_counts() -> None:
     driver = Driver(example("stopping swept")).feed(m.LeaderExited(GENERATION, m.Exit(code=99)))
-    assert driver.unit.exit == FAILED
+    assert driver.machine.exit == FAILED
 
 
 # --- why it ends ------------------------------------------------------------------------------------------
@@ -129,43 +131,47 @@ def test_the_first_exit_counts() -> None:
 
 def test_a_stop_that_was_asked_is_called_that() -> None:
     driver = Driver(example("ready")).feed(m.Stop())
-    assert driver.unit.why == "stop asked"
-    assert driver.end().unit.why == "stopped as asked"
+    assert driver.machine.why == "stop asked"
+    assert driver.end().machine.why == "stopped as asked"
 
 
 @pytest.mark.parametrize("after", ["decide", "restart", "hold"])
 def test_what_nobody_wants_comes_to_rest_whatever_was_to_follow(after: str) -> None:
     driver = Driver(example("stopping swept", wanted=False, after=after)).feed(m.TreeEmpty(GENERATION))
-    assert (driver.unit.state, driver.unit.why, driver.unit.deadline) == ("stopped", "stopped as asked", None)
+    assert (driver.machine.state, driver.machine.why, driver.machine.deadline) == (
+        "stopped",
+        "stopped as asked",
+        None,
+    )
 
 
 def test_a_stop_wins_over_what_is_wanted() -> None:
     driver = Driver(example("stopping swept", after="down")).feed(m.TreeEmpty(GENERATION))
-    assert (driver.unit.state, driver.unit.why) == ("stopped", "stopped as asked")
+    assert (driver.machine.state, driver.machine.why) == ("stopped", "stopped as asked")
 
 
 # --- yield ------------------------------------------------------------------------------------------------
 
 
 def test_yield_holds_it_until_it_is_started_again() -> None:
-    driver = Driver(example("ready")).feed(m.LeaderExited(GENERATION, FAILED), m.Yield())
+    driver = Driver(example("ready")).feed(m.LeaderExited(GENERATION, FAILED), m.AwaitSuccessor())
     driver.feed(m.TreeEmpty(GENERATION))
-    assert driver.unit.state == "stopped"
-    assert driver.unit.why == "waits for its successor, after: exit 1"
-    assert (driver.unit.wanted, driver.unit.failures) == (True, ())
-    assert driver.feed(m.Start()).boot().unit.generation == GENERATION + 1
+    assert driver.machine.state == "stopped"
+    assert driver.machine.why == "waits for its successor, after: exit 1"
+    assert (driver.machine.wanted, driver.machine.failures) == (True, ())
+    assert driver.feed(m.Start()).boot().machine.generation == GENERATION + 1
 
 
 @pytest.mark.parametrize("after", ["down", "restart", "hold"])
 def test_yield_takes_back_no_stop_and_no_restart(after: str) -> None:
     asked = at(0, after=after)
-    assert m.step(asked, m.Yield(), NOW, RULES) == (asked, ())
+    assert m.step(asked, m.AwaitSuccessor(), NOW, RULES) == (asked, ())
 
 
 def test_a_start_undoes_a_yield_that_has_not_ended_yet() -> None:
-    driver = Driver(at(0)).feed(m.Yield(), m.Start())
-    assert driver.unit.after == "restart"
-    assert driver.end().unit.state == "preparing"
+    driver = Driver(at(0)).feed(m.AwaitSuccessor(), m.Start())
+    assert driver.machine.after == "restart"
+    assert driver.end().machine.state == "preparing"
 
 
 # --- due --------------------------------------------------------------------------------------------------
@@ -182,7 +188,7 @@ WITH_DEADLINE = {
 def test_due_before_the_deadline_or_without_one_changes_nothing(state: str) -> None:
     before = example(state)
     early = NOW if before.deadline is None else before.deadline - 0.001
-    assert m.step(before, m.Due(), early, RULES) == (before, ())
+    assert m.step(before, m.DeadlinePassed(), early, RULES) == (before, ())
     assert (before.deadline is not None) == (state in WITH_DEADLINE)
 
 
@@ -191,7 +197,7 @@ def test_due_before_the_deadline_or_without_one_changes_nothing(state: str) -> N
 def test_due_at_the_deadline_or_after_it_acts(state: str, late: float) -> None:
     before = example(state)
     assert before.deadline is not None
-    after, actions = m.step(before, m.Due(), before.deadline + late, RULES)
+    after, actions = m.step(before, m.DeadlinePassed(), before.deadline + late, RULES)
     assert after.state == WITH_DEADLINE[state]
     assert len(actions) == 1
     assert after.deadline != before.deadline
@@ -199,18 +205,20 @@ def test_due_at_the_deadline_or_after_it_acts(state: str, late: float) -> None:
 
 def test_a_start_that_takes_too_long_is_ended_and_decided_on() -> None:
     driver = Driver(example("starting")).due()
-    assert (driver.unit.state, driver.unit.why) == ("stopping", "not ready after 30 s")
-    assert (driver.unit.after, driver.unit.last_failure) == ("decide", "not ready after 30 s")
+    assert (driver.machine.state, driver.machine.why) == ("stopping", "not ready after 30 s")
+    assert (driver.machine.after, driver.machine.last_failure) == ("decide", "not ready after 30 s")
     assert driver.stages == [STOP[0]]
-    assert driver.end().unit.why == "restarting after: not ready after 30 s"
+    assert driver.end().machine.why == "restarting after: not ready after 30 s"
 
 
 def test_the_end_of_a_pause_starts_the_next_generation() -> None:
     driver = Driver(example("backing_off")).due()
-    assert (driver.unit.state, driver.unit.generation) == ("preparing", GENERATION + 1)
-    assert driver.unit.why == "restarting after: exit 1"
+    assert (driver.machine.state, driver.machine.generation) == ("preparing", GENERATION + 1)
+    assert driver.machine.why == "restarting after: exit 1"
     assert driver.actions == [m.Prepare(GENERATION + 1)]
-    assert (driver.unit.streak, driver.unit.failures) == (1, (980.0,)), "what failed before still counts"
+    assert (driver.machine.streak, driver.machine.failures) == (1, (980.0,)), (
+        "what failed before still counts"
+    )
 
 
 # --- adopted ----------------------------------------------------------------------------------------------
@@ -223,7 +231,7 @@ def test_an_adopted_start_gets_a_whole_deadline_and_is_watched() -> None:
         assert after == replace(before, deadline=NOW + RULES.startup_deadline)
         assert actions == (m.Watch(GENERATION),)
     ended = Driver(after).due()
-    assert ended.unit.why == "not ready after 30 s"
+    assert ended.machine.why == "not ready after 30 s"
 
 
 @pytest.mark.parametrize("state", ["ready", "degraded"])
@@ -265,18 +273,29 @@ def test_what_rests_stays_as_it_was(state: str) -> None:
 
 
 def test_a_service_that_was_never_started() -> None:
-    unit = m.Unit()
-    assert (unit.state, unit.generation, unit.floor, unit.why) == ("waiting", 0, 0, "not started yet")
-    assert (unit.wanted, unit.leader_gone, unit.after, unit.stage, unit.stuck) == (
+    machine = m.MachineState()
+    assert (machine.state, machine.generation, machine.floor, machine.why) == (
+        "waiting",
+        0,
+        0,
+        "not started yet",
+    )
+    assert (machine.wanted, machine.leader_gone, machine.after, machine.stage, machine.stuck) == (
         True,
         True,
         "decide",
         0,
         False,
     )
-    assert (unit.deadline, unit.exit, unit.failures, unit.streak, unit.ready_at) == (None, None, (), 0, None)
-    assert (unit.since, unit.last_failure) == (0.0, "")
-    first, actions = m.step(unit, m.DependenciesMet(), NOW, rules())
+    assert (machine.deadline, machine.exit, machine.failures, machine.streak, machine.ready_at) == (
+        None,
+        None,
+        (),
+        0,
+        None,
+    )
+    assert (machine.since, machine.last_failure) == (0.0, "")
+    first, actions = m.step(machine, m.DependenciesMet(), NOW, rules())
     assert (first.generation, actions) == (1, (m.Prepare(1),))
 
 
@@ -284,4 +303,4 @@ def test_the_defaults_of_events_and_rules() -> None:
     assert not m.Stop().now
     assert not m.PrepareFailed(1, "why").final
     assert m.Restart().why == "restart asked"
-    assert m.Rules().startup_deadline == 2700.0
+    assert m.RestartRules().startup_deadline == 2700.0

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from kit.state_machine import EVENTS, EXAMPLES, FAILED, GENERATION, LAST, NOW, RULES, STOP, TREE
-from kit.state_machine import unit as example
+from kit.state_machine import machine as example
 
-from liverl.supervise import machine as m
+from liverl.supervise.services import state_machine as m
 
 # (state, event) -> the fields that change, and what is to be done. A pair that is not here changes nothing.
 Outcome = tuple[dict[str, Any], tuple[m.Action, ...]]

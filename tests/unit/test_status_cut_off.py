@@ -5,9 +5,9 @@ from __future__ import annotations
 from kit.screens import snapshot
 
 from liverl.model import StepTrials, TrialsStatus
-from liverl.observe.trials import cut_off
-from liverl_tui.commands.table import render
-from liverl_tui.facts import plain_facts
+from liverl.observe.trials.scanner import cut_off
+from liverl_tui.cli.status_table import render
+from liverl_tui.text.facts import plain_facts
 
 STEPS = (StepTrials(8, 32, 12, 0, 0.25, calling=14), StepTrials(7, 16, 16, 0, 0.512, calling=16))
 RUNNING = TrialsStatus(total=48, running=20, finished=28, steps=STEPS)

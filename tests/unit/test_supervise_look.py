@@ -9,8 +9,8 @@ import sys
 import pytest
 from kit.waiting import wait_until
 
-from liverl.supervise import procfs
-from liverl.supervise.tree import Trees
+from liverl.procs import procfs
+from liverl.procs.tree import Trees
 
 SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
 

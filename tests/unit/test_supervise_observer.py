@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from kit.screens import gpu
 
+from liverl.daemon import sampler as observer_module
+from liverl.daemon.sampler import Sampler
 from liverl.model import GpuStatus
-from liverl.observe.gpu_ledger import _BATCH
-from liverl.supervise import observer as observer_module
-from liverl.supervise.observer import Observer
+from liverl.observe.gpu.ledger import _BATCH
 
 GPU = gpu(0)
 
@@ -27,7 +27,7 @@ async def test_a_driver_that_hangs_is_said_and_does_not_hold_up_the_start(
     supervisor: Any = SimpleNamespace(
         run_dir=tmp_path,
         ledger=SimpleNamespace(holders={}),
-        census=SimpleNamespace(members=dict),
+        process_scan=SimpleNamespace(members=dict),
         gpus=(),
         allowed_gpus=(),
         say=lambda *_: None,
@@ -38,12 +38,12 @@ async def test_a_driver_that_hangs_is_said_and_does_not_hold_up_the_start(
         assert free.wait(60)
         return (GPU,), None
 
-    observer = Observer(supervisor, host_interval=1, gpus_interval=1, trials_interval=1)
-    monkeypatch.setattr(observer._gpus, "sample", sample)
-    await observer.look_at_gpus_now()
-    assert observer.facts.gpus == () and "has not answered" in (observer.facts.gpu_note or "")
-    observer.close()  # NVML is not asked to shut down in the middle of a call
+    sampler = Sampler(supervisor, host_interval=1, gpus_interval=1, trials_interval=1)
+    monkeypatch.setattr(sampler._gpus, "sample", sample)
+    await sampler.look_at_gpus_now()
+    assert sampler.facts.gpus == () and "has not answered" in (sampler.facts.gpu_note or "")
+    sampler.close()  # NVML is not asked to shut down in the middle of a call
     free.set()
-    await observer._look_at_gpus()
-    assert observer.facts.gpus == (GPU,) and observer.facts.gpu_note is None
+    await sampler._look_at_gpus()
+    assert sampler.facts.gpus == (GPU,) and sampler.facts.gpu_note is None
     assert supervisor.allowed_gpus == (GPU.uuid,), "they can be used from then on"

@@ -6,8 +6,8 @@ from typing import Any
 
 from kit.screens import service
 
+from liverl.daemon.phase import phase_words
 from liverl.model import ReplicaSet
-from liverl.supervise.phases import phase_words
 
 TRAINING: dict[str, Any] = {"step": 10, "phase": "rollout", "trials_done": 3, "trials_total": 32}
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from liverl.plan.spec import ServiceSpec
-from liverl.supervise.aside import Aside
-from liverl.supervise.instance import Instance
-from liverl.supervise.slot import Slot
+from liverl.supervise.services.instance import Instance
+from liverl.supervise.services.slot import Slot
+from liverl.util.blocking_call import BlockingCalls
 
 
 def instance(state: str, *, stuck: bool = False) -> Instance:
     hub: Any = SimpleNamespace(now=lambda: 0.0)
     made = Instance(hub, ServiceSpec("a", "task", ("true",)))
-    made.unit = replace(made.unit, state=state, stuck=stuck)  # type: ignore[arg-type]
+    made.machine = replace(made.machine, state=state, stuck=stuck)  # type: ignore[arg-type]
     return made
 
 
@@ -43,7 +43,7 @@ async def test_what_can_still_be_ended_is_waited_for() -> None:
 
 async def test_a_call_that_does_not_return_is_left_alone_until_it_does() -> None:
     free = threading.Event()
-    aside = Aside[int]()
+    aside = BlockingCalls[int]()
     with pytest.raises(TimeoutError):
         await aside.call(lambda: free.wait(60) and 1, 0.05)
     assert aside.busy
@@ -55,7 +55,7 @@ async def test_a_call_that_does_not_return_is_left_alone_until_it_does() -> None
 
 
 async def test_what_a_call_raises_is_raised_where_it_is_waited_for() -> None:
-    aside = Aside[int]()
+    aside = BlockingCalls[int]()
     with pytest.raises(ZeroDivisionError):
         await aside.call(lambda: 1 // 0, 60)
     assert await aside.call(lambda: 1, 60) == 1
@@ -66,7 +66,7 @@ def test_a_call_that_hangs_keeps_no_loop_from_its_end() -> None:
 
     async def use() -> None:
         with pytest.raises(TimeoutError):
-            await Aside[bool]().call(lambda: free.wait(60), 0.01)
+            await BlockingCalls[bool]().call(lambda: free.wait(60), 0.01)
 
     asyncio.run(use())  # returns, although the thread has not
     free.set()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from liverl.supervise.procfs import Proc, parse_stat
-from liverl.supervise.replay import read_history
-from liverl.supervise.tree import STRAYS, Trees
+from liverl.procs.procfs import Proc, parse_stat
+from liverl.procs.tree import STRAYS, Trees
+from liverl.supervise.recovery.replay import read_history
 
 KEEPER = 10
 
@@ -95,8 +95,8 @@ def test_stat_with_brackets_and_spaces_in_the_name() -> None:
 
 
 def test_history_of_a_swap_cut_in_the_middle() -> None:
-    def state(gen: int, role: str, name: str, **unit: object) -> dict[str, object]:
-        body = {"state": name, "generation": gen, "leader_gone": False, **unit}
+    def state(gen: int, role: str, name: str, **machine: object) -> dict[str, object]:
+        body = {"state": name, "generation": gen, "leader_gone": False, **machine}
         return {"k": "state", "svc": "proxy", "gen": gen, "role": role, "unit": body}
 
     intent = {"k": "intent", "svc": "proxy", "gen": 2, "role": "incoming", "ports": {}, "gpus": []}

@@ -17,14 +17,14 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from liverl.embedded.chat import prompt_ids
-from liverl.embedded.sandbox import Sandbox
-from liverl.embedded.tasks import dataset
+from liverl.agents.sandbox import Sandbox
+from liverl.agents.tasks import dataset
+from liverl.agents.tool_calls import render_qwen3_coder
+from liverl.agents.tools import TOOLS
+from liverl.embedded.engine.chat import prompt_ids
 from liverl.embedded.tokenizer import EOS_ID, encode
-from liverl.embedded.toolcalls import render_qwen3_coder
-from liverl.embedded.tools import TOOLS
-from liverl.observe.trial_records import parse_result
-from liverl.verlside.loop_trial import LoopSettings, Outcome, Prompt, read_prompt, run_trial
+from liverl.observe.trials.records import parse_result
+from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, read_prompt, run_trial
 
 TASK = next(task for task in dataset() if task.kind == "create")
 CREATE = ("write_file", {"path": next(iter(TASK.expect)), "content": next(iter(TASK.expect.values()))})
@@ -341,7 +341,7 @@ def test_a_sandbox_answers_what_it_cannot_take(tmp_path: Path) -> None:
 def test_the_loop_needs_little_of_its_environment() -> None:
     """Nothing outside of the standard library but msgspec and aiohttp."""
     code = (
-        "import sys, aiohttp, msgspec; before = set(sys.modules); import liverl.verlside.loop_trial;"
+        "import sys, aiohttp, msgspec; before = set(sys.modules); import liverl.verl_runtime.loop_trial;"
         "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.verlside.cpuengine.settings import FAULTS_VARIABLE, Faults, faults
+from liverl.verl_runtime.cpuengine.settings import FAULTS_VARIABLE, Faults, faults
 
 RANKS = st.none() | st.integers(0, 64)
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from liverl.verlside import standalone
+from liverl.verl_runtime import standalone
 
 
 def test_a_line_with_flush_is_logged_as_of_its_place(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.verlside.tokens import Assembly, Divergence, Row
+from liverl.verl_runtime.tokens import Assembly, Divergence, Row
 
 IDS = st.integers(0, 5)  # few, so that a changed prefix often looks like the old one for a while
 Turn = tuple[list[int], list[int], list[float]]  # prompt, reply, logprobs

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.model import Level, RunState, ServiceState
-from liverl_tui import words
+from liverl_tui.text import words
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,15 @@
 """config.yaml -> RunConfig: layers, checks, secrets, and who uses which key. Reads the named files only."""
 
+from liverl.config.consumers import consumers, inert_keys
 from liverl.config.dump import dump_yaml, redacted
+from liverl.config.env_vars import liverl_environment
 from liverl.config.errors import ConfigError, Problem, Where
-from liverl.config.liverl_env import liverl_environment
 from liverl.config.load import LoadedConfig, load_config
-from liverl.config.own import EnvironmentEntry
-from liverl.config.packaged import list_profiles
+from liverl.config.profiles import list_profiles
 from liverl.config.resolve import resolved, run_directory, run_root
 from liverl.config.schema import RunConfig, leaves, value_of
 from liverl.config.secrets import Secrets
-from liverl.config.uses import consumers, inert_keys
+from liverl.config.sections.run import EnvironmentEntry
 
 __all__ = [
     "ConfigError",

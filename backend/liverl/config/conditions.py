@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from liverl.config import sizes
+from liverl.config import sizing
 from liverl.config.schema import RunConfig
-from liverl.config.stack import AGENT_LOOPS, PROXY_LOOP
+from liverl.config.sections.verl import AGENT_LOOPS, PROXY_LOOP
 
 
 def always(c: RunConfig) -> bool:
@@ -76,7 +76,7 @@ def logs_to_wandb(c: RunConfig) -> bool:
 def counts_replicas(c: RunConfig) -> bool:
     """The overrides change how many replicas are expected of a launch script, which does not get them."""
     without = replace(c, trainer=replace(c.trainer, overrides={}))
-    return command(c) and sizes.expected_replicas(c) != sizes.expected_replicas(without)
+    return command(c) and sizing.expected_replicas(c) != sizing.expected_replicas(without)
 
 
 def trains(c: RunConfig) -> bool:

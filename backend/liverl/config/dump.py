@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import yaml
 
+from liverl.config.coerce import to_plain
+from liverl.config.env_vars import SECRET_KEYS
 from liverl.config.errors import Where
-from liverl.config.liverl_env import SECRET_KEYS
-from liverl.config.nodes import scalar
 from liverl.config.schema import RunConfig
 from liverl.config.secrets import is_reference
-from liverl.config.values import to_plain
+from liverl.config.yaml_nodes import scalar
 
 # Names of free-form keys (overrides, LiveRL's meta_info) whose values are likely secrets. "token" alone would
 # take eos_token and max_tokens with it.

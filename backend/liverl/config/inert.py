@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from liverl.config import conditions as when
-from liverl.config.liverl_env import variables_set
+from liverl.config.env_vars import variables_set
 from liverl.config.schema import RunConfig
 
 Why = Callable[[RunConfig], str]

@@ -9,11 +9,11 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec import inspect as types
 
+from liverl.config.coerce import Bad, convert, is_text, plain_type, to_plain
+from liverl.config.env_vars import SECRET_FILES, SECRET_KEYS, VARIABLES
 from liverl.config.errors import Problem, Where, did_you_mean, nearest
-from liverl.config.liverl_env import SECRET_FILES, SECRET_KEYS, VARIABLES
-from liverl.config.nodes import Node, parse, scalar
 from liverl.config.schema import Path, fields, is_open, leaves, root_type
-from liverl.config.values import Bad, convert, is_text, plain_type, to_plain
+from liverl.config.yaml_nodes import Node, parse, scalar
 
 LayerName = Literal["default", "profile", "file", "liverl env", "env", "set"]
 PREFIX = "LIVERL_"

@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from liverl.config import packaged
+from liverl.config import profiles
+from liverl.config.checks.managed import check, secret_overrides
+from liverl.config.consumers import why_inert
 from liverl.config.errors import ConfigError, Problem, Where
 from liverl.config.inert import IN_PROCESS
 from liverl.config.layers import Layer, Setting, from_environment, from_sets, from_text
 from liverl.config.schema import Path as KeyPath
 from liverl.config.schema import RunConfig, schema_key
 from liverl.config.secrets import PLACEHOLDER, Secrets, take_secrets
-from liverl.config.uses import why_inert
-from liverl.config.validate import check, secret_overrides
 
 MAX_BYTES = 4 * 1024 * 1024
 _BY_HAND = ("file", "env", "set")  # layers whose inert keys are worth a warning
@@ -67,9 +67,9 @@ def load_config(
     problems: list[Problem] = []
     default = _default_layer()
     file = from_text(_read(path, problems), str(path), "file") if path is not None else Layer("file")
-    name = profile or (packaged.LIVERL_PROFILE if file.wrapped else "embedded")
+    name = profile or (profiles.LIVERL_PROFILE if file.wrapped else "embedded")
     try:
-        middle = from_text(packaged.profile_text(name), f"profile {name}", "profile")
+        middle = from_text(profiles.profile_text(name), f"profile {name}", "profile")
     except ConfigError as error:
         problems.extend(error.problems)
         middle = Layer("profile")
@@ -125,7 +125,7 @@ def load_config(
 
 @functools.cache
 def _default_layer() -> Layer:
-    layer = from_text(packaged.default_text(), packaged.DEFAULT_FILE, "default")
+    layer = from_text(profiles.default_text(), profiles.DEFAULT_FILE, "default")
     if layer.problems:  # somebody edited the packaged file
         raise ConfigError(layer.problems)
     return layer

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from liverl.config.own import SELF
 from liverl.config.schema import RunConfig
 from liverl.config.secrets import FILE_SCHEME
-from liverl.config.sizes import BUILTIN, SMOKE
-from liverl.places import default_cache_dir
+from liverl.config.sections.run import SELF
+from liverl.config.sizing import BUILTIN, SMOKE
+from liverl.util.paths import default_cache_dir
 
 NAME_FORMAT = "%Y%m%d-%H%M%S"  # UTC
 

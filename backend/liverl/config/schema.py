@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 from msgspec import inspect as types
 
-from liverl.config.own import Embedded, EnvironmentEntry, Observe, Proxy, Run, Supervise, Trainer, Ui
-from liverl.config.sections import (
+from liverl.config.coerce import plain_type
+from liverl.config.sections.liverl import (
     Algorithm,
     Credentials,
     Data,
@@ -25,8 +25,8 @@ from liverl.config.sections import (
     Training,
     Vllm,
 )
-from liverl.config.stack import Ray, Verl
-from liverl.config.values import plain_type
+from liverl.config.sections.run import Embedded, EnvironmentEntry, Observe, Proxy, Run, Supervise, Trainer, Ui
+from liverl.config.sections.verl import Ray, Verl
 
 Path = tuple[str, ...]
 

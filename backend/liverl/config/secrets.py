@@ -7,9 +7,9 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from liverl.config.env_vars import SECRET_KEYS
 from liverl.config.errors import Problem, Where
 from liverl.config.layers import Setting
-from liverl.config.liverl_env import SECRET_KEYS
 from liverl.config.schema import Path as KeyPath
 
 PLACEHOLDER = "sk-dummy"  # LiveRL's: not a secret

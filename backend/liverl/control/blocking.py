@@ -30,7 +30,7 @@ from liverl.control.messages import (
 )
 from liverl.control.paths import connect_control, unreachable
 from liverl.model import Event, Snapshot
-from liverl.rundir import Alive, Dead, OtherHost, RunDir, backend_alive
+from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 
 HELLO_S = 5.0  # a backend answers within milliseconds; one under full load within a second
 DYING_S = 2.0  # between a killed process's socket and its process table entry going away
@@ -41,11 +41,11 @@ def after_end(run_dir: Path) -> ControlError:
     return unreachable(run_dir, await_gone(run_dir, DYING_S))
 
 
-def await_gone(run_dir: Path, timeout: float) -> Alive | Dead | OtherHost:
+def await_gone(run_dir: Path, timeout: float) -> LiveBackend | DeadBackend | RemoteBackend:
     """Wait until the backend's process has gone, ``timeout`` seconds at most; what is true then. After ``bye``
     it has yet to release its lock, which the next one needs."""
     deadline = time.monotonic() + timeout
-    while isinstance(state := backend_alive(run_dir), Alive) and time.monotonic() < deadline:
+    while isinstance(state := backend_alive(run_dir), LiveBackend) and time.monotonic() < deadline:
         time.sleep(0.02)
     return state
 

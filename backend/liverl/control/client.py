@@ -32,7 +32,7 @@ from liverl.control.messages import (
 )
 from liverl.control.paths import connect_control, unreachable
 from liverl.model import Event, RunState, Snapshot
-from liverl.rundir import RunDir
+from liverl.rundir.layout import RunDir
 
 ENDED: frozenset[RunState] = frozenset(("done", "failed", "stopped", "dead"))
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from liverl.model import Event
-from liverl.rundir import RunDir
+from liverl.rundir.layout import RunDir
+from liverl.util.backward_lines import lines_backwards
 
 
 def read_events(run_dir: Path, from_seq: int = 0) -> Iterator[Event]:
@@ -48,8 +49,6 @@ def last_events(run_dir: Path, count: int) -> list[Event]:
 
 def _newest_first(run_dir: Path) -> Iterator[Event]:
     """The events from the end of the file on, as far as they are wanted. Raises OSError."""
-    from liverl.observe.history import lines_backwards
-
     decoder = msgspec.json.Decoder(Event)
     for line in lines_backwards(RunDir(run_dir).events):
         try:

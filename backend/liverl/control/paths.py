@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from liverl.control.messages import BackendDead, BackendElsewhere, BackendSilent, ControlError
-from liverl.rundir import Alive, OtherHost, RunDir, backend_alive
-from liverl.runs import run_hash
+from liverl.rundir.index import run_hash
+from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
 
 SUN_PATH_BYTES = 107  # sockaddr_un.sun_path is 108 with its final NUL (unix(7))
 _REFUSALS = frozenset(
@@ -182,7 +182,7 @@ def connect_control(run_dir: Path, timeout: float) -> socket.socket:
     try:
         sock = connect_path(path, timeout)
     except OSError as error:
-        if isinstance(error, PermissionError) and not isinstance(alive, OtherHost):
+        if isinstance(error, PermissionError) and not isinstance(alive, RemoteBackend):
             raise ControlError(f"the control socket {path} belongs to another user") from error
         raise unreachable(run_dir, alive) from error
     _, uid, _ = peer_credentials(sock)
@@ -196,12 +196,12 @@ def unreachable(run_dir: Path, alive: object | None = None) -> ControlError:
     """Why nobody answers, from ``backend.json`` and the process table."""
     state = backend_alive(run_dir) if alive is None else alive
     name = RunDir(run_dir).name
-    if isinstance(state, OtherHost):
+    if isinstance(state, RemoteBackend):
         return BackendElsewhere(
             f"run {name} lives on {state.host}: ssh {state.host} liverl-tui attach --run {run_dir}",
             state.host,
         )
-    if isinstance(state, Alive):
+    if isinstance(state, LiveBackend):
         return BackendSilent(f"the backend of {name} (pid {state.record.pid}) lives but does not answer")
     result = RunDir(run_dir).read_result()
     if result is not None:

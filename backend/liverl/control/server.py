@@ -33,7 +33,7 @@ from liverl.control.messages import (
 from liverl.control.outbox import Outbox
 from liverl.control.paths import bind_control, peer_credentials
 from liverl.model import Event, Snapshot
-from liverl.rundir import RunDir
+from liverl.rundir.layout import RunDir
 from liverl.version import __version__
 
 log = logging.getLogger("liverl.control")
@@ -42,7 +42,7 @@ MAX_COMMANDS = 64  # of one client at a time; a person has one or two under way
 CLOSE_GRACE_S = 2.0  # for answers under way, then for the last bytes, when the server closes
 
 
-class Handler(Protocol):
+class CommandHandler(Protocol):
     """What the backend offers. Called on the server's event loop."""
 
     def snapshot(self) -> Snapshot:
@@ -246,7 +246,7 @@ class _Client:
 class ControlServer:
     """Serves ``handler`` on the control socket of ``run_dir``."""
 
-    def __init__(self, run_dir: Path, handler: Handler, *, queue_limit: int = QUEUE_LIMIT) -> None:
+    def __init__(self, run_dir: Path, handler: CommandHandler, *, queue_limit: int = QUEUE_LIMIT) -> None:
         self.run_dir = run_dir
         self.handler = handler
         self.queue_limit = queue_limit  # bytes waiting for one client

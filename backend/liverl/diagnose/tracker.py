@@ -18,13 +18,13 @@ _RANK = {"info": 0, "warning": 1, "critical": 2}
 LEVELS: dict[str, Level] = {"info": "info", "warning": "warning", "critical": "error"}
 
 
-class Over(NamedTuple):
+class Resolved(NamedTuple):
     """It is known that this symptom has ended: it must not linger."""
 
     id: str
 
 
-class Beside(msgspec.Struct, frozen=True):
+class RunContext(msgspec.Struct, frozen=True):
     """What rules need and a snapshot does not hold. ``disk_free``: bytes where the run is written; ``causes``: the
     telling line of a failed service's log; ``aliases``: the models that agents may ask for; ``unwanted``: services
     that somebody stopped."""
@@ -36,15 +36,15 @@ class Beside(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Seen:
+class Window:
     """What a rule looks at. ``before``: the snapshot of the look before this one."""
 
     now: Snapshot
     before: Snapshot | None
-    beside: Beside
+    beside: RunContext
 
 
-Look = Callable[[Seen], Iterator[Symptom | Over]]
+Evaluate = Callable[[Window], Iterator[Symptom | Resolved]]
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Rule:
     """``hold``: seconds for which it must hold before it is told; ``linger``: seconds for which it must not hold
     before it counts as over."""
 
-    look: Look
+    look: Evaluate
     hold: float = 0.0
     linger: float = 30.0
 
 
-class News(NamedTuple):
+class SymptomChange(NamedTuple):
     """``worse``: told before, and more severe now."""
 
     what: Literal["new", "worse", "cleared"]
@@ -87,29 +87,29 @@ class Diagnosis:
         }
         self._before: Snapshot | None = None
 
-    def update(self, now: Snapshot, beside: Beside) -> list[News]:
+    def update(self, now: Snapshot, beside: RunContext) -> list[SymptomChange]:
         """One look at the run; returns what is to be told."""
-        seen, at = Seen(now, self._before, beside), now.at
+        seen, at = Window(now, self._before, beside), now.at
         self._before = now
         over: set[str] = set()
         for rule in self._rules:
             for found in rule.look(seen):
-                if isinstance(found, Over):
+                if isinstance(found, Resolved):
                     over.add(found.id)
                 else:
                     self._found(found, rule, at)
-        news: list[News] = []
+        news: list[SymptomChange] = []
         for name, case in list(self._cases.items()):
             case.last = at if case.last is None else case.last
             gone = at - case.last
             if name in over or gone > (case.rule.linger if case.told >= 0 else 0.0):
                 del self._cases[name]
                 if case.told >= 0:
-                    news.append(News("cleared", case.symptom))
+                    news.append(SymptomChange("cleared", case.symptom))
             elif gone == 0.0 and at - case.first >= case.rule.hold:
                 rank = _RANK[case.symptom.severity]
                 if rank > case.told:
-                    news.append(News("new" if case.told < 0 else "worse", case.symptom))
+                    news.append(SymptomChange("new" if case.told < 0 else "worse", case.symptom))
                     case.told = rank
         shown = [case.symptom for case in self._cases.values() if case.told >= 0]
         self.symptoms = tuple(sorted(shown, key=lambda s: (-_RANK[s.severity], s.since or 0.0, s.id)))
@@ -125,7 +125,7 @@ class Diagnosis:
         case.last = at
 
 
-def words(news: News, now: float) -> tuple[str, Level]:
+def words(news: SymptomChange, now: float) -> tuple[str, Level]:
     """One line for the run's story."""
     symptom = news.symptom
     if news.what == "cleared":

@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from liverl.embedded.engine_api import text_of
-from liverl.embedded.tasks import Goal, read_goal
+from liverl.agents.chat_api import text_of
+from liverl.agents.tasks import Goal, read_goal
+from liverl.agents.tools import TOOL_NAMES
 from liverl.embedded.tokenizer import decision
-from liverl.embedded.tools import TOOL_NAMES
 
 Logits = dict[str, dict[str, float]]
 Message = Mapping[str, Any]

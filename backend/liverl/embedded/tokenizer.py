@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from liverl.embedded.tools import TOOL_NAMES
+from liverl.agents.tools import TOOL_NAMES
 
 SPECIALS: tuple[str, ...] = (
     "<|endoftext|>",

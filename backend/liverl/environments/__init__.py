@@ -9,6 +9,6 @@ from __future__ import annotations
 from liverl.environments.build import ensure
 from liverl.environments.errors import BuildError
 from liverl.environments.resolve import EnvPlan, resolve
-from liverl.places import default_cache_dir
+from liverl.util.paths import default_cache_dir
 
 __all__ = ["BuildError", "EnvPlan", "default_cache_dir", "ensure", "resolve"]

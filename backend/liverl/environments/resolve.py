@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from liverl.config.own import SELF
+from liverl.config.sections.run import SELF
 from liverl.environments.errors import BuildError
 from liverl.plan.spec import EnvironmentSpec
 

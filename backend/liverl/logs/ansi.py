@@ -10,7 +10,7 @@ from liverl.logs.text import colour_parts
 Colour = int | tuple[int, int, int] | None  # 0..255 of the terminal's table, or red, green, blue
 
 
-class Look(NamedTuple):
+class TextStyle(NamedTuple):
     """How a run of text looks; ``None`` is the terminal's own colour."""
 
     fg: Colour = None
@@ -22,17 +22,17 @@ class Look(NamedTuple):
     reverse: bool = False
 
 
-PLAIN = Look()
+PLAIN = TextStyle()
 _ON = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "reverse"}
 _OFF = {22: ("bold", "dim"), 23: ("italic",), 24: ("underline",), 27: ("reverse",)}
 
 
-def runs(line: str) -> list[tuple[str, Look]]:
+def runs(line: str) -> list[tuple[str, TextStyle]]:
     """The text of one line with its looks; safe to print, tabs left as they are."""
     parts = colour_parts(line)
     if len(parts) == 1:
         return [(parts[0], PLAIN)] if parts[0] else []
-    found: list[tuple[str, Look]] = []
+    found: list[tuple[str, TextStyle]] = []
     look = PLAIN
     for place, part in enumerate(parts):
         if place % 2:
@@ -43,7 +43,7 @@ def runs(line: str) -> list[tuple[str, Look]]:
 
 
 @lru_cache(maxsize=1024)
-def _apply(look: Look, parameters: str) -> Look:
+def _apply(look: TextStyle, parameters: str) -> TextStyle:
     codes = [int(code) if code.isdigit() else 0 for code in parameters.replace(":", ";").split(";")]
     place = 0
     while place < len(codes):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from liverl.rundir import RunDir
+    from liverl.rundir.layout import RunDir
 
 _LOG = re.compile(r"(?P<service>.+)\.(?P<generation>\d+)\.log")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from liverl.logs.prefixes import without_prefix
 from liverl.model import Level
-from liverl.observe.lines import without_prefix
 
 RANK: dict[Level, int] = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 HEAD = 160  # characters of a line in which its level stands, if it has one

@@ -11,7 +11,7 @@ from liverl.logs.files import LogFile, history
 from liverl.logs.segment import Segment
 
 if TYPE_CHECKING:
-    from liverl.rundir import RunDir
+    from liverl.rundir.layout import RunDir
 
 KEPT_OPEN = (
     2  # newest generations of a service that may still grow: a replaced proxy drains beside its successor

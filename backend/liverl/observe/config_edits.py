@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from liverl.files import write_atomic
+from liverl.util.atomic_file import write_atomic
 
 FILE = "config_files.json"  # in the run directory: path -> digest
 _MOST = 4 << 20  # bytes; what is longer is no configuration

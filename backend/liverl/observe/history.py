@@ -7,18 +7,18 @@ Charts of an hour read it, also those of a run without a backend. Its size is bo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from liverl.model import GpuStatus, HostStats, TreeStats
+from liverl.util.backward_lines import lines_backwards
 
 INTERVAL = 10.0  # seconds between two lines
 LIMIT = 4 << 20  # bytes of one file, of two: with 8 GPUs and 12 services about a day and a half
 FILE, OLDER = "history.jsonl", "history.old.jsonl"
-_BLOCK = 256 << 10  # bytes read at a time, from the end
 
 
 class HostUse(NamedTuple):
@@ -119,28 +119,3 @@ def read_history(run_dir: str | os.PathLike[str], since: float = 0.0) -> tuple[S
                 return tuple(reversed(found))
             found.append(sample)
     return tuple(reversed(found))
-
-
-def lines_backwards(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """The lines of a file, the last one first; one without its end is left out."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    try:
-        at = os.fstat(fd).st_size
-        rest: bytes | None = None  # the end of a line that begins before; None: no newline yet
-        while at > 0:
-            begin = max(0, at - _BLOCK)
-            head, *lines = (os.pread(fd, at - begin, begin) + (rest or b"")).split(b"\n")
-            at = begin
-            if rest is None:
-                if not lines:
-                    continue  # all of it is torn
-                lines.pop()  # behind the last newline: nothing, or a torn line
-            yield from reversed(lines)
-            rest = head
-        if rest:
-            yield rest
-    finally:
-        os.close(fd)

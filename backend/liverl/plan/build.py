@@ -9,20 +9,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from liverl.config import LoadedConfig, inert_keys, sizes
+from liverl.config import LoadedConfig, inert_keys, sizing
 from liverl.config.dump import looks_secret, without_secrets
 from liverl.config.schema import RunConfig
-from liverl.plan import proxy, ray, replica, trainer, verltrainer
-from liverl.plan.spec import (
-    Dependency,
-    EnvironmentSpec,
-    Inert,
-    InstallStep,
-    Plan,
-    RayPlan,
-    ServiceSpec,
-    Settings,
-)
+from liverl.model import Inert
+from liverl.plan import embedded_trainer, proxy, ray, replica, verl_trainer
+from liverl.plan.spec import Dependency, EnvironmentSpec, InstallStep, Plan, RayPlan, ServiceSpec, Settings
 
 
 class PlanError(Exception):
@@ -88,7 +80,7 @@ class _Parts(Struct, frozen=True):
 def _managed(config: RunConfig) -> _Parts:
     services = [proxy.service(config, Dependency("all_ready", "replica", config.run.replicas))]
     if config.trainer.kind == "embedded":
-        services.append(trainer.service(config))
+        services.append(embedded_trainer.service(config))
     elif config.trainer.kind != "none":
         raise PlanError(
             f"trainer.kind: {config.trainer.kind!r} needs run.topology verl; with managed: 'embedded' or 'none'"
@@ -99,32 +91,32 @@ def _managed(config: RunConfig) -> _Parts:
 
 def _verl(config: RunConfig, run_dir: Path) -> _Parts:
     try:
-        expected = sizes.expected_replicas(config)
-    except sizes.SizeError as error:
+        expected = sizing.expected_replicas(config)
+    except sizing.SizeError as error:
         raise PlanError(f"trainer.overrides: {error}") from None
     if config.trainer.kind == "command":  # the script starts Ray, replicas and proxy: they are adopted
         port = config.infrastructure.litellm_port
-        script = verltrainer.command(config, run_dir)
+        script = verl_trainer.command(config, run_dir)
         return _Parts((script,), expected, ray=ray.script_plan(config), adopted_port=port)
-    if expected < 1 or sizes.generating_gpus(config) % sizes.replica_gpus(config):
-        gpus, each = sizes.generating_gpus(config), sizes.replica_gpus(config)
+    if expected < 1 or sizing.generating_gpus(config) % sizing.replica_gpus(config):
+        gpus, each = sizing.generating_gpus(config), sizing.replica_gpus(config)
         raise PlanError(
             f"vllm.gen_tp: {gpus} GPUs that generate are no whole number of replicas with {each} each"
         )
     _speakable(config, run_dir)
-    secrets = verltrainer.secret_env(config)
+    secrets = verl_trainer.secret_env(config)
     services = []
     if not config.ray.address:
         services.append(
             ray.service(
-                config, run_dir, verltrainer.worker_env(config), secrets, verltrainer.path_files(config)
+                config, run_dir, verl_trainer.worker_env(config), secrets, verl_trainer.path_files(config)
             )
         )
-    if sizes.is_smoke(config):
-        services.append(verltrainer.smoke(config))
+    if sizing.is_smoke(config):
+        services.append(verl_trainer.smoke(config))
     services += [
         proxy.service(config, Dependency("discovered", "replica", expected)),
-        verltrainer.service(config),
+        verl_trainer.service(config),
     ]
     return _Parts(tuple(services), expected, ray=ray.ray_plan(config, run_dir))
 

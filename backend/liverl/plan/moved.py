@@ -18,7 +18,7 @@ from liverl.plan.spec import FileSpec, Plan, ServiceSpec
 
 PACKAGE = Path(__file__).parents[1]
 # Below the package ``liverl``, then and now. A package stands for everything in it.
-MODULES: dict[str, str] = {}
+MODULES: dict[str, str] = {"verlside": "verl_runtime"}
 # Started by their path, which is relative to the package here, then and now.
 SCRIPTS: dict[str, str] = {"proxy/runtime/runner.py": "proxy/runtime/runner.py"}
 
@@ -59,7 +59,7 @@ def _env(env: Mapping[str, str]) -> dict[str, str]:
 
 def _file(file: FileSpec) -> FileSpec:
     if PurePosixPath(file.path).parts[-2:] == (PACKAGE.name, "__init__.py"):
-        from liverl.plan.verltrainer import stub
+        from liverl.plan.verl_trainer import stub
 
         return replace(file, text=stub().text)  # it says where our package is installed
     return replace(file, text=_modules(file.text))

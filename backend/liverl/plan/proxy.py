@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from liverl.config.schema import RunConfig
-from liverl.plan.common import restart_policy, stop_stages
+from liverl.plan.policies import restart_policy, stop_stages
 from liverl.plan.spec import Dependency, PortSpec, Probe, Probes, ServiceSpec, StopStage
 
 _RUNNER = Path(__file__).parents[1] / "proxy" / "runtime" / "runner.py"

@@ -6,10 +6,10 @@ import hashlib
 import sys
 from pathlib import Path
 
-from liverl.config import sizes
-from liverl.config.own import SELF
+from liverl.config import sizing
 from liverl.config.schema import RunConfig
-from liverl.plan.common import stop_stages
+from liverl.config.sections.run import SELF
+from liverl.plan.policies import stop_stages
 from liverl.plan.spec import (
     Dependency,
     FileSpec,
@@ -20,7 +20,7 @@ from liverl.plan.spec import (
     RestartPolicy,
     ServiceSpec,
 )
-from liverl.plan.verl import NAMESPACE
+from liverl.plan.verl_overrides import NAMESPACE
 
 NAME, ENVIRONMENT, TOKEN = "ray", "verl", "secrets/ray_token"
 HOST = "127.0.0.1"
@@ -104,7 +104,7 @@ def _argv(config: RunConfig, run_dir: Path) -> tuple[str, ...]:
         *("--node-ip-address", HOST, "--port", "{port:gcs}"),
         *("--include-dashboard", "true", "--dashboard-host", HOST, "--dashboard-port", "{port:dashboard}"),
         *("--temp-dir", temp_dir(config, run_dir)),
-        *("--num-cpus", str(config.ray.num_cpus or sizes.cpus_needed(config))),
+        *("--num-cpus", str(config.ray.num_cpus or sizing.cpus_needed(config))),
         *("--num-gpus", str(config.infrastructure.ngpus_per_node)),
         *(part for name, flag in AGENT_PORTS.items() for part in (flag, f"{{port:{name}}}")),
         *("--min-worker-port", "0", "--max-worker-port", "0"),
@@ -153,7 +153,7 @@ def ray_plan(config: RunConfig, run_dir: Path) -> RayPlan:
         namespace=NAMESPACE,
         environment=ENVIRONMENT,
         token_file=config.ray.auth_token_file if attach else TOKEN,
-        expected=sizes.expected_replicas(config),
+        expected=sizing.expected_replicas(config),
         actor_deadline=verl.actor_deadline,
         address_deadline=verl.address_deadline,
         health_deadline=verl.health_deadline,
@@ -177,7 +177,7 @@ def script_plan(config: RunConfig) -> RayPlan:
         namespace="",
         environment="",
         token_file=given.auth_token_file,
-        expected=sizes.expected_replicas(config),
+        expected=sizing.expected_replicas(config),
         actor_deadline=verl.actor_deadline,
         address_deadline=verl.address_deadline,
         health_deadline=verl.health_deadline,

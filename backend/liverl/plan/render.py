@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from liverl.plan.spec import Inert, Plan, Probe, ServiceSpec
+from liverl.model import Inert
+from liverl.plan.spec import Plan, Probe, ServiceSpec
 
 _SECRET = re.compile(r"(key|token|secret|password|credential)", re.IGNORECASE)
 _EXPORTED = re.compile(r"^exported as [^;]+; ")  # names the variables of one key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from liverl.config.schema import RunConfig
-from liverl.plan.common import restart_policy, stop_stages
+from liverl.plan.policies import restart_policy, stop_stages
 from liverl.plan.spec import Dependency, PortSpec, Probe, Probes, ServiceSpec
 
 NAME = "replica-{index}"

@@ -8,11 +8,11 @@ Strings in ``argv``, ``env`` and ``files`` may hold placeholders that are filled
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from liverl.model import Owner, ServiceKind
+from liverl.model import Inert, Owner, ServiceKind
 
 Installer = Literal["uv", "pip"]
 Condition = Literal[
@@ -175,15 +175,6 @@ class EnvironmentSpec(msgspec.Struct, frozen=True):
     index_url: str = ""  # "" = what the installer is configured with
     find_links: tuple[str, ...] = ()
     first: InstallStep = InstallStep()
-
-
-class Inert(msgspec.Struct, frozen=True):
-    """A configuration key that nothing consumes in this plan, and why."""
-
-    key: str
-    why: str
-    value: Any = None
-    where: str | None = None  # file:line, --set or env NAME, when the user set it
 
 
 class Settings(msgspec.Struct, frozen=True):

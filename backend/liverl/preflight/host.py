@@ -10,7 +10,7 @@ from pathlib import Path
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.spec import Plan
-from liverl.supervise import procfs
+from liverl.procs import procfs
 
 # A run's directory without checkpoints of large models: logs, trajectories, journal. Less than this and the
 # run would stop within minutes.

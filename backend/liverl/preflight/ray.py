@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from liverl.config import sizes
+from liverl.config import sizing
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.ray import temp_dir
@@ -45,7 +45,7 @@ def checks(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -
 
 def cpus(config: RunConfig, limits: CpuLimits) -> Check:
     """CPUs that Ray counts against those that this process may use."""
-    need = sizes.cpus_needed(config)
+    need = sizing.cpus_needed(config)
     told = config.ray.num_cpus or need
     if told < need:
         return Check(
@@ -104,7 +104,7 @@ def gpus(config: RunConfig, env: Mapping[str, str]) -> Iterator[Check]:
     """GPUs of this host, where Ray is ours."""
     if config.verl.device != "cuda" or config.ray.address:
         return
-    from liverl.observe.gpus import GpuSampler
+    from liverl.observe.gpu.sampler import GpuSampler
 
     found, note = GpuSampler().sample()
     need, visible = config.infrastructure.ngpus_per_node, env.get("CUDA_VISIBLE_DEVICES")
@@ -137,9 +137,9 @@ def foreign(ray: RayPlan) -> Iterator[Check]:
 
 async def data_plane(ray: RayPlan) -> Check:
     """Two verl jobs in one cluster would share TransferQueue: the second one is refused."""
-    from liverl.discover.judge import controller_conflict
-    from liverl.discover.rest import RayError, RayRest
-    from liverl.supervise.probes import Http
+    from liverl.supervise.services.probes import Http
+    from liverl.verl.discovery.assess import controller_conflict
+    from liverl.verl.discovery.ray_rest import RayError, RayRest
 
     token = Path(ray.token_file) if ray.token_file else None
     http = Http()

@@ -9,14 +9,14 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from liverl.config import sizes
+from liverl.config import sizing
 from liverl.config.schema import RunConfig
 from liverl.environments import BuildError, resolve
 from liverl.model import Check
-from liverl.places import default_cache_dir
 from liverl.plan.spec import Plan
-from liverl.plan.verl import FORMATS, PROXY_LOOP
+from liverl.plan.verl_overrides import FORMATS, PROXY_LOOP
 from liverl.preflight.modeldir import read_heads
+from liverl.util.paths import default_cache_dir
 
 # What `main_ppo` imports; TransferQueue and cachetools are not among the packages that verl itself requires.
 MODULES = ("transfer_queue", "cachetools", "tensordict", "ray", "hydra", "verl")
@@ -107,9 +107,9 @@ def imports(python: Path) -> Check:
 
 def data_files(config: RunConfig) -> Iterator[Check]:
     """The parquet files; a run without them fails when its data is loaded."""
-    files = {"data.train_index": sizes.train_file(config), "data.val_index": sizes.val_file(config)}
-    if sizes.is_smoke(config) and not (config.data.train_index or config.data.val_index):
-        folder = sizes.smoke_directory(config)
+    files = {"data.train_index": sizing.train_file(config), "data.val_index": sizing.val_file(config)}
+    if sizing.is_smoke(config) and not (config.data.train_index or config.data.val_index):
+        folder = sizing.smoke_directory(config)
         made = Path(folder, "val.parquet").is_file()
         yield Check("data", "ok", f"{folder}: " + ("there" if made else "made at the start of the run"))
         return
@@ -135,12 +135,12 @@ def parquet(key: str, name: str) -> Check:
 
 def model(config: RunConfig) -> Iterator[Check]:
     """The checkpoint, and whether it can be cut over the GPUs of a replica."""
-    path = sizes.model_path(config)
+    path = sizing.model_path(config)
     if not os.path.isabs(path):
         yield Check("model", "ok", f"{path}: a model id, which verl downloads if it is not cached")
         return
     folder = Path(path)
-    if sizes.is_smoke(config) and not folder.exists():
+    if sizing.is_smoke(config) and not folder.exists():
         return
     try:
         heads = read_heads(folder / "config.json")
@@ -162,7 +162,7 @@ def model(config: RunConfig) -> Iterator[Check]:
 
 def loggers(config: RunConfig) -> Check:
     """``trainer.logger`` of the overrides."""
-    given = sizes.override(config, "trainer.logger")
+    given = sizing.override(config, "trainer.logger")
     if given is None:
         return Check("loggers", "ok", "console, file")
     names = given if isinstance(given, list) else re.findall(r"[A-Za-z_][A-Za-z0-9_-]*", str(given))
@@ -194,7 +194,7 @@ def batches(config: RunConfig) -> Check:
     training = config.training
     trials = training.train_batch_size * training.n_resp_per_prompt
     mini = training.train_prompt_mini_batch_size * training.n_resp_per_prompt
-    ranks = max(1, sizes.trainer_gpus(config) // training.sp_size)
+    ranks = max(1, sizing.trainer_gpus(config) // training.sp_size)
     if training.train_prompt_mini_batch_size > training.train_batch_size:
         return Check("batches", "fail", "training.train_prompt_mini_batch_size is larger than the batch")
     if mini % ranks:

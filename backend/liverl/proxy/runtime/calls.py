@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .auth import Caller
-    from .desk import Desk
+    from .generation_state import GenerationState
 
 
 @dataclass(eq=False)
 class Call:
-    desk: Desk
+    desk: GenerationState
     caller: Caller
     path: str
     is_call: bool  # a call of the policy: counted, attributed, recorded

@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from .desk import Desk
-from .gate import Gate
+from .generation_state import GenerationState
+from .middleware import RequestMiddleware
 from .reload import apply_models
 from .settings import (
     ModelConfig,
@@ -70,7 +70,7 @@ def main() -> int:
         say(f"the listening socket on descriptor {settings.listen_fd} is not usable: {error.strerror}")
         return EXIT_SETTINGS
     try:
-        desk = Desk(settings, models)
+        desk = GenerationState(settings, models)
     except OSError as error:
         say(f"cannot use {settings.run_dir}/proxy: {error.strerror}")
         return EXIT_SETTINGS
@@ -88,7 +88,12 @@ def main() -> int:
 
 class Generation:
     def __init__(
-        self, settings: Settings, desk: Desk, proxy_server: Any, listener: socket.socket, early: EarlySignals
+        self,
+        settings: Settings,
+        desk: GenerationState,
+        proxy_server: Any,
+        listener: socket.socket,
+        early: EarlySignals,
     ) -> None:
         import uvicorn
 
@@ -100,7 +105,7 @@ class Generation:
         self._drain_task: asyncio.Task[None] | None = None
         self._exit_code = 0
         config = uvicorn.Config(
-            Gate(proxy_server.app, desk),
+            RequestMiddleware(proxy_server.app, desk),
             lifespan="on",
             access_log=False,
             use_colors=False,

@@ -1,0 +1,219 @@
+"""A multi-turn conversation through the proxy, its tool calls executed in the trial's sandbox.
+
+Shared by the embedded trainer and verl's agent loop, whose Python may be 3.10 and has little installed: this
+module imports only the standard library, msgspec, aiohttp and modules of ours of which the same is true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from liverl.agents.sandbox import Sandbox
+from liverl.agents.tools import SUBMIT, TOOLS
+
+SYSTEM = "You are an agent that works on files. Use one tool a turn and call submit when the work is done."
+_BACKOFF_START, _BACKOFF_CAP = 0.1, 2.0  # seconds between two tries of one turn, doubled each time
+_RETRIED = frozenset(
+    (408, 409, 425, 429)
+)  # besides every 5xx: what a proxy answers while it restarts or is full
+_ERROR_TEXT = 300  # characters of a refusal that are kept
+_CONTEXT_FULL = (
+    "maximum context length"  # in vLLM's 400, which LiteLLM hands on in words of its own around it
+)
+
+
+class TrialFailed(Exception):
+    """The trial cannot go on; ``kind`` names why, as exception_info does."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Reply(msgspec.Struct):
+    """What a trainer needs of one reply. ``prompt_token_ids`` is None where nobody sent them."""
+
+    message: dict[str, Any]
+    finish_reason: str | None
+    token_ids: list[int]
+    logprobs: list[float]
+    prompt_tokens: int
+    prompt_token_ids: list[int] | None = None
+
+
+class Talk(msgspec.Struct, frozen=True):
+    """How a trial's turns are asked for. ``request`` is the part that every turn has: model, sampling."""
+
+    chat_url: str
+    headers: dict[str, str]
+    request: dict[str, Any]
+    max_turns: int
+    timeout: float  # seconds for the whole trial
+
+
+class Conversation(msgspec.Struct):
+    """A trial as it goes on."""
+
+    messages: list[dict[str, Any]]
+    replies: list[Reply] = []
+    tool_calls: int = 0
+    retries: int = 0
+    ended_by: str = ""  # submit, no_tool_call, max_iterations, context_length, or what ``heard`` said
+    asked_seconds: float = 0.0  # waiting for replies, retries included
+    tool_seconds: float = 0.0
+
+
+def trial_headers(trial: str, run_key: str | None) -> dict[str, str]:
+    """The headers by which the proxy knows whose request it is."""
+    headers = {"Content-Type": "application/json", "x-litellm-routing-key": trial}
+    if run_key is not None:
+        headers["Authorization"] = f"Bearer {run_key}"
+    return headers
+
+
+def read_reply(body: bytes) -> Reply:
+    """The reply in a chat completion; LiteLLM moves vLLM's ``token_ids`` into provider_specific_fields.
+
+    Raises TrialFailed if the body lacks what training needs, ValueError if it is no chat completion at all.
+    """
+    try:
+        answer = msgspec.json.decode(body)
+        choice = answer["choices"][0]
+        message = choice["message"]
+        ids = _found("token_ids", choice, message)
+        prompt_ids = _found("prompt_token_ids", answer, choice, message)
+        content = (choice.get("logprobs") or {}).get("content") or []
+        logprobs = [float(entry["logprob"]) for entry in content]
+        prompt_tokens = int(answer["usage"]["prompt_tokens"])
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a chat completion: {type(error).__name__}: {error}") from error
+    if not ids or len(ids) != len(logprobs):
+        raise TrialFailed(
+            "NoTokensError", f"the reply carries {len(ids or ())} token ids and {len(logprobs)} logprobs"
+        )
+    kept = {key: message[key] for key in ("role", "content", "tool_calls") if message.get(key)}
+    return Reply(
+        {"role": "assistant", **kept}, choice.get("finish_reason"), ids, logprobs, prompt_tokens, prompt_ids
+    )
+
+
+def _found(key: str, *holders: dict[str, Any]) -> list[int] | None:
+    for holder in holders:
+        for place in (holder, holder.get("provider_specific_fields") or {}):
+            if place.get(key) is not None:
+                return list(place[key])
+    return None
+
+
+async def converse(
+    session: aiohttp.ClientSession,
+    talk: Talk,
+    conversation: Conversation,
+    sandbox: Sandbox,
+    *,
+    options: Callable[[int], dict[str, Any]],
+    heard: Callable[[Reply], str],
+) -> None:
+    """Run the turns of one trial, growing ``conversation``. Raises TrialFailed.
+
+    ``options(turn)`` completes a turn's request; ``heard(reply)``, called before the reply joins the
+    messages, may end the trial by returning what it is to be ended by.
+    """
+    deadline = time.monotonic() + talk.timeout
+    for turn in range(talk.max_turns):
+        request = {
+            **talk.request,
+            "messages": conversation.messages,
+            "tools": list(TOOLS),
+            "tool_choice": "auto",
+            "logprobs": True,
+            "return_token_ids": True,
+            **options(turn),
+        }
+        began = time.monotonic()
+        try:
+            reply = await _ask(session, talk, request, deadline, conversation)
+        except _ContextFull:
+            if not conversation.replies:
+                raise
+            conversation.ended_by = "context_length"  # by its own length: what it did before counts
+            return
+        finally:
+            conversation.asked_seconds += time.monotonic() - began
+        ended = heard(reply)
+        conversation.replies.append(reply)
+        conversation.messages.append(reply.message)
+        calls = reply.message.get("tool_calls") or []
+        if ended or not calls:
+            conversation.ended_by = ended or "no_tool_call"
+            return
+        began = time.monotonic()
+        for call in calls:
+            name, observation = _execute(sandbox, call)
+            conversation.messages.append(
+                {"role": "tool", "tool_call_id": call.get("id", ""), "content": observation}
+            )
+            if name == SUBMIT:
+                conversation.ended_by = "submit"
+        conversation.tool_calls += len(calls)
+        conversation.tool_seconds += time.monotonic() - began
+        if conversation.ended_by:
+            return
+    conversation.ended_by = "max_iterations"
+
+
+class _ContextFull(TrialFailed):
+    """The engine refuses a prompt that has grown too long."""
+
+
+def _execute(sandbox: Sandbox, call: dict[str, Any]) -> tuple[str, str]:
+    function = call.get("function") or {}
+    name = str(function.get("name"))
+    try:
+        arguments = msgspec.json.decode(function.get("arguments") or "{}")
+    except ValueError as error:
+        return name, f"error: the arguments are not JSON: {error}"
+    if not isinstance(arguments, dict):
+        return name, "error: the arguments are not an object"
+    return name, sandbox.call(name, arguments)
+
+
+async def _ask(
+    session: aiohttp.ClientSession,
+    talk: Talk,
+    request: dict[str, Any],
+    deadline: float,
+    conversation: Conversation,
+) -> Reply:
+    """One turn, tried again with backoff while the proxy is away, until the trial's time is up."""
+    body = msgspec.json.encode(request)
+    wait, why, cut = _BACKOFF_START, "", ""
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            async with session.post(
+                talk.chat_url, data=body, headers=talk.headers, timeout=aiohttp.ClientTimeout(total=left)
+            ) as response:
+                answer = await response.read()
+                if response.status == 200:
+                    return read_reply(answer)
+                text = answer.decode(errors="replace")
+                why = f"HTTP {response.status}: {text[:_ERROR_TEXT]}"
+                if response.status < 500 and response.status not in _RETRIED:
+                    failure = _ContextFull if _CONTEXT_FULL in text else TrialFailed
+                    raise failure("ProxyRefusedError", why)
+        except asyncio.TimeoutError as error:  # noqa: UP041 (3.10)
+            cut = f"no answer in the last {left:.1f} s" + (f" ({error})" if str(error) else "")
+        except (aiohttp.ClientError, ValueError) as error:
+            why = f"{type(error).__name__}: {error}"
+        conversation.retries += 1
+        await asyncio.sleep(min(wait * random.uniform(0.5, 1.0), max(deadline - time.monotonic(), 0)))
+        wait = min(wait * 2, _BACKOFF_CAP)
+    told = "; ".join(filter(None, (f"no time left after {talk.timeout:g} s", why and f"last: {why}", cut)))
+    raise TrialFailed("TrialTimeoutError", told)

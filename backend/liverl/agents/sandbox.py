@@ -1,0 +1,119 @@
+"""Where a trial's tool calls act: a directory of its own, and nothing outside of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from liverl.agents.tasks import SUBMITTED
+
+_MAX_READ = 8192  # characters of a file that one read returns
+
+
+class ToolError(Exception):
+    """What the tool answers with ``error: ...`` instead of a result."""
+
+
+class Sandbox:
+    """Tools that really act on the files under ``root``."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._read: set[Path] = set()
+        self._tools: dict[str, Callable[..., str]] = {
+            "list_files": self._list_files,
+            "read_file": self._read_file,
+            "write_file": self._write_file,
+            "replace_text": self._replace_text,
+            "move_file": self._move_file,
+            "submit": self._submit,
+        }
+
+    def prepare(self, files: Mapping[str, str]) -> None:
+        """Create the directory with ``files``. Raises OSError if the disk does not take them."""
+        for name, text in {"": None, **files}.items():
+            path = self.root / name
+            if text is None:
+                path.mkdir(parents=True)
+            else:
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(text)
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """The observation of one tool call; a failed call answers ``error: <why>``."""
+        tool = self._tools.get(name)
+        if tool is None:
+            return f"error: there is no tool {name}"
+        try:
+            return tool(**arguments)
+        except TypeError:
+            return f"error: wrong arguments for {name}: {sorted(arguments)}"
+        except ToolError as error:
+            return f"error: {error}"
+        except OSError as error:
+            return f"error: {error.strerror or error}"
+        except ValueError as error:  # a name with a null byte, a file that is no text, a lone surrogate
+            return f"error: {error}"
+
+    def _path(self, name: str) -> Path:
+        if not isinstance(name, str) or not name:
+            raise ToolError("a path must not be empty")
+        path = Path(os.path.normpath(self.root / name))
+        # The tools never make links, so a lexical check holds.
+        if path != self.root and self.root not in path.parents:
+            raise ToolError(f"{name} is outside of the working directory")
+        return path
+
+    def _list_files(self, path: str) -> str:
+        directory = self._path(path)
+        if not directory.is_dir():
+            raise ToolError(f"{path} is not a directory")
+        return "\n".join(sorted(p.name + ("/" if p.is_dir() else "") for p in directory.iterdir()))
+
+    def _read_file(self, path: str) -> str:
+        file = self._path(path)
+        if not file.is_file():
+            raise ToolError(f"{path} is not a file")
+        self._read.add(file)
+        return file.read_text(errors="replace")[:_MAX_READ]
+
+    def _write_file(self, path: str, content: str) -> str:
+        file = self._path(path)
+        if file.exists():
+            raise ToolError(f"{path} exists already")
+        if not file.parent.is_dir():
+            raise ToolError(f"there is no directory for {path}")
+        file.write_text(content)
+        return f"wrote {len(content)} characters"
+
+    def _replace_text(self, path: str, old: str, new: str) -> str:
+        file = self._path(path)
+        if file not in self._read:
+            raise ToolError(f"read {path} first")
+        text = file.read_text()
+        if not old or old not in text:
+            raise ToolError(f"the old text is not in {path}")
+        file.write_text(text.replace(old, new, 1))
+        return "replaced"
+
+    def _move_file(self, source: str, destination: str) -> str:
+        old, new = self._path(source), self._path(destination)
+        if not old.is_file():
+            raise ToolError(f"{source} is not a file")
+        if not new.parent.is_dir() or new.exists():
+            raise ToolError(f"cannot move to {destination}")
+        old.rename(new)
+        return "moved"
+
+    def _submit(self) -> str:
+        (self.root / SUBMITTED).write_text("")
+        return "submitted"
+
+
+class EmptySandbox(Sandbox):
+    """Tools that do nothing and answer nothing: what a run with an unconfigured executor looks like."""
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        return ""

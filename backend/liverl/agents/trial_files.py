@@ -1,0 +1,142 @@
+"""The files that tell a trial's story: config.json, agent/trajectory.json, verifier/reward.txt, result.json.
+
+Shared by the embedded trainer and verl's agent loop; imports no more than ``liverl.agents.loop`` does.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from liverl.agents.loop import Conversation, Reply, TrialFailed
+from liverl.agents.tools import TOOLS
+from liverl.util.atomic_file import write_atomic
+from liverl.util.json_file import write_json
+from liverl.version import __version__
+
+
+def exception_info(error: TrialFailed) -> dict[str, str]:
+    """What result.json says of a trial that failed; to be called while ``error`` is handled."""
+    return {
+        "exception_type": error.kind,
+        "exception_message": str(error),
+        "exception_traceback": traceback.format_exc(),
+        "occurred_at": _iso(time.time()),
+    }
+
+
+def write_config(directory: Path, where: Mapping[str, Any]) -> None:
+    """``config.json``: which task of which step, and which place in the batch. Raises OSError."""
+    write_json(directory / "config.json", where)
+
+
+def write_outcome(
+    directory: Path,
+    conversation: Conversation,
+    *,
+    agent: str,
+    model: str,
+    reward: float,
+    started: float,
+    finished: float,
+    exception: Mapping[str, str] | None,
+    facts: Mapping[str, Any],
+) -> None:
+    """Everything that is known once the trial is over; result.json comes last, it says so.
+
+    Times are Unix seconds; ``facts`` are the trainer's own keys of result.json. Raises OSError.
+    """
+    _write_story(directory, conversation, agent, model)
+    (directory / "verifier").mkdir(exist_ok=True)
+    write_atomic(directory / "verifier" / "reward.txt", f"{reward}\n".encode(), sync=False)
+    write_json(
+        directory / "result.json",
+        {
+            "trial_name": directory.name,
+            "verifier_result": {"rewards": {"reward": reward}},
+            "exception_info": exception,
+            "started_at": _iso(started),
+            "finished_at": _iso(finished),
+            "turns": len(conversation.replies),
+            "tool_calls": conversation.tool_calls,
+            "ended_by": "exception" if exception else conversation.ended_by,
+            "retries": conversation.retries,
+            **facts,
+        },
+    )
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, timezone.utc).isoformat()  # noqa: UP017 (datetime.UTC is 3.11's)
+
+
+def _write_story(directory: Path, conversation: Conversation, agent: str, model: str) -> None:
+    """``agent/trajectory.json`` in ATIF: a step per message, observations with the turn that caused them."""
+    steps: list[dict[str, Any]] = []
+    replies = iter(conversation.replies)
+    for message in conversation.messages:
+        role = message["role"]
+        if role == "tool":
+            observation = steps[-1].setdefault("observation", {"results": []})
+            observation["results"].append(
+                {"source_call_id": message["tool_call_id"], "content": message["content"]}
+            )
+            continue
+        step: dict[str, Any] = {
+            "step_id": len(steps) + 1,
+            "source": "agent" if role == "assistant" else role,
+            "message": message.get("content") or "",
+        }
+        if role == "assistant":
+            _add_turn(step, message, next(replies), model)
+        steps.append(step)
+    (directory / "agent").mkdir(exist_ok=True)
+    write_json(
+        directory / "agent" / "trajectory.json",
+        {
+            "schema_version": "ATIF-v1.8",
+            "session_id": directory.name,
+            "agent": {
+                "name": agent,
+                "version": __version__,
+                "model_name": model,
+                "tool_definitions": list(TOOLS),
+            },
+            "steps": steps,
+        },
+    )
+
+
+def _add_turn(step: dict[str, Any], message: dict[str, Any], reply: Reply, model: str) -> None:
+    step["model_name"] = model
+    step["llm_call_count"] = 1
+    calls = [
+        {
+            "tool_call_id": call.get("id", ""),
+            "function_name": call["function"]["name"],
+            "arguments": _arguments(call["function"].get("arguments")),
+        }
+        for call in message.get("tool_calls") or ()
+    ]
+    if calls:
+        step["tool_calls"] = calls
+    step["metrics"] = {
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": len(reply.token_ids),
+        "completion_token_ids": reply.token_ids,
+        "logprobs": reply.logprobs,
+        "extra": {"finish_reason": reply.finish_reason},
+    }
+
+
+def _arguments(text: str | None) -> Any:
+    try:
+        return msgspec.json.decode(text or "{}")
+    except msgspec.DecodeError:
+        return {"unreadable": text}

@@ -1,0 +1,295 @@
+"""What must hold between keys. Each rule names the keys it reads; one with a bad key is left out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from liverl.config.checks import verl
+from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
+from liverl.config.dump import looks_secret
+from liverl.config.errors import Problem, did_you_mean
+from liverl.config.layers import Setting
+from liverl.config.schema import Path, RunConfig
+from liverl.config.sizing import BUILTIN, bare_key, is_smoke
+
+BUILTIN_POLICIES = ("qwen3_coder", "hermes")
+EMBEDDED_PARSERS = ("qwen3_coder", "hermes")
+# The parsers vLLM lists for --tool-call-parser (version 0.24 and later).
+_VLLM = """
+apertus cohere_command3 cohere_command4 deepseek_v3 deepseek_v31 deepseek_v32 deepseek_v4
+deepseek_v41 dots ernie45 functiongemma gemma4 gigachat3 glm45 glm47 granite granite-20b-fc granite4
+hermes hf hunyuan_a13b hy_v3 hy_v4 inkling internlm jamba k2_horizon kimi_k2 kimi_k3 lfm2 ling3
+llama3_json llama4_json llama4_pythonic longcat mimo minicpm5 minimax_m2 minimax_m3 mistral
+muse_glimmer olmo3 openai phi4_mini_json plamo3 poolside_v1 pythonic qwen3_coder qwen3_json
+qwen3_xml seed_oss step3 step3p5 xlam
+"""
+VLLM_PARSERS = tuple(_VLLM.split())
+KINDS = {
+    ("managed", "embedded"): ("embedded", "none"),
+    ("managed", "vllm"): ("none",),
+    ("verl", "vllm"): ("verl", "command"),
+    ("in_process", "vllm"): ("verl", "command"),
+}
+
+
+RULES = RuleSet()
+_rule = RULES.rule
+
+
+def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> list[Problem]:
+    """Every broken rule, at the place of the key to blame (of several, one that the user set; else one of the
+    profile's)."""
+    problems = []
+    for keys, rule in (*RULES, *verl.RULES):
+        if any(key in bad for key in keys):
+            continue
+        for finding in rule(config):
+            blamed = _setting(settings, finding.key)
+            for packaged in (("default", "profile"), ("default",)):
+                if blamed is None or blamed.layer in packaged:
+                    chosen = (_setting(settings, key) for key in keys)
+                    blamed = next((s for s in chosen if s is not None and s.layer not in packaged), blamed)
+            assert blamed is not None, finding.key
+            problems.append(
+                Problem(
+                    blamed.where, finding.key, finding.message, finding.found, finding.allowed, finding.hint
+                )
+            )
+    return problems
+
+
+def _setting(settings: dict[Path, Setting], key: str) -> Setting | None:
+    """The setting of a key, or else the one of its own keys, or of its section's, that comes first.
+
+    Names that the user chooses may have dots of their own (``trainer.overrides``, ``environments``).
+    """
+    path = key.split(".")
+    for depth in range(len(path), 0, -1):
+        for other, setting in settings.items():
+            if _parts(other)[:depth] == path[:depth]:
+                return setting
+    return None
+
+
+def _parts(path: Path) -> list[str]:
+    return ".".join(bare_key(part) for part in path).split(".")
+
+
+@_rule("run.topology", "run.engine", "trainer.kind")
+def _combination(c: RunConfig) -> Iterator[Finding]:
+    allowed = KINDS.get((c.run.topology, c.run.engine))
+    if allowed is None:
+        words = f"with topology {c.run.topology}, verl starts the replicas, and verl starts vLLM"
+        yield Finding("run.engine", words, c.run.engine, "vllm")
+    elif c.trainer.kind not in allowed:
+        words = f"does not go with topology {c.run.topology} and engine {c.run.engine}"
+        hint = ""
+        if c.run.topology == "managed" and c.trainer.kind in ("verl", "command"):
+            hint = "a trainer of your own needs run.topology: verl and run.engine: vllm"
+        yield Finding("trainer.kind", words, c.trainer.kind, ", ".join(allowed), hint)
+
+
+@_rule("trainer.kind", "trainer.command")
+def _command(c: RunConfig) -> Iterator[Finding]:
+    if c.trainer.kind == "command" and not c.trainer.command:
+        yield Finding(
+            "trainer.command", "trainer.kind command needs a command", "nothing", "a list: [bash, train.sh]"
+        )
+
+
+@_rule("run.topology", "run.engine", "model.model_path")
+def _model(c: RunConfig) -> Iterator[Finding]:
+    path = c.model.model_path
+    builtin = path.removeprefix(BUILTIN) if path.startswith(BUILTIN) else None
+    policies = ", ".join(BUILTIN + name for name in BUILTIN_POLICIES)
+    local = path.startswith(("/", "./", "../", "~/"))  # a directory that the embedded engine wrote
+    if c.run.engine == "embedded" and builtin not in BUILTIN_POLICIES and not local:
+        hint = did_you_mean(builtin or path, BUILTIN_POLICIES)
+        yield Finding(
+            "model.model_path",
+            "the embedded engine has policies of its own",
+            f"'{path}'",
+            f"{policies}, or the path of a model directory that it wrote",
+            hint or "a checkpoint needs run.engine: vllm (--profile vllm-managed or liverl-gen1)",
+        )
+    elif c.run.topology == "managed" and is_smoke(c):
+        yield Finding(
+            "model.model_path",
+            "only topology verl makes it: it needs verl's environment",
+            f"'{path}'",
+            "the directory that `liverl-tui make-smoke DIR` has made: DIR/model",
+        )
+    elif c.run.engine == "vllm" and builtin is not None:
+        yield Finding(
+            "model.model_path", "vLLM cannot serve it", f"'{path}'", "a checkpoint directory or a model id"
+        )
+
+
+@_rule("run.engine", "model.tool_parser")
+def _parser(c: RunConfig) -> Iterator[Finding]:
+    known = EMBEDDED_PARSERS if c.run.engine == "embedded" else VLLM_PARSERS
+    if c.model.tool_parser not in known:
+        who = "the embedded engine" if c.run.engine == "embedded" else "vLLM"
+        hint = did_you_mean(c.model.tool_parser, known)
+        yield Finding(
+            "model.tool_parser",
+            f"a parser {who} does not have",
+            f"'{c.model.tool_parser}'",
+            ", ".join(known),
+            hint,
+        )
+
+
+@_rule("model.served_model_name")
+def _served(c: RunConfig) -> Iterator[Finding]:
+    name = c.model.served_model_name
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}", name):
+        allowed = "letters, digits and . _ - / : (it becomes part of URLs, labels and aliases)"
+        yield Finding(
+            "model.served_model_name", "not usable as a name", f"'{c.model.served_model_name}'", allowed
+        )
+
+
+@_rule("training.train_batch_size", "training.train_prompt_mini_batch_size")
+def _mini_batch(c: RunConfig) -> Iterator[Finding]:
+    batch, mini = c.training.train_batch_size, c.training.train_prompt_mini_batch_size
+    if batch % mini:
+        near = max(n for n in range(1, min(mini, batch) + 1) if batch % n == 0) if batch <= 100_000 else 1
+        words = f"must divide training.train_batch_size ({batch})"
+        yield Finding("training.train_prompt_mini_batch_size", words, str(mini), f"for example {near}")
+
+
+@_rule("run.topology", "run.replicas", "run.engine", "vllm.gen_tp", "infrastructure.ngpus_per_node")
+def _managed_gpus(c: RunConfig) -> Iterator[Finding]:
+    need, have = c.run.replicas * c.vllm.gen_tp, c.infrastructure.ngpus_per_node
+    if c.run.topology == "managed" and c.run.engine == "vllm" and need > have:
+        words = f"{c.run.replicas} replicas of {c.vllm.gen_tp} GPUs (vllm.gen_tp) need {need} GPUs"
+        fits = have // c.vllm.gen_tp
+        allowed = f"at most {fits} replicas" if fits else f"vllm.gen_tp of at most {have}"
+        yield Finding("run.replicas", words, f"infrastructure.ngpus_per_node: {have}", allowed)
+
+
+@_rule("run.topology", "training.max_prompt_length", "training.max_response_length", "vllm.max_model_length")
+def _window(c: RunConfig) -> Iterator[Finding]:
+    total = c.training.max_prompt_length + c.training.max_response_length
+    if c.run.topology != "managed" and total > c.vllm.max_model_length:
+        words = f"training.max_prompt_length + training.max_response_length is {total} tokens"
+        yield Finding("vllm.max_model_length", words, str(c.vllm.max_model_length), f"at least {total}")
+
+
+@_rule("trainer.kind", "training.total_steps")
+def _steps(c: RunConfig) -> Iterator[Finding]:
+    if c.trainer.kind == "embedded" and c.training.total_steps is None:
+        yield Finding(
+            "training.total_steps", "the embedded trainer counts steps", "null", "a whole number >= 1"
+        )
+
+
+@_rule("algorithm.clip_ratio_low")
+def _clip(c: RunConfig) -> Iterator[Finding]:
+    if c.algorithm.clip_ratio_low >= 1:
+        yield Finding(
+            "algorithm.clip_ratio_low", "wrong value", f"{c.algorithm.clip_ratio_low:g}", "a number < 1"
+        )
+
+
+@_rule("trainer.kind", "algorithm.temperature")
+def _temperature(c: RunConfig) -> Iterator[Finding]:
+    if c.trainer.kind in ("embedded", "verl") and c.algorithm.temperature == 0:
+        words = "with temperature 0 all answers to a prompt are the same: nothing can be learned"
+        yield Finding("algorithm.temperature", words, "0", "a number > 0")
+
+
+@_rule(
+    "trainer.kind",
+    "proxy.request_timeout",
+    "harbor_agent.max_timeout_sec",
+    "harbor_agent.override_timeout_sec",
+)
+def _timeouts(c: RunConfig) -> Iterator[Finding]:
+    trial = c.harbor_agent.trial_timeout
+    given = c.proxy.request_timeout
+    if c.trainer.kind != "none" and given < trial:
+        words = "the proxy would give up before the trial does"
+        yield Finding("proxy.request_timeout", words, f"{given:g} s", f"at least {trial:g} s")
+
+
+@_rule("run.name", "experiment.project_name", "experiment.exp_name")
+def _names(c: RunConfig) -> Iterator[Finding]:
+    allowed = "one path component: letters, digits and . _ -, at most 128, the first a letter or a digit"
+    names = {
+        "experiment.project_name": c.experiment.project_name,
+        "experiment.exp_name": c.experiment.exp_name,
+        "run.name": c.run.name,
+    }
+    for key, name in names.items():
+        if name and not SAFE_NAME.fullmatch(name):
+            yield Finding(key, "not usable as a directory's name", f"'{name}'", allowed)
+
+
+@_rule(
+    "run.topology", "trainer.kind", "harbor_agent.environment_type", "harbor_agent.environment_import_path"
+)
+def _harbor(c: RunConfig) -> Iterator[Finding]:
+    agent = c.harbor_agent
+    if (
+        c.run.topology != "managed"
+        and agent.environment_type
+        and "kubernetes" in (agent.environment_import_path or "")
+    ):
+        words = "Harbor has no such environment type: every trial would fail its validation"
+        yield Finding("harbor_agent.environment_type", words, f"'{agent.environment_type}'", "null")
+
+
+@_rule("harbor_agent.host_path_mounts")
+def _mounts(c: RunConfig) -> Iterator[Finding]:
+    mounts = c.harbor_agent.host_path_mounts
+    if isinstance(mounts, str) and mounts:
+        try:
+            mounts = json.loads(mounts)
+        except (ValueError, RecursionError):
+            mounts = False
+    if mounts not in (None, "") and not isinstance(mounts, list):
+        allowed = "null, a list, or a text that is a JSON list"
+        yield Finding(
+            "harbor_agent.host_path_mounts",
+            "wrong value",
+            f"{c.harbor_agent.host_path_mounts!r:.80}",
+            allowed,
+        )
+
+
+@_rule("run.replicas", "embedded.faults.late_replica.index", "embedded.faults.late_replica.seconds")
+def _late_replica(c: RunConfig) -> Iterator[Finding]:
+    late = c.embedded.faults.late_replica
+    if late.seconds and late.index >= c.run.replicas:
+        allowed = f"0 to {c.run.replicas - 1}"
+        yield Finding(
+            "embedded.faults.late_replica.index", "there is no such replica", str(late.index), allowed
+        )
+
+
+@_rule("run.replicas", "embedded.faults.ignore_sigterm")
+def _deaf(c: RunConfig) -> Iterator[Finding]:
+    services = ["trainer", *(f"replica-{index}" for index in range(min(c.run.replicas, 1000)))]
+    for name in c.embedded.faults.ignore_sigterm:
+        if name not in services:
+            hint = did_you_mean(name, services)
+            yield Finding(
+                "embedded.faults.ignore_sigterm",
+                "no such service",
+                f"'{name}'",
+                ", ".join(services[:9]),
+                hint,
+            )
+
+
+def secret_overrides(settings: dict[Path, Setting]) -> list[str]:
+    """Warnings for overrides whose name says that they hold a secret."""
+    return [
+        f"{setting.where}: {'.'.join(path)} looks like a secret: it is not saved; use the environment"
+        for path, setting in settings.items()
+        if path[:2] == ("trainer", "overrides") and looks_secret(".".join(path[2:])) and setting.value
+    ]

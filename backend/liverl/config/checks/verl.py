@@ -1,0 +1,232 @@
+"""What must hold between keys of topology verl, and for Python environments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
+from liverl.config.schema import RunConfig
+from liverl.config.sections.run import SELF
+from liverl.config.sizing import (
+    SizeError,
+    cpus_needed,
+    expected_replicas,
+    generating_gpus,
+    replica_gpus,
+    trainer_gpus,
+)
+
+RULES = RuleSet()
+_rule = RULES.rule
+
+_WORLD = (
+    "run.topology",
+    "infrastructure.nnodes",
+    "infrastructure.ngpus_per_node",
+    "verl.rollout_mode",
+    "verl.rollout_gpus",
+    "vllm.gen_tp",
+    "trainer.overrides",
+)
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_USERINFO = re.compile(r"://[^/@]*@")
+_REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+
+
+def _verl(c: RunConfig) -> bool:
+    """verl starts the replicas, and we start verl."""
+    return c.run.topology == "verl" and c.trainer.kind == "verl"
+
+
+def _sized(c: RunConfig) -> bool:
+    """Whether the size of the run can be told; if not, ``_numbers`` or ``_pool`` says why."""
+    try:
+        cpus_needed(c), expected_replicas(c)
+    except SizeError:
+        return False
+    return c.run.topology != "managed" and not any(_pool(c))
+
+
+@_rule(*_WORLD)
+def _numbers(c: RunConfig) -> Iterator[Finding]:
+    try:
+        cpus_needed(c), expected_replicas(c)
+    except SizeError as error:
+        words = "decides the size of the run"
+        yield Finding(f"trainer.overrides.{error.key}", words, f"{error.value!r:.80}", "a whole number")
+
+
+@_rule(*_WORLD)
+def _pool(c: RunConfig) -> Iterator[Finding]:
+    if c.run.topology == "managed":
+        return
+    have, pool = c.infrastructure.ngpus_per_node, c.verl.rollout_gpus
+    if c.verl.rollout_mode == "hybrid" and pool:
+        words = "with verl.rollout_mode hybrid all GPUs generate and train in turn"
+        yield Finding("verl.rollout_gpus", words, str(pool), "0")
+    elif c.verl.rollout_mode == "standalone" and not 0 < pool < have:
+        words = (
+            f"verl.rollout_mode standalone splits the {have} GPUs of each host between rollouts and trainer"
+        )
+        allowed = (
+            f"1 to {have - 1}" if have > 1 else "at least 2 GPUs are needed (infrastructure.ngpus_per_node)"
+        )
+        yield Finding("verl.rollout_gpus", words, str(pool), allowed)
+
+
+@_rule(*_WORLD)
+def _tensor_parallel(c: RunConfig) -> Iterator[Finding]:
+    if _sized(c) and (replica_gpus(c) < 1 or generating_gpus(c) % replica_gpus(c)):
+        words = f"must divide the GPUs of the run ({generating_gpus(c)})"
+        if replica_gpus(c) != c.vllm.gen_tp:
+            words += f"; with trainer.overrides a replica has {replica_gpus(c)}"
+        yield Finding("vllm.gen_tp", words, str(c.vllm.gen_tp))
+
+
+@_rule(*_WORLD, "training.sp_size")
+def _sequence_parallel(c: RunConfig) -> Iterator[Finding]:
+    if _sized(c) and trainer_gpus(c) % c.training.sp_size:
+        words = f"must divide the GPUs of the trainer ({trainer_gpus(c)})"
+        yield Finding("training.sp_size", words, str(c.training.sp_size))
+
+
+@_rule(*_WORLD, "training.train_batch_size", "training.n_resp_per_prompt", "trainer.kind")
+def _batch_over_gpus(c: RunConfig) -> Iterator[Finding]:
+    trials = c.training.train_batch_size * c.training.n_resp_per_prompt
+    if c.trainer.kind == "verl" and _sized(c) and trainer_gpus(c) > 0 and trials % trainer_gpus(c):
+        words = f"trials per step ({trials}) must be a multiple of the trainer's GPUs ({trainer_gpus(c)})"
+        yield Finding("training.train_batch_size", words, str(c.training.train_batch_size))
+
+
+@_rule(*_WORLD, "trainer.kind", "ray.address", "ray.num_cpus", "verl.device")
+def _cpus(c: RunConfig) -> Iterator[Finding]:
+    given = c.ray.num_cpus
+    if given is None or not _verl(c) or c.ray.address or not _sized(c):
+        return
+    if given < cpus_needed(c):
+        words = "too few: verl would wait for ever, without a message"
+        hint = "leave it null to get what verl needs; Ray counts CPUs, it does not need to have them"
+        yield Finding("ray.num_cpus", words, str(given), f"at least {cpus_needed(c)}", hint)
+
+
+@_rule(*_WORLD, "trainer.kind", "verl.device")
+def _cpu_replicas(c: RunConfig) -> Iterator[Finding]:
+    if (
+        _verl(c)
+        and c.verl.device == "cpu"
+        and _sized(c)
+        and replica_gpus(c) > 1
+        and not generating_gpus(c) % replica_gpus(c)
+    ):
+        words = "with verl.device cpu each replica is one process"
+        yield Finding("vllm.gen_tp", words, str(c.vllm.gen_tp), "1")
+
+
+@_rule("run.topology", "trainer.kind", "ray.address", "infrastructure.nnodes")
+def _hosts(c: RunConfig) -> Iterator[Finding]:
+    if _verl(c) and c.infrastructure.nnodes > 1 and not c.ray.address:
+        words = "the Ray that this run starts serves this host alone"
+        hint = "start Ray on all hosts, then set ray.address (and ray.auth_token_file)"
+        yield Finding("infrastructure.nnodes", words, str(c.infrastructure.nnodes), "1", hint)
+
+
+@_rule("run.topology", "trainer.kind", "ray.address", "ray.dashboard_address")
+def _addresses(c: RunConfig) -> Iterator[Finding]:
+    if not _verl(c):
+        return
+    for name, text in (("address", c.ray.address), ("dashboard_address", c.ray.dashboard_address)):
+        match = _ADDRESS.fullmatch(text)
+        if text and (match is None or not 0 < int(match[2]) < 65536):
+            yield Finding(f"ray.{name}", "not an address", f"'{text}'", "host:port, without http://")
+
+
+@_rule(
+    *_WORLD,
+    "verl.faults.late_replica.index",
+    "verl.faults.late_replica.seconds",
+    "verl.faults.pending_replica",
+)
+def _faults(c: RunConfig) -> Iterator[Finding]:
+    if not _sized(c):
+        return
+    faults, count = c.verl.faults, expected_replicas(c)
+    ranks = {
+        "late_replica.index": faults.late_replica.index if faults.late_replica.seconds else None,
+        "pending_replica": faults.pending_replica,
+        "mute_replica": faults.mute_replica,
+        "dead_replica": faults.dead_replica,
+    }
+    for name, rank in ranks.items():
+        if rank is not None and rank >= count:
+            yield Finding(f"verl.faults.{name}", "there is no such replica", str(rank), f"0 to {count - 1}")
+
+
+@_rule("verl.wandb_proxy")
+def _wandb_proxy(c: RunConfig) -> Iterator[Finding]:
+    if _USERINFO.search(c.verl.wandb_proxy):
+        words = "verl gets it on its command line, which other users can read"
+        hint = "give a proxy with a password in the variable HTTPS_PROXY"
+        yield Finding("verl.wandb_proxy", words, "an address with a user", "http://host:port", hint)
+
+
+@_rule(
+    "run.topology",
+    "trainer.kind",
+    "ray.address",
+    "infrastructure.litellm_port",
+    "infrastructure.ray_port",
+    "infrastructure.ray_dashboard_port",
+)
+def _ports(c: RunConfig) -> Iterator[Finding]:
+    if c.run.topology == "managed":
+        return
+    for name in ("ray_port", "ray_dashboard_port", "litellm_port"):
+        if c.trainer.kind == "command" and getattr(c.infrastructure, name) == 0:
+            words = "0 (any free port) is for what the run starts itself, and a launch script is told"
+            yield Finding(f"infrastructure.{name}", words, "0", "the port that it has")
+    if c.ray.address:
+        return
+    seen: dict[int, str] = {}
+    for name in ("ray_port", "ray_dashboard_port", "litellm_port"):
+        port: int = getattr(c.infrastructure, name)
+        if port and port in seen:
+            words = f"the same port as infrastructure.{seen[port]}"
+            yield Finding(f"infrastructure.{name}", words, str(port))
+        seen[port] = name
+
+
+@_rule("environments")
+def _environments(c: RunConfig) -> Iterator[Finding]:
+    for name, entry in c.environments.items():
+        if not SAFE_NAME.fullmatch(name):
+            yield Finding(f"environments.{name}.python", "not usable as an environment's name", f"'{name}'")
+        elif not entry.requirements and not entry.venv_path:
+            words = "an environment needs venv_path or requirements"
+            yield Finding(f"environments.{name}.requirements", words, "neither")
+        elif name == "proxy" and entry.venv_path == SELF:
+            words = "LiteLLM cannot be installed beside liverl-tui: they need different versions of rich"
+            allowed = (
+                "null (it is installed into an environment of its own), or the folder of one that has it"
+            )
+            yield Finding(f"environments.{name}.venv_path", words, SELF, allowed)
+        addresses = {
+            "index_url": (entry.index_url,),
+            "find_links": entry.find_links,
+            "first.index_url": (entry.first.index_url,),
+        }
+        for key, texts in addresses.items():
+            if any(holds_secret(text) for text in texts):
+                words = "an address with a password: it would be saved with the run"
+                allowed = "${NAME} in its place (a variable that is read when the environment is built)"
+                hint = "or no password here: uv and pip read ~/.netrc"
+                yield Finding(f"environments.{name}.{key}", words, "a value that is not shown", allowed, hint)
+
+
+def holds_secret(address: str) -> bool:
+    """Whether an index address names a user, a password or a token in plain text."""
+    plain = _REFERENCE.sub("", address)
+    _, at, _ = plain.partition("://")
+    user = _USERINFO.search(plain)
+    secret = user is not None and user[0].strip(":/@") != ""
+    return bool(at) and (secret or "?" in plain)

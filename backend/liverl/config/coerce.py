@@ -1,0 +1,223 @@
+"""A YAML node -> the value of a key, decided by the key's type.
+
+The type decides because YAML 1.1 does not: PyYAML reads ``1e-6`` as text, ``off`` as False, ``007`` as 7,
+``1:30`` as 90 and ``2026-01-01`` as a date. Here a number key accepts ``1e-6``, a text key keeps ``007``, a
+switch accepts ``off``, and what is ambiguous (``0600`` for a whole number) is refused with a reason.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec import inspect as types
+
+from liverl.config.errors import did_you_mean, shown
+from liverl.config.yaml_nodes import Node
+
+_INT = re.compile(r"[+-]?[0-9][0-9_]*")
+_FLOAT = re.compile(r"[+-]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)?")
+_TRUE = frozenset({"true", "yes", "on"})
+_FALSE = frozenset({"false", "no", "off"})
+_MAX_DIGITS = 18
+
+
+class Bad(Exception):
+    """A value its key cannot take. ``node`` is the part that is wrong."""
+
+    def __init__(self, node: Node, expected: str, hint: str = "", found: str | None = None) -> None:
+        super().__init__(expected)
+        self.node = node
+        self.expected = expected
+        self.hint = hint
+        self.found = describe(node) if found is None else found
+
+
+def describe(node: Node) -> str:
+    """What stands there, in words."""
+    if node.kind == "map":
+        return "a mapping"
+    if node.kind == "list":
+        return f"a list of {len(node.items)}"
+    if node.is_null:
+        return "nothing (null)"
+    return shown(node.text) if node.plain else f"the text {shown(node.text)}"
+
+
+def convert(node: Node, kind: types.Type) -> Any:
+    """The value of ``node`` as ``kind``. Raises Bad."""
+    kind = plain_type(kind)
+    if isinstance(kind, types.UnionType):
+        members = [member for member in kind.types if not isinstance(member, types.NoneType)]
+        if len(members) != len(kind.types) and node.is_null:
+            return None
+        try:
+            return convert(node, members[0])
+        except Bad as bad:
+            if bad.node is node:
+                raise Bad(node, expected(kind), bad.hint, bad.found) from None
+            raise
+    if isinstance(kind, types.AnyType):
+        return to_plain(node)
+    if isinstance(kind, types.VarTupleType):
+        if node.kind != "list":
+            raise Bad(node, expected(kind), "write it as a list: [a, b]")
+        return tuple(convert(item, kind.item_type) for item in node.items)
+    if isinstance(kind, types.DictType):
+        if node.is_null:
+            return {}
+        if node.kind != "map":
+            raise Bad(node, expected(kind))
+        return {key.text: convert(value, kind.value_type) for key, value in node.pairs}
+    if node.kind != "scalar":
+        raise Bad(node, expected(kind))
+    return _scalar(node, kind)
+
+
+def _scalar(node: Node, kind: types.Type) -> Any:
+    if isinstance(kind, types.StrType):
+        return _text(node, kind)
+    if isinstance(kind, types.LiteralType):
+        if node.text in kind.values:
+            return node.text
+        words = [str(value) for value in kind.values]
+        raise Bad(node, expected(kind), did_you_mean(node.text, words))
+    if node.is_null:
+        raise Bad(node, expected(kind), "give a value, or remove the line to keep the default")
+    if not node.plain:
+        raise Bad(node, expected(kind), "remove the quotes" if _would_fit(node, kind) else "")
+    if isinstance(kind, types.BoolType):
+        word = node.text.lower()
+        if word in _TRUE or word in _FALSE:
+            return word in _TRUE
+        raise Bad(node, expected(kind))
+    if isinstance(kind, types.IntType):
+        return _whole(node, kind)
+    if isinstance(kind, types.FloatType):
+        return _number(node, kind)
+    raise TypeError(f"no conversion to {kind!r}")  # a schema change that this module does not know yet
+
+
+def _would_fit(node: Node, kind: types.Type) -> bool:
+    try:
+        _scalar(Node("scalar", node.where, text=node.text, plain=True), kind)
+    except Bad:
+        return False
+    return True
+
+
+def _text(node: Node, kind: types.StrType) -> str:
+    text = "" if node.is_null else node.text
+    if any(ord(char) < 32 or ord(char) == 127 or not (char.isprintable() or char.isspace()) for char in text):
+        raise Bad(node, "text on one line, without control characters")
+    if kind.min_length and len(text) < kind.min_length:
+        raise Bad(node, expected(kind))
+    return text
+
+
+def _whole(node: Node, kind: types.IntType) -> int:
+    text = node.text
+    if not _INT.fullmatch(text):
+        hint = ""
+        if _FLOAT.fullmatch(text):
+            hint = "a whole number has no point and no exponent"
+        elif re.fullmatch(r"0[xXoObB][0-9a-fA-F_]+|[0-9]+(:[0-9]+)+", text):
+            hint = "write it in plain decimal digits"
+        raise Bad(node, expected(kind), hint)
+    digits = text.lstrip("+-").replace("_", "")
+    if len(digits) > 1 and digits[0] == "0":
+        raise Bad(node, expected(kind), "a leading zero is ambiguous (YAML 1.1 reads it as octal): remove it")
+    if len(digits) > _MAX_DIGITS:
+        raise Bad(node, expected(kind))
+    value = int(text.replace("_", ""))
+    _check_range(node, kind, value)
+    return value
+
+
+def _number(node: Node, kind: types.FloatType) -> float:
+    if node.text.lower().lstrip("+-") in (".inf", ".nan", "inf", "nan"):
+        raise Bad(node, expected(kind), "it must be finite")
+    if not _FLOAT.fullmatch(node.text):
+        raise Bad(node, expected(kind))
+    value = float(node.text.replace("_", ""))
+    if value in (float("inf"), float("-inf")):
+        raise Bad(node, expected(kind), "it must be finite")
+    _check_range(node, kind, value)
+    return value
+
+
+def _check_range(node: Node, kind: types.IntType | types.FloatType, value: float) -> None:
+    fits = (
+        (kind.ge is None or value >= kind.ge)
+        and (kind.gt is None or value > kind.gt)
+        and (kind.le is None or value <= kind.le)
+        and (kind.lt is None or value < kind.lt)
+    )
+    if not fits:
+        raise Bad(node, expected(kind))
+
+
+def plain_type(kind: types.Type) -> types.Type:
+    """Without msgspec's metadata wrapper."""
+    while isinstance(kind, types.Metadata):
+        kind = kind.type
+    return kind
+
+
+def is_text(kind: types.Type) -> bool:
+    """Text or a choice of words, perhaps null: a raw value needs no YAML quoting for it."""
+    kind = plain_type(kind)
+    if isinstance(kind, types.UnionType):
+        return all(isinstance(member, types.NoneType) or is_text(member) for member in kind.types)
+    return isinstance(kind, types.StrType | types.LiteralType)
+
+
+def expected(kind: types.Type) -> str:
+    """What a key of this type takes, in words."""
+    kind = plain_type(kind)
+    if isinstance(kind, types.UnionType):
+        return " or ".join(expected(member) for member in kind.types)
+    if isinstance(kind, types.NoneType):
+        return "null"
+    if isinstance(kind, types.BoolType):
+        return "true or false"
+    if isinstance(kind, types.LiteralType):
+        return "one of " + ", ".join(str(value) for value in kind.values)
+    if isinstance(kind, types.IntType):
+        return "a whole number" + _range(kind)
+    if isinstance(kind, types.FloatType):
+        return "a number" + _range(kind)
+    if isinstance(kind, types.StrType):
+        return "text that is not empty" if kind.min_length else "text"
+    if isinstance(kind, types.VarTupleType):
+        return f"a list; each item {expected(kind.item_type)}"
+    return "a mapping of keys to values"
+
+
+def _range(kind: types.IntType | types.FloatType) -> str:
+    low = f">= {kind.ge:g}" if kind.ge is not None else f"> {kind.gt:g}" if kind.gt is not None else ""
+    high = f"<= {kind.le:g}" if kind.le is not None else f"< {kind.lt:g}" if kind.lt is not None else ""
+    if kind.ge is not None and kind.le is not None and isinstance(kind, types.IntType):
+        return f" from {kind.ge} to {kind.le}"
+    return "".join(f" {part}" for part in (low, "and" if low and high else "", high) if part)
+
+
+def to_plain(node: Node) -> Any:
+    """A value of a free-form key: null, true/false, whole numbers, numbers, text, lists and mappings."""
+    if node.kind == "map":
+        return {key.text: to_plain(value) for key, value in node.pairs}
+    if node.kind == "list":
+        return [to_plain(item) for item in node.items]
+    if node.is_null:
+        return None
+    if not node.plain or node.tag == "str":
+        return node.text
+    if node.text in ("true", "True", "TRUE"):
+        return True
+    if node.text in ("false", "False", "FALSE"):
+        return False
+    kind = types.IntType() if _INT.fullmatch(node.text) else types.FloatType()
+    try:
+        return _whole(node, kind) if isinstance(kind, types.IntType) else _number(node, kind)
+    except Bad:
+        return node.text  # as it stands: 007, 1:30, a very long number

@@ -1,0 +1,271 @@
+"""Who uses which key, under which topology, engine and trainer, and why nobody does otherwise.
+
+A key is used where its value changes what a component gets: an argument, a file, a setting of the backend, or an
+environment variable that the component reads. A variable that nothing reads is no use. Every key of the schema stands
+here exactly once, and a unit test compares the table with what the plans hold.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from liverl.config import conditions as when
+from liverl.config import inert
+from liverl.config.inert import Why
+from liverl.config.schema import RunConfig, leaves, value_of
+from liverl.config.sections.verl import PROXY_LOOP
+from liverl.model import Inert
+
+if TYPE_CHECKING:
+    from liverl.config.load import LoadedConfig
+
+When = Callable[[RunConfig], bool]
+
+
+class KeyRule(Struct, frozen=True):
+    """``uses``: package -> when it reads the key from RunConfig. ``why``: what to tell when none does."""
+
+    uses: dict[str, When]
+    why: Why
+
+
+_PLAN, _CONFIG = "liverl.plan", "liverl.config"
+
+
+def _group(names: str, uses: dict[str, When], why: Why = inert.never) -> Iterable[tuple[str, KeyRule]]:
+    """``section: key key`` or ``section: *``; several sections are separated by ``;``."""
+    rule = KeyRule(uses, why)
+    for part in names.split(";"):
+        section, _, keys = part.partition(":")
+        section = section.strip()
+        if keys.strip() == "*":
+            yield from ((key, rule) for key in leaves() if key.startswith(f"{section}."))
+        else:
+            yield from ((f"{section}.{key}", rule) for key in keys.split())
+
+
+_TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
+    _group("run: topology engine; model: *", {_PLAN: when.always}),
+    _group("run: name run_root; experiment: project_name exp_name", {_CONFIG: when.always}),
+    _group("run: seed", {_PLAN: when.embedded_any}, inert.sentence("only the embedded run is seeded")),
+    _group(
+        "run: replicas", {_PLAN: when.managed}, inert.sentence("verl decides: the run's GPUs / vllm.gen_tp")
+    ),
+    _group("data: data_dir", {_PLAN: when.reads_variables}, inert.NO_DATA),
+    _group("data: train_index val_index", {_PLAN: when.verl_or_command}, inert.NO_DATA),
+    _group("infrastructure: node0_ip", {_PLAN: when.reads_variables}, inert.no_ray()),
+    _group("infrastructure: nnodes", {_PLAN: when.verl_or_command}, inert.no_ray()),
+    _group("infrastructure: ray_port", {_PLAN: when.ray_port}, inert.no_ray(inert.RAY_RUNS)),
+    _group(
+        "infrastructure: ray_dashboard_port",
+        {_PLAN: when.ray_dashboard_port},
+        inert.no_ray("ray.dashboard_address names the dashboard of a cluster that runs already"),
+    ),
+    _group(
+        "infrastructure: ngpus_per_node",
+        {_PLAN: when.verl_or_command, _CONFIG: when.managed_vllm},
+        inert.sentence("the embedded run needs no GPU"),
+    ),
+    _group("infrastructure: litellm_port", {_PLAN: when.always}),
+    _group("infrastructure: anthropic_api_key", {"liverl.supervise": when.always}),
+    _group("infrastructure: vllm_logging_level", {_PLAN: when.runs_vllm}, inert.vllm_key),
+    _group("environment: venv_path", {_PLAN: when.verl_venv}, inert.venv_key),
+    (("environments", KeyRule({_PLAN: when.always}, inert.never)),),
+    _group("k8s: *", {_PLAN: when.reads_variables}, inert.NO_PODS),
+    _group("vllm: max_num_seqs", {_PLAN: when.serves}, inert.vllm_key),
+    _group("vllm: gen_tp", {_PLAN: lambda c: when.plans_vllm(c) or when.command(c)}, inert.vllm_key),
+    _group(
+        "vllm: max_model_length gpu_memory_utilization enforce_eager dtype enable_chunked_prefill",
+        {_PLAN: when.plans_vllm},
+        inert.vllm_key,
+    ),
+    _group(
+        "training: train_batch_size n_resp_per_prompt train_prompt_mini_batch_size total_steps save_freq",
+        {_PLAN: when.embedded_or_verl},
+        inert.trial_key(""),
+    ),
+    _group(
+        "training: max_prompt_length max_response_length sp_size use_dynamic_bsz ref_offload actor_offload",
+        {_PLAN: when.verl_trainer},
+        inert.NO_GPU_TRAINING,
+    ),
+    _group(
+        "training: total_epochs",
+        {_PLAN: when.verl_trainer},
+        inert.trial_key("the embedded trainer counts steps: training.total_steps"),
+    ),
+    _group("training: test_freq", {_PLAN: when.verl_or_command}, inert.NO_VALIDATION),
+    _group("training: val_batch_size val_before_train", {_PLAN: when.verl_trainer}, inert.NO_VALIDATION),
+    _group(
+        "algorithm: learning_rate clip_ratio_low clip_ratio_high temperature",
+        {_PLAN: when.embedded_or_verl},
+        inert.trial_key(""),
+    ),
+    _group(
+        "algorithm: adv_estimator policy_loss_mode use_kl_loss kl_loss_coef kl_loss_type "
+        "entropy_coeff loss_agg_mode top_p top_k",
+        {_PLAN: when.verl_trainer},
+        inert.NO_ALGORITHM,
+    ),
+    _group("algorithm: val_temperature val_top_p val_top_k", {_PLAN: when.verl_trainer}, inert.NO_VALIDATION),
+    _group("harbor_agent: max_iterations", {_PLAN: when.trains}, inert.trial_key("")),
+    _group(
+        "harbor_agent: max_timeout_sec override_timeout_sec",
+        {_PLAN: when.limits_trials},
+        inert.trial_key("", f"only verl.agent_loop {PROXY_LOOP} ends a trial that takes too long"),
+    ),
+    _group("harbor_runtime: num_workers", {_PLAN: when.embedded_or_reads_variables}, inert.trial_key("")),
+    _group(
+        "harbor_agent: agent_name agent_import_path runtime_image runtime_mount_path runtime_image_subpath "
+        "disable_tool_calls temperature max_retries verifier_enabled agent_setup_timeout_multiplier "
+        "agent_timeout_multiplier verifier_timeout_multiplier environment_build_timeout_multiplier "
+        "max_consecutive_no_tool; harbor_runtime: tail_kill_target tail_kill_grace_sec tail_kill_min_tasks",
+        {_PLAN: when.reads_variables},
+        inert.NO_HARBOR,
+    ),
+    _group(
+        "harbor_agent: pod_name_prefix environment_type environment_import_path environment_force_build "
+        "environment_delete environment_override_cpus environment_override_memory_mb host_path_mounts "
+        "docker_host",
+        {_PLAN: when.reads_variables},
+        inert.NO_PODS,
+    ),
+    _group("trainer: kind", {_PLAN: when.always}),
+    _group("trainer: restart", {_PLAN: when.embedded_or_verl}, inert.restart_key),
+    _group("trainer: command", {_PLAN: when.command}, inert.sentence("only trainer.kind command runs it")),
+    _group(
+        "trainer: overrides",
+        {_PLAN: lambda c: when.verl_trainer(c) or when.counts_replicas(c)},
+        inert.sentence("only trainer.kind verl takes overrides"),
+    ),
+    _group("ray: address", {_PLAN: when.any_ray}, inert.ray_key("")),
+    _group("ray: timeline", {_PLAN: when.our_ray}, inert.ray_key("")),
+    _group(
+        "ray: dashboard_address auth_token_file",
+        {_PLAN: when.foreign_head},
+        inert.ray_key("ray.address is empty: the run starts a Ray of its own"),
+    ),
+    _group(
+        "ray: num_cpus temp_dir object_store_memory",
+        {_PLAN: when.our_head},
+        inert.ray_key(inert.RAY_RUNS),
+    ),
+    _group("verl: rollout_mode rollout_gpus", {_PLAN: when.any_ray}, inert.ray_key("")),
+    _group(
+        "verl: device agent_loop agent_workers calculate_log_probs "
+        "disable_cascade_attn use_torch_compile wandb_proxy",
+        {_PLAN: when.our_ray},
+        inert.ray_key(""),
+    ),
+    _group("verl: actor_deadline address_deadline health_deadline", {_PLAN: when.any_ray}, inert.ray_key("")),
+    _group("verl.faults.late_replica: *", {_PLAN: when.cpu_replicas}, inert.CPU_ONLY),
+    _group(
+        "verl.faults: pending_replica mute_replica dead_replica crash_at_step",
+        {_PLAN: when.cpu_replicas},
+        inert.CPU_ONLY,
+    ),
+    _group("proxy: *", {_PLAN: when.not_command}, inert.sentence("your launch script starts the proxy")),
+    _group(
+        "supervise: scan_interval startup_deadline stop_grace tree_grace kill_grace",
+        {_PLAN: when.always},
+    ),
+    _group(
+        "supervise: restart_base restart_cap restart_jitter storm_window storm_failures stable_after",
+        {_PLAN: when.not_command},
+        inert.sentence(inert.STARTED_ONCE),
+    ),
+    _group(
+        "supervise: replica_stagger",
+        {_PLAN: when.managed_vllm},
+        inert.sentence("the run starts no replicas on GPUs by itself"),
+    ),
+    _group("observe: *", {_PLAN: when.always}),
+    _group("ui: *", {"liverl_tui": when.always}),
+    _group(
+        "embedded: turn_latency",
+        {_PLAN: when.embedded_engine},
+        inert.sentence("a setting of the embedded engine: run.engine is vllm"),
+    ),
+    _group("embedded.faults.late_replica: seconds", {_PLAN: when.embedded_engine}, inert.ENGINE_ONLY),
+    _group(
+        "embedded.faults.late_replica: index", {_PLAN: when.late_embedded_replica}, inert.late_replica_key
+    ),
+    _group(
+        "embedded.faults: slow_start leak_worker parsable_every stream_chunk_delay",
+        {_PLAN: when.embedded_engine},
+        inert.ENGINE_ONLY,
+    ),
+    _group(
+        "embedded.faults: crash_at_step hang_at_step tool_executor",
+        {_PLAN: when.embedded_trainer},
+        inert.TRAINER_ONLY,
+    ),
+    _group("embedded.faults: ignore_sigterm", {_PLAN: when.embedded_any}, inert.ENGINE_ONLY),
+    _group(
+        "experiment: trials_dir",
+        {_PLAN: when.reads_variables},
+        inert.trial_key("trials are in the run directory"),
+    ),
+    _group(
+        "experiment: trajectory_logger_src",
+        {_PLAN: when.reads_variables},
+        inert.trial_key("our proxy writes the trajectories itself"),
+    ),
+    _group("credentials: wandb_mode", {_PLAN: when.verl_or_command}, inert.NO_WANDB),
+    _group("credentials: wandb_api_key", {_PLAN: when.logs_to_wandb}, inert.wandb_key),
+)
+
+
+@functools.cache
+def rules() -> dict[str, KeyRule]:
+    """Every key of the schema -> its rule."""
+    table: dict[str, KeyRule] = {}
+    for group in _TABLE:
+        for key, rule in group:
+            if key in table or key not in leaves():
+                raise ValueError(f"{key} stands twice in the table of uses, or is no key")
+            table[key] = rule
+    return table
+
+
+def consumers(config: RunConfig) -> dict[str, tuple[str, ...]]:
+    """Every key that is used in this configuration -> the packages that use it."""
+    used = {key: _users(config, key) for key in rules()}
+    return {key: packages for key, packages in used.items() if packages}
+
+
+def why_inert(config: RunConfig, key: str) -> str | None:
+    """Why nothing uses ``key`` in this configuration; None if something does."""
+    if _users(config, key):
+        return None
+    if config.run.topology == "in_process":
+        return inert.IN_PROCESS
+    return rules()[key].why(config) or inert.unread(config, key)
+
+
+def _users(config: RunConfig, key: str) -> tuple[str, ...]:
+    if config.run.topology == "in_process" and key != "run.topology":
+        return ()
+    return tuple(package for package, used in rules()[key].uses.items() if used(config))
+
+
+def inert_keys(config: RunConfig, loaded: LoadedConfig | None = None) -> tuple[Inert, ...]:
+    """The keys that nothing uses in this configuration, why, and where the user set them."""
+
+    origins: Mapping[str, str] = loaded.user_origins if loaded is not None else {}
+    found = []
+    for key in rules():
+        why = why_inert(config, key)
+        if why is not None:
+            found.append(Inert(key=key, why=why, value=value_of(config, key), where=_origin(origins, key)))
+    return tuple(found)
+
+
+def _origin(origins: Mapping[str, str], key: str) -> str | None:
+    if key in origins:
+        return origins[key]
+    return next((where for other, where in origins.items() if other.startswith(f"{key}.")), None)

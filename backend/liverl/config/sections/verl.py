@@ -1,0 +1,50 @@
+"""The sections of config.yaml for topology verl: its Ray cluster and verl's own settings.
+
+``default.yaml`` holds every default and explains every key with its unit.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from liverl.config.sections.run import LateReplica
+from liverl.config.sections.value_types import Count, CountOrZero, Name, Seconds
+
+PROXY_LOOP = "liverl_proxy"
+AGENT_LOOPS = (PROXY_LOOP, "single_turn_agent", "tool_agent")  # ours and those of verl 0.9.1
+
+
+class Ray(Struct, frozen=True, kw_only=True):
+    address: str
+    dashboard_address: str
+    auth_token_file: str
+    num_cpus: Count | None
+    temp_dir: str
+    object_store_memory: Count | None
+    timeline: bool
+
+
+class VerlFaults(Struct, frozen=True, kw_only=True):
+    late_replica: LateReplica
+    pending_replica: CountOrZero | None
+    mute_replica: CountOrZero | None
+    dead_replica: CountOrZero | None
+    crash_at_step: Count | None
+
+
+class Verl(Struct, frozen=True, kw_only=True):
+    device: Literal["cuda", "cpu"]
+    rollout_mode: Literal["hybrid", "standalone"]
+    rollout_gpus: CountOrZero
+    agent_loop: Name
+    agent_workers: Count
+    calculate_log_probs: bool
+    disable_cascade_attn: bool
+    use_torch_compile: bool
+    wandb_proxy: str
+    actor_deadline: Seconds
+    address_deadline: Seconds
+    health_deadline: Seconds
+    faults: VerlFaults

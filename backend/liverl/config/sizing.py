@@ -1,0 +1,133 @@
+"""How large a run of topology verl is: GPUs, replicas and CPUs, from the configuration alone.
+
+``trainer.overrides`` wins over every other key in verl, so it does here.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+
+from liverl.config.schema import RunConfig
+
+BUILTIN = "builtin:"  # a policy of the embedded engine
+SMOKE = (
+    "smoke:"  # a small model with its data, made by liverl.verl_runtime.smoke in the directory named after it
+)
+# verl's placement groups reserve this many CPUs beside each GPU (max_colocate_count of its resource pools).
+CPUS_PER_GPU = 3
+# TransferQueue's controller holds one, and each of its storage units (verl's default: 8) holds one.
+CONTROLLER_CPUS, STORAGE_UNITS = 1, 8
+# Any other actor needs one free CPU while it is created, and gives it back.
+CREATION_CPUS = 1
+UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
+_ROLLOUT = "actor_rollout_ref.rollout"
+
+
+class SizeError(Exception):
+    """An override that decides the size of the run is not a whole number; ``key`` is the override's."""
+
+    def __init__(self, key: str, value: Any) -> None:
+        super().__init__(f"{key}: {value!r} is not a whole number")
+        self.key = key
+        self.value = value
+
+
+def bare_key(key: str) -> str:
+    """A Hydra key without the sign that adds or removes it."""
+    return key.lstrip("+~")
+
+
+def override(config: RunConfig, key: str) -> Any:
+    """What ``trainer.overrides`` says about a Hydra key; None = nothing."""
+    return next((v for k, v in config.trainer.overrides.items() if bare_key(k) == key), None)
+
+
+def _number(config: RunConfig, key: str, otherwise: int) -> int:
+    value = override(config, key)
+    if value is None:
+        return otherwise
+    try:
+        return int(str(value))
+    except ValueError:
+        raise SizeError(key, value) from None
+
+
+def trainer_gpus(config: RunConfig) -> int:
+    """GPUs that train; with rollout_mode hybrid the same ones generate."""
+    infra = config.infrastructure
+    each = _number(config, "trainer.n_gpus_per_node", infra.ngpus_per_node - config.verl.rollout_gpus)
+    return _number(config, "trainer.nnodes", infra.nnodes) * each
+
+
+def pool_gpus(config: RunConfig) -> int:
+    """GPUs that only generate (rollout_mode standalone)."""
+    if config.verl.rollout_mode == "hybrid":
+        return 0
+    each = _number(config, f"{_ROLLOUT}.n_gpus_per_node", config.verl.rollout_gpus)
+    return _number(config, f"{_ROLLOUT}.nnodes", config.infrastructure.nnodes) * each
+
+
+def generating_gpus(config: RunConfig) -> int:
+    """GPUs that replicas run on."""
+    return trainer_gpus(config) if config.verl.rollout_mode == "hybrid" else pool_gpus(config)
+
+
+def replica_gpus(config: RunConfig) -> int:
+    """GPUs of one replica: tensor parallel x data parallel (verl refuses pipeline parallel > 1).
+
+    With prefill and decode apart, verl counts both sides as one replica.
+    """
+    tensor = _number(config, f"{_ROLLOUT}.tensor_model_parallel_size", config.vllm.gen_tp)
+    split = f"{_ROLLOUT}.disaggregation"
+    if str(override(config, f"{split}.enabled")).lower() == "true":
+        decode = _number(config, f"{split}.decode_tensor_model_parallel_size", tensor)
+        tensor *= _number(config, f"{split}.prefill_replicas", 1)
+        tensor += decode * _number(config, f"{split}.decode_replicas", 1)
+    return tensor * _number(config, f"{_ROLLOUT}.data_parallel_size", 1)
+
+
+def expected_replicas(config: RunConfig) -> int:
+    """Replicas that verl starts: whole ones, as verl counts them."""
+    return generating_gpus(config) // max(1, replica_gpus(config))
+
+
+def storage_units(config: RunConfig) -> int:
+    """TransferQueue's storage units. A run without GPUs has one: each is a process that holds a CPU."""
+    return _number(config, UNITS_KEY, 1 if config.verl.device == "cpu" else STORAGE_UNITS)
+
+
+def cpus_needed(config: RunConfig) -> int:
+    """CPUs that Ray must have; with fewer, verl waits for ever without a word.
+
+    They are counted by Ray, not used: more than the machine has is no mistake.
+    """
+    gpus = trainer_gpus(config) + pool_gpus(config)
+    return CONTROLLER_CPUS + storage_units(config) + CPUS_PER_GPU * gpus + CREATION_CPUS
+
+
+def is_smoke(config: RunConfig) -> bool:
+    """Whether the run makes its own model and data."""
+    return config.model.model_path.startswith(SMOKE)
+
+
+def smoke_directory(config: RunConfig) -> PurePath:
+    """Where they are, in a resolved configuration."""
+    return PurePath(config.model.model_path.removeprefix(SMOKE))
+
+
+def model_path(config: RunConfig) -> str:
+    """The policy's checkpoint: a directory or a model id."""
+    return str(smoke_directory(config) / "model") if is_smoke(config) else config.model.model_path
+
+
+def train_file(config: RunConfig) -> str:
+    """Parquet file of the training data; "" = none was given."""
+    made = str(smoke_directory(config) / "train.parquet") if is_smoke(config) else ""
+    return config.data.train_index or made
+
+
+def val_file(config: RunConfig) -> str:
+    """Parquet file of the validation data; verl wants one even when it never validates."""
+    made = str(smoke_directory(config) / "val.parquet") if is_smoke(config) else ""
+    return config.data.val_index or made or train_file(config)

@@ -1,0 +1,341 @@
+"""The backend daemon: ``python -m liverl.daemon.main --run-dir DIR [--resume | --stop WHO [--now]]``.
+
+It takes the run directory's lock, adopts what an earlier backend left or opens a new attempt, serves the control
+socket, and ends with the run. With ``--stop`` it adopts only to stop: nothing is started or started again. Its output
+goes to ``backend.log``; its exit code is the run's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from liverl.control.server import ControlServer
+from liverl.daemon.launch import EXIT_HELD, StopRequest
+from liverl.daemon.run import Run
+from liverl.model import Level, Result
+from liverl.plan import moved
+from liverl.plan.slurm import within_batch_limits
+from liverl.plan.spec import Plan
+from liverl.procs import procfs
+from liverl.proxy.keys import ensure_keys, ensure_ray_token
+from liverl.rundir import index as runs
+from liverl.rundir.journal import complain, read_lines, read_object
+from liverl.rundir.layout import HEARTBEAT_S, RunDir, own_record, touch_backend, write_backend
+from liverl.supervise.keeper.client import KeeperError, KeeperGone
+from liverl.supervise.recovery.adoption import adopt_listeners, adopt_service, anything_alive
+from liverl.supervise.recovery.replay import RunHistory, read_history
+from liverl.supervise.services.state_machine import LIVE
+from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.atomic_file import write_atomic
+from liverl.util.ticks import until_tick
+from liverl.verl.ray_dir import remove_ray_directory
+from liverl.version import __version__
+
+DIRECTORY_S = 5.0  # between two looks whether the run directory is still there
+RESULT_PATIENCE = 60.0  # seconds in which a full disk may be given room, once everything has ended
+
+
+class StartProblem(Exception):
+    """Why the backend cannot take the run; ``code`` is the process's exit code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def take_lock(path: Path) -> int:
+    """The run directory's lock, held until this process ends; it is not inherited.
+
+    Raises:
+        StartProblem: another backend has it, or the directory cannot be written.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StartProblem(f"{path}: {os.strerror(error.errno or 0)}", 3) from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StartProblem("another backend holds this run", EXIT_HELD) from None
+    return fd
+
+
+def read_plan(path: Path) -> Plan:
+    """The run's plan.
+
+    Raises:
+        StartProblem: there is none, or it is of an incompatible version.
+    """
+    try:
+        return moved.read_plan(path.read_bytes())
+    except FileNotFoundError:
+        raise StartProblem(f"{path.parent} is not a run directory: it has no plan.json", 4) from None
+    except msgspec.MsgspecError as error:
+        raise StartProblem(f"{path}: {error}", 2) from None
+
+
+async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) -> int:
+    """Run or adopt until the attempt is over; returns the run's exit code. With ``stop`` nothing is started.
+
+    Raises:
+        StartProblem: it cannot begin.
+    """
+    plan = within_batch_limits(read_plan(run_dir / "plan.json"), os.environ)
+    history = read_history(read_lines(run_dir / "journal.jsonl"), read_object(run_dir / "members.json"))
+    fresh = _opens_attempt(run_dir, plan, history, resume)
+    left_over = anything_alive(run_dir, plan.run, history) if stop is not None else True
+    attempt = history.attempt + 1 if fresh else history.attempt
+    (run_dir / f"attempt_{attempt:03d}" / "logs").mkdir(parents=True, exist_ok=True)
+    supervisor = Supervisor(plan, run_dir, attempt, plan.settings.scan_interval)
+    started_at = supervisor.now() if fresh else history.attempt_started_at or supervisor.now()
+    run = Run(plan, supervisor, started_at)
+    server = ControlServer(run_dir, run)
+    try:
+        await _populate(run, history, fresh, partial(_stop_at_once, run, stop, left_over))
+        await server.start()
+        supervisor.records.events.publish = server.publish
+        write_backend(run_dir, own_record(server.socket_path or run_dir, __version__))
+        _register(supervisor)
+        _signals(run)
+        supervisor.spawn_task(_heartbeat(run_dir))
+        supervisor.spawn_task(_stop_if_removed(run))
+        supervisor.spawn_task(_serve_clients(server, run, plan.settings.snapshot_interval))
+        run.start()
+        left = await run.until_over()
+        return await _finish(run, server, left)
+    except (OSError, KeeperError, KeeperGone, StartProblem):
+        if fresh and supervisor.keeper_manager.pid:
+            await supervisor.keeper_manager.dismiss()  # nothing has been started that it would have to keep
+        raise
+    finally:
+        _unregister(run_dir)
+        if run.found is not None:
+            await run.found.close()
+        await supervisor.http.close()
+        run.sampler.close()
+        await server.close()
+        supervisor.close()
+
+
+def _opens_attempt(run_dir: Path, plan: Plan, history: RunHistory, resume: bool) -> bool:
+    if history.attempt == 0:
+        return True
+    if history.ended:
+        if not resume:
+            raise StartProblem("this run has ended: resume it to open another attempt", 2)
+        if anything_alive(run_dir, plan.run, history):
+            raise StartProblem(
+                "processes of the ended attempt still run; another one beside them is refused", 75
+            )
+        return True
+    return resume and not anything_alive(run_dir, plan.run, history)
+
+
+def _stop_at_once(run: Run, stop: StopRequest | None, left_over: bool) -> None:
+    if stop is not None:
+        dead = "backend died; no process was left to stop"
+        why = f"stopped by {stop.who} after its backend had died" if left_over else dead
+        run.request_stop(now=stop.now, who=stop.who, why=why)
+
+
+async def _populate(run: Run, history: RunHistory, fresh: bool, then: Callable[[], None]) -> None:
+    """Fill the slots: from the plan for a new attempt, from the journal for an adopted one. ``then`` is called as soon
+    as they are filled, before anything else can happen to them."""
+    supervisor, plan, replicas = run.supervisor, run.plan, run.replicas
+    lived, children = await supervisor.keeper_manager.connect()
+    await run.sampler.look_at_gpus_now()
+    used = history.highest
+    supervisor.used_generations = dict(used)
+    if fresh:
+        supervisor.run_dir.joinpath("result.json").unlink(missing_ok=True)
+        for stale in ("trainer.json", "replicas.json"):
+            supervisor.run_dir.joinpath(stale).unlink(missing_ok=True)
+        shutil.rmtree(supervisor.run_dir / "exits", ignore_errors=True)
+        (supervisor.run_dir / "exits").mkdir()
+        for child in children:
+            await supervisor.keeper_manager.request("forget", token=child["token"])
+        await supervisor.records.journal({"k": "attempt", "n": supervisor.attempt, "era": procfs.pid_era()})
+        again = f" (attempt {supervisor.attempt})" if supervisor.attempt > 1 else ""
+        supervisor.say("run_started", f"{plan.run}{again}: {supervisor.run_dir}")
+        for index in run.scaling.indices if plan.replica_template else ():
+            run.scaling.ensure_slot(index)
+        for spec in plan.services:
+            supervisor.add_slot(spec, highest=used.get(spec.name, 0))
+        then()
+        return
+    if not lived:
+        await supervisor.keeper_manager.forks_settled()
+    by_token = {child["token"]: child for child in children}
+    if history.replicas is not None:
+        run.scaling.restore(history.replicas, history.leaving)
+    supervisor.say("adopting", f"backend pid {os.getpid()} takes over attempt {supervisor.attempt}")
+    specs = [*(run.scaling.specs() if plan.replica_template else ()), *plan.services]
+    for spec in specs:
+        slot = adopt_service(supervisor, spec, history, by_token)
+        process = slot.current.process
+        if process is not None and process.gpus and slot.state in (*LIVE, "stopping"):
+            supervisor.ledger.restore({**_held(supervisor), spec.name: process.gpus})
+    replicas.restore_listing()
+    if history.stop is not None:
+        run.resume_stop(history.stop)
+    then()
+    await adopt_listeners(supervisor, plan.services, lived)
+
+
+def _register(supervisor: Supervisor) -> None:
+    try:
+        runs.register(supervisor.run_dir)
+    except OSError as error:
+        text = f"the index of live runs cannot be written ({error}): name the run with --run"
+        supervisor.say("index", text, "warning")
+
+
+def _unregister(run_dir: Path) -> None:
+    try:
+        runs.unregister(run_dir)
+    except OSError as error:
+        complain(f"index: {error}")
+
+
+def _held(supervisor: Supervisor) -> dict[str, tuple[str, ...]]:
+    names = set(supervisor.ledger.holders.values())
+    return {name: supervisor.ledger.held_by(name) for name in names}
+
+
+def _signals(run: Run) -> None:
+    loop = asyncio.get_running_loop()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def stop(name: str) -> None:
+        again = run.supervisor.stopping
+        run.request_stop(now=again, who=f"{name} to the backend")
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
+
+
+async def _heartbeat(run_dir: Path) -> None:
+    while True:
+        await asyncio.sleep(HEARTBEAT_S)
+        try:
+            touch_backend(run_dir)
+        except OSError as error:
+            complain(f"heartbeat: {error}")
+
+
+async def _stop_if_removed(run: Run) -> None:
+    """Stop the run once its directory was removed: nobody can find it any more. Moved is not removed."""
+    directory = os.open(run.supervisor.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        while True:
+            try:
+                if (await asyncio.to_thread(os.fstat, directory)).st_nlink == 0:
+                    run.request_stop(now=False, who="the removal of its run directory")
+                    return
+            except OSError as error:  # says nothing of the directory: a network file system is at fault
+                complain(f"run directory: {error}")
+            await asyncio.sleep(DIRECTORY_S)
+    finally:
+        os.close(directory)
+
+
+async def _serve_clients(server: ControlServer, run: Run, interval: float) -> None:
+    """Push snapshots, and have files watched while there is a client: nobody else is in a hurry."""
+    while True:
+        await asyncio.sleep(until_tick(interval if server.clients else max(interval, 2.0)))
+        server.publish_snapshot()
+        run.sampler.watch_files(bool(server.clients))
+
+
+async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
+    supervisor = run.supervisor
+    with supervisor.records.guarded():
+        await run.sampler.look_at_files()
+    with supervisor.records.guarded():
+        await run.state_writer.look()  # the last symptoms are told before the end is
+    result = run.conclude(left)
+    await _clear_ray(run, result, left)
+    level: Level = "info" if result.exit_code in (0, 5) else "error"
+    await _write_result(supervisor, msgspec.json.format(msgspec.json.encode(result)), result.exit_code)
+    supervisor.say(
+        "run_ended", result.summary, level, exit_code=result.exit_code, steps=result.steps, state=result.state
+    )
+    await run.state_writer.close()
+    server.publish_snapshot()
+    await supervisor.keeper_manager.dismiss()
+    return result.exit_code
+
+
+async def _clear_ray(run: Run, result: Result, left: list[str]) -> None:
+    """Ray's own files go with a run that needs no explanation; those of one that does are named."""
+    ray = run.plan.ray
+    if ray is None or not ray.temp_dir:
+        return
+    if result.state == "failed" or left:
+        if Path(ray.temp_dir).exists():
+            run.supervisor.say(
+                "ray", f"Ray's own logs stay in {ray.temp_dir}/session_latest/logs", service="ray"
+            )
+        return
+    problem = await asyncio.to_thread(remove_ray_directory, Path(ray.temp_dir))
+    if problem is not None:
+        run.supervisor.say("ray", f"Ray's directory cannot be removed: {problem}", "warning", "ray")
+
+
+async def _write_result(supervisor: Supervisor, data: bytes, exit_code: int) -> None:
+    """A disk that is full may have room soon; without its result the run would look as if it had crashed."""
+    give_up = supervisor.now() + RESULT_PATIENCE
+    while True:
+        try:
+            write_atomic(supervisor.run_dir / "result.json", data)
+            await supervisor.records.journal({"k": "end", "exit_code": exit_code})
+            return
+        except OSError as error:
+            supervisor.records.write_failed(
+                f"the run's result: {error.strerror}; trying for {RESULT_PATIENCE:g} s"
+            )
+            if supervisor.now() >= give_up or not supervisor.run_dir.exists():
+                return
+        await asyncio.sleep(0.5)
+
+
+def main() -> None:
+    """Entry point of the daemon."""
+    parser = argparse.ArgumentParser(prog="liverl.daemon.main")
+    parser.add_argument("--run-dir", type=Path, required=True)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--stop", metavar="WHO", help="adopt only to stop, as WHO asks")
+    parser.add_argument("--now", action="store_true", help="with --stop: kill at once")
+    args = parser.parse_args()
+    run_dir = args.run_dir.resolve()
+    stop = StopRequest(args.now, args.stop) if args.stop is not None else None
+    try:
+        take_lock(RunDir(run_dir).lock)
+        ensure_keys(run_dir)
+        ensure_ray_token(run_dir)
+        code = asyncio.run(serve(run_dir, args.resume, stop))
+    except StartProblem as problem:
+        complain(f"cannot start: {problem}")
+        code = problem.code
+    except (KeeperError, KeeperGone) as problem:
+        complain(f"cannot start: {str(problem) or 'the keeper died at once'}")
+        code = 1
+    except (OSError, ValueError) as error:
+        complain(f"cannot start: {error}")
+        code = 3
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""What the backend keeps looking at while it supervises: processes, GPUs, steps, trials, boot stages.
+
+Each look is bounded and off the event loop where it may block (driver calls, file systems over a network).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from liverl.control.history import last_step_told
+from liverl.logs.last_lines import TailIndex
+from liverl.model import GpuStatus, HostStats, StepMetrics, TreeStats, TrialsStatus
+from liverl.observe.boot.stages import Kind, Stage, StageTracker
+from liverl.observe.config_edits import ConfigEdits
+from liverl.observe.file_watch import FileWatch
+from liverl.observe.gpu.ledger import allowed_gpus
+from liverl.observe.gpu.sampler import GpuSampler
+from liverl.observe.metrics.pace import StepPace
+from liverl.observe.metrics.steps import MetricsReader
+from liverl.observe.trials.scanner import TrialScanner
+from liverl.procs.stats import ProcSampler
+from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.blocking_call import BlockingCalls
+from liverl.util.ticks import until_tick
+
+Members = Callable[[dict[str, list[int]]], dict[str, list[int]]]
+_TOLD = (
+    ("critic/score/mean", "reward {:.3f}"),
+    ("actor/entropy", "entropy {:.3f}"),
+    ("num_turns/mean", "turns {:.1f}"),
+    ("timing_s/step", "{:.1f} s"),
+)
+# Seconds that NVML may take: it blocks for good on a GPU that has fallen off the bus. A start waits for it no longer
+# than whoever has asked for it waits for the start.
+DRIVER_PATIENCE = 60.0
+FIRST_LOOK = 12.0
+GPU_RETRY = 60.0  # seconds until a machine without NVML is asked again
+QUIET_LOOKS = 5  # looks at steps and trials without news, after which every second one is left out
+
+
+@dataclass
+class SampledFacts:
+    """The newest of everything observed."""
+
+    trees: Mapping[str, TreeStats] = field(default_factory=dict)
+    host: HostStats = field(default_factory=HostStats)
+    gpus: tuple[GpuStatus, ...] = ()
+    gpu_note: str | None = None
+    metrics: StepMetrics | None = None
+    step_seconds: float | None = None
+    trials: TrialsStatus = field(default_factory=TrialsStatus)
+    stages: dict[str, Stage] = field(default_factory=dict)
+
+
+class Sampler:
+    def __init__(
+        self, supervisor: Supervisor, *, host_interval: float, gpus_interval: float, trials_interval: float
+    ) -> None:
+        self.facts = SampledFacts()
+        self.gpu_members: Members = (
+            dict  # tells the processes of one tree apart, where several owners share it
+        )
+        self._supervisor = supervisor
+        self._intervals = (host_interval, gpus_interval, trials_interval)
+        self._procs = ProcSampler()
+        self._gpus = GpuSampler()
+        self._driver = BlockingCalls[tuple[tuple[GpuStatus, ...], str | None]]()
+        self._steps = MetricsReader.of_run(supervisor.run_dir)
+        self._pace = StepPace()
+        self._trials = TrialScanner(supervisor.run_dir)
+        self._config = ConfigEdits(supervisor.run_dir)
+        self._trackers: dict[str, tuple[Path, StageTracker]] = {}
+        self._indices: dict[Path, TailIndex] = {}
+        self._gpus_known = False
+        self._primed = False
+        self._looking = asyncio.Lock()
+        self._quiet = 0  # looks at the files without news, one after another
+        self._watch: FileWatch | None = None
+        self._trial_folders: list[str] = []  # where new trials appear
+        self._news: asyncio.Task[None] | None = None
+        self._more_news = False
+
+    def start(self) -> None:
+        host, gpus, trials = self._intervals
+        self._every(host, self._look_at_host)
+        self._every(gpus, self._look_at_gpus)
+        self._every(trials, self.look_at_files)
+        self._every(1.0, self._look_at_logs)
+
+    def _every(self, seconds: float, look: Callable[[], Coroutine[Any, Any, float | None]]) -> None:
+        async def look_and_pause() -> float:
+            return until_tick(await look() or seconds)
+
+        self._supervisor.spawn_task(self._supervisor.forever(look_and_pause))
+
+    async def _look_at_host(self) -> float | None:
+        self.facts.trees = self._procs.sample(self._supervisor.process_scan.members())
+        self.facts.host = self._procs.host()
+        return None
+
+    async def look_at_gpus_now(self) -> None:
+        """Before one is assigned, or refused."""
+        await self._look_at_gpus(FIRST_LOOK)
+
+    async def _look_at_gpus(self, patience: float = DRIVER_PATIENCE) -> float | None:
+        supervisor = self._supervisor
+        holders = dict(supervisor.ledger.holders)
+        members = self.gpu_members(supervisor.process_scan.members())
+        try:
+            gpus, note = await self._driver.call(lambda: self._gpus.sample(holders, members), patience)
+        except TimeoutError:
+            supervisor.gpus = self.facts.gpus = ()
+            self.facts.gpu_note = f"n/a (the driver has not answered for {patience:g} s)"
+            return None
+        self.facts.gpus, self.facts.gpu_note = gpus, note
+        supervisor.gpus = gpus
+        if not self._gpus_known:
+            self._gpus_known = True
+            supervisor.allowed_gpus, notes = allowed_gpus(gpus, os.environ)
+            for text in notes:
+                supervisor.say("gpus", text, "warning")
+        return None if gpus else GPU_RETRY
+
+    def watch_files(self, wanted: bool) -> None:
+        """Look at steps and trials as soon as their directories change, too, while that is ``wanted``; to be
+        called now and then, since the directories become others."""
+        if self._watch is None:
+            if not wanted:
+                return
+            loop = asyncio.get_running_loop()
+
+            def changed() -> None:
+                with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+                    loop.call_soon_threadsafe(self._look_soon)
+
+            def failed(why: str) -> None:
+                text = f"cannot watch files for changes: {why}; polling them every {self._intervals[2]:g} s"
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._supervisor.say, "files", text)
+
+            self._watch = FileWatch(changed, failed, self._relevant)
+        supervisor = self._supervisor
+        own = (supervisor.run_dir, supervisor.attempt_dir)
+        self._watch.watch((*own, *map(Path, self._trial_folders)) if wanted else ())
+
+    def _relevant(self, path: str) -> bool:
+        """Metrics, trials, the run's configuration; the backend writes other files into these directories itself."""
+        folder, _, name = path.rpartition("/")
+        return (
+            name.startswith(("metrics.", "config."))
+            or folder.startswith(self._trials.root)
+            or path == self._trials.root
+        )
+
+    def _look_soon(self) -> None:
+        self._more_news = True  # also of what changes during a look
+        if self._news is None or self._news.done():
+            self._news = self._supervisor.spawn_task(self._look_at_news())
+
+    async def _look_at_news(self) -> None:
+        while self._more_news:
+            self._more_news = False
+            with self._supervisor.records.guarded():
+                await self.look_at_files()
+
+    async def look_at_files(self) -> float | None:
+        """Steps and trials."""
+        async with self._looking:  # two looks at once would tell a step twice
+            return await self._look_at_files()
+
+    async def _look_at_files(self) -> float | None:
+        resets = self._steps.resets
+
+        def look() -> tuple[list[StepMetrics], TrialsStatus, int | None, list[str], list[str]]:
+            steps = self._steps.poll()
+            told = last_step_told(self._supervisor.run_dir) if steps and not self._primed else None
+            return steps, self._trials.scan(), told, self._trials.newest_folders(), self._config.poll()
+
+        trials = self.facts.trials
+        found = await asyncio.get_running_loop().run_in_executor(None, look)
+        news, self.facts.trials, told, self._trial_folders, edits = found
+        for text in edits:
+            self._supervisor.say("config", text)
+        self._quiet = 0 if news or self.facts.trials is not trials else self._quiet + 1
+        # What was there when this backend began, or was written anew by a resumed trainer, is no news.
+        fresh = self._primed and self._steps.resets == resets
+        if news:
+            self.facts.metrics = news[-1]
+            if self._steps.resets != resets:
+                self._pace.clear()
+            self._pace.add(news, self._supervisor.now(), fresh=fresh)
+            self.facts.step_seconds = self._pace.seconds
+        if fresh:
+            for metrics in news:
+                self._tell_step(metrics)
+        if told is not None:
+            self._tell_missed([metrics.step for metrics in news if metrics.step > told])
+        self._primed = True
+        return 2 * self._intervals[2] if self._quiet > QUIET_LOOKS else None
+
+    def _tell_missed(self, steps: list[int]) -> None:
+        """Steps that ended between an earlier backend's end and our beginning."""
+        if steps:
+            which = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
+            text = f"{which} ended while no backend looked"
+            self._supervisor.say("step", text, service="trainer", step=steps[-1])
+
+    def _tell_step(self, metrics: StepMetrics) -> None:
+        supervisor, values = self._supervisor, metrics.values
+        total = supervisor.plan.total_steps
+        parts = [f"step {metrics.step}/{total}" if total else f"step {metrics.step}"]
+        parts += [form.format(values[key]) for key, form in _TOLD if key in values]
+        text = f"{parts[0]}: {', '.join(parts[1:])}" if parts[1:] else parts[0]
+        supervisor.say("step", text, service="trainer", step=metrics.step)
+        trials = next((s for s in self.facts.trials.steps if s.step == metrics.step), None)
+        if trials is not None and trials.zero_tool_calls:
+            without = f"{trials.zero_tool_calls} of {trials.total} trials of step {metrics.step} call no tool"
+            supervisor.say("zero_tool_calls", without, "warning", "trainer", step=metrics.step)
+
+    async def _look_at_logs(self) -> float | None:
+        for slot in self._supervisor.slots.values():
+            process = slot.current.process
+            if process is None:
+                continue
+            if slot.spec.stage_parser and slot.state in ("starting", "ready"):
+                self._track(slot.name, process.log, slot.spec.stage_parser)
+            index = self._indices.get(process.log)
+            if index is None:
+                index = self._indices[process.log] = TailIndex(process.log)
+            try:
+                index.tick(self._supervisor.now())
+            except OSError as error:
+                self._supervisor.records.write_failed(f"{index.path.name}: {error.strerror}")
+        return None
+
+    def _track(self, name: str, log: Path, kind: Kind) -> None:
+        known = self._trackers.get(name)
+        if known is None or known[0] != log:
+            known = self._trackers[name] = (log, StageTracker(log, kind))
+            self.facts.stages.pop(name, None)
+        if not known[1].done:
+            stage = known[1].poll()
+            if stage is not None:
+                self.facts.stages[name] = stage
+
+    @property
+    def pid_memory(self) -> Mapping[str, Mapping[int, int | None]]:
+        """Bytes on each GPU by process: UUID -> pid -> bytes, as NVML numbers and counts them."""
+        return self._gpus.pid_memory
+
+    def learning_words(self) -> str | None:
+        """How the reward went, over the whole run: its first and last three steps."""
+        rewards = [
+            metrics.values["critic/score/mean"]
+            for metrics in MetricsReader.of_run(self._supervisor.run_dir).poll()
+            if "critic/score/mean" in metrics.values
+        ]
+        if not rewards:
+            return None
+        first, last = (sum(part) / len(part) for part in (rewards[:3], rewards[-3:]))
+        return f"{len(rewards)} steps, mean reward {first:.3f} -> {last:.3f} (first and last three steps)"
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        if not self._driver.busy:
+            self._gpus.close()

@@ -1,0 +1,292 @@
+"""Everything about one service: what it was started with, how it is probed, and what became of each generation.
+
+A living backend tells it (``live_detail``); without one the run's files do, as far as they can (``filed_detail``).
+Nothing that leaves here holds a secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from liverl.control.messages import CommandError
+from liverl.control.service_detail import Generation, GpuUse, ProbeFacts, ServiceDetail
+from liverl.model import Exit
+from liverl.plan import moved
+from liverl.plan.spec import EnvironmentSpec, Plan, Probe, ServiceSpec
+from liverl.rundir.layout import RunDir
+from liverl.supervise.services import prepare
+from liverl.util import redact
+
+if TYPE_CHECKING:
+    from liverl.supervise.services.instance import Instance
+    from liverl.supervise.services.supervisor import Supervisor
+
+PidMemory = Mapping[str, Mapping[int, int | None]]  # GPU's UUID -> pid -> bytes
+ENVIRONMENT = "env:"  # what the names of environments begin with
+KEPT = 50  # newest generations
+
+
+async def live_detail(supervisor: Supervisor, name: str, memory: PidMemory) -> dict[str, Any]:
+    """The detail of a service or an environment, as plain data.
+
+    Raises:
+        CommandError: there is none of this name.
+    """
+    detail = _environment(supervisor.plan, name, live=True)
+    if detail is not None:
+        python = supervisor.environments.pythons.get(name.removeprefix(ENVIRONMENT))
+        detail = replace(detail, interpreter=str(python) if python else None)
+    else:
+        detail = _live_service(supervisor, name, memory)
+        history = await asyncio.to_thread(generations, supervisor.run_dir, name)
+        detail = replace(detail, generations=tuple(history))
+    told: dict[str, Any] = msgspec.to_builtins(detail)
+    return told
+
+
+def _live_service(supervisor: Supervisor, name: str, memory: PidMemory) -> ServiceDetail:
+    try:
+        slot = supervisor.slot(name)
+    except CommandError as error:
+        environments = [ENVIRONMENT + spec.name for spec in supervisor.plan.environments]
+        if not name.startswith(ENVIRONMENT) or not environments:
+            raise
+        import difflib
+
+        near = difflib.get_close_matches(name, environments, 1, 0.5)
+        raise CommandError(error.code, str(error), near[0] if near else error.did_you_mean) from None
+    instance = slot.current
+    spec, process = slot.spec, instance.process
+    generation = process.generation if process is not None else instance.machine.generation
+    values = prepare.Placeholders(
+        supervisor.run_dir,
+        supervisor.attempt_dir,
+        generation,
+        _Known("python", supervisor.pythons()),
+        _Known("port", {**supervisor.service_ports(), **(process.ports if process is not None else {})}),
+    )
+    tag = f"{supervisor.run}/{name}/{generation}"
+    env = prepare.environment(spec, values, tag, process.gpus if process is not None else ())
+    ours = {k for k in env if k in spec.env or k.startswith("LIVERL_")}
+    env = {k: v for k, v in env.items() if k in ours or os.environ.get(k) != v}
+    members = supervisor.process_scan.members().get(name, ())
+    used = [
+        GpuUse(uuid, pid, size)
+        for uuid, pids in memory.items()
+        for pid, size in pids.items()
+        if pid in members or (process is not None and uuid in process.gpus)
+    ]
+    python = supervisor.pythons().get(spec.environment) if spec.environment else None
+    detail = _of_spec(spec, values, env, live=True)
+    return replace(
+        detail,
+        interpreter=str(python) if python else None,
+        probes=tuple(_outcome(probe, instance) for probe in detail.probes),
+        gpu_memory=tuple(used),
+    )
+
+
+def actor_detail(name: str, pids: Iterable[int], memory: PidMemory) -> dict[str, Any]:
+    """The detail of a replica that verl keeps as an actor in Ray, as plain data: nobody tells what it was started
+    with, but its processes are known. ``pids``: of those that are on this host."""
+    members = tuple(pids)
+    used = [
+        GpuUse(uuid, pid, size)
+        for uuid, users in memory.items()
+        for pid, size in users.items()
+        if pid in members
+    ]
+    detail = ServiceDetail(name, "replica", live=True, gpu_memory=tuple(used), members=members)
+    told: dict[str, Any] = msgspec.to_builtins(detail)
+    return told
+
+
+def _outcome(probe: ProbeFacts, instance: Instance) -> ProbeFacts:
+    at, problem = instance.looks.get(probe.name, (None, None))
+    return replace(probe, at=at, problem=redact.value(problem) if problem else None)
+
+
+def filed_detail(run_dir: Path, name: str) -> ServiceDetail | None:
+    """What the files of a run tell of one of its services; None where they know no such service."""
+    run = RunDir(run_dir)
+    try:
+        plan = moved.read_plan(run.plan.read_bytes())
+    except (OSError, msgspec.MsgspecError):
+        return None
+    environment = _environment(plan, name, live=False)
+    if environment is not None:
+        return environment
+    spec = _planned(plan, name)
+    if spec is None:
+        return None
+    history = generations(run_dir, name)
+    attempts = run.attempts()
+    values = prepare.Placeholders(
+        run_dir,
+        run.attempt(history[-1].attempt if history else attempts[-1] if attempts else 1),
+        history[-1].generation if history else 1,
+        _Known("python", {}),
+        _Known("port", _ports(run_dir, name)),
+    )
+    env = {key: prepare.fill(text, values) for key, text in spec.env.items()}
+    return replace(_of_spec(spec, values, env, live=False), generations=tuple(history))
+
+
+def _planned(plan: Plan, name: str) -> ServiceSpec | None:
+    for spec in plan.services:
+        if spec.name == name:
+            return spec
+    template = plan.replica_template
+    if template is None:
+        return None
+    form = re.escape(template.name).replace(re.escape("{index}"), r"(\d+)")
+    match = re.fullmatch(form, name)
+    if match is None or not match.groups():
+        return None
+    from liverl.serving.scaling import replica_spec
+
+    return replica_spec(template, int(match[1]), plan.replica_arguments.get(str(int(match[1])), ()))
+
+
+def _environment(plan: Plan, name: str, *, live: bool) -> ServiceDetail | None:
+    wanted = name.removeprefix(ENVIRONMENT)
+    found: EnvironmentSpec | None = next((e for e in plan.environments if e.name == wanted), None)
+    if not name.startswith(ENVIRONMENT) or found is None:
+        return None
+    where = found.venv_path or found.python
+    needs = tuple(redact.value(r) for r in found.requirements)
+    return ServiceDetail(name, "environment", live, interpreter=where, requirements=needs)
+
+
+def _of_spec(
+    spec: ServiceSpec, values: prepare.Placeholders, env: Mapping[str, str], *, live: bool
+) -> ServiceDetail:
+    return ServiceDetail(
+        name=spec.name,
+        kind=spec.kind,
+        live=live,
+        argv=redact.command([prepare.fill(word, values) for word in spec.argv]),
+        cwd=prepare.fill(spec.cwd, values),
+        env=redact.environment(env),
+        unset_env=spec.unset_env,
+        environment=spec.environment,
+        depends_on=tuple(
+            f"{d.on}: {d.condition.replace('_', ' ')}{f' ({d.count})' if d.count is not None else ''}"
+            for d in spec.depends_on
+        ),
+        probes=tuple(_probes(spec, values)),
+        startup_deadline=spec.probes.startup_deadline,
+        restart=spec.restart,
+        stop=spec.stop,
+        drain=spec.drain,
+    )
+
+
+def _probes(spec: ServiceSpec, values: prepare.Placeholders) -> Iterable[ProbeFacts]:
+    probes = spec.probes
+    named: tuple[tuple[Literal["startup", "ready", "live"], Probe | None], ...] = (
+        ("startup", probes.startup),
+        ("ready", probes.ready),
+        ("live", probes.live),
+    )
+    for name, probe in named:
+        if probe is not None:
+            yield ProbeFacts(name, _words(probe, values), probe.interval, probe.timeout, probe.failures)
+
+
+def _words(probe: Probe, values: prepare.Placeholders) -> str:
+    port = f"port {values.ports[probe.port]}" if probe.port else ""
+    if probe.kind == "http":
+        return f"GET {probe.path} on {port} answers 200"
+    if probe.kind == "completion":
+        return f"a completion of {probe.model} on {port} is answered"
+    if probe.kind == "log_line":
+        return f"its log says '{probe.pattern}'"
+    if probe.kind == "status_file":
+        return f"{prepare.fill(probe.path, values)} says '{probe.pattern}'"
+    return "the process exists"
+
+
+class _Known(dict[str, Any]):
+    """Values of placeholders; what is not known stays the placeholder that it is."""
+
+    def __init__(self, kind: str, known: Mapping[str, Any]) -> None:
+        super().__init__(known)
+        self._kind = kind
+
+    def __contains__(self, _name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> str:
+        return f"{{{self._kind}:{name}}}"
+
+
+# --- what the journal tells -----------------------------------------------------------------------------
+
+
+def generations(run_dir: Path, service: str) -> list[Generation]:
+    """The newest generations of a service over all attempts, oldest first. Lines that cannot be read are passed
+    over."""
+    found: dict[tuple[int, int], Generation] = {}
+    attempt = 0
+    for record in _records(run_dir, service):
+        kind = record.get("k")
+        if kind == "attempt":
+            attempt = record["n"]
+            continue
+        for part in record["records"] if kind == "promoted" else (record,):
+            if part.get("svc") != service or part.get("gen", 0) < 1:
+                continue
+            key = (attempt, part["gen"])
+            known = found.get(key) or Generation(attempt, part["gen"], "current", record["at"])
+            found[key] = _with(known, kind or "", record["at"], part)
+    return sorted(found.values(), key=lambda g: (g.attempt, g.generation))[-KEPT:]
+
+
+def _with(known: Generation, kind: str, at: float, part: Mapping[str, Any]) -> Generation:
+    if kind == "intent":
+        return replace(known, role=part["role"], started_at=at, log=part.get("log"))
+    if kind == "spawned":
+        return replace(known, pid=part["pid"])
+    if kind == "exit":
+        exit_ = msgspec.convert(part["exit"], Exit)
+        return replace(known, exit=exit_, ended_at=exit_.at or at)
+    if kind in ("state", "promoted"):
+        machine, role = part["unit"], part.get("role", known.role)
+        known = replace(known, role=role, ready_at=machine.get("ready_at") or known.ready_at)
+        if machine["state"] in ("stopping", "failed", "gave_up", "stopped", "backing_off") and not known.why:
+            known = replace(known, why=redact.value(machine.get("why", "")))
+    return known
+
+
+def _ports(run_dir: Path, service: str) -> dict[str, int]:
+    ports: dict[str, int] = {}
+    for record in _records(run_dir, service):
+        if record.get("k") == "intent":
+            ports.update(record["ports"])
+    return ports
+
+
+def _records(run_dir: Path, service: str) -> Iterable[dict[str, Any]]:
+    """The journal's records of attempts and of one service; others are not even decoded."""
+    needles = (b'"svc":' + msgspec.json.encode(service), b'"k":"attempt"')
+    try:
+        file = RunDir(run_dir).journal.open("rb")
+    except OSError:
+        return
+    with file:
+        for line in file:
+            if any(needle in line for needle in needles):
+                try:
+                    record = msgspec.json.decode(line, type=dict[str, Any])
+                except msgspec.MsgspecError:
+                    continue
+                yield record

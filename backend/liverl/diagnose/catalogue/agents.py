@@ -1,0 +1,140 @@
+"""Rules for the agents: whether they call tools, reach the policy, and are heard of at all. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
+from liverl.model import Symptom
+
+SILENT_S = 180.0  # a guess: longer than most tools run, while a whole batch of trials has one after the other
+
+
+def zero_tool_calls(seen: Window) -> Iterator[Symptom | Resolved]:
+    """The newest step of which enough trials are at their end. Counted from the trials' files alone."""
+    now = seen.now
+    step = next((s for s in now.trials.steps if max(s.finished, s.zero_tool_calls) >= FEWEST), None)
+    if step is None:
+        return
+    without, judged = step.zero_tool_calls, step.judged
+    if not without or 2 * without < judged:
+        return  # trials that ended without a turn say nothing about tool calls
+    every = without == judged
+    heads = [h for h in now.trials.newest if h.step == step.step and "zero_tool_calls" in h.flags]
+    yield Symptom(
+        id="zero_tool_calls",
+        severity="critical" if every else "warning",
+        title="trials call no tool",
+        cause=f"{'all' if every else f'{without} of'} {judged} trials of step {step.step} called none: the "
+        "format in which the model writes tool calls and the parser of the engine do not match, or the prompt does "
+        "not offer the tools",
+        fix="set model.tool_parser to the format that the model writes (qwen3_coder: XML, hermes: JSON; with vLLM "
+        "any parser it has), or model.model_path to a model of that format, and start a new run; "
+        "harbor_agent.disable_tool_calls must be false",
+        evidence=tuple(head.path for head in heads[:SHOWN]),
+        since=min((head.updated_at for head in heads), default=None),
+    )
+
+
+def agents_silent(seen: Window) -> Iterator[Symptom | Resolved]:
+    """Trials run, replicas wait for work, and no request comes. It must hold for ``SILENT_S``: a part of the trials
+    always is between two turns, and the last few of a step may all run a long tool."""
+    now, before = seen.now, seen.before
+    step = now.trials.steps[0] if now.trials.steps else None
+    if before is None or step is None or now.state != "running" or step.step <= (now.step or 0):
+        return
+    # Of this attempt: an earlier one leaves trials of the same step that nobody will finish.
+    heads = [
+        h
+        for h in now.trials.newest
+        if h.step == step.step and h.state == "running" and h.updated_at >= now.started_at
+    ]
+    left = min(len(heads), step.total - step.finished)
+    if left < FEWEST or 4 * (step.total - step.finished) < step.total:
+        return
+    serving = [r for r in now.replicas.items if r.state == "ready" and r.listed]
+    awake = all(r.activity not in ("asleep", "waking", "updating") for r in serving)
+    idle = bool(serving) and awake and all(r.running == 0 and not r.waiting for r in serving)
+    if not idle or now.proxy.requests is None or now.proxy.requests != before.proxy.requests:
+        return
+    yield Symptom(
+        id="agents_silent",
+        severity="warning",
+        title="the agents send no requests",
+        cause=f"{left} of {step.total} trials of step {step.step} run, and none asks for anything, while "
+        f"{len(serving)} replicas stand idle: their sandboxes or their tools hang",
+        fix="look at the sandboxes (kubectl get pods -l harbor-managed=true, or docker ps) and at the last tool call "
+        "of these trials; each ends after harbor_agent.override_timeout_sec seconds: set less to end them earlier",
+        evidence=tuple(f"{head.path}: {head.turns} turns" for head in heads[:SHOWN]),
+    )
+
+
+def trials_do_not_begin(seen: Window) -> Iterator[Symptom | Resolved]:
+    """verl's replicas take new weights, or have them, and are not asked. While the trainer trains they sleep."""
+    now = seen.now
+    ready = [r for r in now.replicas.items if r.state == "ready"]
+    waits = [r.activity_since for r in ready if r.activity == "updating" and r.activity_since is not None]
+    if now.state != "running" or not ready or len(waits) < len(ready) or now.at - max(waits) < SILENT_S:
+        return
+    yield Symptom(
+        id="trials_do_not_begin",
+        severity="warning",
+        title="no trial begins",
+        cause=f"for {now.at - max(waits):.0f} s {len(ready)} replicas have been taking new weights, or waiting for the "
+        "first request after them: the transfer is slow or hangs, or the agent loop does",
+        fix="see in the trainer's log what it did last; py-spy dump --pid of ray::AgentLoopWorker and of "
+        "ray::TaskRunner says where they are",
+        evidence=tuple(f"{r.name}: {r.activity}, {r.running or 0:.0f} running" for r in ready[:SHOWN]),
+        since=max(waits),
+    )
+
+
+def trials_unattributed(seen: Window) -> Iterator[Symptom | Resolved]:
+    """Requests that name no trial, while they come."""
+    before, proxy = seen.before, seen.now.proxy
+    if before is None or before.proxy.generation != proxy.generation:
+        return
+    if proxy.unattributed > before.proxy.unattributed:
+        yield Symptom(
+            id="trials_unattributed",
+            severity="info",
+            title="requests name no trial",
+            cause=f"{proxy.unattributed} requests so far belong to no trial, and count for none",
+            fix="give each trial a key of its own (<run key>.<trial>), or the header x-litellm-routing-key",
+            evidence=("trials/_unattributed/litellm-trajectory.jsonl",),
+        )
+
+
+def model_unknown(seen: Window) -> Iterator[Symptom | Resolved]:
+    """Requests for a model that the proxy does not have, while they come ."""
+    before, proxy = seen.before, seen.now.proxy
+    if before is not None and proxy.unknown > before.proxy.unknown:
+        names = [f"'{name}'" for name in proxy.unknown_models[:SHOWN]] or ["a model"]
+        asked = ", ".join(names)
+        served = seen.beside.aliases
+        yield Symptom(
+            id="model_unknown",
+            severity="warning",
+            title=f"agents ask for {names[0]}, which is not served",
+            cause=f"{proxy.unknown} requests so far asked for {asked}, and were refused: their trials end as if the "
+            "model could do nothing",
+            fix=f"have the agents ask for one of: {', '.join(served)}"
+            if served
+            else "name a model that is served",
+            evidence=(f"{proxy.config}: model_list",) if proxy.config else (),
+        )
+
+
+def key_refused(seen: Window) -> Iterator[Symptom | Resolved]:
+    """Requests without this run's key, while they come."""
+    before, proxy = seen.before, seen.now.proxy
+    if before is not None and proxy.refused > before.proxy.refused:
+        yield Symptom(
+            id="key_refused",
+            severity="warning",
+            title="requests come without this run's key",
+            cause=f"{proxy.refused} requests so far had no valid key: agents of another run, or agents that were "
+            "given another key",
+            fix="give the agents the key in secrets/run_key as their API key, or <that key>.<trial>",
+            evidence=(f"{proxy.address}",) if proxy.address else (),
+        )

@@ -1,0 +1,43 @@
+"""All rules for a run under way, with how long each must hold and may linger.
+
+A rule is a pure look at a snapshot (and the one before) that names what it finds. It fires on its own evidence
+only, and gives way to the cause of what it sees: rewards that are all zero are no symptom of their own where no
+trial called a tool.
+"""
+
+from __future__ import annotations
+
+from liverl.diagnose.catalogue import agents, learning, serving
+from liverl.diagnose.tracker import Rule
+
+UNLISTED_S = 30.0  # a ready replica waits for weights and for the proxy's new list: seconds, seldom more
+RESTARTED_S = 60.0  # a service that stays up for so long has got over its failure
+MISSING_S = 10.0  # Ray tells of the end of verl's replicas some seconds before their trainer's end is seen
+LATE_S = 600.0  # a large model is loaded within ten minutes
+PAUSED_S = 300.0  # an idle replica cannot show itself between two rollouts
+RECENT_S = 600.0
+
+# What a run's files alone can tell; the others need its backend's eyes.
+FILE_RULES = (
+    Rule(serving.service_down, linger=0.0),
+    Rule(agents.zero_tool_calls, linger=60.0),
+    Rule(learning.rewards_equal),
+    Rule(learning.rollout_mismatch),
+    Rule(learning.learning_rate_zero),
+    Rule(learning.trajectories_dropped),
+)
+RULES = (
+    *FILE_RULES,
+    Rule(serving.service_backing_off, linger=RESTARTED_S),
+    Rule(serving.replica_missing, hold=MISSING_S, linger=0.0),
+    Rule(serving.replica_late, hold=LATE_S, linger=0.0),
+    Rule(serving.replica_idle, linger=PAUSED_S),
+    Rule(serving.replica_unlisted, hold=UNLISTED_S, linger=0.0),
+    Rule(serving.proxy_cooled_down),
+    Rule(agents.agents_silent, hold=agents.SILENT_S, linger=0.0),
+    Rule(agents.trials_do_not_begin, linger=0.0),
+    Rule(agents.trials_unattributed, linger=RECENT_S),
+    Rule(agents.model_unknown, linger=RECENT_S),
+    Rule(agents.key_refused, linger=RECENT_S),
+    Rule(serving.disk_low),
+)

@@ -1,0 +1,63 @@
+"""From a request's messages and tools to the prompt's token ids (ChatML, as in the models' chat template)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from liverl.agents.chat_api import arguments_of, text_of
+from liverl.agents.tool_calls import Renderer
+from liverl.embedded.policy import Message
+from liverl.embedded.tokenizer import encode_cached
+
+_GENERATION_PROMPT = "<|im_start|>assistant\n"
+
+
+def assistant_text(
+    content: str | None, calls: Sequence[tuple[str, Mapping[str, Any]]], render: Renderer
+) -> str:
+    """An assistant turn as the model writes it: the text, then its calls."""
+    return "".join((content or "", *(render(name, arguments) for name, arguments in calls)))
+
+
+def prompt_ids(
+    messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], render: Renderer
+) -> list[int]:
+    """Token ids of the whole conversation plus the header of the turn to come.
+
+    A conversation that grows keeps its ids: each message is encoded by itself. Raises ValueError for
+    tool-call arguments that are not a JSON object.
+    """
+    ids: list[int] = []
+    for part in _parts(messages, tools, render):
+        ids.extend(encode_cached(part))
+    return ids
+
+
+def _parts(
+    messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], render: Renderer
+) -> Iterator[str]:
+    rest = list(messages)
+    system = text_of(rest.pop(0).get("content")) if rest and rest[0].get("role") == "system" else ""
+    if tools:
+        listed = "\n".join(json.dumps(tool.get("function"), separators=(",", ":")) for tool in tools)
+        system = f"{system}\n\n# Tools\n{listed}".lstrip()
+    if system:
+        yield f"<|im_start|>system\n{system}<|im_end|>\n"
+    for message in rest:
+        role, text = message.get("role"), text_of(message.get("content"))
+        if role == "tool":
+            yield f"<|im_start|>user\n<tool_response>\n{text}\n</tool_response><|im_end|>\n"
+        elif role == "assistant":
+            calls = [
+                (call["function"]["name"], arguments_of(call["function"]))
+                for call in message.get("tool_calls") or ()
+            ]
+            # The header is a part of its own, so that a turn's text has the ids it was generated with.
+            yield _GENERATION_PROMPT
+            yield assistant_text(text, calls, render)
+            yield "<|im_end|>\n"
+        else:
+            yield f"<|im_start|>{role}\n{text}<|im_end|>\n"
+    yield _GENERATION_PROMPT

@@ -1,0 +1,82 @@
+"""Checkpoints: ``global_step_N/`` with actor/ and data.json, made complete by one rename."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from liverl.embedded.policy import Policy, dump_logits
+from liverl.embedded.trainer.grpo import AdamState
+from liverl.util.atomic_file import write_atomic
+from liverl.util.json_file import write_json
+
+_NAME = re.compile(r"global_step_(\d+)$")
+_LATEST = "latest_checkpointed_iteration.txt"
+
+
+class DataState(msgspec.Struct):
+    """Where the sampling of tasks and the shuffling stand."""
+
+    global_step: int = 0
+    epoch: int = 0
+    position: int = 0  # tasks of this epoch that were used
+    seed: int = 0
+    rng_state: tuple[int, tuple[int, ...], float | None] | None = None
+
+
+class Checkpoint(msgspec.Struct):
+    path: Path
+    policy: Policy
+    adam: AdamState
+    data: DataState
+
+
+class _Actor(msgspec.Struct):
+    version: int
+    logits: dict[str, dict[str, float]]
+
+
+def prepare(root: Path, policy: Policy, adam: AdamState, data: DataState) -> Path:
+    """Write the checkpoint of ``data.global_step`` aside; it counts once committed. Raises OSError."""
+    temporary = root / f".global_step_{data.global_step}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    (temporary / "actor").mkdir(parents=True)
+    actor = f'{{"version":{policy.version},"logits":{dump_logits(policy.logits)}}}\n'
+    write_atomic(temporary / "actor" / "policy.json", actor.encode(), sync=True)
+    write_json(temporary / "actor" / "optim.json", adam, sync=True)
+    write_json(temporary / "data.json", data, sync=True)
+    return temporary
+
+
+def commit(temporary: Path) -> Path:
+    """Make a prepared checkpoint complete: a reader sees it whole or not at all. Raises OSError."""
+    final = temporary.with_name(temporary.name.removeprefix(".").removesuffix(".tmp"))
+    if final.exists():  # an earlier attempt came as far
+        shutil.rmtree(final)
+    temporary.rename(final)
+    write_atomic(final.parent / _LATEST, final.name.removeprefix("global_step_").encode(), sync=True)
+    return final
+
+
+def newest(root: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest complete checkpoint, and in words what was wrong with those that are newer."""
+    problems: list[str] = []
+    if not root.is_dir():
+        return None, problems
+    found = [(int(m[1]), path) for path in root.iterdir() if (m := _NAME.match(path.name)) and path.is_dir()]
+    for _, path in sorted(found, reverse=True):
+        try:
+            return _read(path), problems
+        except (OSError, msgspec.DecodeError) as error:
+            problems.append(f"{path} is not complete: {error}")
+    return None, problems
+
+
+def _read(path: Path) -> Checkpoint:
+    actor = msgspec.json.decode((path / "actor" / "policy.json").read_bytes(), type=_Actor)
+    adam = msgspec.json.decode((path / "actor" / "optim.json").read_bytes(), type=AdamState)
+    data = msgspec.json.decode((path / "data.json").read_bytes(), type=DataState)
+    return Checkpoint(path, Policy(actor.logits, actor.version), adam, data)

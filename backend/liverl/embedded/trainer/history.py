@@ -1,0 +1,98 @@
+"""What the trainer reports: verl's step line, the metrics files, ``trainer.json``."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from liverl.util.atomic_file import write_atomic
+from liverl.util.json_file import write_json
+
+Phase = Literal["init", "rollout", "update", "sync", "done"]
+# verl computes these with numpy, and its console shows it.
+_NUMPY = {
+    "num_turns/mean": "np.float64", "num_turns/min": "np.int32", "num_turns/max": "np.int32",
+    "training/num_turns/mean": "np.float64", "training/num_turns/min": "np.int64",
+    "training/num_turns/max": "np.int64",
+}  # fmt: skip
+
+
+class _Line(msgspec.Struct):
+    step: int
+    data: dict[str, Any]
+
+
+def step_line(step: int, data: Mapping[str, float]) -> str:
+    """verl's console line: ``step:1 - key:value - key:np.float64(2.0)``."""
+    parts = [f"step:{step}"]
+    for key, value in data.items():
+        wrapper = _NUMPY.get(key)
+        parts.append(f"{key}:{wrapper}({value!r})" if wrapper else f"{key}:{value!r}")
+    return " - ".join(parts)
+
+
+class MetricsFiles:
+    """One line per step in the attempt's file, and in the run's file, which joins all attempts by step."""
+
+    def __init__(self, run_dir: Path, attempt_dir: Path) -> None:
+        self.run_path, self.attempt_path = run_dir / "metrics.jsonl", attempt_dir / "metrics.jsonl"
+
+    def join_at(self, step: int) -> int:
+        """Drop what earlier attempts recorded after ``step``, and cut lines; returns how many."""
+        try:
+            lines = self.run_path.read_bytes().splitlines()
+        except FileNotFoundError:
+            return 0
+        kept: dict[int, bytes] = {}
+        for raw in lines:
+            try:
+                line = msgspec.json.decode(raw, type=_Line)
+            except msgspec.DecodeError:
+                continue  # the last line of a trainer that was killed while it wrote
+            if line.step <= step:
+                kept[line.step] = raw
+        if list(kept.values()) != lines:
+            write_atomic(self.run_path, b"".join(kept[s] + b"\n" for s in sorted(kept)), sync=False)
+        return len(lines) - len(kept)
+
+    def append(self, step: int, data: Mapping[str, float]) -> None:
+        """Raises OSError if a file cannot be written."""
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in data.items()}
+        line = msgspec.json.encode({"step": step, "data": finite}) + b"\n"
+        for path in (self.attempt_path, self.run_path):
+            with open(path, "ab", buffering=0) as file:
+                file.write(line)
+
+
+class Status:
+    """``trainer.json``: where the trainer stands, for the backend that watches it."""
+
+    def __init__(self, run_dir: Path, total_steps: int) -> None:
+        self._path = run_dir / "trainer.json"
+        self._total_steps = total_steps
+        self.step = 0  # last finished
+        self.policy_version = 0
+        self.trials_done = 0  # of the current step
+        self.trials_total = 0
+
+    def write(self, phase: Phase) -> None:
+        """Raises OSError if the run directory cannot be written."""
+        write_json(
+            self._path,
+            {
+                "pid": os.getpid(),
+                "step": self.step,
+                "total_steps": self._total_steps,
+                "policy_version": self.policy_version,
+                "phase": phase,
+                "trials_done": self.trials_done,
+                "trials_total": self.trials_total,
+                "at": time.time(),
+            },
+        )

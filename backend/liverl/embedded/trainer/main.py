@@ -1,0 +1,282 @@
+"""``python -m liverl.embedded.trainer --config FILE.json``: GRPO on the embedded policy, in verl's place.
+
+Exit codes: 0 = all steps done, 1 = a traceback, 2 = settings that cannot be used, 143/130 = ended by
+SIGTERM/SIGINT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import aiohttp
+
+from liverl.agents.settings import TrainerConfig, read_settings
+from liverl.agents.tasks import dataset
+from liverl.embedded.leak import leak_worker
+from liverl.embedded.policy import Policy
+from liverl.embedded.startup_log import bar_text
+from liverl.embedded.trainer import checkpoint
+from liverl.embedded.trainer.checkpoint import DataState
+from liverl.embedded.trainer.grpo import AdamState, agreement, require_valid_tokens, set_advantages, update
+from liverl.embedded.trainer.history import MetricsFiles, Status, step_line
+from liverl.embedded.trainer.step_metrics import step_metrics
+from liverl.embedded.trainer.trials import TrialOutcome, TrialPlan, run_batch
+from liverl.embedded.trainer.weights import WeightSync
+
+_HEARTBEAT = 60.0  # seconds; verl's VERL_REPLAY_BUFFER_DEBUG_INTERVAL_SECONDS
+
+
+class Trainer:
+    """One attempt: from the newest checkpoint (or from scratch) to the last step."""
+
+    def __init__(self, config: TrainerConfig, session: aiohttp.ClientSession, run_key: str | None) -> None:
+        self.config, self.session, self.run_key = config, session, run_key
+        self.tasks = dataset()
+        self.policy, self.adam, self.data = Policy(), AdamState(), DataState(seed=config.seed)
+        self.rng = random.Random(f"{config.seed}:update")
+        run_dir = Path(config.run_dir)
+        self.sync = WeightSync(session, run_dir / "replicas.json", config.sync_timeout)
+        self.status = Status(run_dir, config.total_steps)
+        self.metrics = MetricsFiles(run_dir, Path(config.attempt_dir))
+        self.started = time.monotonic()  # of this attempt's first step
+        self._first = 0  # the step it starts after
+        self._failures = 0  # trials of the current step
+
+    async def run(self) -> None:
+        """Train to the end. Raises ValueError if a batch has no token to train on, OSError on a full disk."""
+        config = self.config
+        self.status.write("init")
+        print(f"dataset len: {len(self.tasks)}")
+        print(f"Total training steps: {config.total_steps}")
+        self._restore()
+        dropped = self.metrics.join_at(self.data.global_step)
+        if dropped:
+            print(f"metrics.jsonl: {dropped} lines after step {self.data.global_step} are superseded")
+        self.status.write("sync")
+        await self.sync.publish(self.policy)
+        print("all initialize finished, ready to fit")
+        print(f"Creating file logger at {self.metrics.attempt_path}", flush=True)
+        watcher = asyncio.create_task(self.sync.watch())
+        fit = asyncio.create_task(self._fit())
+        try:
+            # The watcher only ends by an error, and then the replicas can no longer be kept on policy.
+            await asyncio.wait((watcher, fit), return_when=asyncio.FIRST_COMPLETED)
+            if not fit.done():
+                await watcher
+            await fit
+        finally:
+            for task in (watcher, fit):
+                task.cancel()
+            await asyncio.gather(watcher, fit, return_exceptions=True)
+
+    async def _fit(self) -> None:
+        config, first = self.config, self.data.global_step
+        self.started, self._first = time.monotonic(), first
+        self._bar(first)
+        for step in range(first + 1, config.total_steps + 1):
+            line = await self._step(step)
+            self._bar(step)
+            print(line, flush=True)
+        self.status.write("done")
+        print(f"training finished at global step {config.total_steps}", flush=True)
+
+    def _restore(self) -> None:
+        if self.config.resume:
+            found, problems = checkpoint.newest(self.config.checkpoints)
+            for problem in problems:
+                print(f"WARNING: {problem}")
+            if found is not None:
+                self.policy, self.adam, self.data = found.policy, found.adam, found.data
+                if found.data.rng_state is not None:
+                    self.rng.setstate(found.data.rng_state)
+                print(f"Found checkpoint: {found.path}")
+                print(
+                    f"Resuming from {found.path}, setting global step to {found.data.global_step}", flush=True
+                )
+        if self.data.global_step == 0:
+            print("Training from scratch", flush=True)
+        self.status.step = self.status.policy_version = self.data.global_step
+
+    async def _step(self, step: int) -> str:
+        config, timing, began = self.config, {}, time.monotonic()
+        plans = self._sample(step)
+        outcomes = await self._rollout(plans)
+        timing["gen"] = time.monotonic() - began
+        await self._fault(step)
+
+        self.status.write("update")
+        mark = time.monotonic()
+        samples = [outcome.sample for outcome in outcomes]
+        require_valid_tokens(samples)
+        agreed = agreement(self.policy, samples, config.temperature)
+        timing["old_log_prob"] = time.monotonic() - mark
+        mark = time.monotonic()
+        set_advantages(samples)
+        timing["adv"] = time.monotonic() - mark
+        mark = time.monotonic()
+        actor = update(
+            self.policy,
+            self.adam,
+            samples,
+            trials_per_mini_batch=config.mini_batch_size * config.n_resp_per_prompt,
+            learning_rate=config.learning_rate,
+            clip_low=config.clip_ratio_low,
+            clip_high=config.clip_ratio_high,
+            temperature=config.temperature,
+            rng=self.rng,
+        )
+        timing["update_actor"] = time.monotonic() - mark
+        self.policy.version = self.data.global_step = step
+
+        self.status.policy_version = step
+        self.status.write("sync")
+        mark = time.monotonic()
+        await self.sync.publish(self.policy)
+        timing["update_weights"] = time.monotonic() - mark
+
+        prepared: Path | None = None
+        if step == config.total_steps or (config.save_freq and step % config.save_freq == 0):
+            mark = time.monotonic()
+            prepared = self._prepare_checkpoint()
+            timing["save_checkpoint"] = time.monotonic() - mark
+        timing["step"] = time.monotonic() - began
+        data = step_metrics(step, self.data.epoch, outcomes, actor, agreed, timing)
+        # The history first, then the checkpoint: one that exists has all its steps in the history.
+        self.metrics.append(step, data)
+        if prepared is not None:
+            print(f"[Rank 0] Saved model to {checkpoint.commit(prepared) / 'actor'}", flush=True)
+        self.status.step = step
+        self.status.write("sync")
+        return step_line(step, data)
+
+    def _sample(self, step: int) -> list[TrialPlan]:
+        """The step's prompts, without repetition within an epoch, each with its trials."""
+        plans = []
+        for prompt in range(self.config.train_batch_size):
+            if self.data.position >= len(self.tasks):
+                self.data.epoch, self.data.position = self.data.epoch + 1, 0
+            order = list(self.tasks)
+            random.Random(f"{self.config.seed}:{self.data.epoch}").shuffle(order)
+            task = order[self.data.position]
+            self.data.position += 1
+            plans += [
+                TrialPlan(step, prompt, sample, task) for sample in range(self.config.n_resp_per_prompt)
+            ]
+        return plans
+
+    async def _rollout(self, plans: list[TrialPlan]) -> list[TrialOutcome]:
+        self.status.trials_done, self.status.trials_total = 0, len(plans)
+        self._failures = 0
+        self.status.write("rollout")
+        heartbeat = asyncio.create_task(self._heartbeat())
+        try:
+            return await run_batch(
+                self.session, self.config, plans, self.policy.version, self.run_key, self._count
+            )
+        finally:
+            heartbeat.cancel()
+
+    def _count(self, outcome: TrialOutcome) -> None:
+        self.status.trials_done += 1
+        if outcome.exception is not None:
+            self._failures += 1
+            print(f"WARNING: a trial failed: {outcome.exception}", flush=True)
+        self.status.write("rollout")
+
+    async def _heartbeat(self) -> None:
+        """verl's line while a step's samples are awaited."""
+        while True:
+            await asyncio.sleep(_HEARTBEAT)
+            done, total = self.status.trials_done, self.status.trials_total
+            running = min(self.config.num_workers, total - done)
+            print(
+                f"pending: {total - done - running}, running: {running}, "
+                f"finished: {done - self._failures}, failure: {self._failures}",
+                flush=True,
+            )
+
+    def _prepare_checkpoint(self) -> Path:
+        self.data.rng_state = self.rng.getstate()
+        path = self.config.checkpoints / f"global_step_{self.data.global_step}"
+        print(f"Saving checkpoint to {path}", flush=True)
+        return checkpoint.prepare(self.config.checkpoints, self.policy, self.adam, self.data)
+
+    def _bar(self, done: int) -> None:
+        elapsed = time.monotonic() - self.started
+        text = bar_text(done, self.config.total_steps, elapsed, rate=(done - self._first) / elapsed)
+        sys.stderr.write(f"\rTraining Progress: {text}\n")
+        sys.stderr.flush()
+
+    async def _fault(self, step: int) -> None:
+        faults = self.config.faults
+        if step == faults.crash_at_step:
+            if faults.crash_how == "raise":
+                raise RuntimeError(f"fault: crash at step {step}")
+            print(f"fault: {faults.crash_how} at step {step}", flush=True)
+            if faults.crash_how == "exit":
+                os._exit(3)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if step == faults.hang_at_step:
+            print(f"fault: hang at step {step}", flush=True)
+            await asyncio.Event().wait()
+
+
+async def _train(config: TrainerConfig, run_key: str | None) -> int:
+    """Returns the exit code. An error of the training itself is raised."""
+    loop = asyncio.get_running_loop()
+    received: list[signal.Signals] = []
+    main_task = asyncio.current_task()
+    assert main_task is not None
+
+    def end(number: signal.Signals) -> None:
+        received.append(number)
+        main_task.cancel()
+
+    if config.faults.ignore_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        loop.add_signal_handler(signal.SIGTERM, end, signal.SIGTERM)
+    loop.add_signal_handler(signal.SIGINT, end, signal.SIGINT)
+    connector = aiohttp.TCPConnector(limit=0)  # trials are bounded by num_workers already
+    try:
+        await asyncio.sleep(config.faults.start_delay)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            await Trainer(config, session, run_key).run()
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        print(f"ended by {received[0].name}", flush=True)
+        return 128 + received[0]
+    return 0
+
+
+def _run_key(config: TrainerConfig) -> str | None:
+    return Path(config.run_key_file).read_text().strip() if config.run_key_file else None
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m liverl.embedded.trainer", allow_abbrev=False)
+    parser.add_argument("--config", required=True, type=Path, help="JSON file with the trainer's settings")
+    args = parser.parse_args(argv)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    try:
+        config = read_settings(args.config)
+        run_key = _run_key(config)
+        Path(config.attempt_dir).mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if config.faults.leak_worker:
+        print(f"fault: leaked worker pid={leak_worker()}")
+    return asyncio.run(_train(config, run_key))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

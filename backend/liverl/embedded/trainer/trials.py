@@ -1,0 +1,164 @@
+"""One trial of the embedded trainer, from its directory to its reward, and the trials of a step."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from liverl.agents.loop import SYSTEM, Conversation, Reply, Talk, TrialFailed, converse, trial_headers
+from liverl.agents.sandbox import EmptySandbox, Sandbox
+from liverl.agents.settings import TrainerConfig
+from liverl.agents.tasks import Task, verify
+from liverl.agents.trial_files import exception_info, write_config, write_outcome
+from liverl.embedded.policy import state_of
+from liverl.embedded.trainer.grpo import TrialSample, TurnSample
+
+_PROCESS = uuid.uuid4().hex
+SANDBOXES = {"full": Sandbox, "empty": EmptySandbox}
+
+
+class TrialPlan(msgspec.Struct, frozen=True):
+    """Which task, for which place in the batch."""
+
+    step: int
+    prompt_index: int
+    sample_index: int
+    task: Task
+
+    def seed(self, run_seed: int) -> str:
+        return f"{run_seed}:{self.step}:{self.prompt_index}:{self.sample_index}"
+
+    def name(self) -> str:
+        """``<task>-<8 hex>``; a trainer that repeats a step after a restart has names of its own."""
+        text = f"{_PROCESS}:{self.step}:{self.prompt_index}:{self.sample_index}"
+        return f"{self.task.id}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+
+
+class TrialOutcome(msgspec.Struct):
+    """``sample`` is for the optimiser, the rest for the step's metrics. Lengths are tokens."""
+
+    sample: TrialSample
+    turns: int
+    tool_calls: int
+    retries: int
+    prompt_length: int
+    response_length: int  # from the first prompt's end to the last token, observations included
+    seconds: float
+    exception: str | None
+
+
+async def run_trial(
+    session: aiohttp.ClientSession,
+    config: TrainerConfig,
+    plan: TrialPlan,
+    policy_version: int,
+    run_key: str | None,
+) -> TrialOutcome:
+    """Run one trial and write its directory. A failed trial has reward 0, no trained token, and says why.
+
+    Raises OSError if the run directory cannot be written: then no trial can run.
+    """
+    name = plan.name()
+    directory = Path(config.run_dir) / "trials" / f"step_{plan.step:04d}" / name
+    seed = plan.seed(config.seed)
+    directory.mkdir(parents=True, exist_ok=True)
+    where = {"step": plan.step, "task": plan.task.id}
+    place = {"prompt_index": plan.prompt_index, "sample_index": plan.sample_index, "seed": seed}
+    write_config(directory, {**where, **place})
+    sandbox = SANDBOXES[config.tool_executor](directory / "sandbox")
+    sandbox.prepare(plan.task.files)
+    conversation = Conversation(
+        messages=[
+            {"role": "system", "content": SYSTEM},
+            {"role": "user", "content": f"{plan.task.instruction}\nWorking directory: {name}/sandbox"},
+        ]
+    )
+    talk = Talk(
+        chat_url=config.chat_url,
+        headers=trial_headers(name, run_key),
+        request={
+            "model": config.served_model,
+            "temperature": config.temperature,
+            "max_tokens": config.max_tokens,
+        },
+        max_turns=config.max_iterations,
+        timeout=config.trial_timeout,
+    )
+    samples: list[TurnSample] = []
+
+    def options(turn: int) -> dict[str, Any]:
+        # One seed per turn: a turn that is sent again is the same turn, whichever replica answers.
+        return {"seed": random.Random(f"{seed}:{turn}").getrandbits(31)}
+
+    def heard(reply: Reply) -> str:
+        # Only what was read as a call can be trained on: an unread turn has no action.
+        bit = 1 if reply.message.get("tool_calls") else 0
+        mask = [bit] * len(reply.token_ids)
+        samples.append(TurnSample(state_of(conversation.messages), reply.token_ids, reply.logprobs, mask))
+        return ""
+
+    started = time.time()
+    reward, exception = 0.0, None
+    try:
+        await converse(session, talk, conversation, sandbox, options=options, heard=heard)
+        reward = verify(plan.task, sandbox.root)
+    except TrialFailed as error:
+        exception = exception_info(error)
+        for sample in samples:
+            sample.mask = [0] * len(sample.mask)
+    finished = time.time()
+    write_outcome(
+        directory,
+        conversation,
+        agent="liverl-embedded",
+        model=config.served_model,
+        reward=reward,
+        started=started,
+        finished=finished,
+        exception=exception,
+        facts={"task_name": plan.task.id, "step": plan.step, "policy_version": policy_version},
+    )
+    replies = conversation.replies
+    prompt = replies[0].prompt_tokens if replies else 0
+    end = replies[-1].prompt_tokens + len(replies[-1].token_ids) if replies else 0
+    return TrialOutcome(
+        sample=TrialSample(group=plan.prompt_index, reward=reward, turns=samples),
+        turns=len(replies),
+        tool_calls=conversation.tool_calls,
+        retries=conversation.retries,
+        prompt_length=prompt,
+        response_length=end - prompt,
+        seconds=finished - started,
+        exception=f"{exception['exception_type']}: {exception['exception_message']}" if exception else None,
+    )
+
+
+async def run_batch(
+    session: aiohttp.ClientSession,
+    config: TrainerConfig,
+    plans: list[TrialPlan],
+    policy_version: int,
+    run_key: str | None,
+    on_finished: Callable[[TrialOutcome], None],
+) -> list[TrialOutcome]:
+    """All trials of a step, ``num_workers`` at a time; ``on_finished`` hears of each as it ends."""
+    endpoints = asyncio.Semaphore(config.num_workers)
+
+    async def one(plan: TrialPlan) -> TrialOutcome:
+        async with endpoints:
+            outcome = await run_trial(session, config, plan, policy_version, run_key)
+        on_finished(outcome)
+        return outcome
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(plan)) for plan in plans]
+    return [task.result() for task in tasks]

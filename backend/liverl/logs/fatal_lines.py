@@ -1,0 +1,187 @@
+"""The line of a log that best states why its process died."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from liverl.logs.last_lines import read_tail
+from liverl.logs.prefixes import plain, without_level, without_prefix
+from liverl.logs.ray_prefixes import said
+
+READ = 1 << 20  # bytes of the log's end that are looked at
+LONGEST = 600  # characters of a cause
+# An exception followed by more answers than this was survived: engines and proxies log failed requests as
+# tracebacks and go on. A replica that is probed each second stops answering within seconds of its end.
+SURVIVED = 20
+# Other lines between the failure of one process and that of another one that it takes along. A guess: vLLM's and
+# verl's processes print 5 to 30 lines while they fall one after another.
+BURST = 50
+
+_EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Expired))(?::\s|$)")
+_TRACEBACK_END = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::\s.*)?$")
+_GROUP = re.compile(r"^\s*(?:\|\s)+")  # frames and names of an ExceptionGroup
+# said by a process that ends: argparse and click, uvicorn, C++, the kernel, Python's fault handler, Ray
+_STATEMENT = re.compile(
+    r"(?:[\w./ -]{0,80}: )?(?:[Ee]rror|ERROR|fatal|FATAL|critical|CRITICAL):\s"
+    r"|Fatal Python error:|terminate called|Segmentation fault|Bus error|Killed\b|Aborted\b|Out of memory"
+    r"|The actor is dead because "
+)
+_DEATH = re.compile(r"\*\*\* SIG[A-Z]+ received|exited unexpectedly|died unexpectedly")  # at any level
+# consequences of something that was said before, or that another process said
+_UMBRELLA = (
+    "Engine core initialization failed",
+    "EngineCore failed to start",
+    "EngineDeadError",
+    "EngineCore encountered an issue",
+    "AsyncLLM output_handler failed",
+    "Frontend process failed during engine core initialization",
+    "WorkerProc initialization failed",
+    "please check the stack trace above for the root cause",
+    "Connection closed by peer",
+    "ActorDiedError",
+    "ActorUnavailableError",
+    "RayActorError",
+    "RayTaskError",
+    "ChildFailedError",
+    "Error executing job with overrides",
+    "Error in _run_prompt",
+    "Failed to connect to Ray cluster",
+    "no materializable trajectories",
+)
+_WEAK = ("SystemExit", "CancelledError", "KeyboardInterrupt", "BrokenPipeError", "GeneratorExit")
+_NOISE = re.compile(
+    r"nanobind: |\s*- (?:leaked|\.\.\. skipped)|.*resource_tracker|\s*warnings\.warn\(|See https://nanobind"
+    r"|Set the environment variable HYDRA_FULL_ERROR|rc=\d|\s*[\^~]+\s*$"
+)
+_ALIVE = re.compile(r'HTTP/1\.1" 2\d\d|Avg prompt throughput')
+# LiteLLM and uvicorn log a failed request with its traceback, over several lines, and go on.
+_LOGGED = re.compile(r"\d\d:\d\d:\d\d - LiteLLM[\w ]*:[A-Z]+: |ERROR: {4}Exception in ASGI application")
+_SERVER_LINE = re.compile(r"(?:INFO|WARNING|ERROR|CRITICAL): {4,5}\S")  # uvicorn's
+# vLLM's tool parsers log what they cannot read with its traceback; the turn then counts as one without calls.
+_UNREAD = "Error in extracting tool call"
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_HANDLED = "(AgentLoopWorker"  # verl marks the prompt as failed, and goes on
+_OVERRIDE = re.compile(r"Could not override '|no viable alternative at input|mismatched input '")  # Hydra
+_STEP = re.compile(r"(?:^|\s)step:\d+ - ")
+_VALIDATION = re.compile(r"\d+ validation errors? for ")
+
+
+class _Candidate(NamedTuple):
+    text: str
+    offset: int
+    alive: int  # answers counted before this line
+    prefix: str = ""  # the process that wrote it
+    line: int = 0  # lines before it that belong to no traceback
+
+
+def find_cause(path: str | os.PathLike[str], start_offset: int = 0) -> tuple[str, int] | None:
+    """(text, byte offset of its line), or None for a log without a word.
+
+    The last exception that was not survived, or that of another process which failed right before it; else the
+    last other statement of an end; else an umbrella line (``EngineDeadError`` and the like, consequences that
+    never win over a specific exception); else the last non-empty line. Looks at the last MiB, from
+    ``start_offset`` on. Raises OSError but "not there".
+    """
+    data, offset = read_tail(path, READ, start_offset)
+    exceptions: list[_Candidate] = []
+    statements: list[_Candidate] = []
+    umbrellas: list[_Candidate] = []
+    weak: list[_Candidate] = []
+    last: tuple[str, int] | None = None
+    open_tracebacks: set[str] = set()  # by prefix: several processes write into one log
+    unread: set[str] = set()  # processes whose next traceback is about a tool call
+    incomplete: list[_Candidate] | None = None  # whose last text goes on in the next line
+    alive = lines = 0
+    logged = closed = chained = (
+        False  # within a record of LiteLLM; its traceback has ended; another one follows
+    )
+    for raw in data.split(b"\n"):
+        here, offset = offset, offset + len(raw) + 1
+        line = plain(raw.decode("utf-8", "replace")).rstrip()
+        if not line:
+            continue
+        prefix, text = without_prefix(line)
+        level, text = without_level(said(text).text)
+        if incomplete is not None:
+            found = incomplete.pop()
+            incomplete.append(found._replace(text=f"{found.text.rstrip('.')}: {text.strip()}"))
+            incomplete = None
+        if _STEP.search(text):
+            alive += SURVIVED + 1
+        elif _ALIVE.search(text):
+            alive += 1
+        if not text.strip() or _NOISE.match(text):
+            continue
+        last = (line.strip(), here)
+        if _LOGGED.match(text):
+            logged, closed = True, False
+        elif _SERVER_LINE.match(text):
+            logged = False
+        if logged:
+            begins = text.startswith("Traceback (most recent call last)")
+            if not (begins and closed and not chained):
+                closed = closed or (not text[0].isspace() and _EXCEPTION.match(text) is not None)
+                chained = text.startswith(_CHAINED)
+                continue
+            logged = False
+        if _DEATH.search(text):
+            statements.append(_Candidate(text, here, alive))
+            continue
+        if prefix not in open_tracebacks and not level.startswith(("E", "C")):
+            lines += 1
+        if level not in ("", "ERROR", "CRITICAL"):
+            continue
+        text = _GROUP.sub("", text)
+        if _UNREAD in text:
+            unread.add(prefix)
+            continue
+        if text.startswith("Traceback (most recent call last)"):
+            open_tracebacks.add(prefix)
+            continue
+        if text[0].isspace() or text[0] in "+|":
+            continue
+        name = _EXCEPTION.match(text) or (_TRACEBACK_END.match(text) if prefix in open_tracebacks else None)
+        ended = prefix in open_tracebacks
+        open_tracebacks.discard(prefix)
+        if ended and prefix in unread:
+            unread.discard(prefix)
+            continue
+        candidate = _Candidate(text, here, alive, prefix, lines)
+        if any(stem in text for stem in _UMBRELLA):
+            umbrellas.append(candidate)
+        elif name is not None and (ended or _EXCEPTION.match(text)):
+            kind = name.group(1).rpartition(".")[2]
+            where = weak if kind in _WEAK else exceptions
+            where.append(candidate)
+            if _VALIDATION.search(text):
+                incomplete = where
+        elif _OVERRIDE.match(text):
+            exceptions.append(candidate)
+            incomplete = exceptions if text.startswith("Could") else None
+        elif _STATEMENT.match(text) or level:
+            statements.append(candidate)
+    for tier in (exceptions, statements, umbrellas, weak):
+        fresh = [found for found in tier if alive - found.alive <= SURVIVED]
+        if fresh:
+            found = _first_to_fall(fresh) if tier is exceptions else fresh[-1]
+            return _short(found.text), found.offset
+    return None if last is None else (_short(last[0]), last[1])
+
+
+def _first_to_fall(exceptions: list[_Candidate]) -> _Candidate:
+    """Of the processes that fell one after another at the end. Within one process the last exception counts: it
+    was raised from those before it, and says more."""
+    found = exceptions[-1]
+    for earlier in reversed(exceptions):
+        if found.line - earlier.line > BURST:
+            break
+        if earlier.prefix != found.prefix and not earlier.prefix.startswith(_HANDLED):
+            found = earlier
+    return found
+
+
+def _short(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

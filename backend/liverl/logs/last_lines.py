@@ -1,0 +1,116 @@
+"""Logs as files: their last lines, and when which byte was written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from liverl.logs.prefixes import plain
+
+
+class TailIndex:
+    """Notes how far a log had grown at which time, in ``<log>.idx``: lines of ``offset unix_time``.
+
+    ``offset`` is the log's size at that time: all bytes before it are at least that old. A restart goes on
+    where the index ends.
+    """
+
+    def __init__(self, log: str | os.PathLike[str], interval: float = 1.0) -> None:
+        self.log = Path(log)
+        self.path = Path(f"{os.fspath(log)}.idx")
+        self.interval = interval  # seconds between two entries
+        last = _last_entry(self.path)
+        self._size, self._at = last if last is not None else (0, 0.0)
+
+    def tick(self, now: float) -> bool:
+        """Append an entry if the log grew and the last entry is old enough; ``now`` is Unix time.
+
+        Returns whether it wrote. Costs one ``stat`` when there is nothing to do. Raises OSError (disk full).
+        """
+        if 0 <= now - self._at < self.interval:
+            return False
+        try:
+            size = self.log.stat().st_size
+        except FileNotFoundError:
+            return False
+        if size <= self._size:
+            return False
+        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(fd, f"{size} {now:.3f}\n".encode())
+        finally:
+            os.close(fd)
+        self._size, self._at = size, now
+        return True
+
+
+def time_of(log: str | os.PathLike[str], offset: int) -> float | None:
+    """When the byte at ``offset`` of ``log`` was written, to about a second: the first entry beyond it.
+
+    None where there is no index or it does not reach that far.
+    """
+    try:
+        with open(f"{os.fspath(log)}.idx", "rb") as file:
+            for line in file:
+                entry = _entry(line)
+                if entry is not None and entry[0] > offset:
+                    return entry[1]
+    except FileNotFoundError:
+        return None
+    return None
+
+
+def _last_entry(path: Path) -> tuple[int, float] | None:
+    data, _ = read_tail(path, 4096)
+    entries = (_entry(line) for line in reversed(data.splitlines(keepends=True)))
+    return next((entry for entry in entries if entry is not None), None)
+
+
+def _entry(line: bytes) -> tuple[int, float] | None:
+    words = line.split()
+    if len(words) != 2 or not line.endswith(b"\n"):  # torn by a crash
+        return None
+    try:
+        return int(words[0]), float(words[1])
+    except ValueError:
+        return None
+
+
+def read_tail(path: str | os.PathLike[str], max_bytes: int, start: int = 0) -> tuple[bytes, int]:
+    """(data, offset): the last ``max_bytes`` at most, from ``start`` on, beginning at a line where possible.
+
+    A missing file is empty. Raises OSError otherwise.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return b"", 0
+    try:
+        size = os.fstat(fd).st_size
+        first = max(start, size - max_bytes)
+        if first >= size:
+            return b"", size
+        data = os.pread(fd, size - first, first)
+        if first > start and os.pread(fd, 1, first - 1) != b"\n":
+            cut = data.find(b"\n") + 1
+            data, first = data[cut:], first + cut
+        return data, first
+    finally:
+        os.close(fd)
+
+
+def last_lines(path: str | os.PathLike[str], n: int, max_bytes: int = 256 << 10) -> list[str]:
+    """The last ``n`` non-empty lines as a terminal would show them. Reads ``max_bytes`` at most.
+
+    A missing file has none. Raises OSError otherwise.
+    """
+    data, _ = read_tail(path, max_bytes)
+    lines: list[str] = []
+    for raw in reversed(data.split(b"\n")):
+        if len(lines) >= n:
+            break
+        text = plain(raw.decode("utf-8", "replace")).rstrip()
+        if text:
+            lines.append(text)
+    lines.reverse()
+    return lines

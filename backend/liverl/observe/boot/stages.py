@@ -1,0 +1,152 @@
+"""How far a service's start is, from its log."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from liverl.logs.follow import Follower
+from liverl.logs.prefixes import colourless
+from liverl.observe.boot.facts import BootFacts, engine_facts
+from liverl.observe.boot.lines import LITELLM_LISTENS, RANKS, Kind, Ranks, StageRule
+
+__all__ = ["CAP", "Kind", "Stage", "StageParser", "StageTracker", "stage_of"]
+
+Stage = tuple[str, float | None]  # in words, and 0..1 within the stage where the log tells
+CAP = 256 << 10  # bytes looked at per poll
+_CARRY = 400  # characters of the last poll looked at again: a line may be torn between two
+_TRIES = 16  # a bar may be torn at the end of the text, and `step:` ends other names too
+_TOTAL = re.compile(r"Total training steps: *(\d+)")
+
+
+class StageParser:
+    """Follows one start of a service. A stage never goes back: several processes write into one log.
+
+    ``rank`` counts the stages from 0; -1 before the first known line. ``facts`` are an engine's figures.
+    """
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind: Kind = kind
+        self.rank = -1
+        self.stage: Stage | None = ("importing", None) if kind == "litellm" else None
+        self.facts = BootFacts()
+        self._ranks: Ranks = RANKS[kind]
+        self._total: int | None = None
+        self._step: Stage | None = None  # of a trainer, without what happens within it
+        self._listens = False
+
+    @property
+    def done(self) -> bool:
+        """The last stage of a server is reached: the log has nothing more to tell."""
+        last = self.rank == len(self._ranks) - 1
+        return last and self.kind != "trainer" and (self._listens or self.kind != "litellm")
+
+    def feed(self, text: str) -> Stage | None:
+        """The newest stage, after ``text`` (a piece of the log, torn anywhere)."""
+        text = colourless(text)
+        if self.kind == "vllm":
+            self.facts = engine_facts(self.facts, text.split("\n"), started=self.done)
+        elif self.kind == "trainer":
+            totals = _TOTAL.findall(text)
+            if totals:
+                self._total = int(totals[-1])
+        for rank in range(len(self._ranks) - 1, max(self.rank, 0) - 1, -1):
+            if self._take(rank, text):
+                break
+        if self.kind == "litellm":
+            self._listens = self._listens or LITELLM_LISTENS in text
+            if self.done:
+                self.stage = ("serving", None)
+        return self.stage
+
+    def reach(self, rank: int) -> None:
+        """Somebody else's word that this stage is reached."""
+        if rank > self.rank:
+            self.rank = rank
+            self.stage = (self._ranks[rank][0].words, None)
+
+    def _take(self, rank: int, text: str) -> bool:
+        """Whether ``text`` reaches ``rank``; if so, the stage is set."""
+        rules = self._ranks[rank]
+        found = self._newest([rule for rule in rules if not rule.within], text)
+        inner = self._newest([rule for rule in rules if rule.within], text)
+        if found is None and inner is None:
+            return False
+        before = self._step
+        newest = found[1] if found is not None else before
+        if self.kind == "trainer" and rank == len(self._ranks) - 1 and newest is not None:
+            newest = (newest[0], 1.0)
+        if inner is not None:
+            until = self._newest([rule for rule in rules if not rule.within], text[: inner[0]])
+            during = until[1] if until is not None else before
+            # a bar that is drawn again does not end what happens within its step
+            if found is None or inner[0] > found[0] or during == newest:
+                self.stage = (f"{newest[0]}, {inner[1][0]}", newest[1]) if newest is not None else inner[1]
+            else:
+                self.stage = newest
+        elif rank != self.rank or newest != before:
+            self.stage = newest
+        self.rank, self._step = rank, newest
+        return True
+
+    def _newest(self, rules: Sequence[StageRule], text: str) -> tuple[int, Stage] | None:
+        hits = [hit for rule in rules if (hit := self._find(rule, text)) is not None]
+        return max(hits, key=lambda hit: hit[0], default=None)
+
+    def _find(self, rule: StageRule, text: str) -> tuple[int, Stage] | None:
+        end = len(text)
+        for _ in range(_TRIES):
+            at = text.rfind(rule.stem, 0, end)
+            if at < 0:
+                return None
+            if rule.bar is None:
+                return at, (rule.words, None)
+            match = rule.bar.match(text, at)
+            if match is not None:
+                return at, self._stage(rule, match.groupdict())
+            end = at
+        return None
+
+    def _stage(self, rule: StageRule, groups: dict[str, str]) -> Stage:
+        words, done, total = rule.words, groups.get("a"), groups.get("b")
+        if rule.stem == "step:" and total is None and self._total is not None:
+            words, total = "step {a}/{b}", str(self._total)
+        told = words.format_map({**groups, "a": done, "b": total})
+        if done is None or total is None:
+            return told, None
+        return told, min(1.0, int(done) / int(total)) if int(total) else None
+
+
+def stage_of(kind: Kind, text_tail: str) -> Stage | None:
+    """(stage in words, progress 0..1 or None) that ``text_tail`` reached; None before a known line."""
+    return StageParser(kind).feed(text_tail)
+
+
+class StageTracker:
+    """The stage of a service whose log grows. After 256 KiB between two polls the older bytes are skipped."""
+
+    def __init__(self, path: str | os.PathLike[str], kind: Kind) -> None:
+        self._parser = StageParser(kind)
+        self._follower = Follower(path)
+        self._carry = ""
+
+    @property
+    def done(self) -> bool:
+        return self._parser.done
+
+    @property
+    def facts(self) -> BootFacts:
+        """What an engine has said of itself so far."""
+        return self._parser.facts
+
+    def poll(self) -> Stage | None:
+        """The stage so far. Reads what was appended since the last call. Raises OSError but "not there"."""
+        if self.done:
+            return self._parser.stage
+        data = self._follower.poll(CAP, newest=True)
+        if not data:
+            return self._parser.stage
+        text = self._carry + data.decode("utf-8", "replace")
+        self._carry = text[-_CARRY:]
+        return self._parser.feed(text)

@@ -1,0 +1,187 @@
+"""What a replica does now, and how long its sleeps and weight updates take.
+
+A replica inside verl sleeps between rollouts: it answers HTTP and has no weights. Then it wakes its weights up,
+takes the trainer's, and wakes its KV cache up. Nothing of that is a fault; all of it looks idle on the GPU.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from liverl.observe.boot.replica_stages import EngineEvent
+from liverl.observe.engine.metrics import EngineFacts
+
+What = Literal["booting", "asleep", "waking", "updating", "serving", "idle", "unknown"]
+KEPT = 256  # finished cycles of one replica
+FRESH = 15.0  # seconds for which the last answer of an engine counts: five scrapes of 3 s at most
+
+
+class ActivityState(msgspec.Struct, frozen=True):
+    """What one replica does. ``ready``: it is awake with weights that the trainer gave it."""
+
+    what: What
+    since: float  # Unix time
+    why: str
+    ready: bool = False
+
+
+class ActivitySigns(msgspec.Struct, frozen=True):
+    """One look at a replica. ``facts`` None: it did not answer this time."""
+
+    at: float  # Unix time
+    up: bool  # actor alive, address known, health checked
+    facts: EngineFacts | None = None
+    hybrid: bool = True  # boots with dummy weights, sleeps while the trainer trains
+    trainer_phase: str = ""  # rollout, update (its own), sync (of weights); "" where nobody tells
+    policy_version: int | None = None  # the trainer's
+
+
+class Cycle(msgspec.Struct, frozen=True):
+    """One sleep with the weight update that ends it. Times are Unix times, as exact as the log's stamps."""
+
+    slept_at: float
+    sleep_seconds: float | None = None  # what falling asleep took
+    freed_gib: float | None = None
+    woke_at: float | None = None  # weights are there again, old ones
+    serving_at: float | None = None  # new weights, KV cache
+    wake_seconds: float | None = None  # what waking up took, all parts
+    update_seconds: float | None = None  # what taking the new weights took, where the engine tells
+
+    @property
+    def asleep_for(self) -> float | None:
+        return None if self.woke_at is None else self.woke_at - self.slept_at
+
+    @property
+    def update_for(self) -> float | None:
+        """From the first part that woke up to the last: the weight transfer lies between."""
+        if self.woke_at is None or self.serving_at is None:
+            return None
+        return self.serving_at - self.woke_at
+
+
+class Activity:
+    """Follows one replica: ``hear`` what its log says, ``look`` with each scrape."""
+
+    def __init__(self) -> None:
+        self.doing: ActivityState | None = None
+        self.cycle: Cycle | None = None  # the one under way
+        self.cycles: deque[Cycle] = deque(maxlen=KEPT)  # finished, oldest first
+        self.updated = False  # it woke up with the trainer's weights at least once
+        self._facts: EngineFacts | None = None
+        self._answered = float("-inf")
+        self._heard_at = float("-inf")
+        self._metric_slept: float | None = None
+
+    def hear(self, events: Iterable[EngineEvent]) -> None:
+        """Events of this replica, in the order of its log."""
+        for event in events:
+            self._heard_at = event.at
+            if event.kind == "slept":
+                if self.cycle is not None:
+                    self._finish()  # its wake-up was not told: Ray folds like lines into one
+                self.cycle = Cycle(event.at, event.seconds, event.freed_gib)
+            elif event.kind == "woke":
+                self._wake(event)
+            elif event.kind == "updated" and self.cycle is not None:
+                self.cycle = msgspec.structs.replace(self.cycle, update_seconds=event.seconds)
+
+    def look(self, signs: ActivitySigns) -> ActivityState:
+        """What it does at ``signs.at``; ``since`` stays while that does not change."""
+        if signs.facts is not None:
+            self._answered = signs.at
+            self._by_metric(signs.facts, signs.at)
+            self._facts = signs.facts
+        facts = self._facts if signs.at - self._answered <= FRESH else None
+        what, why = judge(signs, facts, self.cycle, self.updated)
+        if what == "serving":
+            self.updated = True
+        ready = what in ("serving", "idle") and (self.updated or not signs.hybrid)
+        before = self.doing
+        since = signs.at if before is None or before.what != what else before.since
+        if what == "asleep" and self.cycle is not None and before is not None and before.what != what:
+            since = min(signs.at, max(self.cycle.slept_at, before.since))
+        self.doing = ActivityState(what, since, why, ready)
+        return self.doing
+
+    def _wake(self, event: EngineEvent) -> None:
+        cycle = self.cycle
+        if cycle is None:
+            return  # began before this log, or Ray folded the line
+        took = (cycle.wake_seconds or 0.0) + (event.seconds or 0.0)
+        cycle = msgspec.structs.replace(cycle, wake_seconds=took)
+        if cycle.woke_at is None:
+            cycle = msgspec.structs.replace(cycle, woke_at=event.at)
+        self.cycle = cycle
+        if not event.tags or "kv_cache" in event.tags:
+            self.cycle = msgspec.structs.replace(cycle, serving_at=event.at)
+            self.updated = True
+            self._finish()
+
+    def _finish(self) -> None:
+        if self.cycle is not None:
+            self.cycles.append(self.cycle)
+            self.cycle = None
+
+    def _by_metric(self, facts: EngineFacts, at: float) -> None:
+        """Sleeps that only ``/metrics`` shows: a log without vLLM's INFO lines, or folded by Ray."""
+        asleep = _asleep(facts)
+        if asleep is None:
+            return
+        if asleep and self._metric_slept is None:
+            self._metric_slept = at
+        elif not asleep and self._metric_slept is not None:
+            if self.cycle is None and self._heard_at < self._metric_slept - FRESH:
+                self.cycles.append(Cycle(self._metric_slept, woke_at=at))
+            self._metric_slept = None
+            self.updated = True
+
+
+def judge(
+    signs: ActivitySigns, facts: EngineFacts | None, cycle: Cycle | None, updated: bool
+) -> tuple[What, str]:
+    """(what it does, why so). ``facts``: its last answer, None where that is too old; ``cycle``: the sleep that
+    its log says is under way; ``updated``: it has had weights of the trainer before."""
+    if not signs.up:
+        return "booting", "it does not serve yet"
+    if facts is None and cycle is None:
+        return "unknown", "it has not told its load"
+    asleep = _asleep(facts) if facts is not None else None
+    if facts is not None and facts.updates_in_flight:
+        return "updating", "a weight update is in flight"
+    if asleep is None and cycle is not None:
+        asleep = cycle.woke_at is None
+    if asleep:
+        if facts is not None and facts.sleeps_in_flight:
+            return "waking", "it is waking up"
+        held = facts.waiting if facts is not None else None
+        return "asleep", f"{held:.0f} requests wait for it" if held else "the trainer has its GPUs"
+    if cycle is not None and cycle.woke_at is not None:
+        return "updating", "its weights are awake, its KV cache is not"
+    if facts is not None and facts.running:
+        return "serving", f"{facts.running:.0f} requests run"
+    if signs.trainer_phase == "sync":
+        return "updating", "the trainer hands out weights"
+    if facts is None:
+        return "unknown", "it has not told its load"
+    if _behind(facts, signs):
+        return "updating", f"it has policy version {facts.policy_version}, the trainer {signs.policy_version}"
+    if facts.waiting:
+        return "serving", f"{facts.waiting:.0f} requests wait, none runs"
+    if signs.hybrid and not updated:
+        return "booting", "it has no weights of the trainer yet"
+    return "idle", "no requests"
+
+
+def _asleep(facts: EngineFacts) -> bool | None:
+    return None if facts.sleep_state is None else facts.sleep_state != "awake"
+
+
+def _behind(facts: EngineFacts, signs: ActivitySigns) -> bool:
+    """A replica may be ahead: the trainer tells of a step after it has handed out its weights."""
+    if facts.policy_version is None or signs.policy_version is None:
+        return False
+    return facts.policy_version < signs.policy_version

@@ -1,0 +1,188 @@
+"""The files a run's metrics are in, joined to one history by their global step.
+
+The embedded trainer keeps one ``metrics.jsonl`` for the whole run. verl's file logger erases what it is given, so
+each start of it writes a file of its own, ``attempt_NNN/metrics.verl.jsonl`` (further starts within an attempt
+``metrics.verl.2.jsonl`` and so on). A trainer that writes neither is read off its log. What a later file holds
+replaces what earlier ones hold from its first step on: a resumed trainer does those steps again.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from liverl.logs.follow import LineFollower
+from liverl.observe.metrics.step_lines import decode_record, decode_step_line, number_of, validation_only
+
+CHUNK = 1 << 20  # bytes of one poll: reading a long history must leave others their turn
+_STEP_LIMIT = 1 << 62
+_ATTEMPT = re.compile(r"attempt_(\d{3,})")
+_VERL = re.compile(r"metrics\.verl(?:\.(\d+))?\.jsonl")
+_LOG = re.compile(r"trainer\.(\d+)\.log")
+
+Record = tuple[int, dict[str, float]]
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """New records. ``fresh``: a file was replaced or truncated, and these are the first ones of all. ``cut``:
+    what was known of this step and later ones is superseded. ``more``: a further poll finds others at once."""
+
+    records: tuple[Record, ...] = ()
+    fresh: bool = False
+    more: bool = False
+    bad_lines: int = 0
+    cut: int | None = None
+
+
+class _File:
+    """One file. ``place`` orders the files of a run."""
+
+    def __init__(self, place: tuple[int, int], path: Path, *, log: bool = False) -> None:
+        self.place = place
+        self.path = path
+        self.log = log
+        self.lines = LineFollower(path)
+        self.first: int | None = None  # it supersedes earlier files from this step on
+
+    def poll(self, cap: int) -> tuple[list[Record], int, bool, int]:
+        """(records, lines that are none, whether the file was replaced, bytes read)."""
+        follower = self.lines.follower
+        resets, before = self.lines.resets, follower.offset
+        lines = self.lines.poll(cap)
+        reset = self.lines.resets != resets
+        records: list[Record] = []
+        bad = 0
+        for line in lines:
+            record = self._record(line)
+            if record is not None and abs(record[0]) < _STEP_LIMIT:
+                records.append(record)
+            elif line.strip() and not self.log:
+                bad += 1
+        return records, bad, reset, follower.offset - (0 if reset else before)
+
+    def _record(self, line: bytes) -> Record | None:
+        if self.log:
+            return decode_step_line(line.decode("utf-8", "replace")) if b"step:" in line else None
+        record = decode_record(line)
+        return None if record is None else (record[0], _numbers(record[1]))
+
+
+class MetricFiles:
+    """Reads them as they grow; to be called off the event loop. With ``run_dir`` the files of a run, else the
+    one at ``path``."""
+
+    def __init__(self, path: str | os.PathLike[str], *, run_dir: bool = False) -> None:
+        self.path = Path(path)
+        self._run = run_dir
+        self._files: list[_File] = [] if run_dir else [_File((0, 0), self.path)]
+        self._at = 0  # the file whose turn it is
+        self._told = False  # records were given away
+        self._fresh = False
+
+    @property
+    def offset(self) -> int:
+        """Bytes read of the files as they are now."""
+        return sum(file.lines.follower.offset for file in self._files)
+
+    def poll(self, cap: int = CHUNK) -> Batch:
+        """The records completed by the next ``cap`` bytes, all of one file.
+
+        Raises:
+            OSError: a file exists and cannot be read.
+        """
+        if self._at == 0 and self._run:
+            self._look_for_files()
+        while self._at < len(self._files):
+            file = self._files[self._at]
+            try:
+                records, bad, reset, read = file.poll(cap)
+            except OSError as error:
+                error.filename = error.filename or os.fspath(file.path)  # a read does not say of what
+                raise
+            if reset and len(self._files) > 1:
+                self._begin_again()
+                continue
+            more_of_it = read >= cap
+            if not more_of_it:
+                self._at += 1
+            if read or reset:
+                more = more_of_it or self._at < len(self._files)
+                self._at = self._at if more else 0
+                return self._batch(file, records, reset, more, bad)
+        self._at = 0
+        return Batch()
+
+    def _batch(self, file: _File, records: list[Record], reset: bool, more: bool, bad: int) -> Batch:
+        fresh, self._fresh = self._fresh or reset, False
+        if reset:
+            file.first = None
+        cut = None
+        if records and file.first is None:
+            step, values = records[0]
+            file.first = step + 1 if validation_only(values) else step
+            # Within one file a step that comes again only replaces its own values.
+            cut = file.first if self._files.index(file) else None
+        ends = [
+            later.first for later in self._files[self._files.index(file) + 1 :] if later.first is not None
+        ]
+        if ends:  # a trainer that was replaced wrote a last word
+            records = [record for record in records if record[0] < min(ends)]
+        self._told = self._told or bool(records)
+        return Batch(tuple(records), fresh, more, bad, cut)
+
+    def _begin_again(self) -> None:
+        self._files = [_File(file.place, file.path, log=file.log) for file in self._files]
+        self._at = 0
+        self._fresh = self._fresh or self._told
+
+    def _look_for_files(self) -> None:
+        known = {file.path for file in self._files}
+        found = self._listing()
+        news = [file for file in found if file.path not in known]
+        stale = [file for file in self._files if file.log and file.path not in {f.path for f in found}]
+        if not news and not stale:
+            return
+        last = max((file.place for file in self._files), default=(-1, -1))
+        kept = [file for file in self._files if file not in stale]
+        self._files = sorted([*kept, *news], key=lambda file: file.place)
+        if stale or any(file.place < last for file in news):
+            self._begin_again()
+
+    def _listing(self) -> list[_File]:
+        own = _File((0, 0), self.path / "metrics.jsonl")
+        files = [own]
+        # The embedded trainer is told apart by the files that only it writes.
+        logs = not own.path.exists() and not (self.path / "trainer.json").exists()
+        for number, attempt in sorted(_matches(self.path, _ATTEMPT)):
+            written = [
+                _File((number, start), attempt / path.name) for start, path in _matches(attempt, _VERL)
+            ]
+            if not written and logs:
+                written = [
+                    _File((number, start), path, log=True) for start, path in _matches(attempt / "logs", _LOG)
+                ]
+            files += written
+        return files
+
+
+def _matches(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
+    """(number, path) of the entries that ``pattern`` fits; a name without a number is the first."""
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [(int(m[1] or 1), folder / name) for name in names if (m := pattern.fullmatch(name)) is not None]
+
+
+def _numbers(data: Mapping[str, object]) -> dict[str, float]:
+    found = {}
+    for key, value in data.items():
+        number = number_of(value)
+        if value is None or not math.isnan(number) or isinstance(value, float):
+            found[key] = number
+    return found

@@ -1,0 +1,294 @@
+"""The files of a trial, decoded as far as a trial's head needs them.
+
+A record of ``litellm-trajectory.jsonl`` holds the whole conversation so far. Its bulk, ``request_body``, is
+cut out by its keys before anything is decoded: a megabyte of trajectory then costs about as much as reading
+it.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+_REQUEST, _RESPONSE = b'"request_body":', b'"response_body":'
+CLIENT_GONE = "client_disconnected"  # the error type of a call whose client went away
+# Not JSON, not UTF-8, nested too deeply: an agent may write what it likes.
+_NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_EPOCH_MS = 1e11  # seconds since 1970 stay below it for 3,000 years, milliseconds are above it since 1973
+
+
+class RecordedTurn(msgspec.Struct, frozen=True):
+    """One API call. ``tool_calls`` is None where the response holds no assistant message to count them in."""
+
+    success: bool
+    tool_calls: int | None
+    finish_reason: str | None
+    completion_tokens: int
+    replica: str | None
+    moved: bool
+    started_at: float | None  # Unix seconds
+    abandoned: bool = False  # its client went away before the answer
+
+
+class ProxyTrajectory(msgspec.Struct, frozen=True):
+    """``proxy_trajectory.json``. ``tool_calls`` is None in the shape that holds only tokens."""
+
+    turns: int
+    tool_calls: int | None
+    completion_tokens: int
+
+
+class TrialResult(msgspec.Struct, frozen=True):
+    """``result.json``. Everything but the fact that it exists may be missing."""
+
+    task: str | None = None
+    step: int | None = None
+    reward: float | None = None
+    started_at: float | None = None
+    turns: int = 0
+
+
+class _Message(msgspec.Struct):
+    role: Any = None
+    content: msgspec.Raw = msgspec.Raw()
+    tool_calls: Any = None
+    function_call: Any = None
+
+
+class _Choice(msgspec.Struct):
+    finish_reason: Any = None
+    message: _Message | None = None
+
+
+class _Response(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    content: msgspec.Raw = msgspec.Raw()  # Anthropic: blocks
+    stop_reason: Any = None
+    usage: Any = None
+
+
+class _Record(msgspec.Struct):
+    success: bool
+    request_time: Any = None
+    timestamp: Any = None
+    duration_ms: Any = None
+    response_body: _Response | str | None = None
+    usage: Any = None
+    failure: Any = None
+    replica: Any = None
+    moved_from: Any = None
+
+
+class _Block(msgspec.Struct):
+    type: Any = None
+
+
+class _Proxy(msgspec.Struct):
+    messages_snapshot: list[_Message] | None = None
+    messages: list[_Message] | None = None
+    traj_response_mask: list[float] | None = None
+
+
+_record = msgspec.json.Decoder(_Record)
+_blocks = msgspec.json.Decoder(list[_Block])
+_proxy = msgspec.json.Decoder(_Proxy)
+
+
+def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) -> RecordedTurn | None:
+    """The call that ``data[start:end]``, one line, records; None where it is no record."""
+    record = _decode(data, start, len(data) if end is None else end)
+    if record is None:
+        return None
+    body = record.response_body if isinstance(record.response_body, _Response) else None
+    calls, finish = _outcome(body) if body is not None else (None, None)
+    usage = record.usage if isinstance(record.usage, dict) else None
+    if usage is None and body is not None and isinstance(body.usage, dict):
+        usage = body.usage
+    replica = record.replica
+    failure = record.failure if isinstance(record.failure, dict) else {}
+    if replica is None:
+        deployment = failure.get("deployment")
+        replica = deployment.get("api_base") if isinstance(deployment, dict) else None
+    return RecordedTurn(
+        success=record.success,
+        tool_calls=calls if record.success else None,
+        finish_reason=finish,
+        completion_tokens=_tokens(usage),
+        replica=replica if isinstance(replica, str) else None,
+        moved=bool(record.moved_from),
+        started_at=_started(record),
+        abandoned=not record.success and failure.get("error_type") == CLIENT_GONE,
+    )
+
+
+def _decode(data: bytes | bytearray, start: int, end: int) -> _Record | None:
+    # Sound: an unescaped quote cannot stand inside a JSON string, so each match is a key. No second brace
+    # before it: the request is a key of the record itself; balanced braces after the cut: so is the response.
+    # Whatever is not so is decoded whole.
+    request = data.find(_REQUEST, start, end)
+    response = data.rfind(_RESPONSE, start, end)
+    if 0 <= request < response and data.count(b"{", start, request) == 1:
+        try:
+            return _record.decode(data[start:request] + data[response:end])
+        except _NOT_DECODED:
+            pass
+    try:
+        return _record.decode(data[start:end])
+    except _NOT_DECODED:
+        return None
+
+
+def _outcome(body: _Response) -> tuple[int | None, str | None]:
+    """(tool calls, finish reason) of a response in OpenAI's or Anthropic's shape."""
+    if body.choices:
+        choice = body.choices[0]
+        calls = None if choice.message is None else _calls(choice.message)
+        return calls, choice.finish_reason if isinstance(choice.finish_reason, str) else None
+    blocks = _tool_blocks(body.content)
+    return blocks, body.stop_reason if isinstance(body.stop_reason, str) else None
+
+
+def _calls(message: _Message) -> int:
+    if isinstance(message.tool_calls, list) and message.tool_calls:
+        return len(message.tool_calls)
+    if message.function_call is not None:
+        return 1
+    return _tool_blocks(message.content) or 0
+
+
+def _tool_blocks(content: msgspec.Raw) -> int | None:
+    raw = bytes(content)
+    if not raw.startswith(b"["):
+        return None
+    try:
+        return sum(1 for block in _blocks.decode(raw) if block.type == "tool_use")
+    except msgspec.DecodeError:
+        return None
+
+
+def parse_proxy_trajectory(data: bytes) -> ProxyTrajectory | None:
+    """Turns of a ``proxy_trajectory.json`` with messages or only token masks; None where it is neither."""
+    try:
+        found = _proxy.decode(data)
+    except _NOT_DECODED:
+        return None
+    mask = found.traj_response_mask or []
+    tokens = sum(1 for bit in mask if bit)
+    messages = found.messages_snapshot if found.messages_snapshot is not None else found.messages
+    if messages is not None:
+        spoken = [message for message in messages if message.role == "assistant"]
+        return ProxyTrajectory(len(spoken), sum(map(_calls, spoken)), tokens)
+    if not mask:
+        return None
+    runs = sum(1 for i, bit in enumerate(mask) if bit and (i == 0 or not mask[i - 1]))
+    return ProxyTrajectory(turns=runs, tool_calls=None, completion_tokens=tokens)
+
+
+def parse_result(data: bytes) -> TrialResult | None:
+    """Facts of a ``result.json``; None while it is not a complete JSON object."""
+    found = parse_object(data)
+    if found is None:
+        return None
+    step = found.get("step")
+    return TrialResult(
+        task=_task(found.get("task_name")),
+        step=step if isinstance(step, int) and not isinstance(step, bool) else None,
+        reward=_reward(found.get("verifier_result")),
+        started_at=moment(found.get("started_at")),
+        turns=count(found.get("turns")),
+    )
+
+
+def parse_config(data: bytes) -> TrialResult | None:
+    """Task and step of a trial's ``config.json``, where it names them; None while it is not complete."""
+    found = parse_object(data)
+    if found is None:
+        return None
+    step = found.get("step")
+    return TrialResult(
+        task=_task(found.get("task")),
+        step=step if isinstance(step, int) and not isinstance(step, bool) else None,
+    )
+
+
+def parse_object(data: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(data)  # not msgspec: rewards written by Python may be NaN
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def parse_reward(data: bytes) -> float | None:
+    """The bare number of a ``reward.txt``."""
+    try:
+        return _finite(float(data[:64]))
+    except ValueError:
+        return None
+
+
+def count(value: object) -> int:
+    """A number of things; 0 where it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def moment(value: object) -> float | None:
+    """Unix seconds of an ISO time, or of a number of seconds or milliseconds since 1970."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        number = _finite(value)
+        if number is None or number < 1e9:  # a duration, not a time
+            return None
+        return number / 1000 if number >= _EPOCH_MS else number
+    if isinstance(value, str):
+        try:
+            return datetime.fromisoformat(value).timestamp()
+        except (ValueError, OverflowError, OSError):
+            return None
+    return None
+
+
+def _started(record: _Record) -> float | None:
+    began = moment(record.request_time)
+    if began is not None:
+        return began
+    ended = moment(record.timestamp)
+    took = record.duration_ms
+    if ended is not None and isinstance(took, int | float) and not isinstance(took, bool):
+        return ended - took / 1000
+    return ended
+
+
+def _tokens(usage: dict[str, Any] | None) -> int:
+    if usage is None:
+        return 0
+    count = usage.get("completion_tokens", usage.get("output_tokens"))
+    return count if isinstance(count, int) and not isinstance(count, bool) else 0
+
+
+def _reward(verdict: object) -> float | None:
+    rewards = verdict.get("rewards") if isinstance(verdict, dict) else None
+    if not isinstance(rewards, dict):
+        return None
+    value = rewards.get("reward", next(iter(rewards.values())) if len(rewards) == 1 else None)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return _finite(value)
+
+
+def _task(value: object) -> str | None:
+    if isinstance(value, dict):
+        value = value.get("name") or value.get("path")
+    return value if isinstance(value, str) and value else None
+
+
+def _finite(value: float) -> float | None:
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if number - number == 0 else None

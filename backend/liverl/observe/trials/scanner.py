@@ -1,0 +1,303 @@
+"""All trials of a run: ``trials/step_NNNN/<trial>/`` and ``trials/<trial>/``, scanned incrementally.
+
+Storage may answer in 75 ms per operation: directories are listed without a stat per entry, old steps are
+looked at in turn, a trial that does not move is asked less often, a finished one never again, and each scan
+has a budget.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import re
+import time
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from liverl.logs.follow import MAX_LINE
+from liverl.model import StepTrials, TrialHead, TrialsStatus
+from liverl.observe.trials.trial import FRESH, TRAJECTORY, Add, Trial
+
+NEWEST = 200  # trial heads that are kept and shown
+STEPS = 50  # steps that are shown
+_LIVE_STEPS = 2  # newest step directories that are listed at every scan
+_OLD_PER_SCAN = 4  # older, settled ones that are asked for changes per scan
+_PER_TRIAL = 16 << 20  # bytes read of one trajectory per scan
+_UNNAMED_PER_SCAN = 8 << 20
+_BUFFER = 1 << 20
+STEP_DIR = re.compile(r"step_(\d{1,9})")
+
+
+@dataclass(slots=True)
+class _Folder:
+    """A directory whose sub-directories are trials."""
+
+    path: str  # relative to trials/, "" = trials/ itself
+    step: int | None
+    mtime: int = -1
+    known: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Tally:
+    total: int = 0
+    finished: int = 0
+    zero: int = 0
+    calling: int = 0
+    reward_sum: float = 0.0
+    rewards: int = 0
+    finishes: dict[str, int] = field(default_factory=dict)
+
+    def add(self, head: TrialHead) -> None:
+        self.total += 1
+        self.finished += head.state == "finished"
+        self.zero += "zero_tool_calls" in head.flags
+        self.calling += head.tool_calls > 0
+        if head.finish_reason is not None:
+            self.finishes[head.finish_reason] = self.finishes.get(head.finish_reason, 0) + 1
+        if head.reward is not None:
+            self.reward_sum += head.reward
+            self.rewards += 1
+
+    def copy(self) -> _Tally:
+        return replace(self, finishes=dict(self.finishes))
+
+
+class LineReader:
+    """Reads trajectories line by line through one buffer; as ``trial.Lines`` says: _PER_TRIAL bytes, or one
+    line, at a time."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(_BUFFER)
+
+    def __call__(self, path: str, offset: int, add: Add) -> tuple[int, bool]:
+        begin, more = offset, False
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return offset, False
+        try:
+            while True:
+                size = os.preadv(fd, [self._buffer], offset)
+                at = 0
+                while (end := self._buffer.find(b"\n", at, size)) >= 0:
+                    add(self._buffer, at, end)
+                    at = end + 1
+                offset += at
+                more = size == len(self._buffer)
+                if not more or offset - begin >= _PER_TRIAL:
+                    break
+                if at == 0:  # one line fills the whole buffer
+                    if len(self._buffer) >= MAX_LINE:
+                        offset += size  # no record is that long; its remainder counts as a bad line
+                    else:
+                        self._buffer = bytearray(2 * len(self._buffer))
+        finally:
+            os.close(fd)
+            if len(self._buffer) > _BUFFER:
+                self._buffer = bytearray(_BUFFER)
+        return offset, more
+
+    def count(self, fd: int, offset: int, most: int) -> tuple[int, int]:
+        """(lines, bytes) of at most ``most`` bytes from ``offset`` on."""
+        lines = read = 0
+        while read < most:
+            size = os.preadv(fd, [self._buffer], offset + read)
+            lines += self._buffer.count(b"\n", 0, size)
+            read += size
+            if size < len(self._buffer):
+                break
+        return lines, read
+
+
+class TrialScanner:
+    """Scans one run directory. Not thread-safe: one scan at a time, from any thread.
+
+    ``bad_lines``: records and documents that could not be decoded; ``unattributed``: requests that named no
+    trial; ``unread``: known trials that no scan had time for yet; ``errors``: storage errors, the last one in
+    ``error``.
+    """
+
+    def __init__(self, run_dir: str | os.PathLike[str]) -> None:
+        self.root = os.path.join(run_dir, "trials")
+        self.bad_lines = self.unattributed = self.unread = self.errors = 0
+        self.error: str | None = None
+        self.status = TrialsStatus()
+        self._top = _Folder("", None)
+        self._folders: dict[str, _Folder] = {}
+        self._old_turn = 0
+        self._open: dict[str, tuple[Trial, _Folder]] = {}
+        self._heads: dict[str, TrialHead] = {}  # of open trials that were read
+        self._closed: list[tuple[float, str, TrialHead]] = []  # heap of the newest
+        self._tallies: dict[int | None, _Tally] = {}  # of closed trials
+        self._unnamed_at = 0
+        self._lines = LineReader()
+
+    def newest_folders(self) -> list[str]:
+        """Where new trials appear: ``trials/`` and the newest steps in it. Not during a scan."""
+        newest = sorted(self._folders.values(), key=lambda folder: folder.step or 0)[-_LIVE_STEPS:]
+        return [self.root, *(f"{self.root}/{folder.path}" for folder in newest)]
+
+    def scan(self, budget: float = 2.0, now: float | None = None) -> TrialsStatus:
+        """Look for what is new, for about ``budget`` seconds; what is left comes first in the next scan.
+
+        ``now`` is Unix time. Returns the same object while nothing changes. Raises nothing for files that
+        come and go; errors of the storage are counted and tried again.
+        """
+        now = time.time() if now is None else now
+        until = time.monotonic() + budget
+        changed = False
+        try:
+            self._list(now, until)
+            self._count_unnamed()
+        except OSError as error:
+            self._failed(error)
+        waiting = sorted((trial.due, order) for order, (trial, _) in enumerate(self._open.values()))
+        trials = list(self._open.values())
+        for due, order in waiting:
+            if due > now or time.monotonic() > until:
+                break
+            changed |= self._check(*trials[order], now)
+        self.unread = len(self._open) - len(self._heads)
+        if changed:
+            self.status = self._summary()
+        return self.status
+
+    def _check(self, trial: Trial, folder: _Folder, now: float) -> bool:
+        bad = trial.bad
+        try:
+            exists = trial.check(self._lines, now)
+        except OSError as error:
+            self._failed(error)
+            trial.due = now + 1.0
+            return False
+        self.bad_lines += trial.bad - bad
+        if not exists:
+            folder.known.discard(trial.name)
+            del self._open[trial.path]
+            return self._heads.pop(trial.path, None) is not None
+        head = trial.head()
+        changed = self._heads.get(trial.path) != head
+        if not trial.closed:
+            self._heads[trial.path] = head
+            return changed
+        del self._open[trial.path]
+        self._heads.pop(trial.path, None)
+        self._tallies.setdefault(trial.step, _Tally()).add(head)
+        entry = (_age(head), trial.path, head)
+        if len(self._closed) < NEWEST:
+            heapq.heappush(self._closed, entry)
+        else:
+            heapq.heappushpop(self._closed, entry)
+        return True
+
+    def _summary(self) -> TrialsStatus:
+        tallies = {step: tally.copy() for step, tally in self._tallies.items()}
+        for head in self._heads.values():
+            tallies.setdefault(head.step, _Tally()).add(head)
+        total = finished = zero = 0
+        for tally in tallies.values():
+            total, finished, zero = total + tally.total, finished + tally.finished, zero + tally.zero
+        newest = [entry[2] for entry in self._closed]
+        newest.extend(self._heads.values())
+        newest.sort(key=lambda head: (_age(head), head.path), reverse=True)
+        steps = sorted((step for step in tallies if step is not None), reverse=True)[:STEPS]
+        return TrialsStatus(
+            total=total,
+            running=total - finished,
+            finished=finished,
+            zero_tool_calls=zero,
+            newest=tuple(newest[:NEWEST]),
+            steps=tuple(_step(step, tallies[step]) for step in steps),
+        )
+
+    def _list(self, now: float, until: float) -> None:
+        for name in self._changed(self._top, now):
+            match = STEP_DIR.fullmatch(name)
+            if match is not None:
+                self._folders.setdefault(name, _Folder(name, int(match.group(1))))
+            else:
+                self._meet(self._top, name)
+        newest = sorted(self._folders.values(), key=lambda folder: folder.step or 0, reverse=True)
+        old = newest[_LIVE_STEPS:]
+        turn = [old[(self._old_turn + i) % len(old)] for i in range(min(_OLD_PER_SCAN, len(old)))]
+        self._old_turn = (self._old_turn + len(turn)) % len(old) if old else 0
+        for position, folder in enumerate(newest):
+            if time.monotonic() > until:
+                return
+            if position < _LIVE_STEPS or folder.mtime < 0 or folder in turn:
+                for name in self._changed(folder, now):
+                    self._meet(folder, name)
+
+    def _changed(self, folder: _Folder, now: float) -> list[str]:
+        """Sub-directories of a folder that changed since it was last listed; none of one that did not."""
+        path = f"{self.root}/{folder.path}"
+        try:
+            mtime = os.stat(path).st_mtime_ns
+            if mtime == folder.mtime and now - mtime / 1e9 > FRESH:
+                return []
+            with os.scandir(path) as entries:
+                names = [entry.name for entry in entries if entry.name[0] not in "_." and entry.is_dir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        folder.mtime = mtime
+        return names
+
+    def _meet(self, folder: _Folder, name: str) -> None:
+        if name in folder.known:
+            return
+        folder.known.add(name)
+        path = f"{folder.path}/{name}" if folder.path else name
+        self._open[path] = (Trial(self.root, path, folder.step), folder)
+
+    def _count_unnamed(self) -> None:
+        try:
+            fd = os.open(f"{self.root}/_unattributed/{TRAJECTORY}", os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        try:
+            if os.fstat(fd).st_size < self._unnamed_at:
+                self._unnamed_at = self.unattributed = 0
+            lines, size = self._lines.count(fd, self._unnamed_at, _UNNAMED_PER_SCAN)
+            self.unattributed += lines
+            self._unnamed_at += size
+        finally:
+            os.close(fd)
+
+    def _failed(self, error: OSError) -> None:
+        self.errors += 1
+        self.error = str(error)
+
+
+def cut_off(trials: TrialsStatus) -> TrialsStatus:
+    """The trials of a run that has ended: nobody will finish those without a result."""
+    if not trials.running:
+        return trials
+    return msgspec.structs.replace(
+        trials,
+        running=0,
+        cut_off=trials.cut_off + trials.running,
+        newest=tuple(map(cut_off_head, trials.newest)),
+        steps=tuple(msgspec.structs.replace(s, cut_off=s.total - s.finished) for s in trials.steps),
+    )
+
+
+def cut_off_head(head: TrialHead) -> TrialHead:
+    return msgspec.structs.replace(head, state="cut_off") if head.state == "running" else head
+
+
+def _age(head: TrialHead) -> float:
+    return head.started_at if head.started_at is not None else head.updated_at
+
+
+def _step(step: int, tally: _Tally) -> StepTrials:
+    return StepTrials(
+        step=step,
+        total=tally.total,
+        finished=tally.finished,
+        zero_tool_calls=tally.zero,
+        mean_reward=tally.reward_sum / tally.rewards if tally.rewards else None,
+        calling=tally.calling,
+        finish_reasons=tally.finishes,
+    )

@@ -1,0 +1,95 @@
+"""Trials of one step, on demand: the steps that a snapshot no longer carries, and groups of one prompt."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+
+from liverl.model import TrialHead
+from liverl.observe.trials.records import parse_config, parse_result
+from liverl.observe.trials.scanner import STEP_DIR, LineReader
+from liverl.observe.trials.trial import Trial
+
+
+def steps_on_disk(run_dir: str | os.PathLike[str]) -> list[int]:
+    """The steps that have trials, oldest first. Raises OSError of the storage, not of a missing directory."""
+    found = {
+        int(match[1])
+        for name in _folders(os.path.join(run_dir, "trials"))
+        if (match := STEP_DIR.fullmatch(name))
+    }
+    return sorted(found)
+
+
+def heads_of_step(run_dir: str | os.PathLike[str], step: int) -> list[TrialHead]:
+    """All trials of ``step``, newest first. Reads each trajectory once: about a second per gigabyte.
+
+    Raises OSError of the storage, not of files that come and go.
+    """
+    root = os.path.join(run_dir, "trials")
+    read, now = LineReader(), time.time()
+    heads = []
+    for path, where in _trials_of(root, step):
+        trial = Trial(root, path, where)
+        more = True
+        while more:
+            before = trial.turns + trial.bad
+            if not trial.check(read, now):
+                break  # it was removed
+            more = trial.unread and trial.turns + trial.bad > before
+        else:
+            heads.append(trial.head())
+    return sorted(
+        heads,
+        key=lambda h: (h.started_at if h.started_at is not None else h.updated_at, h.path),
+        reverse=True,
+    )
+
+
+def equal_groups(heads: Iterable[TrialHead]) -> frozenset[tuple[int | None, str]]:
+    """(step, task) of prompts whose trials have all been judged, and judged the same: GRPO learns nothing from
+    them. Of a step, ``heads`` must hold every trial."""
+    rewards: dict[tuple[int | None, str], list[float | None]] = defaultdict(list)
+    for head in heads:
+        rewards[head.step, head.task].append(head.reward)
+    return frozenset(
+        group
+        for group, found in rewards.items()
+        if len(found) > 1 and None not in found and len(set(found)) == 1
+    )
+
+
+def _trials_of(root: str, step: int) -> Iterable[tuple[str, int | None]]:
+    """(path below ``root``, step) of the trials of a step, in either layout."""
+    flat = []
+    for folder in _folders(root):
+        match = STEP_DIR.fullmatch(folder)
+        if match is None:
+            flat.append(folder)
+        elif int(match[1]) == step:
+            yield from ((f"{folder}/{name}", step) for name in _folders(os.path.join(root, folder)))
+    for name in flat:
+        if _told_step(os.path.join(root, name)) == step:
+            yield name, None
+
+
+def _told_step(directory: str) -> int | None:
+    for name, parse in (("config.json", parse_config), ("result.json", parse_result)):
+        try:
+            with open(os.path.join(directory, name), "rb") as file:
+                told = parse(file.read())
+        except OSError:
+            continue  # it has none (yet)
+        if told is not None and told.step is not None:
+            return told.step
+    return None
+
+
+def _folders(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(e.name for e in entries if e.name[0] not in "_." and e.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []

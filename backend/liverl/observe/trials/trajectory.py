@@ -1,0 +1,318 @@
+"""One trial's whole story, read from its directory and read on as it grows: turn by turn, with what came of
+each. Heads of many trials are another matter: ``trial.py``."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from liverl.logs.follow import MAX_LINE
+from liverl.observe.trials.files import TrialFile, list_files
+from liverl.observe.trials.message_parts import loads
+from liverl.observe.trials.records import count, moment, parse_object, parse_reward
+from liverl.observe.trials.tool_formats import PARSER_KEY, explain_no_calls
+from liverl.observe.trials.trial import SETTLE, TASK, TRAJECTORY, TRUNCATED, over
+from liverl.observe.trials.turns import Turn, TurnBuilder, turns_of_messages
+
+PROXY_TRAJECTORY = "proxy_trajectory.json"
+_LARGEST = 64 << 20  # bytes of a JSON document that is read whole
+
+
+class Trajectory(msgspec.Struct, frozen=True):
+    """``running``: there is no result yet. ``rewards``: every number that the verifier gave, by its name."""
+
+    name: str
+    path: str  # of the trial's directory
+    task: str
+    step: int | None = None
+    running: bool = True
+    turns: tuple[Turn, ...] = ()
+    rewards: dict[str, float] = {}
+    started_at: float | None = None
+    seconds: float | None = None
+    replicas: tuple[str, ...] = ()  # in the order in which they answered
+    model: str | None = None
+    policy_version: int | None = None
+    ended_by: str | None = None
+    exception: str | None = None
+    flags: tuple[str, ...] = ()  # zero_tool_calls, moved_replica, failed_turns, truncated
+    source: str | None = None  # the file of the turns, relative to the directory
+    files: tuple[TrialFile, ...] = ()  # everything else that the trial left
+    bad_records: int = 0
+    torn: bool = False  # the last record is cut off
+    note: str = ""
+    told_turns: int = 0  # by the result; the proxy's records may come after it
+
+    @property
+    def tool_calls(self) -> int:
+        return sum(turn.calls for turn in self.turns)
+
+    @property
+    def completion_tokens(self) -> int:
+        return sum(turn.completion_tokens or 0 for turn in self.turns)
+
+
+def read_trajectory(trial_dir: str | os.PathLike[str]) -> Trajectory:
+    """The trial as it stands. Missing, cut and growing files are no errors."""
+    return TrajectoryReader(trial_dir).read()
+
+
+def no_tools(trajectory: Trajectory, parser: str | None) -> tuple[str, ...]:
+    """Why it may be that no tool was called, in sentences; none where one was."""
+    if "zero_tool_calls" not in trajectory.flags:
+        return ()
+    texts = [turn.written for turn in trajectory.turns]
+    return explain_no_calls(texts, parser, truncated="truncated" in trajectory.flags)
+
+
+def parser_in_use(run_dir: str | os.PathLike[str]) -> str | None:
+    """The run's tool-call parser, from the configuration that it was started with; None where that does not
+    tell."""
+    import yaml
+
+    try:
+        found = yaml.safe_load((Path(run_dir) / "config.yaml").read_bytes())
+    except (OSError, yaml.YAMLError):
+        return None
+    for key in PARSER_KEY.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) and found else None
+
+
+class TrajectoryReader:
+    """Reads one trial again and again. ``read`` looks at what is new and returns the same object while nothing
+    changes. Not thread-safe; blocks."""
+
+    def __init__(self, trial_dir: str | os.PathLike[str]) -> None:
+        self.path = Path(trial_dir)
+        self._last: Trajectory | None = None
+        self._proxy: tuple[tuple[int, int], tuple[tuple[Turn, ...], str]] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._builder = TurnBuilder()
+        self._offset = 0
+        self._file: tuple[str, int, int] | None = None  # path, device, inode
+        self._torn = False
+
+    def read(self) -> Trajectory:
+        """Raises OSError of the storage, not of files that are missing."""
+        config = _object(self.path / "config.json") or {}
+        result = _object(self.path / "result.json")
+        source = self._read_records(closed=result is not None)
+        turns, note = tuple(self._builder.turns), ""
+        if not turns and (told := self._read_proxy()) is not None:
+            source = PROXY_TRAJECTORY
+            turns, note = told
+        if source is None and not self.path.is_dir():
+            note = "its directory is gone"
+        trajectory = _assemble(
+            self.path,
+            config,
+            result,
+            turns=turns,
+            source=source,
+            rewards=_rewards(self.path, result),
+            files=list_files(self.path, leave_out=(source, "config.json", "result.json")),
+            bad_records=self._builder.bad,
+            torn=self._torn,
+            note=note,
+        )
+        if trajectory != self._last:
+            self._last = trajectory
+        return self._last or trajectory
+
+    def raw_record(self, turn: Turn, most: int = 4 << 20) -> str:
+        """The record of a turn as indented JSON, at most ``most`` bytes of it.
+
+        Raises:
+            OSError: the file has gone.
+        """
+        name = self._file[0] if self._file is not None else str(self.path / PROXY_TRAJECTORY)
+        size = turn.size or most
+        with open(name, "rb") as file:
+            file.seek(turn.offset)
+            data = file.read(min(size, most))
+        try:
+            return msgspec.json.format(data, indent=2).decode("utf-8", "replace")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return data.decode("utf-8", "replace")  # cut, or not JSON: as it is
+
+    def _read_records(self, closed: bool) -> str | None:
+        """Read what the trajectory file has got since; its name."""
+        for name in (TRAJECTORY, f"agent/{TRAJECTORY}"):
+            try:
+                file = open(self.path / name, "rb")  # noqa: SIM115 - closed below
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            with file:
+                stat = os.fstat(file.fileno())
+                identity = (str(self.path / name), stat.st_dev, stat.st_ino)
+                if self._file != identity or stat.st_size < self._offset:  # written anew
+                    self._begin()
+                    self._file = identity
+                if stat.st_size > self._offset:
+                    file.seek(self._offset)
+                    self._take(file, closed and time.time() - stat.st_mtime > SETTLE)
+            return name
+        if self._file is not None:
+            self._begin()
+        return None
+
+    def _read_proxy(self) -> tuple[tuple[Turn, ...], str] | None:
+        """(turns, what is missing) of the other trajectory file; None where there is none."""
+        path = self.path / PROXY_TRAJECTORY
+        try:
+            stat = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        seen = (stat.st_mtime_ns, stat.st_size)
+        if self._proxy is None or self._proxy[0] != seen:
+            found = loads(_bytes(path) or b"")
+            self._proxy = (seen, _proxy_turns(found if isinstance(found, dict) else {}))
+        return self._proxy[1]
+
+    def _take(self, file: Any, closed: bool) -> None:
+        """Records from the offset on. A last one without a newline counts once nothing is written any more."""
+        self._torn = False
+        while line := file.readline(MAX_LINE):
+            if not line.endswith(b"\n"):
+                if len(line) < MAX_LINE and not closed:
+                    return
+                bad = self._builder.bad
+                self._builder.add(line, self._offset)
+                self._torn = self._builder.bad > bad
+                self._builder.bad = bad
+                if self._torn and len(line) < MAX_LINE:
+                    return
+            else:
+                self._builder.add(line, self._offset)
+            self._offset += len(line)
+
+
+def _assemble(
+    path: Path,
+    config: dict[str, Any],
+    result: dict[str, Any] | None,
+    *,
+    turns: tuple[Turn, ...],
+    **known: Any,
+) -> Trajectory:
+    told = result or {}
+    started = moment(told.get("started_at"))
+    began = [turn.started_at for turn in turns if turn.started_at is not None]
+    if started is None and began:
+        started = min(began)
+    ended = moment(told.get("finished_at"))
+    if ended is None and began:
+        ended = max((t.started_at or 0.0) + (t.seconds or 0.0) for t in turns)
+    replicas = tuple(dict.fromkeys(t.replica for t in turns if t.replica is not None))
+    return Trajectory(
+        name=path.name,
+        path=str(path),
+        task=_task(told.get("task_name")) or _task(config.get("task")) or TASK.sub("", path.name),
+        step=_step(path, config, told),
+        running=result is None,
+        turns=turns,
+        started_at=started,
+        seconds=max(0.0, ended - started) if started is not None and ended is not None else None,
+        replicas=replicas,
+        model=next((t.model for t in turns if t.model), None),
+        policy_version=_int(told.get("policy_version")),
+        ended_by=told["ended_by"] if isinstance(told.get("ended_by"), str) else None,
+        exception=_exception(told.get("exception_info")),
+        told_turns=count(told.get("turns")),
+        flags=_flags(turns, result is not None or known["source"] == PROXY_TRAJECTORY, len(replicas)),
+        **known,
+    )
+
+
+def _flags(turns: tuple[Turn, ...], ended: bool, replicas: int) -> tuple[str, ...]:
+    finished = [turn for turn in turns if turn.success]
+    last = finished[-1].finish_reason if finished else None
+    judged = [turn for turn in finished if turn.judged]
+    gone = [turn for turn in turns if turn.abandoned]
+    if gone and gone[-1] is turns[-1] and not ended:
+        gone.pop()  # it was cut off in the middle of a call: that is no failure, as in the heads of many trials
+    flags = (
+        ("zero_tool_calls", bool(judged) and not any(t.calls for t in judged) and (ended or over(last))),
+        ("moved_replica", replicas > 1 or any(t.moved_from for t in turns)),
+        ("failed_turns", bool(gone) or any(not (t.success or t.abandoned) for t in turns)),
+        ("truncated", last in TRUNCATED),
+    )
+    return tuple(name for name, is_set in flags if is_set)
+
+
+def _proxy_turns(found: dict[str, Any]) -> tuple[tuple[Turn, ...], str]:
+    """(turns, what is missing) of a ``proxy_trajectory.json`` of either shape."""
+    messages = found.get("messages_snapshot", found.get("messages"))
+    if isinstance(messages, list):
+        return tuple(
+            turns_of_messages(messages)
+        ), f"{PROXY_TRAJECTORY} tells no finish reasons, tokens or times"
+    mask = found.get("traj_response_mask")
+    if isinstance(mask, list):
+        spoken = sum(1 for bit in mask if bit)
+        return (
+            (),
+            f"{PROXY_TRAJECTORY} holds only tokens: {spoken} of the model, {len(mask) - spoken} of others",
+        )
+    return (), f"{PROXY_TRAJECTORY} has an unknown shape"
+
+
+def _rewards(path: Path, result: dict[str, Any] | None) -> dict[str, float]:
+    verdict = (result or {}).get("verifier_result")
+    found = verdict.get("rewards") if isinstance(verdict, dict) else None
+    if not isinstance(found, dict):
+        found = _object(path / "verifier" / "reward.json") or {}
+    rewards = {str(key): float(value) for key, value in found.items() if _is_number(value)}
+    if not rewards and (data := _bytes(path / "verifier" / "reward.txt", 64)):
+        number = parse_reward(data)
+        rewards = {} if number is None else {"reward": number}
+    return rewards
+
+
+def _exception(info: object) -> str | None:
+    if not isinstance(info, dict):
+        return None
+    kind, message = info.get("exception_type"), info.get("exception_message")
+    return ": ".join(str(x) for x in (kind, message) if x) or None
+
+
+def _step(path: Path, *documents: dict[str, Any]) -> int | None:
+    number = path.parent.name.removeprefix("step_")
+    if number != path.parent.name and number.isdecimal():
+        return int(number)
+    return next((s for d in documents if (s := _int(d.get("step"))) is not None), None)
+
+
+def _task(value: object) -> str | None:
+    if isinstance(value, dict):
+        value = value.get("name") or value.get("path")
+    return value if isinstance(value, str) and value else None
+
+
+def _int(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _bytes(path: Path, most: int = _LARGEST) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(most)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _object(path: Path) -> dict[str, Any] | None:
+    data = _bytes(path)
+    return None if data is None else parse_object(data)

@@ -1,0 +1,278 @@
+"""One trial directory, read piece by piece as it grows."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+
+from liverl.model import TrialHead
+from liverl.observe.trials.records import (
+    RecordedTurn,
+    parse_config,
+    parse_proxy_trajectory,
+    parse_result,
+    parse_reward,
+    parse_turn,
+)
+
+TRAJECTORY = "litellm-trajectory.jsonl"
+SETTLE = 5.0  # seconds after result.json in which the proxy may still write the last call
+FRESH = 2.0  # seconds: a directory changed so recently may change again within one tick of its clock
+LONGEST_WAIT = 30.0  # seconds between two looks at a trial that has not moved for minutes
+LARGEST = 256 << 20  # bytes of a JSON document that is read whole
+TRUNCATED = ("length", "max_tokens")  # finish reasons of a turn that was cut off at the token limit
+_ENDED = ("stop", "end_turn", "stop_sequence")  # the agent had nothing left to call
+TASK = re.compile(r"(?:-[0-9a-f]{6,}|__[A-Za-z0-9]{7})$")  # what Harbor and LiveRL append to a task's name
+
+# (path, offset, add): calls add(buffer, start, end) for each complete line, returns the offset behind the
+# last one and whether it stopped before the end of the file
+Add = Callable[[bytes | bytearray, int, int], None]
+Lines = Callable[[str, int, Add], tuple[int, bool]]
+
+
+def over(finish_reason: str | None) -> bool:
+    """Whether the agent is at its end after a turn that ended so."""
+    return finish_reason in _ENDED
+
+
+class Trial:
+    """What is known of one trial. ``check`` reads what is new; ``head`` is its state then."""
+
+    __slots__ = (
+        "_config",
+        "_dir_mtime",
+        "_names",
+        "_offset",
+        "_result_at",
+        "_size",
+        "_told_turns",
+        "_trajectory",
+        "abandoned",
+        "bad",
+        "calls",
+        "closed",
+        "completion_tokens",
+        "due",
+        "ended",
+        "failed",
+        "finish_reason",
+        "judged",
+        "moved",
+        "name",
+        "path",
+        "replica",
+        "reward",
+        "root",
+        "started_at",
+        "step",
+        "task",
+        "turns",
+        "updated_at",
+    )
+
+    def __init__(self, root: str, path: str, step: int | None) -> None:
+        self.root, self.path, self.step = root, path, step
+        self.name = path.rpartition("/")[2]
+        self.task = TASK.sub("", self.name)
+        self.turns = self.judged = self.calls = self.completion_tokens = self.bad = 0
+        self.failed = self.moved = self.ended = self.closed = False
+        self.abandoned = (
+            False  # the last call: that is its failure only if the trial went on, or came to its end
+        )
+        self.finish_reason: str | None = None
+        self.replica: str | None = None
+        self.reward: float | None = None
+        self.started_at: float | None = None
+        self.updated_at = 0.0
+        self.due = 0.0
+        self._names: frozenset[str] = frozenset()
+        self._dir_mtime = -1
+        self._trajectory: str | None = None
+        self._offset = self._size = 0
+        self._told_turns = 0  # by the result; the proxy's records may come after it
+        self._config = False
+        self._result_at: float | None = None
+
+    @property
+    def zero_tool_calls(self) -> bool:
+        """An assistant turn has finished, none called a tool, and the agent is at its end."""
+        return self.judged > 0 and self.calls == 0 and self._over
+
+    @property
+    def unread(self) -> bool:
+        """Its trajectory was longer than what one check reads."""
+        return self._size < 0
+
+    @property
+    def _over(self) -> bool:
+        return self._result_at is not None or self.ended or over(self.finish_reason)
+
+    def check(self, lines: Lines, now: float) -> bool:
+        """Read what is new; returns False once the directory is gone. Raises OSError of the storage."""
+        directory = f"{self.root}/{self.path}"
+        try:
+            mtime = os.stat(directory).st_mtime_ns
+            if mtime != self._dir_mtime or now - mtime / 1e9 < FRESH:
+                with os.scandir(directory) as entries:
+                    self._names = frozenset(entry.name for entry in entries)
+                self._dir_mtime = mtime
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        self.updated_at = max(self.updated_at, mtime / 1e9)
+        if not self._config and "config.json" in self._names:
+            self._read_config(directory, now)
+        if self._result_at is None and "result.json" in self._names:
+            self._read_result(directory, now)
+        grown = self._read_trajectory(directory, lines, now)
+        if self.turns == 0 and not self.ended and "proxy_trajectory.json" in self._names:
+            self._read_proxy_trajectory(directory)
+        if self.reward is None and self._over and "verifier" in self._names:
+            data, _ = _read(f"{directory}/verifier/reward.txt")
+            self.reward = parse_reward(data) if data else None
+        if self._result_at is not None and not grown and now - self._result_at > SETTLE:
+            self._close(directory, lines)
+        idle = 0.0 if self._size < 0 else now - self.updated_at
+        self.due = now + min(LONGEST_WAIT, max(0.0, idle / 10))
+        return True
+
+    def head(self) -> TrialHead:
+        flags = (
+            ("zero_tool_calls", self.zero_tool_calls),
+            ("moved_replica", self.moved),
+            ("failed_turns", self.failed or (self.abandoned and self._result_at is not None)),
+        )
+        return TrialHead(
+            name=self.name,
+            step=self.step,
+            task=self.task,
+            state="running" if self._result_at is None else "finished",
+            turns=max(self.turns, self._told_turns),
+            tool_calls=self.calls,
+            reward=self.reward,
+            finish_reason=self.finish_reason,
+            completion_tokens=self.completion_tokens,
+            replica=self.replica,
+            started_at=self.started_at,
+            updated_at=self.updated_at,
+            flags=tuple(name for name, is_set in flags if is_set),
+            path=f"trials/{self.path}",
+        )
+
+    def _read_trajectory(self, directory: str, lines: Lines, now: float) -> bool:
+        """Returns whether there may be more to read."""
+        if self._trajectory is None:
+            if TRAJECTORY in self._names:
+                self._trajectory = f"{directory}/{TRAJECTORY}"
+            elif "agent" in self._names:
+                self._trajectory = f"{directory}/agent/{TRAJECTORY}"
+            else:
+                return False
+        try:
+            stat = os.stat(self._trajectory)
+        except FileNotFoundError:
+            self._trajectory = None  # it may still appear in either place
+            return False
+        if stat.st_size < self._offset:  # written anew: what was counted no longer exists
+            self._forget_turns()
+        if stat.st_size == self._size:
+            return False
+        self._offset, more = lines(self._trajectory, self._offset, self._add)
+        self._size = -1 if more else stat.st_size
+        self.updated_at = max(self.updated_at, stat.st_mtime)
+        return more or now - stat.st_mtime < SETTLE
+
+    def _add(self, data: bytes | bytearray, start: int, end: int) -> None:
+        turn = parse_turn(data, start, end)
+        if turn is None:
+            self.bad += 1 if data[start:end].strip() else 0
+            return
+        self.failed |= self.abandoned or not (turn.success or turn.abandoned)
+        self.abandoned = turn.abandoned
+        if turn.success:
+            self._add_turn(turn)
+        else:
+            self.started_at = self.started_at if self.started_at is not None else turn.started_at
+
+    def _add_turn(self, turn: RecordedTurn) -> None:
+        self.turns += 1
+        self.judged += turn.tool_calls is not None
+        self.calls += turn.tool_calls or 0
+        self.completion_tokens += turn.completion_tokens
+        self.finish_reason = turn.finish_reason
+        self.started_at = self.started_at if self.started_at is not None else turn.started_at
+        if turn.replica is not None:
+            self.moved |= self.replica is not None and self.replica != turn.replica
+            self.replica = turn.replica
+        self.moved |= turn.moved
+
+    def _forget_turns(self) -> None:
+        self.turns = self.judged = self.calls = self.completion_tokens = 0
+        self.failed = self.moved = self.abandoned = False
+        self.finish_reason = self.replica = self.started_at = None
+        self._offset = self._size = 0
+
+    def _read_result(self, directory: str, now: float) -> None:
+        data, mtime = _read(f"{directory}/result.json")
+        if data is None or mtime is None:
+            return
+        result = parse_result(data)
+        if result is None:
+            if now - mtime < SETTLE:  # being written
+                return
+            self.bad += 1
+        else:
+            self.task = result.task or self.task
+            self.step = self.step if self.step is not None else result.step
+            self.reward = result.reward
+            self._told_turns = result.turns
+            self.started_at = self.started_at if self.started_at is not None else result.started_at
+        self._result_at = mtime
+        self.updated_at = max(self.updated_at, mtime)
+
+    def _read_config(self, directory: str, now: float) -> None:
+        data, mtime = _read(f"{directory}/config.json")
+        if data is None or mtime is None:
+            return
+        config = parse_config(data)
+        self._config = config is not None or now - mtime > SETTLE
+        if config is not None:
+            self.task = config.task or self.task
+            self.step = self.step if self.step is not None else config.step
+
+    def _read_proxy_trajectory(self, directory: str) -> None:
+        data, mtime = _read(f"{directory}/proxy_trajectory.json")
+        if not data or mtime is None:
+            return
+        self.ended = True  # it is written once, by a rename, when the session ends
+        self.updated_at = max(self.updated_at, mtime)
+        found = parse_proxy_trajectory(data)
+        if found is None:
+            self.bad += 1
+            return
+        self.turns = found.turns
+        self.calls = found.tool_calls or 0
+        self.judged = found.turns if found.tool_calls is not None else 0
+        self.completion_tokens = found.completion_tokens
+
+    def _close(self, directory: str, lines: Lines) -> None:
+        """Nothing more is expected: what stands behind the last newline is a record, or torn for ever."""
+        if self._trajectory is not None and self._offset < self._size:
+            data, _ = _read(self._trajectory, self._offset)
+            if data:
+                self._add(data, 0, len(data))
+        self.closed = True
+        self._names = frozenset()
+
+
+def _read(path: str, offset: int = 0) -> tuple[bytes | None, float | None]:
+    """(content from ``offset``, mtime) of a small file; (None, None) where there is none."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None, None
+    try:
+        stat = os.fstat(fd)
+        return os.pread(fd, min(LARGEST, max(0, stat.st_size - offset)), offset), stat.st_mtime
+    finally:
+        os.close(fd)

@@ -1,0 +1,255 @@
+"""Records of a trajectory file -> turns: who said what, and what came of it.
+
+Each record holds the whole conversation so far. What is new in a request - the results of the last calls -
+belongs to the turn before it; the conversations of a trial (a sub-agent has one of its own) are told apart by
+what they share.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from liverl.observe.trials.message_parts import Part, answer_message, loads, message_parts, same_message
+from liverl.observe.trials.records import parse_turn
+from liverl.observe.trials.tool_formats import resembling
+
+_CONVERSATIONS = 8  # that are told apart at a time
+_record = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_messages = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One call of the model. Times are Unix seconds, durations seconds, None where it is not known."""
+
+    number: int  # from 1
+    success: bool = True
+    abandoned: bool = False  # its client went away before the answer
+    before: tuple[Part, ...] = ()  # of the request, where no earlier turn shows it
+    answer: tuple[Part, ...] = ()
+    after: tuple[Part, ...] = ()  # what the next request brought: results, new messages
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    seconds: float | None = None
+    started_at: float | None = None
+    replica: str | None = None
+    moved_from: str | None = None
+    model: str | None = None
+    judged: bool = True  # there is an answer in which calls could be counted
+    stream: bool = False
+    note: str = ""  # what is odd about its conversation
+    resembles: tuple[str, ...] = ()  # titles of tool-call formats, where no call was parsed
+    offset: int = 0  # of its record in the file
+    size: int = 0
+
+    @property
+    def calls(self) -> int:
+        return sum(part.kind == "call" for part in self.answer)
+
+    @property
+    def raw(self) -> str:
+        """What the model wrote, where it looks like a tool call and none was parsed; else nothing."""
+        return self.written if self.resembles else ""
+
+    @property
+    def written(self) -> str:
+        return "\n".join(part.text for part in self.answer if part.kind in ("text", "reasoning"))
+
+
+class _Conversation:
+    __slots__ = ("messages", "names", "turn")
+
+    def __init__(self, messages: list[bytes], turn: int, names: dict[str, str]) -> None:
+        self.messages = messages  # of its newest request
+        self.turn = turn  # index of the newest turn
+        self.names = names  # of tools, by call id
+
+
+class TurnBuilder:
+    """Takes records in the order of the file. ``turns`` is the trajectory so far, ``bad`` counts what is no
+    record."""
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+        self.bad = 0
+        self._conversations: list[_Conversation] = []  # the one used last at the end
+
+    def add(self, line: bytes, offset: int) -> None:
+        """One line of ``litellm-trajectory.jsonl``."""
+        head = parse_turn(line)
+        record = _fields(line)
+        if record is None or "success" not in record:
+            self.bad += bool(line.strip())
+            return
+        success = loads(bytes(record["success"])) is True
+        request = _fields(bytes(record.get("request_body", b"{}"))) or {}
+        index = len(self.turns)
+        conversation, before, note = self._join(_request_messages(request), index)
+        message, finish = answer_message(_value(record, "response_body"))
+        answer = message_parts(message, conversation.names)
+        failure = _value(record, "failure")
+        if failure is not None or not success:
+            answer.append(Part("error", _failure_text(failure)))
+        turn = Turn(
+            number=index + 1,
+            success=success,
+            abandoned=head is not None and head.abandoned,
+            before=tuple(before),
+            answer=tuple(answer),
+            finish_reason=finish,
+            prompt_tokens=_prompt_tokens(record),
+            completion_tokens=(head.completion_tokens if head is not None else None) if success else None,
+            seconds=_seconds(record),
+            started_at=head.started_at if head is not None else None,
+            replica=head.replica if head is not None else None,
+            moved_from=_text(_value(record, "moved_from")),
+            model=_text(_value(request, "model")),
+            judged=success and message is not None,
+            stream=_value(record, "stream") is True,
+            note=note,
+            offset=offset,
+            size=len(line),
+        )
+        self.turns.append(_judged(turn))
+
+    def _join(self, messages: list[bytes], index: int) -> tuple[_Conversation, list[Part], str]:
+        """(the conversation that a request goes on with, what it brings that no turn shows, what is odd)."""
+        best, shared = None, 0
+        for conversation in reversed(self._conversations):
+            count = _common(conversation.messages, messages)
+            if count == len(conversation.messages) > 0:
+                best, shared = conversation, count
+                break
+            if count > shared:
+                best, shared = conversation, count
+        if best is not None and shared == len(best.messages):
+            self._follow(best, messages[shared:])
+            self._conversations.remove(best)
+            best.messages, best.turn = messages, index
+            self._conversations.append(best)
+            return best, [], ""
+        names: dict[str, str] = dict(best.names) if best is not None else {}
+        parts = [part for raw in messages[shared:] for part in message_parts(loads(raw), names)]
+        note = ""
+        if best is not None:
+            kept = f"keeps the first {shared} of turn {best.turn + 1}'s {len(best.messages)} messages"
+            note = (
+                f"the conversation is not the one before: it {kept} and has {len(messages) - shared} others"
+            )
+        elif self.turns:
+            note = f"a conversation of its own, of {len(messages)} messages"
+        conversation = _Conversation(messages, index, names)
+        self._conversations = [*self._conversations, conversation][-_CONVERSATIONS:]
+        return conversation, parts, note
+
+    def _follow(self, conversation: _Conversation, messages: list[bytes]) -> None:
+        """Give what a request has brought to the turn before it."""
+        turn = self.turns[conversation.turn]
+        found = [loads(raw) for raw in messages]
+        if found and turn.judged and isinstance(found[0], dict) and found[0].get("role") == "assistant":
+            del found[0]  # its own answer, sent back
+        if found:
+            parts = [part for message in found for part in message_parts(message, conversation.names)]
+            self.turns[conversation.turn] = msgspec.structs.replace(turn, after=(*turn.after, *parts))
+
+
+def turns_of_messages(messages: list[Any]) -> list[Turn]:
+    """Turns of a bare conversation, as ``proxy_trajectory.json`` holds it: nothing is known but who said
+    what."""
+    turns: list[Turn] = []
+    names: dict[str, str] = {}
+    before: list[Part] = []
+    for message in messages:
+        parts = tuple(message_parts(message, names))
+        if isinstance(message, dict) and message.get("role") == "assistant":
+            turns.append(_judged(Turn(number=len(turns) + 1, before=tuple(before), answer=parts)))
+            before = []
+        elif turns:
+            turns[-1] = msgspec.structs.replace(turns[-1], after=(*turns[-1].after, *parts))
+        else:
+            before += parts
+    return turns or ([Turn(number=1, before=tuple(before), judged=False)] if before else [])
+
+
+def _judged(turn: Turn) -> Turn:
+    if turn.calls or not turn.judged:
+        return turn
+    return msgspec.structs.replace(turn, resembles=tuple(f.title for f in resembling(turn.written)))
+
+
+def _request_messages(request: dict[str, msgspec.Raw]) -> list[bytes]:
+    """The messages of a request as they stand in it; Anthropic's system prompt is the first of them."""
+    try:
+        messages = [bytes(raw) for raw in _messages.decode(bytes(request.get("messages", b"[]")))]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        messages = []
+    system = _value(request, "system")
+    if system:
+        messages.insert(0, json.dumps({"role": "system", "content": system}).encode())
+    for key in ("prompt", "unparsed"):
+        if not messages and isinstance(text := _value(request, key), str):
+            messages = [json.dumps({"role": "user", "content": text}).encode()]
+    return messages
+
+
+def _common(a: list[bytes], b: list[bytes]) -> int:
+    """How many messages two requests share from their beginning on."""
+    count = 0
+    for x, y in zip(a, b, strict=False):
+        if not same_message(x, y):
+            break
+        count += 1
+    return count
+
+
+def _fields(data: bytes) -> dict[str, msgspec.Raw] | None:
+    """The values of a JSON object, not decoded; None where it is none."""
+    try:
+        return _record.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = loads(data)
+        return _record.decode(msgspec.json.encode(found)) if isinstance(found, dict) else None
+
+
+def _value(fields: dict[str, msgspec.Raw], key: str) -> Any:
+    raw = fields.get(key)
+    return None if raw is None else loads(bytes(raw))
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _seconds(record: dict[str, msgspec.Raw]) -> float | None:
+    took = _value(record, "duration_ms")
+    return took / 1000 if isinstance(took, int | float) and not isinstance(took, bool) else None
+
+
+def _prompt_tokens(record: dict[str, msgspec.Raw]) -> int | None:
+    usage = _value(record, "usage")
+    if not isinstance(usage, dict):
+        response = _fields(bytes(record.get("response_body", b"null")))
+        usage = _value(response, "usage") if response else None
+    if not isinstance(usage, dict):
+        return None
+    count = usage.get("prompt_tokens")
+    if isinstance(count, int):
+        return count
+    keys = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    counts = [n for key in keys if isinstance(n := usage.get(key), int)]
+    return sum(counts) if counts else None
+
+
+def _failure_text(failure: object) -> str:
+    if not isinstance(failure, dict):
+        return "the request failed" if failure is None else str(failure)
+    kind, status = failure.get("error_type"), failure.get("status_code")
+    head = " ".join(str(x) for x in (kind, f"HTTP {status}" if status else None) if x)
+    return (
+        f"{head}: {failure.get('message') or 'no message'}"
+        if head
+        else str(failure.get("message") or "failed")
+    )

@@ -1,0 +1,422 @@
+"""What is left of a run's services when no backend lives: the journal's word, the keeper's, and the kernel's.
+
+A reading only. It takes what it can: a record that is no record is passed over, and so is a file that is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from liverl.model import (
+    Exit,
+    GpuStatus,
+    ProxyStatus,
+    ReplicaSet,
+    ReplicaStatus,
+    ServiceKind,
+    ServiceState,
+    ServiceStatus,
+    TreeStats,
+)
+from liverl.plan.spec import Plan, ServiceSpec
+from liverl.procs import procfs
+from liverl.procs.tree import Member
+from liverl.serving.proxy_counters import ProxyCounters, counts_of, ended_counts
+from liverl.supervise.recovery.replay import RunHistory, ServiceHistory, read_history
+from liverl.supervise.services import state_machine
+
+
+class _Record(msgspec.Struct):
+    """The types that a journal's record must have to be one."""
+
+    k: str
+    at: float = 0.0
+    n: int = 0
+    era: str = ""
+    svc: str = ""
+    gen: int = 0
+    role: str = ""
+    pid: int = 0
+    tick: int = 0
+    indices: tuple[int, ...] = ()
+    leaving: tuple[int, ...] = ()
+    records: tuple[dict[str, Any], ...] = ()
+
+
+class _Members(msgspec.Struct):
+    attempt: int
+    trees: dict[str, list[tuple[int, int]]]
+
+
+class _Intent(msgspec.Struct):
+    """What was to be started; every field of it may be missing in a damaged journal."""
+
+    at: float | None = None
+    log: str | None = None
+    ports: dict[str, int] = {}
+    gpus: tuple[str, ...] = ()
+
+
+class _ExitFile(msgspec.Struct):
+    exit: Exit | None = None
+
+
+@dataclass(frozen=True)
+class Known:
+    """``processes``: by service, those that were seen last, of any generation."""
+
+    history: RunHistory
+    processes: Mapping[str, Set[Member]]
+
+
+def read_past(run_dir: Path) -> Known:
+    """The run's journal, joined to the trees that were seen last; an empty history where there is none."""
+    history = read_history(_records(run_dir / "journal.jsonl"))
+    processes: dict[str, set[Member]] = {}
+    found = _members(run_dir / "members.json")
+    if found is not None and (found.attempt == history.attempt or not history.attempt):
+        for key, tree in found.trees.items():
+            processes.setdefault(key.rpartition(".")[0], set()).update(tree)
+    for service, generations in history.generations.items():
+        for past in generations.values():
+            if past.intent is not None and past.pid is None and not past.over:
+                # The backend was killed between the spawn and its record.
+                tag = f"{run_dir.parent.name}/{run_dir.name}/{service}/{past.generation}"
+                past.pid, past.tick = procfs.leader_by_tag(tag, run_dir) or (None, None)
+            if past.pid is not None and past.tick is not None:
+                processes.setdefault(service, set()).add((past.pid, past.tick))
+    return Known(history, processes)
+
+
+def anything_left(run_dir: Path) -> bool:
+    """Whether a process of the run's services still runs on this host, by its journal and the trees seen last."""
+    known = read_past(run_dir)
+    if known.history.era != procfs.pid_era():
+        return False
+    return any(procfs.alive(*member) for tree in known.processes.values() for member in tree)
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError:
+        return
+    for line in lines:
+        try:
+            record = msgspec.json.decode(line)
+            for part in (record, *msgspec.convert(record, _Record).records):
+                msgspec.convert({"k": "", **part}, _Record)
+            read_history([record])  # what one record says does not depend on the others
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        yield record
+
+
+def _members(path: Path) -> _Members | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Members)
+    except (OSError, ValueError):
+        return None
+
+
+@dataclass(frozen=True)
+class OrphanedServices:
+    """The services of a run without a backend. ``here``: its processes are this host's; ``same_boot``: their numbers
+    still mean what they meant."""
+
+    run_dir: Path
+    known: Known
+    plan: Plan | None
+    here: bool
+    same_boot: bool
+    words: str  # why what lives is not supervised: "its backend is dead"
+    died_at: float  # when the backend was seen last
+
+    def living(self, service: str) -> set[Member]:
+        """The processes of its trees that still run."""
+        if not self.here or not self.same_boot:
+            return set()
+        return {(pid, tick) for pid, tick in self.known.processes.get(service, ()) if procfs.alive(pid, tick)}
+
+    @property
+    def history(self) -> RunHistory:
+        return self.known.history
+
+    def status(self, service: str, base: ServiceStatus | None, living: set[Member]) -> ServiceStatus:
+        """``base``: as it was last shown, if it was."""
+        past = self.history.current(service)
+        status = self._as_journalled(service, base, past)
+        pid = past.pid if past is not None else None
+        if pid is None and base is not None:
+            pid = base.pid  # no journal tells it: then its tree must
+        if not self.here:
+            ended = status.state in state_machine.ENDED or status.kind == "environment"
+            why = status.why if ended else f"as last known: {self.words}"
+            return msgspec.structs.replace(status, pid=None if ended else pid, why=why, tree=TreeStats())
+        status = msgspec.structs.replace(
+            status,
+            pid=None,
+            members=tuple(sorted(p for p, _ in living)),
+            tree=TreeStats(),
+            deadline=None,
+            incoming_pid=_pid(self.history.incoming(service), living),
+            retiring_pids=tuple(
+                found for old in self.history.retiring(service) if (found := _pid(old, living)) is not None
+            ),
+        )
+        if pid is not None and pid in status.members:
+            state = status.state if status.state in (*state_machine.LIVE, "stopping") else "starting"
+            why = f"still runs; {self.words}"
+            return msgspec.structs.replace(status, state=state, pid=pid, why=why, exit=None)
+        return self._gone(status, past)
+
+    def _gone(self, status: ServiceStatus, past: ServiceHistory | None) -> ServiceStatus:
+        """Without its leader. What had ended in order, or never begun, is as it was."""
+        if status.state in state_machine.ENDED or (status.kind == "environment" and status.state == "ready"):
+            return status
+        if status.state == "waiting" and (past is None or past.pid is None):
+            return msgspec.structs.replace(status, why=f"not started; {self.words}")
+        exit_ = (past.exit if past is not None else None) or self._exit_file(status)
+        why = f"gone: {exit_.words()}" if exit_ is not None and exit_.known else "gone"
+        if status.members:
+            why += f"; {len(status.members)} of its processes still run"
+        since = exit_.at if exit_ is not None and exit_.at is not None else self.died_at
+        return msgspec.structs.replace(status, state="stopped", why=why, since=since, exit=exit_)
+
+    def _exit_file(self, status: ServiceStatus) -> Exit | None:
+        """What the keeper wrote down, which outlives the backend."""
+        path = self.run_dir / "exits" / f"{status.name}.{status.generation}.json"
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=_ExitFile).exit
+        except (OSError, ValueError):
+            return None
+
+    # --- names ---
+
+    def spec(self, service: str) -> ServiceSpec | None:
+        if self.plan is None:
+            return None
+        template = self.plan.replica_template
+        if template is not None and service in self._replica_names():
+            return template
+        return next((s for s in self.plan.services if s.name == service), None)
+
+    def _replica_names(self) -> list[str]:
+        plan = self.plan
+        if plan is None or plan.replica_template is None:
+            return []
+        wanted = self.history.replicas if self.history.replicas is not None else range(plan.expected_replicas)
+        indices = sorted({*wanted, *self.history.leaving})
+        return [plan.replica_template.name.replace("{index}", str(index)) for index in indices]
+
+    def names(self) -> list[str]:
+        """Every service that the plan and the journal tell of, in the plan's order."""
+        planned = (
+            [*self._replica_names(), *(s.name for s in self.plan.services if self.plan)] if self.plan else []
+        )
+        removed = [n for n in self.history.generations if n not in planned]
+        # A replica that was scaled away is no part of the run any more, unless something of it lives.
+        return [*planned, *(n for n in removed if self.plan is None or self.living(n))]
+
+    def _as_journalled(
+        self, name: str, base: ServiceStatus | None, past: ServiceHistory | None
+    ) -> ServiceStatus:
+        spec = self.spec(name)
+        status = base or ServiceStatus(
+            name=name,
+            kind=spec.kind if spec is not None else _kind(name),
+            owner=spec.owner if spec is not None else "ours",
+            state="waiting",
+            why="",
+            since=self.died_at,
+            pid=None,
+            generation=0,
+            restarts=0,
+            log=None,
+            depends_on=tuple(d.on for d in spec.depends_on) if spec is not None else (),
+        )
+        if past is None:
+            return status
+        intent = _intent(past)
+        port = intent.ports.get("http")
+        host = spec.ports[0].host if spec is not None and spec.ports else "127.0.0.1"
+        state: ServiceState = past.machine.state if past.machine is not None else "starting"
+        return msgspec.structs.replace(
+            status,
+            state=state,
+            why=_why(past.machine, spec) if past.machine is not None else "",
+            since=past.machine.since if past.machine is not None else intent.at or self.died_at,
+            generation=past.generation,
+            restarts=max(0, past.generation - self.history.base.get(name, 0) - 1),
+            log=intent.log or status.log,
+            address=f"http://{host}:{port}" if port else None,
+            ports=intent.ports,
+            gpus=intent.gpus,
+            started_at=intent.at,
+            ready_at=past.machine.ready_at if past.machine is not None else None,
+            exit=past.exit or (past.machine.exit if past.machine is not None else None),
+            stage=None,
+            progress=None,
+        )
+
+
+def _why(machine: state_machine.MachineState, spec: ServiceSpec | None) -> str:
+    if machine.completed and machine.wanted and spec is not None and not spec.completes:
+        return state_machine.UNASKED_EXIT  # older versions said that it had completed
+    return machine.why
+
+
+def _intent(past: ServiceHistory) -> _Intent:
+    try:
+        return msgspec.convert(past.intent or {}, _Intent)
+    except msgspec.ValidationError:
+        return _Intent()
+
+
+def _kind(name: str) -> ServiceKind:
+    """A guess, where no plan can be read."""
+    if name.startswith("replica-"):
+        return "replica"
+    return "proxy" if name == "proxy" else "trainer" if name == "trainer" else "task"
+
+
+def _pid(past: ServiceHistory | None, living: set[Member]) -> int | None:
+    return past.pid if past is not None and (past.pid, past.tick) in living else None
+
+
+# --- what is known beside the services ------------------------------------------------------------------
+
+
+# What only an engine tells.
+_NOT_ASKED: dict[str, None] = dict.fromkeys(
+    (
+        *("running", "waiting", "kv_cache_usage", "tokens_per_s", "prefix_cache_hit_rate"),
+        *("stage", "progress", "idle_for"),
+    )
+)
+
+
+def left_replicas(
+    known: ReplicaSet, services: Sequence[ServiceStatus], remains: OrphanedServices
+) -> ReplicaSet:
+    """What only an engine tells is not known: nobody asks it."""
+    if not remains.here and known.items:
+        return known
+    shown = {item.name: item for item in known.items}
+    items = []
+    for service in services:
+        if service.kind != "replica":
+            continue
+        item = shown.get(service.name) or ReplicaStatus(
+            name=service.name, state=service.state, address=None, listed=False
+        )
+        items.append(
+            msgspec.structs.replace(
+                item,
+                state=service.state,
+                address=service.address if service.pid is not None else None,
+                listed=item.listed and service.pid is not None,
+                generation=service.generation,
+                restarts=service.restarts,
+                gpus=service.gpus,
+                since=service.since,
+                **_NOT_ASKED,
+            )
+        )
+    items += [_left_actor(item, services, remains) for item in known.items if item.kind == "verl"]
+    ready = sum(i.state in ("ready", "degraded") for i in items)
+    plan = remains.plan
+    expected = known.expected or (plan.expected_replicas if plan is not None else len(items))
+    return ReplicaSet(expected, ready, sum(i.listed for i in items), tuple(items))
+
+
+def _left_actor(
+    item: ReplicaStatus, services: Sequence[ServiceStatus], remains: OrphanedServices
+) -> ReplicaStatus:
+    """A replica that verl keeps: it lives as long as its trainer does."""
+    trains = any(s.kind == "trainer" and s.pid is not None for s in services)
+    lives = trains and item.pid is not None and procfs.alive(item.pid, None)
+    state, why = item.state, f"still runs; {remains.words}"
+    if not lives and state == "failed":
+        why = item.why
+    elif not lives:
+        state, why = "stopped", "it ended with its trainer"
+    return msgspec.structs.replace(
+        item,
+        state=state,
+        why=why,
+        listed=item.listed and lives,
+        address=item.address if lives else None,
+        pid=item.pid if lives else None,
+        activity=None,
+        activity_since=None,
+        **_NOT_ASKED,
+    )
+
+
+class _Report(msgspec.Struct):
+    """What a proxy process tells of itself."""
+
+    backends: tuple[str, ...] = ()
+    cooled_down: tuple[str, ...] = ()
+    requests: int | None = None
+    failures: int | None = None
+    unattributed: int = 0
+    refused: int = 0
+    unknown_models: dict[str, int] = {}
+
+
+def left_proxy(
+    known: ProxyStatus, services: Sequence[ServiceStatus], remains: OrphanedServices
+) -> ProxyStatus:
+    """A proxy that lives still tells what it counts."""
+    service = next((s for s in services if s.kind == "proxy"), None)
+    if service is None or not remains.here:
+        return known
+    if service.pid is None:
+        return msgspec.structs.replace(known, backends=(), cooled_down=())
+    path = remains.run_dir / "proxy" / f"status.{service.generation}.json"
+    try:
+        report = msgspec.json.decode(path.read_bytes(), type=_Report)
+        counts = counts_of(msgspec.structs.asdict(report))
+        counts = sum(ended_counts(path.parent, {service.generation}).values(), counts)
+    except (OSError, ValueError):
+        report = _Report()
+        counts = ProxyCounters(
+            known.requests or 0, known.failures or 0, known.unattributed, known.refused, known.unknown
+        )
+    return ProxyStatus(
+        address=known.address or service.address,
+        backends=report.backends,
+        config=known.config,
+        generation=service.generation,
+        requests=counts.requests,
+        failures=counts.failures,
+        unattributed=counts.unattributed,
+        refused=counts.refused,
+        unknown=counts.unknown,
+        unknown_models=tuple(report.unknown_models) or known.unknown_models,
+        cooled_down=report.cooled_down,
+    )
+
+
+def left_gpu(known: GpuStatus, services: Sequence[ServiceStatus]) -> GpuStatus:
+    """A GPU that nobody measures; whose it is, is known while its holder lives."""
+    holder = next((s.name for s in services if known.uuid in s.gpus and s.pid is not None), None)
+    return GpuStatus(
+        index=known.index,
+        uuid=known.uuid,
+        name=known.name,
+        utilization=None,
+        memory_used=None,
+        memory_total=known.memory_total,
+        power_w=None,
+        power_limit_w=known.power_limit_w,
+        temperature_c=None,
+        owner=holder or "unknown (not measured)",
+    )

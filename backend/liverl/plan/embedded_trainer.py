@@ -1,0 +1,68 @@
+"""The plan of the embedded GRPO trainer. Its end is the run's end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from liverl.config.schema import RunConfig
+from liverl.plan.policies import client_host, restart_policy, stop_stages
+from liverl.plan.spec import Dependency, FileSpec, Probe, Probes, RestartPolicy, ServiceSpec
+
+SETTINGS = "trainer/settings.json"
+CHECKPOINT_MARK = "checkpoints/latest_checkpointed_iteration.txt"
+
+
+def service(config: RunConfig) -> ServiceSpec:
+    again = config.trainer.restart == "from_checkpoint"
+    return ServiceSpec(
+        name="trainer",
+        kind="trainer",
+        argv=("{python:self}", "-P", "-m", "liverl.embedded.trainer", "--config", f"{{run_dir}}/{SETTINGS}"),
+        depends_on=(Dependency("ready", "proxy"), Dependency("all_ready", "replica", config.run.replicas)),
+        probes=Probes(
+            startup=Probe("log_line", pattern=r"Total training steps: \d+", interval=0.5),
+            startup_deadline=config.supervise.startup_deadline,
+        ),
+        # A trainer is not restarted silently: its end is the run's verdict, unless asked otherwise.
+        restart=restart_policy(config) if again else RestartPolicy(mode="never"),
+        restart_needs=CHECKPOINT_MARK if again else "",
+        stop=stop_stages(config),
+        files=(FileSpec(SETTINGS, json.dumps(_settings(config), indent=1)),),
+        ends_run=True,
+        stage_parser="trainer",
+    )
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """What ``liverl.agents.settings.TrainerConfig`` reads."""
+    training, algorithm, faults = config.training, config.algorithm, config.embedded.faults
+    return {
+        "run_dir": "{run_dir}",
+        "attempt_dir": "{attempt_dir}",
+        "proxy_url": f"http://{client_host(config.proxy.host)}:{{port:proxy}}",
+        "run_key_file": "{run_dir}/secrets/run_key",
+        "served_model": config.model.served_model_name,
+        "train_batch_size": training.train_batch_size,
+        "n_resp_per_prompt": training.n_resp_per_prompt,
+        "mini_batch_size": training.train_prompt_mini_batch_size,
+        "total_steps": training.total_steps,
+        "save_freq": max(0, training.save_freq),
+        "learning_rate": algorithm.learning_rate,
+        "clip_ratio_low": algorithm.clip_ratio_low,
+        "clip_ratio_high": algorithm.clip_ratio_high,
+        "temperature": algorithm.temperature,
+        "seed": config.run.seed,
+        "max_iterations": config.harbor_agent.max_iterations,
+        "trial_timeout": config.harbor_agent.trial_timeout,
+        "num_workers": config.harbor_runtime.num_workers,
+        "checkpoint_dir": "{run_dir}/checkpoints",
+        "resume": True,  # a fresh run has no checkpoint; a later attempt goes on from the newest one
+        "tool_executor": faults.tool_executor,
+        "faults": {
+            "crash_at_step": faults.crash_at_step or 0,
+            "hang_at_step": faults.hang_at_step or 0,
+            "ignore_sigterm": "trainer" in faults.ignore_sigterm,
+            "leak_worker": False,
+        },
+    }

@@ -1,0 +1,232 @@
+"""RunConfig -> the overrides of ``python -m verl.trainer.main_ppo``, for verl 0.9.1: one function per section.
+
+Keys are written as verl's own configuration spells them; what it does not have is marked as new. What no key of
+ours stands for is left to verl's default or to ``trainer.overrides``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from liverl.config import sizing
+from liverl.config.schema import RunConfig
+from liverl.config.sections import verl as stack
+from liverl.plan.hydra import Override, command_line
+
+_ACTOR, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
+_ROLLOUT, _MODEL = "actor_rollout_ref.rollout", "actor_rollout_ref.model"
+_VLLM = f"{_ROLLOUT}.engine_kwargs.vllm"
+NAMESPACE = "liverl"  # of the named actors; verl sets none, and Ray would make a new one for each job
+PROXY_LOOP = stack.PROXY_LOOP
+AGENT_LOOPS = "trainer/agent_loop.yaml"  # in the run directory
+# verl's parser of tool calls (verl/experimental/agent_loop/tool_parser.py) for vLLM's name of the same format.
+FORMATS = {
+    "hermes": "hermes",
+    "openai": "gpt-oss",
+    "qwen3_coder": "qwen3_coder",
+    "qwen3_xml": "qwen3_coder",
+    "glm45": "glm",
+    "glm47": "glm",
+    "seed_oss": "seed",
+    "minimax_m2": "minimax",
+    "kimi_k2": "kimi",
+    "deepseek_v4": "deepseek_v4",
+    "gemma4": "gemma4",
+}
+
+
+def overrides(config: RunConfig, further: tuple[Override, ...] = ()) -> tuple[str, ...]:
+    """Everything after ``main_ppo``; ``trainer.overrides`` wins."""
+    sections = (data, model, actor, reference, rollout, sampling, agents, algorithm, trainer, ray, device)
+    ours = [override for section in sections for override in section(config)]
+    return command_line((*ours, *further), config.trainer.overrides)
+
+
+def _under(prefix: str, values: dict[str, Any]) -> Iterator[Override]:
+    yield from (Override(f"{prefix}.{key}", value) for key, value in values.items())
+
+
+def data(c: RunConfig) -> Iterator[Override]:
+    training = c.training
+    yield from _under(
+        "data",
+        {
+            "train_files": sizing.train_file(c),
+            "val_files": sizing.val_file(c),
+            "train_batch_size": training.train_batch_size,
+            "val_batch_size": training.val_batch_size,
+            "max_prompt_length": training.max_prompt_length,
+            "max_response_length": training.max_response_length,
+        },
+    )
+
+
+def model(c: RunConfig) -> Iterator[Override]:
+    yield Override(f"{_MODEL}.path", sizing.model_path(c))
+
+
+def actor(c: RunConfig) -> Iterator[Override]:
+    training, algorithm = c.training, c.algorithm
+    yield from _under(
+        _ACTOR,
+        {
+            "ppo_mini_batch_size": training.train_prompt_mini_batch_size,
+            "ulysses_sequence_parallel_size": training.sp_size,
+            "use_dynamic_bsz": training.use_dynamic_bsz,
+            "fsdp_config.param_offload": training.actor_offload,
+            "fsdp_config.optimizer_offload": training.actor_offload,
+            "optim.lr": algorithm.learning_rate,
+            "policy_loss.loss_mode": algorithm.policy_loss_mode,
+            "use_kl_loss": algorithm.use_kl_loss,
+            "kl_loss_coef": algorithm.kl_loss_coef,
+            "kl_loss_type": algorithm.kl_loss_type,
+            "clip_ratio_low": algorithm.clip_ratio_low,
+            "clip_ratio_high": algorithm.clip_ratio_high,
+            "entropy_coeff": algorithm.entropy_coeff,
+            "loss_agg_mode": algorithm.loss_agg_mode,
+            "use_torch_compile": c.verl.use_torch_compile,
+            "fsdp_config.use_torch_compile": c.verl.use_torch_compile,
+        },
+    )
+    if training.use_dynamic_bsz:
+        yield Override(f"{_ACTOR}.ppo_max_token_len_per_gpu", tokens_per_gpu(c))
+    else:
+        yield Override(f"{_ACTOR}.ppo_micro_batch_size_per_gpu", 1)
+
+
+def tokens_per_gpu(c: RunConfig) -> int:
+    """Tokens of one packed micro batch on a GPU: the longest sample fits, cut over the sequence parallel GPUs."""
+    longest = c.training.max_prompt_length + c.training.max_response_length
+    return -(-longest // c.training.sp_size)
+
+
+def reference(c: RunConfig) -> Iterator[Override]:
+    yield Override(f"{_REF}.fsdp_config.param_offload", c.training.ref_offload)
+    yield Override(f"{_REF}.fsdp_config.use_torch_compile", c.verl.use_torch_compile)
+    if not c.training.use_dynamic_bsz:
+        yield Override(f"{_REF}.log_prob_micro_batch_size_per_gpu", 1)
+
+
+def rollout(c: RunConfig) -> Iterator[Override]:
+    vllm = c.vllm
+    yield from _under(
+        _ROLLOUT,
+        {
+            "name": "vllm",
+            "n": c.training.n_resp_per_prompt,
+            "tensor_model_parallel_size": vllm.gen_tp,
+            "max_model_len": vllm.max_model_length,
+            "gpu_memory_utilization": vllm.gpu_memory_utilization,
+            "max_num_seqs": vllm.max_num_seqs,
+            "enforce_eager": vllm.enforce_eager,
+            "dtype": vllm.dtype,
+            "enable_chunked_prefill": vllm.enable_chunked_prefill,
+            "disable_log_stats": False,  # else /metrics has no numbers of the engine
+            "calculate_log_probs": c.verl.calculate_log_probs,
+        },
+    )
+    if not vllm.enable_chunked_prefill:  # a prompt then enters as a whole
+        yield Override(f"{_ROLLOUT}.max_num_batched_tokens", vllm.max_model_length)
+    if not c.training.use_dynamic_bsz:
+        yield Override(f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu", 1)
+    if c.verl.rollout_mode == "standalone":
+        yield from _standalone(c)
+    kwargs = {
+        "served_model_name": c.model.served_model_name,  # else the path of the checkpoint is the model's name
+        "tool_call_parser": c.model.tool_parser,
+        "enable_auto_tool_choice": True,
+    }
+    if c.verl.disable_cascade_attn:
+        kwargs["disable_cascade_attn"] = True
+    yield from (Override(f"{_VLLM}.{key}", value, new=True) for key, value in kwargs.items())
+
+
+def _standalone(c: RunConfig) -> Iterator[Override]:
+    """Replicas on GPUs of their own: verl's trainer_mode separate_async without replicas beside the trainer."""
+    steps, rest = divmod(c.training.train_batch_size, c.training.train_prompt_mini_batch_size)
+    assert not rest, "the configuration holds that the mini batch divides the batch"
+    yield Override("actor_rollout_ref.hybrid_engine", False)
+    yield Override(f"{_ROLLOUT}.nnodes", c.infrastructure.nnodes)
+    yield Override(f"{_ROLLOUT}.n_gpus_per_node", c.verl.rollout_gpus)
+    yield Override(f"{_ROLLOUT}.checkpoint_engine.backend", "nccl")
+    yield Override("trainer.v1.trainer_mode", "separate_async")
+    yield Override("trainer.v1.separate_async.parameter_sync_step", steps)
+
+
+def sampling(c: RunConfig) -> Iterator[Override]:
+    algorithm = c.algorithm
+    yield from _under(
+        _ROLLOUT,
+        {
+            "temperature": algorithm.temperature,
+            "top_p": algorithm.top_p,
+            "top_k": algorithm.top_k,
+            "val_kwargs.temperature": algorithm.val_temperature,
+            "val_kwargs.top_p": algorithm.val_top_p,
+            "val_kwargs.top_k": algorithm.val_top_k,
+            "val_kwargs.do_sample": algorithm.val_temperature > 0,
+        },
+    )
+
+
+def agents(c: RunConfig) -> Iterator[Override]:
+    verl = c.verl
+    yield Override(f"{_ROLLOUT}.agent.num_workers", verl.agent_workers)
+    yield Override(f"{_ROLLOUT}.agent.default_agent_loop", verl.agent_loop)
+    if c.model.tool_parser in FORMATS:
+        yield Override(f"{_ROLLOUT}.multi_turn.format", FORMATS[c.model.tool_parser])
+    yield Override(f"{_ROLLOUT}.multi_turn.max_assistant_turns", c.harbor_agent.max_iterations)
+    if verl.agent_loop == PROXY_LOOP:
+        yield Override(f"{_ROLLOUT}.agent.agent_loop_config_path", f"{{run_dir}}/{AGENT_LOOPS}")
+        yield Override("reward.num_workers", 1)  # the loop brings each trial's reward: these have no work
+
+
+def algorithm(c: RunConfig) -> Iterator[Override]:
+    yield Override("algorithm.adv_estimator", c.algorithm.adv_estimator)
+    yield Override("algorithm.use_kl_in_reward", False)
+
+
+def trainer(c: RunConfig) -> Iterator[Override]:
+    training = c.training
+    logger = ["console", "file"] + (["wandb"] if c.credentials.wandb_mode != "disabled" else [])
+    yield from _under(
+        "trainer",
+        {
+            "logger": logger,
+            "project_name": c.experiment.project_name,
+            "experiment_name": c.experiment.exp_name,
+            "nnodes": c.infrastructure.nnodes,
+            "n_gpus_per_node": c.infrastructure.ngpus_per_node - c.verl.rollout_gpus,
+            "total_epochs": training.total_epochs,
+            "total_training_steps": training.total_steps,
+            "save_freq": training.save_freq,
+            "test_freq": training.test_freq,
+            "val_before_train": training.val_before_train,
+            "default_local_dir": "{run_dir}/checkpoints",
+            "resume_mode": "auto",  # a fresh run has no checkpoint; a later attempt goes on from the newest one
+            "rollout_data_dir": "{run_dir}/rollouts",
+        },
+    )
+    if c.verl.wandb_proxy:
+        yield Override("trainer.wandb_proxy", c.verl.wandb_proxy, new=True)
+
+
+def ray(c: RunConfig) -> Iterator[Override]:
+    """Never ``ray_init.num_cpus``: beside a running head, verl would refuse it."""
+    yield Override("ray_kwargs.ray_init.namespace", NAMESPACE, new=True)
+    if c.ray.timeline:
+        yield Override("ray_kwargs.timeline_json_file", "{attempt_dir}/ray_timeline.json")
+    yield Override("hydra.run.dir", "{attempt_dir}/hydra")
+
+
+def device(c: RunConfig) -> Iterator[Override]:
+    """What verl needs beside its plug-ins to run without a GPU."""
+    yield Override("trainer.device", c.verl.device)
+    if c.verl.device != "cpu":
+        return
+    yield Override(f"{_ACTOR}.strategy", "fsdp2")
+    yield Override(f"{_MODEL}.use_remove_padding", False)
+    yield Override(f"{_MODEL}.override_config.attn_implementation", "sdpa", new=True)
+    yield Override(sizing.UNITS_KEY, sizing.storage_units(c))
+    yield Override("data.dataloader_num_workers", 0)

@@ -1,0 +1,229 @@
+"""The plan of verl's trainer, of a launch script in its place, and of the model that a smoke run makes first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from liverl.config import sizing
+from liverl.config.env_vars import liverl_environment
+from liverl.config.schema import RunConfig
+from liverl.config.secrets import FILE_SCHEME
+from liverl.plan import ray
+from liverl.plan.embedded_trainer import CHECKPOINT_MARK
+from liverl.plan.hydra import Override
+from liverl.plan.policies import client_host, restart_policy, stop_stages
+from liverl.plan.spec import Dependency, FileSpec, Probe, Probes, RestartPolicy, ServiceSpec
+from liverl.plan.verl_overrides import AGENT_LOOPS, PROXY_LOOP, overrides
+
+ENVIRONMENT = ray.ENVIRONMENT
+METRICS = "{attempt_dir}/metrics.verl.{generation}.jsonl"  # verl empties it, so each start has its own
+_PATH = "trainer/path"  # in the run directory: what PYTHONPATH of verl's processes says
+_PACKAGE = Path(__file__).parents[1]
+# What the launcher cannot know: verl prints it when all workers and replicas stand and the first step begins.
+READY = "all initialize finished, ready to fit"
+SMOKE_DEADLINE = 900.0  # seconds to make the smoke model; about 60 on two idle cores
+# $0 is the interpreter, $1 the directory. Made beside it and renamed: two runs may begin at the same time, and
+# one that is stopped leaves no half of a model.
+_MAKE_ONCE = """\
+if [ -e "$1/val.parquet" ]; then echo "the smoke model is in $1"; exit 0; fi
+mkdir -p "$(dirname "$1")" || exit 1
+draft="$1.$$"
+if "$0" -m liverl.verl_runtime.smoke "$draft"; then
+  mv -T "$draft" "$1" 2>/dev/null && exit 0
+  [ -e "$1/val.parquet" ] && { rm -rf "$draft"; exit 0; }
+  echo "$1 is there already and is no smoke model" >&2
+fi
+rm -rf "$draft"
+exit 1
+"""
+
+
+def service(config: RunConfig) -> ServiceSpec:
+    """``python -m verl.trainer.main_ppo`` on a cluster that is there already."""
+    verl, again = config.verl, config.trainer.restart == "from_checkpoint"
+    discovery = verl.actor_deadline + verl.address_deadline + verl.health_deadline
+    files = list(path_files(config))
+    if verl.agent_loop == PROXY_LOOP:
+        files.append(FileSpec(AGENT_LOOPS, json.dumps(_agent_loops(config), indent=1)))
+    needs = [Dependency("environment_ready", ENVIRONMENT), Dependency("listening", "proxy.http")]
+    if not config.ray.address:
+        needs.append(Dependency("ready", ray.NAME))
+    if sizing.is_smoke(config):
+        needs.append(Dependency("exited_0", "smoke"))
+    return ServiceSpec(
+        name="trainer",
+        kind="trainer",
+        argv=("{python:verl}", "-m", "verl.trainer.main_ppo", *overrides(config, _job_environment(config))),
+        env={
+            **worker_env(config),
+            **_chosen_ports(config),
+            **ray.cluster_env(config),
+            "HYDRA_FULL_ERROR": "1",
+            "RAY_DEDUP_LOGS": "0",
+        },
+        unset_env=ray.FOREIGN_VARIABLES[1:],
+        secret_env=secret_env(config),
+        environment=ENVIRONMENT,
+        depends_on=tuple(needs),
+        probes=Probes(
+            startup=Probe("log_line", pattern=READY, interval=0.5),
+            startup_deadline=max(config.supervise.startup_deadline, discovery),
+        ),
+        # A trainer is not restarted silently: its end is the run's verdict, unless asked otherwise.
+        restart=restart_policy(config) if again else RestartPolicy(mode="never"),
+        restart_needs=CHECKPOINT_MARK if again else "",
+        stop=stop_stages(config),
+        files=tuple(files),
+        ends_run=True,
+        stage_parser="trainer",
+    )
+
+
+def command(config: RunConfig, run_dir: Path) -> ServiceSpec:
+    """Somebody's launch script: it starts Ray, replicas and proxy itself, and gets LiveRL's variables."""
+    assert config.trainer.command is not None, "the configuration holds that a command is given"
+    return ServiceSpec(
+        name="trainer",
+        kind="trainer",
+        argv=config.trainer.command,
+        env=script_env(config),
+        # ANTHROPIC_API_KEY is LiveRL's name of the key with which sandboxes call the proxy.
+        secret_env={"ANTHROPIC_API_KEY": str(run_dir / "secrets" / "run_key"), **secret_env(config)},
+        probes=Probes(startup=Probe(kind="process"), startup_deadline=config.supervise.startup_deadline),
+        restart=RestartPolicy(mode="never"),
+        stop=stop_stages(config),
+        ends_run=True,
+        stage_parser="trainer",
+    )
+
+
+def smoke(config: RunConfig) -> ServiceSpec:
+    """Makes the smoke model and its data; with both there already it ends at once."""
+    return ServiceSpec(
+        name="smoke",
+        kind="task",
+        argv=("/bin/sh", "-c", _MAKE_ONCE, "{python:verl}", str(sizing.smoke_directory(config))),
+        env={"PYTHONPATH": f"{{run_dir}}/{_PATH}"},
+        unset_env=ray.FOREIGN_VARIABLES,
+        environment=ENVIRONMENT,
+        depends_on=(Dependency("environment_ready", ENVIRONMENT),),
+        probes=Probes(startup=Probe(kind="process"), startup_deadline=SMOKE_DEADLINE),
+        restart=RestartPolicy(mode="never"),
+        stop=stop_stages(config),
+        files=(stub(),),
+    )
+
+
+def path_files(config: RunConfig) -> tuple[FileSpec, ...]:
+    """What all of verl's processes find on their path."""
+    return (stub(), *(_plugin("standalone") if config.verl.rollout_mode == "standalone" else ()))
+
+
+def _plugin(module: str) -> tuple[FileSpec, ...]:
+    """Has verl import one of our modules by itself, as a distribution with an entry point in its group: the variable
+    ``VERL_USE_EXTERNAL_MODULES`` stays the user's."""
+    info = f"{_PATH}/liverl_{module}-1.dist-info"
+    return (
+        FileSpec(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: liverl-{module}\nVersion: 1\n"),
+        FileSpec(f"{info}/entry_points.txt", f"[verl.plugins]\n{module} = liverl.verl_runtime.{module}\n"),
+    )
+
+
+def stub() -> FileSpec:
+    """Our package as verl's environment sees it: its modules, without what its ``__init__`` would import."""
+    return FileSpec(f"{_PATH}/liverl/__init__.py", f"__path__ = [{str(_PACKAGE)!r}]\n")
+
+
+def script_env(config: RunConfig) -> dict[str, str]:
+    """LiveRL's variables, as its launch scripts and its agents read them."""
+    env = liverl_environment(config)
+    for name in ("LITELLM_PORT", "RAY_PORT", "RAY_DASHBOARD_PORT"):
+        if env.get(name) == "0":  # any free one, which only the trainer can be told
+            del env[name]
+    if sizing.is_smoke(config):
+        paths = {
+            "MODEL_PATH": sizing.model_path(config),
+            "TRAIN_INDEX": sizing.train_file(config),
+            "VAL_INDEX": sizing.val_file(config),
+        }
+        env |= paths
+    return env
+
+
+def _chosen_ports(config: RunConfig) -> dict[str, str]:
+    """Variables of ports that are chosen when their services start. Ray is started before they are known; the
+    trainer is not, and its job tells them to Ray's workers."""
+    infra, head = config.infrastructure, ray.NAME
+    chosen = {} if infra.litellm_port else {"LITELLM_PORT": "{port:proxy}"}
+    if not config.ray.address:
+        chosen |= {} if infra.ray_port else {"RAY_PORT": f"{{port:{head}.gcs}}"}
+        chosen |= {} if infra.ray_dashboard_port else {"RAY_DASHBOARD_PORT": f"{{port:{head}.dashboard}}"}
+    return chosen
+
+
+def worker_env(config: RunConfig) -> dict[str, str]:
+    """What every process of verl has in its environment: the driver, and all workers of the cluster."""
+    env = script_env(config) | {
+        "PYTHONPATH": f"{{run_dir}}/{_PATH}",
+        "PYTHONUNBUFFERED": "1",
+        "VERL_LOGGING_LEVEL": "INFO",
+        "VLLM_LOGGING_LEVEL": config.infrastructure.vllm_logging_level,  # else verl says WARN: no boot stages
+    }
+    if config.verl.device == "cpu":
+        env |= {
+            "VERL_USE_EXTERNAL_MODULES": "liverl.verl_runtime.cpu",
+            "VERL_ENGINE_DEVICE": "cuda",  # the engines are registered under this name
+            "TORCH_COMPILE_DISABLE": "1",
+            "OMP_NUM_THREADS": "1",  # a dozen processes share the cores; each would take them all
+            "LIVERL_CPU_FAULTS": json.dumps(_faults(config)),
+        }
+    return env
+
+
+def secret_env(config: RunConfig) -> dict[str, str]:
+    """Secrets by the name of their file. One that came in a variable is inherited and stands nowhere."""
+    name = config.credentials.wandb_api_key
+    if config.credentials.wandb_mode == "disabled" or not name.startswith(FILE_SCHEME):
+        return {}
+    return {"WANDB_API_KEY": name.removeprefix(FILE_SCHEME)}
+
+
+def _job_environment(config: RunConfig) -> tuple[Override, ...]:
+    """What differs from one start of the trainer to the next, as the cluster stays. On somebody else's cluster the
+    workers inherit nothing of ours: there the job brings all of it, LiveRL's variables included."""
+    prefix = "ray_kwargs.ray_init.runtime_env.env_vars"
+    brought = worker_env(config) if config.ray.address else {}
+    values = {"VERL_FILE_LOGGER_PATH": METRICS, **brought, **_chosen_ports(config)}
+    return tuple(Override(f"{prefix}.{name}", value, new=True) for name, value in values.items())
+
+
+def _faults(config: RunConfig) -> dict[str, Any]:
+    faults = config.verl.faults
+    return {
+        "late_replica": {"index": faults.late_replica.index, "seconds": faults.late_replica.seconds},
+        "pending_replica": faults.pending_replica,
+        "mute_replica": faults.mute_replica,
+        "dead_replica": faults.dead_replica,
+        "crash_at_step": faults.crash_at_step,
+    }
+
+
+def _agent_loops(config: RunConfig) -> list[dict[str, Any]]:
+    """The file that ``agent_loop_config_path`` names (JSON is YAML); the rest are our loop's arguments."""
+    return [
+        {
+            "name": PROXY_LOOP,
+            "_target_": "liverl.verl_runtime.agent_loop.ProxyAgentLoop",
+            "proxy_url": f"http://{client_host(config.proxy.host)}:{{port:proxy}}",
+            "run_dir": "{run_dir}",
+            "attempt_dir": "{attempt_dir}",
+            "run_key_file": "{run_dir}/secrets/run_key",
+            "served_model": config.model.served_model_name,
+            "max_turns": config.harbor_agent.max_iterations,
+            "trial_timeout": config.harbor_agent.trial_timeout,
+            "temperature": config.algorithm.temperature,
+            "max_tokens": config.training.max_response_length,
+        }
+    ]

@@ -1,0 +1,167 @@
+"""The state of one generation of the proxy: counters, listed replicas, routing and records."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from .assignments import Assignments
+from .auth import Caller
+from .calls import Call
+from .recorder import Recorder
+from .records import failure_seen, make_record
+from .refusals import Refusals
+from .routing import Routing
+from .settings import ModelConfig, Settings
+from .status import StatusFile
+
+# LiteLLM reports a call from a background task, normally within milliseconds. After this many seconds the
+# record is made from what the client was answered, so that a report that never comes loses no record.
+REPORT_GRACE = 10.0
+FAILED_GRACE = 1.0  # the same for a call that failed: there is no answer to wait for
+
+
+class GenerationState:
+    def __init__(self, settings: Settings, models: ModelConfig) -> None:
+        self.settings = settings
+        self.models = models  # as last accepted
+        self.state = "starting"
+        self.error: str | None = None  # a failed reload, a drain that was cut
+        self.requests = 0
+        self.failures = 0
+        self.unattributed = 0
+        self.refusals = Refusals()
+        self.open: set[Call] = set()
+        self.count_connections: Callable[[], int] = lambda: 0
+        proxy = settings.run_dir / "proxy"
+        self._status = StatusFile(proxy / f"status.{settings.generation}.json")
+        self._unreported: dict[Call, asyncio.TimerHandle | None] = {}
+        self._writes: set[Future[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.routing = Routing(
+            Assignments(proxy / "assignments.jsonl", settings.generation), models.cooldown, self.publish
+        )
+        self.routing.configure(models.backends, models.draining, models.cooldown)
+        secrets = (settings.keys.master, settings.keys.run)
+        self.recorder = Recorder(settings.run_dir, secrets, self._publish_from_thread)
+
+    @property
+    def draining(self) -> bool:
+        return self.state == "draining"
+
+    def take_models(self, models: ModelConfig) -> None:
+        """What a reload brought; the router has it already."""
+        self.models = models
+        self.routing.configure(models.backends, models.draining, models.cooldown)
+        self.error = None
+
+    def bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def set_state(self, state: str, error: str | None = None) -> None:
+        self.state = state
+        if error is not None:
+            self.error = error
+        self.publish()
+
+    def publish(self, at_once: bool = False) -> None:
+        """Write the status file when it has news; ``at_once`` also for counters written a moment ago."""
+        self._status.update(
+            {
+                "pid": os.getpid(),
+                "generation": self.settings.generation,
+                "config_sha": self.models.sha,
+                "backends": list(self.models.backends),
+                "draining_backends": list(self.models.draining),
+                "state": self.state,
+                "connections": self.count_connections(),
+                "in_flight": len(self.open),
+                "requests": self.requests,
+                "failures": self.failures,
+                "unattributed": self.unattributed,
+                "refused": self.refusals.keys,
+                "unknown_models": dict(self.refusals.models),
+                "cooled_down": sorted(self.routing.cooled_down()),
+                "error": self.error or self.recorder.error or self.routing.error,
+            },
+            at_once,
+        )
+
+    def _publish_from_thread(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.publish)
+
+    # One call's life: open, (routed), closed, reported.
+
+    def refused_key(self) -> None:
+        """A request came without a valid key; it was no call."""
+        self.refusals.keys += 1
+
+    def open_call(self, caller: Caller, path: str, is_call: bool) -> Call:
+        call = Call(desk=self, caller=caller, path=path, is_call=is_call)
+        self.open.add(call)
+        if is_call:
+            self.requests += 1
+            self._unreported[call] = None
+            if call.trial is None:
+                self.unattributed += 1
+        return call
+
+    def route(self, call: Call, candidates: list[str]) -> str:
+        """The replica for ``call`` among the root addresses ``candidates``; kept for the rest of the call."""
+        if call.replica in candidates:
+            return call.replica
+        self._leave(call)
+        call.replica, moved_from = self.routing.choose(call.trial, candidates)
+        call.moved_from = moved_from
+        self.routing.in_flight[call.replica] += 1
+        return call.replica
+
+    def _leave(self, call: Call) -> None:
+        if call.replica is not None:
+            self.routing.in_flight[call.replica] -= 1
+
+    def close_call(self, call: Call, ended: float) -> None:
+        call.ended = ended
+        self.open.discard(call)
+        self._leave(call)
+        if not call.is_call:
+            return
+        failed = failure_seen(call) is not None
+        self.failures += failed
+        if call in self._unreported and self._loop is not None:
+            grace = FAILED_GRACE if failed else REPORT_GRACE
+            self._unreported[call] = self._loop.call_later(grace, self._report_as_seen, call)
+        if failed:
+            self.refusals.ended(call.status, call.body, (m["model_name"] for m in self.models.models))
+
+    def report(self, call: Call, call_id: str | None, response: Any, failure: dict[str, Any] | None) -> None:
+        """Record ``call``; every report after the first is ignored."""
+        if call.recorded or not call.is_call:
+            return
+        call.recorded = True
+        timer = self._unreported.pop(call, None)
+        if timer is not None:
+            timer.cancel()
+        future = self.recorder.submit(call.trial, lambda: make_record(call, call_id, response, failure))
+        self._writes.add(future)
+        future.add_done_callback(self._writes.discard)
+
+    def _report_as_seen(self, call: Call) -> None:
+        self.report(call, None, None, failure_seen(call))
+
+    async def settle(self, patience: float) -> None:
+        """Return when every ended call is recorded and on disk.
+
+        ``patience``: seconds that LiteLLM gets for its own reports.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience
+        while self._unreported and loop.time() < until:  # noqa: ASYNC110 - LiteLLM signals nothing here
+            await asyncio.sleep(0.02)
+        for call in list(self._unreported):
+            self._report_as_seen(call)
+        await asyncio.to_thread(self.recorder.close)

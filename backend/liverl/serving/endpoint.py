@@ -1,0 +1,73 @@
+"""A replica as the proxy, the trainer and the views need it, whoever owns its process.
+
+Managed replicas are services of ours; verl's are Ray actors that discovery finds. Both come as seats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from liverl.control.messages import CommandError
+from liverl.model import ServiceState
+from liverl.supervise.services import state_machine
+from liverl.supervise.services.slot import Slot
+
+SERVING: tuple[ServiceState, ...] = ("ready", "degraded")
+
+
+@dataclass(frozen=True)
+class ReplicaEndpoint:
+    """``address``: ``http://host:port`` where it answers or will answer; None = not known. ``generation`` counts
+    its processes: what was learned of an older one is void. ``since``: Unix time at which it entered ``state``."""
+
+    name: str
+    state: ServiceState
+    why: str
+    address: str | None
+    generation: int
+    restarts: int
+    since: float
+    gpus: tuple[str, ...]
+    kind: str
+    pids: tuple[int, ...] = ()  # of its processes that are known by number; services are known by their tree
+    stage: str | None = None  # of its boot, where it is known
+    progress: float | None = None  # 0..1
+
+    @property
+    def serving(self) -> bool:
+        return self.state in SERVING
+
+
+def owned_by_verl(name: str) -> CommandError:
+    """Why a replica that is an actor of verl's can be neither restarted, stopped nor started."""
+    return CommandError("foreign", f"verl owns {name}: it ends and comes back with its trainer")
+
+
+def slot_address(slot: Slot) -> str | None:
+    """Where a replica of ours listens, or will listen when it is up; None without a process."""
+    process = slot.current.process
+    port = process.ports.get("http") if process else None
+    if port is None or slot.state not in (*state_machine.LIVE, "stopping"):
+        return None
+    return f"http://{slot.spec.ports[0].host}:{port}"
+
+
+def slot_endpoints(slots: Iterable[Slot], kind: str) -> list[ReplicaEndpoint]:
+    """The replicas among our services."""
+    return [slot_endpoint(slot, kind) for slot in slots if slot.spec.kind == "replica"]
+
+
+def slot_endpoint(slot: Slot, kind: str) -> ReplicaEndpoint:
+    """One of our services as a replica."""
+    return ReplicaEndpoint(
+        name=slot.name,
+        state=slot.state,
+        why=slot.current.machine.why,
+        address=slot_address(slot),
+        generation=slot.current.machine.generation,
+        restarts=slot.restarts,
+        since=slot.current.machine.since,
+        gpus=slot.current.process.gpus if slot.current.process else (),
+        kind=kind,
+    )

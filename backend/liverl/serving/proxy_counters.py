@@ -1,0 +1,73 @@
+"""What all proxy processes of a run have counted together, from ``proxy/status.<generation>.json``.
+
+Each generation counts from zero, and leaves its last report behind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from liverl.proxy.runtime.refusals import OTHERS
+from liverl.rundir.journal import read_object
+
+_REPORT = re.compile(r"status\.(\d{1,9})\.json")
+
+
+class ProxyCounters(msgspec.Struct, frozen=True):
+    """Requests, how many of them failed, named no trial, or named a model that is not there (``unknown``); and
+    those that had no valid key (``refused``), which are no requests to the policy."""
+
+    requests: int = 0
+    failures: int = 0
+    unattributed: int = 0
+    refused: int = 0
+    unknown: int = 0
+
+    def __add__(self, other: ProxyCounters) -> ProxyCounters:
+        pairs = ((getattr(self, name), getattr(other, name)) for name in self.__struct_fields__)
+        return ProxyCounters(*(mine + its for mine, its in pairs))
+
+
+def counts_of(report: Mapping[str, Any]) -> ProxyCounters:
+    """Those of one process; what is no number counts as none."""
+    unknown = sum(_models(report).values())
+    numbers = (
+        unknown if field == "unknown" else report.get(field) for field in ProxyCounters.__struct_fields__
+    )
+    return ProxyCounters(*(n if isinstance(n, int) else 0 for n in numbers))
+
+
+def unknown_models(reports: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The models that requests named and the proxy does not have, the one that was asked for most often first."""
+    asked: Counter[str] = Counter()
+    for report in reports:
+        asked.update(_models(report))
+    names = [name for name, _ in asked.most_common()]
+    return tuple(sorted(names, key=lambda name: name == OTHERS))  # what is no name comes last
+
+
+def _models(report: Mapping[str, Any]) -> dict[str, int]:
+    found = report.get("unknown_models")
+    return {k: n for k, n in found.items() if isinstance(n, int)} if isinstance(found, dict) else {}
+
+
+def ended_counts(folder: Path, living: Collection[int]) -> dict[int, ProxyCounters]:
+    """By generation, of those that are not among ``living``. Reports that cannot be read are left out."""
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except OSError:
+        return {}
+    found = {}
+    for name in names:
+        match = _REPORT.fullmatch(name)
+        if match is not None and int(match[1]) not in living:
+            report = read_object(folder / name)
+            if report is not None:
+                found[int(match[1])] = counts_of(report)
+    return found

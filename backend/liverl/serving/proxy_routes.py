@@ -1,0 +1,149 @@
+"""What the proxy is told, and what it tells: ``proxy/litellm.yaml`` + SIGHUP, ``proxy/status.<generation>.json``.
+
+A proxy process that starts reads the file by itself; one that serves is told to reload until it reports that it
+has the newest list.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+from liverl.model import ProxyStatus
+from liverl.plan.spec import Plan
+from liverl.procs import tree
+from liverl.proxy.config import config_sha, render_litellm_config
+from liverl.rundir.journal import read_object
+from liverl.serving.proxy_counters import ProxyCounters, counts_of, ended_counts, unknown_models
+from liverl.supervise.services import state_machine
+from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.atomic_file import write_atomic
+
+AGAIN = 1.0  # seconds until a proxy that has not taken the list is told once more
+
+
+class ProxyRoutes:
+    """``cooldown``: seconds that a replica which fails its requests is left alone."""
+
+    def __init__(self, supervisor: Supervisor, plan: Plan, cooldown: float) -> None:
+        self.reports: dict[int, dict[str, Any]] = {}  # generation -> what its process reported last
+        self._supervisor = supervisor
+        self._plan = plan
+        self._cooldown = cooldown
+        self._sha = ""
+        self._told: dict[int, float] = {}  # generation -> when it was last told to reload
+        self._ended: dict[int, ProxyCounters] | None = (
+            None  # generation -> what it has counted; None = not read yet
+        )
+
+    @property
+    def exists(self) -> bool:
+        return "proxy" in self._supervisor.slots
+
+    # --- telling ---
+
+    def publish(self, backends: Sequence[str], draining: Sequence[str]) -> None:
+        """Have every serving proxy process route to ``backends``, and end what lives on ``draining``."""
+        if not self.exists:
+            return
+        text = render_litellm_config(
+            backends,
+            self._plan.served_model,
+            request_timeout=self._plan.trial_timeout,
+            cooldown=self._cooldown,
+            draining=draining,
+        )
+        sha = config_sha(text)
+        if sha != self._sha:
+            path = self._supervisor.run_dir / "proxy" / "litellm.yaml"
+            try:
+                path.parent.mkdir(exist_ok=True)
+                write_atomic(path, text.encode())
+            except OSError as error:
+                self._supervisor.records.write_failed(f"{path.name}: {error.strerror}")
+            else:
+                self._sha = sha
+                self._told.clear()
+        self._reload()
+
+    def _reload(self) -> None:
+        """Tell each serving process whose list is an old one; again after a second if need be."""
+        for instance in self._supervisor.slots["proxy"].instances():
+            process = instance.process
+            if process is None or instance.machine.state not in ("ready", "degraded"):
+                continue
+            report = self.reports.get(process.generation, {})
+            now = self._supervisor.now()
+            if report.get("config_sha") == self._sha or now - self._told.get(process.generation, 0.0) < AGAIN:
+                continue
+            if report.get("pid") == process.pid:
+                self._told[process.generation] = now
+                tree.send(process.member, signal.SIGHUP)
+
+    # --- hearing ---
+
+    def read(self) -> None:
+        """Read the reports of all its processes."""
+        slot = self._supervisor.slots.get("proxy")
+        if slot is None:
+            return
+        wanted = {i.process.generation for i in slot.instances() if i.process is not None}
+        folder = self._supervisor.run_dir / "proxy"
+        for generation in wanted:
+            report = read_object(folder / f"status.{generation}.json")
+            if report is not None:
+                self.reports[generation] = report
+        if self._ended is None or not wanted.issuperset(self.reports):
+            # The last report is written at the very end, after what was read here.
+            gone = {g: counts_of(r) for g, r in self.reports.items() if g not in wanted}
+            self._ended = (self._ended or {}) | gone | ended_counts(folder, wanted)
+        self.reports = {g: r for g, r in self.reports.items() if g in wanted}
+
+    def knows(self) -> bool:
+        """Whether the serving process has the newest list; also where none serves."""
+        slot = self._supervisor.slots.get("proxy")
+        if slot is None or slot.state in state_machine.ENDED:
+            return True
+        report = self.reports.get(slot.current.machine.generation, {})
+        return report.get("config_sha") == self._sha
+
+    @property
+    def behind(self) -> bool:
+        """Whether a process that serves has an old list."""
+        slot = self._supervisor.slots.get("proxy")
+        if slot is None or slot.state != "ready":
+            return False
+        report = self.reports.get(slot.current.machine.generation)
+        return report is not None and report.get("config_sha") != self._sha
+
+    def holds(self) -> bool:
+        """Whether a process that lives has requests that are not answered yet."""
+        slot = self._supervisor.slots.get("proxy")
+        return slot is not None and any(
+            self.reports.get(i.process.generation, {}).get("in_flight")
+            for i in slot.instances()
+            if i.process is not None and not i.machine.leader_gone
+        )
+
+    def status(self) -> ProxyStatus:
+        slot = self._supervisor.slots.get("proxy")
+        if slot is None:
+            return ProxyStatus()
+        current = self.reports.get(slot.current.machine.generation, {})
+        port = slot.current.port("http") or self._supervisor.keeper_manager.held_port("proxy.http")
+        host = slot.spec.ports[0].host
+        sums = sum([*map(counts_of, self.reports.values()), *(self._ended or {}).values()], ProxyCounters())
+        return ProxyStatus(
+            address=f"http://{host}:{port}" if port else None,
+            backends=tuple(current.get("backends", ())),
+            config="proxy/litellm.yaml",
+            generation=slot.current.machine.generation,
+            requests=sums.requests,
+            failures=sums.failures,
+            unattributed=sums.unattributed,
+            refused=sums.refused,
+            unknown=sums.unknown,
+            unknown_models=unknown_models(self.reports.values()),
+            cooled_down=tuple(current.get("cooled_down", ())),
+        )

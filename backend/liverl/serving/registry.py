@@ -1,0 +1,337 @@
+"""Replicas and what the proxy may route to: weights before listing, draining before the end.
+
+A replica is *joining* until it serves the trainer's current policy version, *listed* while the proxy may send
+it new trials, *leaving* while it only finishes what it has. The list is told to the trainer (``replicas.json``)
+and to the proxy (see ``proxylist``). verl brings its replicas' weights up to date by itself: they are listed all
+together when all of them have been found, so that no part of a step's trials runs on a part of the replicas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, TrialsStatus
+from liverl.observe.boot.stages import Stage
+from liverl.observe.engine.activity import ActivityState
+from liverl.observe.engine.idle import IdleDetector, Load, LoadSample
+from liverl.observe.engine.metrics import EngineFacts, EngineMeter, EngineRates, parse_engine_metrics
+from liverl.plan.spec import Plan
+from liverl.rundir.journal import read_object
+from liverl.serving.endpoint import ReplicaEndpoint, slot_endpoint, slot_endpoints
+from liverl.serving.proxy_routes import ProxyRoutes
+from liverl.supervise.services import state_machine
+from liverl.supervise.services.slot import Slot
+from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.atomic_file import write_atomic
+from liverl.util.ticks import until_tick
+
+FAST = 0.25  # seconds between looks while a replica joins or leaves
+
+
+class ReplicaRegistry:
+    """The run's replicas, as the proxy and the trainer should see them."""
+
+    def __init__(self, supervisor: Supervisor, plan: Plan, cooldown: float, interval: float) -> None:
+        self.supervisor = supervisor
+        self.plan = plan
+        self.proxy = ProxyRoutes(supervisor, plan, cooldown)
+        self.listed: set[str] = set()
+        self.facts: dict[str, EngineFacts] = {}
+        self.rates: dict[str, EngineRates] = {}
+        self.trainer: dict[str, Any] = {}
+        self.expected: int = plan.expected_replicas
+        self.leaving: set[str] = set()  # they finish what they have
+        self.unlisted: set[str] = set()  # leaving ones that have finished: the proxy forgets them
+        self.drain: Callable[[], Coroutine[Any, Any, None]] | None = None  # called at every look
+        self.found: Callable[[], list[ReplicaEndpoint]] | None = (
+            None  # verl's replicas, as discovery sees them
+        )
+        self.judge: Callable[[ReplicaEndpoint, EngineFacts | None, dict[str, Any]], ActivityState] | None = (
+            None  # of those
+        )
+        self.doing: dict[str, ActivityState] = {}
+        self.complete = plan.topology != "verl"  # all of verl's replicas have been seen serving once
+        self._generations: dict[str, int] = {}  # of listed replicas
+        self._meters: dict[str, EngineMeter] = {}
+        self._idle = IdleDetector()
+        self._interval = interval
+        self._told = b""
+        self._version = 0
+
+    # --- names and seats ---
+
+    def slots(self) -> list[Slot]:
+        """The replicas among our services."""
+        return [s for s in self.supervisor.slots.values() if s.spec.kind == "replica"]
+
+    def endpoints(self) -> list[ReplicaEndpoint]:
+        """Every replica, ours and verl's."""
+        ours = slot_endpoints(self.supervisor.slots.values(), self.kind)
+        return [*ours, *(self.found() if self.found is not None else ())]
+
+    def _endpoint(self, name: str) -> ReplicaEndpoint | None:
+        """The replica of that name as it is now, without a look at all of them: each is asked for at every look."""
+        slot = self.supervisor.slots.get(name)
+        if slot is not None:
+            return slot_endpoint(slot, self.kind)
+        return next((s for s in (self.found() if self.found is not None else ()) if s.name == name), None)
+
+    def state_of(self, name: str) -> str:
+        if name in self.leaving:
+            return "leaving"
+        return "listed" if name in self.listed else "joining"
+
+    # --- listing ---
+
+    def update(self) -> None:
+        """Bring the list up to date with the services' states. Called on every change."""
+        endpoints = self.endpoints()
+        serving = sum(endpoint.serving for endpoint in endpoints)
+        if not self.complete and self.expected and serving >= self.expected:
+            self.complete = True
+            self.supervisor.say("replicas_found", f"all {self.expected} replicas serve: the proxy gets them")
+        for endpoint in endpoints:
+            name = endpoint.name
+            if not endpoint.serving:
+                self.facts.pop(name, None)  # the next generation has weights of its own
+            if name in self.listed and (
+                not endpoint.serving or self._generations.get(name) != endpoint.generation
+            ):
+                self._delist(name)
+            may = endpoint.serving and name not in self.listed and name not in self.leaving and self.complete
+            if may and self._has_weights(endpoint):
+                self.listed.add(name)
+                self._generations[name] = endpoint.generation
+                version = self.policy_version if self._trainer_lives() else None
+                having = "" if version is None else f" (policy version {version})"
+                self.supervisor.say("listed", f"the proxy routes new trials to it{having}", service=name)
+        if self.complete:
+            for name in self.listed - {endpoint.name for endpoint in endpoints}:
+                self._delist(name)
+            self._publish(endpoints)
+
+    def _delist(self, name: str) -> None:
+        self.listed.discard(name)
+        if not self.supervisor.stopping:
+            self.supervisor.say("delisted", "the proxy no longer routes to it", service=name)
+
+    def _trainer_lives(self) -> bool:
+        trainer = self.supervisor.slots.get("trainer")
+        return trainer is not None and trainer.state in (*state_machine.LIVE, "stopping")
+
+    def _has_weights(self, endpoint: ReplicaEndpoint) -> bool:
+        if self.found is not None or not self._trainer_lives():
+            return True  # verl itself sees to its replicas' weights
+        facts = self.facts.get(endpoint.name)
+        wanted = self.policy_version
+        return facts is not None and wanted is not None and facts.policy_version == wanted
+
+    @property
+    def policy_version(self) -> int | None:
+        """The trainer's, once it has told one."""
+        version = self.trainer.get("policy_version")
+        return version if isinstance(version, int) else None
+
+    def _publish(self, endpoints: list[ReplicaEndpoint]) -> None:
+        items: list[dict[str, Any]] = []
+        for endpoint in endpoints:
+            if endpoint.address is None or endpoint.state not in state_machine.LIVE:
+                continue
+            state = self.state_of(endpoint.name)
+            if state == "joining" and endpoint.state == "starting":
+                continue  # nothing can be pushed to it yet
+            items.append(
+                {
+                    "name": endpoint.name,
+                    "url": endpoint.address,
+                    "state": state,
+                    "generation": endpoint.generation,
+                }
+            )
+        told = json.dumps(items).encode()
+        if told != self._told:
+            self._version += 1
+            body = {"version": self._version, "replicas": items}
+            if self._write(self.supervisor.run_dir / "replicas.json", json.dumps(body).encode()):
+                self._told = told
+        self.proxy.publish(
+            [i["url"] for i in items if i["state"] == "listed"],
+            [i["url"] for i in items if i["state"] == "leaving" and i["name"] not in self.unlisted],
+        )
+
+    def _write(self, path: Path, data: bytes) -> bool:
+        """Whether it could be written; if not, the next look tries again."""
+        try:
+            write_atomic(path, data)
+        except OSError as error:
+            self.supervisor.records.write_failed(f"{path.name}: {error.strerror}")
+            return False
+        return True
+
+    # --- looking ---
+
+    async def look(self, trials: TrialsStatus, trainer: dict[str, Any] | None = None) -> float:
+        """Poll engines, the trainer's report and the proxies' reports once; returns seconds until the next.
+        ``trials``: as they were last counted. ``trainer``: of one that writes no report, what is known of it."""
+        before = self.facts.copy()
+        told = trainer or read_object(self.supervisor.run_dir / "trainer.json")
+        self.trainer = told or self.trainer
+        self.proxy.read()
+        endpoints = self.endpoints()
+        if not self.proxy.exists and not endpoints:
+            return until_tick(self._interval)  # nobody to look at, and nobody to tell of it
+        answered = set(await asyncio.gather(*(self._look(endpoint) for endpoint in endpoints)))
+        if self.judge is not None:
+            now = {n: f for n, f in self.facts.items() if n in answered}
+            self.doing = {
+                endpoint.name: self.judge(endpoint, now.get(endpoint.name), self.trainer)
+                for endpoint in self.endpoints()
+            }
+        if self.drain is not None:
+            await self.drain()
+        self.update()
+        self._idle = self._idle.seen(self._load(trials, before, answered))
+        waiting = self.complete and any(s.serving and s.name not in self.listed for s in self.endpoints())
+        return until_tick(FAST if waiting or self.proxy.behind or self.leaving else self._interval)
+
+    async def _look(self, endpoint: ReplicaEndpoint) -> str | None:
+        """The name of the replica, if it has told its load."""
+        import aiohttp
+
+        if endpoint.address is None or not endpoint.serving:
+            return None
+        try:
+            status, text = await self.supervisor.http.get(endpoint.address + "/metrics", 3.0)
+        except (OSError, TimeoutError, aiohttp.ClientError):
+            return None  # its ready probe reports that
+        now = self._endpoint(endpoint.name)
+        if status == 200 and now is not None and now.serving and now.generation == endpoint.generation:
+            facts = parse_engine_metrics(text)
+            self.facts[endpoint.name] = facts
+            meter = self._meters.setdefault(endpoint.name, EngineMeter())
+            self.rates[endpoint.name] = meter.update(self.supervisor.now(), facts)
+            return endpoint.name
+        return None
+
+    def _load(
+        self, trials: TrialsStatus, before: Mapping[str, EngineFacts], answered: set[str | None]
+    ) -> LoadSample:
+        """What everybody does now, for the verdict on idle replicas."""
+        now, trainer = self.supervisor.now(), self.trainer
+        if trainer.get("phase") != "rollout" or not self._trainer_lives():
+            return LoadSample(now, None, {})
+        step = int(trainer.get("step") or 0) + 1
+        started = next((s.total for s in trials.steps if s.step == step), 0)
+        loads = {}
+        for endpoint in self.endpoints():
+            facts, name = self.facts.get(endpoint.name), endpoint.name
+            if facts is None or facts.running is None or name not in answered:
+                loads[name] = Load(may_work=False, busy=False)
+                continue
+            has_weights = facts.policy_version is None or self.found is not None
+            has_weights = has_weights or facts.policy_version == self.policy_version
+            waiting = bool(facts.waiting)
+            loads[name] = Load(
+                may_work=endpoint.state == "ready" and name in self.listed and has_weights,
+                busy=facts.running > 0 or waiting or _moved(before.get(name), facts),
+                waiting=waiting,
+            )
+        return LoadSample(
+            at=now,
+            rollout=step,
+            loads=loads,
+            held=self.proxy.holds(),
+            handed_out=0 < int(trainer.get("trials_total") or 0) <= started,
+        )
+
+    def restore_listing(self) -> None:
+        """What an earlier backend had listed stays listed while the same process serves: nothing about it has
+        changed, and a proxy that was told otherwise for a moment would refuse requests."""
+        told = read_object(self.supervisor.run_dir / "replicas.json")
+        if told is None:
+            return
+        self._version = told["version"]
+        for item in told["replicas"]:
+            slot = self.supervisor.slots.get(item["name"])
+            if slot is None or item["state"] != "listed" or slot.name in self.leaving:
+                continue
+            if slot.current.machine.generation == item["generation"]:
+                self.listed.add(slot.name)  # the next update takes it back if it does not serve
+                self._generations[slot.name] = item["generation"]
+
+    def forget(self, name: str) -> None:
+        """A replica is no longer part of the run."""
+        self.listed.discard(name)
+        self.facts.pop(name, None)
+        self._meters.pop(name, None)
+
+    # --- for the snapshot ---
+
+    @property
+    def kind(self) -> str:
+        """Who serves: the embedded engine, or ``vllm serve``."""
+        template = self.plan.replica_template
+        embedded = template is not None and "liverl.embedded.engine" in template.argv
+        return "embedded" if embedded else "managed"
+
+    def status(self, stages: Mapping[str, Stage]) -> ReplicaSet:
+        items = []
+        now = self.supervisor.now()
+        for endpoint in self.endpoints():
+            idle_since = self._idle.since(endpoint.name)
+            facts = self.facts.get(endpoint.name) or EngineFacts()
+            rates = self.rates.get(endpoint.name) or EngineRates()
+            stage = stages.get(endpoint.name) or (endpoint.stage, endpoint.progress)
+            doing = self.doing.get(endpoint.name) if endpoint.serving else None
+            starting = endpoint.state in ("waiting", "preparing", "starting")
+            items.append(
+                ReplicaStatus(
+                    name=endpoint.name,
+                    state=endpoint.state,
+                    address=endpoint.address,
+                    listed=endpoint.name in self.listed,
+                    generation=endpoint.generation,
+                    restarts=endpoint.restarts,
+                    gpus=endpoint.gpus,
+                    policy_version=facts.policy_version,
+                    running=facts.running,
+                    waiting=facts.waiting,
+                    kv_cache_usage=facts.kv_cache_usage,
+                    generation_tokens_total=facts.generation_tokens_total,
+                    prompt_tokens_total=facts.prompt_tokens_total,
+                    tokens_per_s=rates.tokens_per_s,
+                    prefix_cache_hit_rate=rates.prefix_cache_hit_rate,
+                    request_success_total=facts.request_success_total,
+                    since=endpoint.since,
+                    stage=stage[0] if starting else None,
+                    progress=stage[1] if starting else None,
+                    leaving=endpoint.name in self.leaving,
+                    kind=endpoint.kind,
+                    idle_for=now - idle_since if idle_since is not None else None,
+                    why=endpoint.why,
+                    pid=endpoint.pids[0] if endpoint.pids else None,
+                    activity=doing.what if doing is not None else None,
+                    activity_since=doing.since if doing is not None else None,
+                    tool_calls_total=facts.tool_calls_total,
+                    max_concurrency=facts.max_concurrency,
+                )
+            )
+        ready = sum(i.state in ("ready", "degraded") for i in items)
+        return ReplicaSet(self.expected, ready, len(self.listed), tuple(items))
+
+    def proxy_status(self) -> ProxyStatus:
+        return self.proxy.status()
+
+
+def _moved(before: EngineFacts | None, after: EngineFacts) -> bool:
+    """Whether an engine has generated or answered anything between two looks, however short it was."""
+    if before is None:
+        return False
+    return (before.generation_tokens_total, before.request_success_total) != (
+        after.generation_tokens_total,
+        after.request_success_total,
+    )

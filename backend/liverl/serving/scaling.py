@@ -1,0 +1,267 @@
+"""How many replicas there are: adding with the current weights, removing when their trials have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from liverl.control.messages import CommandError
+from liverl.plan.spec import Plan, ServiceSpec
+from liverl.serving.endpoint import slot_address
+from liverl.serving.registry import FAST, ReplicaRegistry
+from liverl.serving.unfinished_trials import trials_of, unfinished
+from liverl.supervise.services import state_machine
+from liverl.supervise.services.failpoints import crashpoint
+from liverl.supervise.services.slot import Slot
+from liverl.supervise.services.supervisor import Supervisor
+
+QUIET = 2.0  # seconds without a request after which a leaving replica counts as drained
+MOST = 256  # replicas of one run
+
+
+def replica_spec(template: ServiceSpec, index: int, further: tuple[str, ...] = ()) -> ServiceSpec:
+    """The template with ``{index}`` filled in name, arguments and environment, and ``further`` arguments."""
+
+    def fill(text: str) -> str:
+        return text.replace("{index}", str(index))
+
+    return replace(
+        template,
+        name=fill(template.name),
+        argv=(*(fill(word) for word in template.argv), *further),
+        env={k: fill(v) for k, v in template.env.items()},
+    )
+
+
+class Scaling:
+    """The numbers of the replicas that are wanted, and the way out of those that are not."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        plan: Plan,
+        replicas: ReplicaRegistry,
+        look_at_gpus: Callable[[], Awaitable[None]],
+    ) -> None:
+        """``look_at_gpus`` takes a new sample of the GPUs."""
+        self.supervisor = supervisor
+        self._look_at_gpus = look_at_gpus
+        self.plan = plan
+        self.replicas = replicas
+        self.indices: list[int] = list(range(plan.expected_replicas))
+        self._leaving: dict[int, float] = {}  # index -> quiet since (0 = not quiet)
+        self._deadlines: dict[int, float] = {}
+        self._unfinished: dict[int, set[str]] = {}  # trials that live on a leaving replica
+        replicas.drain = self.drain
+
+    def name_of(self, index: int) -> str:
+        assert self.plan.replica_template is not None
+        return self.plan.replica_template.name.replace("{index}", str(index))
+
+    def spec(self, index: int) -> ServiceSpec:
+        """The service of one replica."""
+        assert self.plan.replica_template is not None
+        further = self.plan.replica_arguments.get(str(index), ())
+        return replica_spec(self.plan.replica_template, index, further)
+
+    def specs(self) -> list[ServiceSpec]:
+        """Those of every replica that is wanted, or is on its way out."""
+        return [self.spec(index) for index in sorted({*self.indices, *self._leaving})]
+
+    def restore(self, indices: tuple[int, ...], leaving: tuple[int, ...]) -> None:
+        """What the journal says was wanted."""
+        self.indices = list(indices)
+        for index in leaving:
+            self._begin_leaving(index)
+        self._changed()
+
+    def _begin_leaving(self, index: int) -> None:
+        self._leaving[index] = 0.0
+        self._deadlines[index] = self.supervisor.now() + self.plan.trial_timeout
+
+    def _changed(self) -> None:
+        self.replicas.expected = len(self.indices)
+        self.replicas.leaving = {self.name_of(index) for index in self._leaving}
+
+    async def _journal(self) -> None:
+        record = {"k": "replicas", "indices": self.indices, "leaving": sorted(self._leaving)}
+        await self.supervisor.records.journal(record)
+
+    # --- the command ---
+
+    async def scale(
+        self, to: int | None = None, delta: int | None = None, remove: str | None = None
+    ) -> dict[str, Any]:
+        """Change the number of replicas, or remove the one of that name. Returns when new ones are listed, or old
+        ones have drained and ended.
+
+        Raises:
+            CommandError: this topology cannot, the number is out of range, no replica has that name, too few GPUs are
+                free, or a new one did not come up.
+        """
+        if self.plan.replica_template is None:
+            raise CommandError(
+                "not_scalable", "verl owns its replicas: none can be added or removed from outside"
+            )
+        if sum(wish is not None for wish in (to, delta, remove)) > 1:
+            raise CommandError("bad_args", "scale takes one of to, delta and remove")
+        wanted, leaving = self._wish(to, delta, remove)
+        if self._gpus_missing(wanted - len(self.indices)) is not None:
+            await self._look_at_gpus()  # the last sample may still show what has just been given back
+            wanted, leaving = self._wish(to, delta, remove)
+            missing = self._gpus_missing(wanted - len(self.indices))
+            if missing is not None:
+                raise CommandError("no_gpus", f"not added: {missing}")
+        now_wanted = len(self.indices)
+        added = await self._add(wanted - now_wanted) if wanted > now_wanted else []
+        if wanted < now_wanted:
+            leaving = leaving or sorted(self.indices)[wanted - now_wanted :]
+        removed = await self._remove(leaving) if leaving else []
+        return {"replicas": wanted, "added": added, "removed": removed}
+
+    def _wish(self, to: int | None, delta: int | None, remove: str | None) -> tuple[int, list[int]]:
+        """How many replicas are wanted by this command, and the index of the one that it removes by name."""
+        if self.supervisor.stopping:
+            raise CommandError("stopping", "the run is stopping")
+        leaving = [self._wanted_index(remove)] if remove is not None else []
+        wanted = to if to is not None else len(self.indices) + (delta or 0) - len(leaving)
+        if not 1 <= wanted <= MOST:
+            raise CommandError("out_of_range", f"{wanted} replicas: from 1 to {MOST} are possible")
+        return wanted, leaving
+
+    async def _add(self, count: int) -> list[str]:
+        chosen = self._unused(count)
+        self._reserve_gpus(chosen)
+        self.indices = sorted([*self.indices, *chosen])
+        self._changed()
+        await self._journal()
+        crashpoint("mid_scale")
+        new = [self.ensure_slot(index) for index in chosen]
+        names = [slot.name for slot in new]
+        self.supervisor.say("scale", f"{len(self.indices)} replicas wanted; adding {', '.join(names)}")
+        self.supervisor.kick()
+        listed = self.replicas.listed
+        await self.supervisor.until(
+            lambda: all(slot.name in listed or slot.ended for slot in new) or self.supervisor.stopping
+        )
+        failed = [index for index, slot in zip(chosen, new, strict=True) if slot.ended]
+        if failed:
+            why = "; ".join(f"{slot.name}: {slot.current.machine.why}" for slot in new if slot.ended)
+            self.indices = [index for index in self.indices if index not in failed]
+            for index in failed:
+                self._drop(index)
+            raise CommandError("not_started", f"not added: {why}")
+        return names
+
+    def _unused(self, count: int) -> list[int]:
+        """The lowest indices that no replica has."""
+        slots = self.supervisor.slots
+        free = [i for i in range(MOST) if i not in self.indices and self.name_of(i) not in slots]
+        return free[: max(0, count)]
+
+    def _gpus_missing(self, count: int) -> str | None:
+        """Why ``count`` more replicas cannot have their GPUs, with the holders named; None if they can."""
+        assert self.plan.replica_template is not None
+        each = self.plan.replica_template.gpus
+        names = [self.name_of(index) for index in self._unused(count)]
+        return self.supervisor.gpus_missing(names, each) if each else None
+
+    def _reserve_gpus(self, chosen: list[int]) -> None:
+        """From now on, so that no other command counts on the same ones."""
+        for spec in map(self.spec, chosen):
+            if spec.gpus:
+                self.supervisor.reserve_gpus(spec.name, spec.gpus)
+
+    def ensure_slot(self, index: int) -> Slot:
+        """The slot of a replica, made if there is none."""
+        name = self.name_of(index)
+        used = self.supervisor.used_generations.get(name, 0)
+        return self.supervisor.slots.get(name) or self.supervisor.add_slot(self.spec(index), highest=used)
+
+    def _wanted_index(self, name: str) -> int:
+        names = {self.name_of(index): index for index in self.indices}
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1, 0.5)
+            text = f"no replica {name!r} to remove; there are: {', '.join(names)}"
+            raise CommandError("unknown_service", text, near[0] if near else None)
+        return names[name]
+
+    async def _remove(self, chosen: list[int]) -> list[str]:
+        names = [self.name_of(index) for index in chosen]
+        self.indices = [index for index in self.indices if index not in chosen]
+        for index in chosen:
+            self._begin_leaving(index)
+        self._changed()
+        self.replicas.listed.difference_update(names)
+        await self._journal()
+        crashpoint("mid_scale")
+        self.supervisor.say("scale", f"{len(self.indices)} replicas wanted; draining {', '.join(names)}")
+        self.replicas.update()
+        await self.supervisor.until(
+            lambda: all(name not in self.supervisor.slots for name in names) or self.supervisor.stopping
+        )
+        return names
+
+    # --- the way out ---
+
+    async def drain(self) -> None:
+        """Stop leaving replicas when their trials have ended, and drop those that have stopped.
+
+        First the proxy gives it no new trials; when no trial lives there and it has been quiet for a while the
+        proxy forgets it; when that is done and nothing runs there, it is stopped: so no request meets its end.
+        """
+        now = self.supervisor.now()
+        for index in list(self._leaving):
+            name = self.name_of(index)
+            slot = self.supervisor.slots.get(name)
+            if slot is None or (slot.ended and not slot.current.machine.wanted):
+                self._drop(index)
+                continue
+            if slot.state not in ("ready", "degraded"):
+                slot.current.feed(state_machine.Stop())
+                continue
+            facts = self.replicas.facts.get(name)
+            since, late = self._leaving[index], now >= self._deadlines[index]
+            busy = facts is None or (facts.running or 0) + (facts.waiting or 0) > 0
+            if not late and (busy or not self.replicas.proxy.knows()):
+                self._leaving[index] = 0.0
+            elif since == 0.0 and not late:
+                self._leaving[index] = now
+            elif late or (name in self.replicas.unlisted and now - since >= FAST):
+                said = "its time is up" if late else "no request is left"
+                self.supervisor.say("drained", f"{said}; it is stopped", service=name)
+                slot.current.feed(state_machine.Stop())
+            elif now - since >= QUIET and not await self._trials_left(index, slot):
+                self.replicas.unlisted.add(name)
+                self._leaving[index] = 0.0
+
+    async def _trials_left(self, index: int, slot: Slot) -> bool:
+        """Whether a trial of the newest step that lives on this replica has no result yet."""
+        address, run_dir = slot_address(slot), self.supervisor.run_dir
+        known = self._unfinished.get(index)
+        try:
+            if known is None and address is not None:
+                known = await asyncio.to_thread(trials_of, run_dir, address)
+            known = await asyncio.to_thread(unfinished, run_dir, known or set())
+        except OSError as error:
+            self.supervisor.say("drain", f"its trials cannot be read: {error}", "warning", slot.name)
+            return False
+        self._unfinished[index] = known
+        return bool(known)
+
+    def _drop(self, index: int) -> None:
+        name = self.name_of(index)
+        for memory in (self._leaving, self._deadlines, self._unfinished):
+            memory.pop(index, None)
+        self._changed()
+        self.replicas.unlisted.discard(name)
+        self.replicas.forget(name)
+        slot = self.supervisor.slots.pop(name, None)
+        if slot is not None:
+            self.supervisor.used_generations[name] = slot.current.machine.generation
+            slot.current.close()
+        self.supervisor.spawn_task(self._journal())

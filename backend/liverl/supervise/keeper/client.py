@@ -1,0 +1,195 @@
+"""The backend's side of the keeper: finding it or starting it, and its requests as coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from liverl.model import Exit
+
+_SCRIPT = Path(__file__).with_name("process.py")
+
+
+class KeeperError(Exception):
+    """The keeper refused a request; the message says why."""
+
+    def __init__(self, message: str, errno: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = errno
+
+
+class KeeperGone(Exception):
+    """The connection to the keeper has ended."""
+
+
+def exit_of(record: dict[str, Any] | None) -> Exit:
+    """An exit as the keeper recorded it; without a record it is unknown."""
+    if not record:
+        return Exit()
+    return Exit(code=record.get("code"), signal=record.get("signal"), at=record.get("at"))
+
+
+class KeeperClient:
+    """A connection to a run's keeper. ``on_exit(token, exit)`` is called for every leader that ends,
+    ``on_gone()`` once when the keeper itself has."""
+
+    def __init__(
+        self, run_dir: Path, on_exit: Callable[[str, Exit], None], on_gone: Callable[[], None]
+    ) -> None:
+        self.run_dir = run_dir
+        self.pid = 0
+        self._on_exit = on_exit
+        self._on_gone = on_gone
+        self._sock: socket.socket | None = None
+        self._buffer = b""
+        self._fds: list[int] = []
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._last = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._sending = asyncio.Lock()  # a request longer than the socket's buffer is sent in parts
+
+    async def connect(self, environment: dict[str, str]) -> tuple[bool, list[dict[str, Any]], dict[str, int]]:
+        """Reach the run's keeper, starting one if none lives.
+
+        Returns (whether it lived before, its children's records, its listening ports by name).
+
+        Raises:
+            KeeperError: it could not be started.
+            KeeperGone: it ended at once.
+            OSError: there is no room to start it.
+        """
+        self.close()
+        lived = self._open()
+        if not lived:
+            await asyncio.get_running_loop().run_in_executor(None, self._launch, environment)
+            if not self._open():
+                raise KeeperError("the keeper was started but cannot be reached")
+        assert self._sock is not None
+        raw = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid, uid, _ = struct.unpack("3i", raw)
+        if uid not in (os.geteuid(), 0):
+            raise KeeperError(f"the keeper's socket is served by another user (uid {uid})")
+        self.pid = pid
+        asyncio.get_running_loop().add_reader(self._sock, self._readable)
+        hello = await self.request("hello")
+        self.pid = hello["pid"]
+        return lived, hello["children"], hello["listeners"]
+
+    def _open(self) -> bool:
+        directory = os.open(self.run_dir, os.O_PATH | os.O_DIRECTORY)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(f"/proc/self/fd/{directory}/keeper.sock")
+        except OSError:
+            sock.close()
+            return False
+        finally:
+            os.close(directory)
+        sock.setblocking(False)
+        self._sock = sock
+        return True
+
+    def _launch(self, environment: dict[str, str]) -> None:
+        with open(self.run_dir / "keeper.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_SCRIPT), str(self.run_dir)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+        assert self._process.stdout is not None
+        with self._process.stdout as out:
+            first = out.readline()
+        if first.strip() != b"ready":
+            tail = (self.run_dir / "keeper.log").read_text(errors="replace").strip().splitlines()[-1:]
+            raise KeeperError(f"the keeper did not start: {' '.join(tail) or 'no message'}")
+
+    async def request(self, do: str, *, fd: int | None = None, **args: Any) -> dict[str, Any]:
+        """One request and its answer.
+
+        Raises:
+            KeeperError: it refused.
+            KeeperGone: it died before it answered.
+        """
+        if self._sock is None:
+            raise KeeperGone
+        self._last += 1
+        number = self._last
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        data = json.dumps({"id": number, "do": do, **args}).encode() + b"\n"
+        try:
+            async with self._sending:
+                if self._sock is None or future.done():
+                    pass  # it went while others were being sent, and the future says so
+                elif fd is not None:
+                    socket.send_fds(self._sock, [data], [fd])
+                else:
+                    await asyncio.get_running_loop().sock_sendall(self._sock, data)
+        except OSError:
+            self._waiting.pop(number, None)
+            raise KeeperGone from None
+        answer = await future
+        if answer.get("error"):
+            raise KeeperError(answer["error"], answer.get("errno"))
+        return answer
+
+    async def get_listener(self, name: str) -> int:
+        """A duplicate of a listening socket that the keeper holds, as a descriptor of ours."""
+        await self.request("get_fd", name=name)
+        return self._fds.pop(0)
+
+    def _readable(self) -> None:
+        assert self._sock is not None
+        try:
+            data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 4, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, fds = b"", []
+        self._fds += fds
+        if not data:
+            self.close()
+            self._on_gone()
+            return
+        self._buffer += data
+        while b"\n" in self._buffer:
+            line, self._buffer = self._buffer.split(b"\n", 1)
+            message = json.loads(line)
+            if "exit" in message and "id" not in message:
+                child = message["exit"]
+                self._on_exit(child["token"], exit_of(child["exit"]))
+            else:
+                future = self._waiting.pop(message["id"], None)
+                if future is not None and not future.done():
+                    future.set_result(message)
+
+    def close(self) -> None:
+        """End the connection; the keeper lives on."""
+        if self._sock is not None:
+            asyncio.get_running_loop().remove_reader(self._sock)
+            self._sock.close()
+            self._sock = None
+        self._buffer = b""
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(KeeperGone())
+        self._waiting.clear()
+
+    def reap(self) -> None:
+        """Collect the keeper's own exit status, if it was started by this process and has ended."""
+        if self._process is not None:
+            self._process.poll()

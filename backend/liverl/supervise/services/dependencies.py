@@ -1,0 +1,107 @@
+"""What services wait for, and the sockets that must listen before their service does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from liverl.plan.spec import Dependency, ServiceSpec
+from liverl.supervise.keeper.client import KeeperGone
+from liverl.supervise.services import state_machine
+from liverl.supervise.services.prepare import PrepareProblem
+from liverl.supervise.services.slot import Slot
+
+if TYPE_CHECKING:
+    from liverl.supervise.services.supervisor import Supervisor
+
+
+class StartStagger:
+    """Replicas on GPUs start one after another, ``stagger`` seconds apart: side by side they would read the same
+    weights over one disk and one bus at the same time."""
+
+    def __init__(self, stagger: float) -> None:
+        self._stagger = stagger
+        self._last = float("-inf")
+
+    def take(self, spec: ServiceSpec, now: float) -> float:
+        """Seconds until this service's turn; 0 = it is now, and it counts as started."""
+        if spec.kind != "replica" or not spec.gpus:
+            return 0.0
+        left = self._last + self._stagger - now
+        if left > 0:
+            return left
+        self._last = now
+        return 0.0
+
+
+def unmet(supervisor: Supervisor, dependency: Dependency) -> str | None:
+    """What is missing, in words; None if the dependency holds."""
+    on, wanted = dependency.on, dependency.count or 0
+    if dependency.condition == "environment_ready":
+        return None if on in supervisor.environments.pythons else f"environment {on}"
+    if dependency.condition == "all_ready":
+        # As many as are wanted now: the number may have been scaled since the plan was made.
+        group = [s for s in supervisor.slots.values() if s.spec.kind == on and s.current.machine.wanted]
+        wanted = len(group) or wanted
+        ready = sum(s.state in ("ready", "degraded") for s in group)
+        return None if ready >= wanted else f"{on}s: {ready} of {wanted} ready"
+    if dependency.condition == "discovered":
+        found = supervisor.found_serving()
+        return None if found >= wanted else f"{on}s: {found} of {wanted} found"
+    if dependency.condition == "listening":
+        served = supervisor.slots.get(on.partition(".")[0])
+        if supervisor.keeper_manager.holds(on) or (served is not None and _listens_itself(served)):
+            return None
+        return supervisor.unheld.get(on, f"the socket {on}")
+    slot = supervisor.slots.get(on)
+    if slot is None:
+        return f"{on}, which does not exist"
+    if dependency.condition == "started":
+        return None if slot.state in state_machine.LIVE else f"{on} to be started"
+    if dependency.condition == "exited_0":
+        return None if slot.current.machine.completed else f"{on} to complete"
+    return None if slot.state == "ready" else f"{on} to be ready"
+
+
+def dependents(slots: Iterable[Slot], slot: Slot) -> list[Slot]:
+    """The services that need ``slot``: they stop first."""
+    names = (slot.name, slot.spec.kind)
+    return [
+        other
+        for other in slots
+        if other is not slot
+        and any(
+            d.on.partition(".")[0] in names and d.condition != "environment_ready"
+            for d in other.spec.depends_on
+        )
+    ]
+
+
+async def hold_sockets(supervisor: Supervisor) -> None:
+    """Listen where somebody relies on it before the service itself is up: connections queue until it is."""
+    specs = [slot.spec for slot in supervisor.slots.values()]
+    names = {d.on for spec in specs for d in spec.depends_on if d.condition == "listening"}
+    for name in sorted(names):
+        service, _, port_name = name.partition(".")
+        slot = supervisor.slots[service]
+        if _listens_itself(slot) and not supervisor.keeper_manager.holds(name):
+            text = "its socket could not be had from it: while it is started again nobody listens there"
+            supervisor.say("socket", text, "warning", service)
+            continue
+        for port in (p for p in slot.spec.ports if p.name == port_name):
+            for last in (False, False, True):
+                try:
+                    await supervisor.keeper_manager.hold_port(service, port)
+                    break
+                except KeeperGone:  # another one comes up
+                    if last:
+                        supervisor.unheld[name] = "the keeper has gone"
+                except PrepareProblem as problem:
+                    supervisor.unheld[name] = str(problem)
+                    break
+    supervisor.kick()
+
+
+def _listens_itself(slot: Slot) -> bool:
+    """Whether a service that outlived an earlier keeper is up: it has the socket that this keeper could not get."""
+    return slot.state in state_machine.LIVE

@@ -1,0 +1,119 @@
+"""``events.jsonl``: the run's story, one numbered line each, and the words for a service's changes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from liverl.model import Event, Level
+from liverl.rundir.journal import LineFile, cut_torn_line
+from liverl.supervise.services.state_machine import MachineState
+
+KEPT = 2000  # newest events in memory, for clients that ask for what they missed
+
+_EVENT = msgspec.json.Decoder(Event)
+
+
+class EventLog:
+    """Numbers, keeps and writes events; ``publish`` is told of each.
+
+    Raises:
+        OSError: the file cannot be opened. Later write errors go to ``on_error`` once per kind of error.
+    """
+
+    def __init__(self, path: Path, now: Callable[[], float], on_error: Callable[[str], None]) -> None:
+        cut_torn_line(path)
+        self.newest: deque[Event] = deque(maxlen=KEPT)
+        self._seq = last_seq(path)
+        self._file = LineFile(path, durable=False)
+        self._now = now
+        self._on_error = on_error
+        self.publish: Callable[[Event], None] = lambda _: None
+
+    @property
+    def seq(self) -> int:
+        return self._seq
+
+    def add(
+        self, kind: str, text: str, level: Level = "info", service: str | None = None, **data: Any
+    ) -> Event:
+        self._seq += 1
+        event = Event(self._seq, self._now(), kind, text, level, service, data)
+        self.newest.append(event)
+        self._file.append(event).add_done_callback(self._written)
+        self.publish(event)
+        return event
+
+    def since(self, seq: int) -> list[Event] | None:
+        """Events after ``seq``, or None if they are no longer in memory (read the file)."""
+        if self.newest and self.newest[0].seq > seq + 1:
+            return None
+        return [event for event in self.newest if event.seq > seq]
+
+    def _written(self, future: Future[None]) -> None:
+        error = future.exception()
+        if error is not None:
+            self._on_error(str(error))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def last_seq(path: Path) -> int:
+    """The number of the last event in a file, 0 if there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - (1 << 20)))
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return 0
+    for line in reversed(lines):
+        try:
+            return _EVENT.decode(line).seq
+        except msgspec.MsgspecError:
+            continue
+    return 0
+
+
+def words(
+    before: MachineState, after: MachineState, now: float, *, completes: bool
+) -> tuple[str, Level] | None:
+    """What to say of a change of state; None if it is not worth a line. ``completes``: exit 0 is a success."""
+    if before.state == after.state:
+        if after.stuck and not before.stuck:
+            return "would not die: the last signal did not end its tree", "error"
+        return None
+    took = f"{now - before.since:.1f} s"
+    match after.state:
+        case "preparing":
+            again = f" again (generation {after.generation}): {after.why}" if after.generation > 1 else ""
+            return f"preparing{again}", "info"
+        case "starting":
+            return "process started", "info"
+        case "ready":
+            return (f"ready after {took}", "info") if before.state == "starting" else ("ready again", "info")
+        case "degraded":
+            return f"degraded: {after.why}", "warning"
+        case "stopping":
+            done = completes and after.exit is not None and after.exit.ok
+            expected = after.after != "decide" or done
+            return f"stopping: {after.why}", "info" if expected else "warning"
+        case "stopped":
+            how = f" ({after.exit.words()})" if after.exit is not None and after.generation else ""
+            return f"{after.why}{how if 'exit' not in after.why else ''}", "info"
+        case "failed":
+            return f"failed: {after.why}", "error"
+        case "gave_up":
+            return f"gave up: {after.why}", "error"
+        case "backing_off":
+            delay = (after.deadline or now) - now
+            return f"starts again in {delay:.1f} s, after: {after.why}", "warning"
+        case "waiting":
+            return None
+    return None

@@ -1,0 +1,191 @@
+"""The one child of verl's Python that asks actors for their addresses (``verl_runtime/addresses.py``), from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+SCRIPT = Path(__file__).parents[2] / "verl_runtime" / "addresses.py"
+# Importing and connecting Ray took 9 s on a machine with two busy cores; Ray itself gives up after about 20 s.
+CONNECT = 60.0
+# What an answer may take beyond the time that was given: looking up names in a busy cluster.
+SLACK = 10.0
+# The first one takes longer: with an actor's handle Ray loads its class, which imports vLLM (more than 13 s on a host
+# with 32 cores where nothing was cached).
+FIRST = 240.0
+_BACKOFF = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before each further start in a row
+_FAREWELL = 1.0  # seconds to leave after the end of its stdin
+
+Command = tuple[Sequence[str], Mapping[str, str]]  # argv, whole environment
+
+
+class AddressClientGone(Exception):
+    """The child is not there, or went away; the text says why."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """By name: ``ip:port``, or in words why there is none."""
+
+    addresses: dict[str, str] = {}
+    errors: dict[str, str] = {}
+
+
+def address_argv(python: str, address: str, namespace: str = "") -> tuple[str, ...]:
+    """The command line; ``address`` is that of Ray's GCS (``host:port``)."""
+    return (python, str(SCRIPT), "--address", address, *(("--namespace", namespace) if namespace else ()))
+
+
+class AddressClient:
+    """Starts the child when it is first needed, and again after it ended; there is never more than one.
+
+    ``command`` gives argv and environment at each start. What the child and Ray print is appended to ``log``.
+    """
+
+    def __init__(
+        self, command: Callable[[], Command], log: Path, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._command = command
+        self._log = log
+        self._clock = clock
+        self._process: asyncio.subprocess.Process | None = None
+        self._number = 0
+        self._fresh = True  # this child has not been asked yet
+        self._failures = 0
+        self._not_before = 0.0
+        self._last = "it has not been started"
+        self._turn = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def ask(self, names: Iterable[str], namespace: str, timeout: float) -> Answer:
+        """Addresses of these actors; ``timeout`` seconds are what each call may take.
+
+        Raises:
+            AddressesGone: there is no child to ask, or it ended or hung over this question.
+        """
+        async with self._turn:
+            await self._start()
+            self._number += 1
+            question = {"id": self._number, "names": list(names), "timeout": timeout}
+            if namespace:
+                question["namespace"] = namespace
+            first, self._fresh = self._fresh, False
+            reply = await self._exchange(json.dumps(question), timeout + (FIRST if first else SLACK))
+            if reply.get("id") != self._number:
+                await self._give_up(f"it answered something else: {str(reply)[:200]}")
+            self._failures = 0
+            try:
+                return msgspec.convert(reply, Answer)
+            except msgspec.ValidationError as error:
+                raise AddressClientGone(f"its answer is none: {error}") from error
+
+    async def close(self) -> None:
+        """End the child: its stdin first, its process if that does not do."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            async with asyncio.timeout(_FAREWELL):
+                await process.wait()
+        except TimeoutError:
+            self._kill(process)
+            await process.wait()
+
+    async def _start(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            return
+        if self._process is not None:
+            code = self._process.returncode
+            self._process = None
+            self._fail(f"it ended (exit {code}), see {self._log.name}")
+        wait = self._not_before - self._clock()
+        if wait > 0:
+            raise AddressClientGone(f"{self._last}; it is started again in {wait:.0f} s")
+        argv, env = self._command()
+        try:
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            with self._log.open("ab") as log:
+                self._process = await asyncio.create_subprocess_exec(
+                    *argv,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=log,
+                    env=dict(env),
+                    cwd="/",
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._fail(f"it cannot be started: {error}")
+            raise AddressClientGone(self._last) from error
+        self._fresh = True
+        reply = await self._exchange(None, CONNECT)
+        if "ready" not in reply:
+            await self._give_up(f"it cannot connect to Ray: {reply.get('fatal', reply)}")
+
+    async def _exchange(self, line: str | None, seconds: float) -> Mapping[str, Any]:
+        """Send a line (None: nothing), read the next one."""
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        try:
+            if line is not None:
+                process.stdin.write(line.encode() + b"\n")
+                await process.stdin.drain()
+            async with asyncio.timeout(seconds):
+                raw = await process.stdout.readline()
+        except TimeoutError:
+            await self._give_up(f"it did not answer within {seconds:g} s")
+        except asyncio.CancelledError:  # half an answer would be taken for the next question's
+            self._process = None
+            self._kill(process)
+            await process.wait()
+            raise
+        except (OSError, ValueError) as error:
+            await self._give_up(f"it does not read or write: {error}")
+        if not raw:
+            code = await self._ended(process)
+            await self._give_up(f"it ended ({code}), see {self._log.name}")
+        try:
+            reply = json.loads(raw)
+        except ValueError:
+            reply = raw.decode("utf-8", "replace")
+        if not isinstance(reply, dict):
+            await self._give_up(f"it answered something else: {str(reply)[:200]}")
+        return dict(reply)
+
+    async def _ended(self, process: asyncio.subprocess.Process) -> str:
+        try:
+            async with asyncio.timeout(_FAREWELL):
+                return f"exit {await process.wait()}"
+        except TimeoutError:
+            return "it closed its output"
+
+    async def _give_up(self, why: str) -> NoReturn:
+        """End this child and raise ``AddressClientGone``."""
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            self._kill(process)
+            await process.wait()
+        self._fail(why)
+        raise AddressClientGone(why)
+
+    def _fail(self, why: str) -> None:
+        self._last = why
+        self._not_before = self._clock() + _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+        self._failures += 1
+
+    @staticmethod
+    def _kill(process: asyncio.subprocess.Process) -> None:
+        try:
+            process.kill()
+        except ProcessLookupError:
+            pass  # it has ended by itself

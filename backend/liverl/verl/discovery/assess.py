@@ -1,0 +1,304 @@
+"""How far each expected replica has come, from what Ray, the actors and their servers say. Pure.
+
+A rank is *missing* until Ray lists its actor, *pending* until that is ALIVE, *alive* until it has told its address,
+*addressed* until its server answers, then *healthy*; *dead* and *lost* (Ray has forgotten it) are ends from which
+only another actor of the same rank leads on. Each stage has its own limit: verl itself has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from liverl.verl.discovery.causes import short_cause
+from liverl.verl.discovery.names import Engine, ServerName, parse_name
+from liverl.verl.discovery.ray_rest import RayActor, resource_words
+
+Stage = Literal["missing", "pending", "alive", "addressed", "healthy", "dead", "lost"]
+
+_CONTROLLER = "TransferQueueController"
+
+
+class Expectation(msgspec.Struct, frozen=True):
+    """What must come: ranks 0 to ``count``-1, each stage within its limit in seconds.
+
+    ``since``: Unix seconds from which a missing actor is waited for. ``watched``: from which anybody looks: what came
+    before counts against no limit, as a backend that adopts a run of hours has yet to learn what stands there.
+    ``not_before``: jobs with an actor that was
+    alive before then belong to an earlier trainer and do not count. ``namespace`` "" = any. ``dead_grace``: how long
+    a dead actor may stay without a replacement. verl 0.9.1 makes none, and its trainer ends about 10 s after a
+    replica's death: with a longer grace the trainer's own end is told first.
+    """
+
+    count: int
+    since: float
+    actor_deadline: float = 1800.0
+    address_deadline: float = 1800.0
+    health_deadline: float = 300.0
+    dead_grace: float = 15.0
+    not_before: float = 0.0
+    watched: float = 0.0
+    engine: Engine = "vllm"
+    namespace: str = ""
+
+    def limit(self, stage: Stage) -> float | None:
+        """Seconds that a rank may stay in ``stage``; None = for ever."""
+        return {
+            "missing": self.actor_deadline,
+            "pending": self.actor_deadline,
+            "alive": self.address_deadline,
+            "addressed": self.health_deadline,
+            "dead": self.dead_grace,
+            "lost": self.dead_grace,
+        }.get(stage)
+
+
+class RankFacts(msgspec.Struct, frozen=True):
+    """What is known beside Ray's list, by ``RayActor.incarnation``.
+
+    ``addresses``: ``http://ip:port``. ``silent``: why there is no address. ``health``: None = its server answered,
+    else what it did instead; not there = not asked yet. ``waits``: more about why an actor is pending.
+    """
+
+    addresses: Mapping[str, str] = {}
+    silent: Mapping[str, str] = {}
+    health: Mapping[str, str | None] = {}
+    waits: Mapping[str, str] = {}
+
+
+class Rank(msgspec.Struct, frozen=True):
+    """One expected replica. ``since``: Unix seconds when it came into this stage. ``generation`` counts the actors
+    (and Ray's own restarts of them) that were seen under this rank, from 1; 0 = none yet."""
+
+    rank: int
+    name: str
+    stage: Stage
+    why: str
+    since: float
+    actor_state: str | None = None  # Ray's own word
+    pid: int | None = None
+    ip: str | None = None
+    address: str | None = None  # http://ip:port
+    generation: int = 0
+    incarnation: str = ""
+
+
+class Other(msgspec.Struct, frozen=True):
+    """A server actor that is shown and not counted; ``why`` says why not."""
+
+    name: str
+    role: str
+    rank: int
+    state: str
+    pid: int | None
+    ip: str | None
+    why: str
+
+
+class RankVerdict(msgspec.Struct, frozen=True):
+    """A rank that will not come by itself any more, in words. ``rank`` None: none of them can be seen."""
+
+    rank: int | None
+    stage: Stage
+    text: str
+
+
+class Assessment(msgspec.Struct, frozen=True):
+    """``verdicts``: the most telling one first (the dead, then the ranks that came the least far)."""
+
+    ranks: tuple[Rank, ...]
+    verdicts: tuple[RankVerdict, ...] = ()
+    others: tuple[Other, ...] = ()
+
+    @property
+    def all_healthy(self) -> bool:
+        return all(rank.stage == "healthy" for rank in self.ranks)
+
+
+def assess(
+    expected: Expectation,
+    actors: Iterable[RayActor],
+    facts: RankFacts,
+    now: float,
+    previous: Sequence[Rank] = (),
+) -> Assessment:
+    """Where every rank stands. ``previous``: the ranks of the look before, for generations and times."""
+    servers = by_name(expected, actors)
+    chosen = choose(expected, servers)
+    before = {rank.rank: rank for rank in previous}
+    ranks = tuple(
+        _rank(expected, number, chosen.get(number), facts, now, before.get(number))
+        for number in range(expected.count)
+    )
+    taken = {actor.actor_id for actor in chosen.values()}
+    others = tuple(
+        _other(expected, name, actor)
+        for name, actor in sorted(servers.items(), key=lambda item: item[0].text)
+        if actor.actor_id not in taken
+    )
+    return Assessment(ranks, _verdicts(expected, ranks, now), others)
+
+
+def by_name(expected: Expectation, actors: Iterable[RayActor]) -> dict[ServerName, RayActor]:
+    """The newest actor of each server name, of the trainer that is waited for."""
+    named = [
+        (name, actor)
+        for actor in actors
+        if (name := parse_name(actor.name)) is not None
+        and (not expected.namespace or actor.namespace == expected.namespace)
+    ]
+    earlier = {
+        actor.job_id
+        for _, actor in named
+        if actor.started_at is not None and actor.started_at < expected.not_before
+    }
+    newest: dict[ServerName, RayActor] = {}
+    for name, actor in named:
+        if actor.job_id in earlier:
+            continue
+        if name not in newest or _newness(actor) > _newness(newest[name]):
+            newest[name] = actor
+    return newest
+
+
+def choose(expected: Expectation, servers: Mapping[ServerName, RayActor]) -> dict[int, RayActor]:
+    """Rank -> the actor that counts for it: a living one before a dead one, a plain name before a suffixed one."""
+    chosen: dict[int, RayActor] = {}
+    order = sorted(servers, key=lambda name: (servers[name].dead, name.suffix, name.engine))
+    for name in order:
+        if name.counted and name.engine == expected.engine and name.rank < expected.count:
+            chosen.setdefault(name.rank, servers[name])
+    return chosen
+
+
+def controller_conflict(actors: Iterable[RayActor]) -> str | None:
+    """Why a trainer must not be started in this cluster; None if nothing speaks against it.
+
+    verl's data plane has a fixed name and namespace: a second job would take the first one's controller for its own.
+    """
+    for actor in actors:
+        if actor.name == _CONTROLLER and not actor.dead:
+            return (
+                f"the cluster has a {_CONTROLLER} already ({actor.state}, pid {actor.pid or 'unknown'}, "
+                f"job {actor.job_id}): two verl jobs must not share a Ray cluster"
+            )
+    return None
+
+
+def _newness(actor: RayActor) -> tuple[bool, str, float, str]:
+    moment = actor.started_at or actor.ended_at or 0.0
+    return (not actor.dead, actor.job_id, moment, actor.actor_id)
+
+
+def _rank(
+    expected: Expectation, number: int, actor: RayActor | None, facts: RankFacts, now: float, old: Rank | None
+) -> Rank:
+    generation = 0 if old is None else old.generation
+    if actor is None:
+        if old is not None and old.incarnation:
+            lost = msgspec.structs.replace(
+                old,
+                stage="lost",
+                why="Ray does not list it any more",
+                actor_state=None,
+                pid=None,
+                address=None,
+            )
+            return lost if old.stage == "lost" else msgspec.structs.replace(lost, since=now)
+        plain = ServerName(expected.engine, "policy", number).text
+        why = "Ray lists no actor of this name"
+        since = max(expected.since, expected.watched)
+        return Rank(number, plain, "missing", why, since, generation=generation)
+    key = actor.incarnation
+    stage, why = _stage(actor, facts)
+    same = old is not None and old.incarnation == key
+    if old is not None and same and old.stage == stage:
+        since = old.since
+    else:
+        told = {"alive": actor.started_at, "dead": actor.ended_at}.get(stage)
+        since = now if told is None else min(told, now)
+        if stage == "alive":
+            since = max(since, expected.watched)
+    return Rank(
+        rank=number,
+        name=actor.name,
+        stage=stage,
+        why=why,
+        since=since,
+        actor_state=actor.state,
+        pid=None if actor.dead else actor.pid,
+        ip=actor.ip,
+        address=facts.addresses.get(key) if stage in ("addressed", "healthy") else None,
+        generation=generation if same else generation + 1,
+        incarnation=key,
+    )
+
+
+def _stage(actor: RayActor, facts: RankFacts) -> tuple[Stage, str]:
+    key = actor.incarnation
+    if actor.dead:
+        return "dead", f"DEAD: {short_cause(actor.death)}"
+    if actor.state != "ALIVE":
+        return "pending", f"{actor.state}: {_waiting(actor, facts.waits.get(key, ''))}"
+    if key not in facts.addresses:
+        silence = facts.silent.get(key)
+        return "alive", "ALIVE, but it has told no address" + (f" ({silence})" if silence else "")
+    if key not in facts.health:
+        return "addressed", "ALIVE, its server has not been asked yet"
+    problem = facts.health[key]
+    return ("healthy", "healthy") if problem is None else ("addressed", f"ALIVE, but {problem}")
+
+
+def _waiting(actor: RayActor, note: str) -> str:
+    more = f"; {note}" if note else ""
+    if actor.state == "DEPENDENCIES_UNREADY":
+        return "Ray waits for what its constructor is given" + more
+    if actor.pid:
+        return f"its constructor has not returned (pid {actor.pid})" + more
+    if actor.resources:
+        return f"Ray waits for {resource_words(actor.resources)}" + more
+    return "Ray has not started its process" + more
+
+
+def _other(expected: Expectation, name: ServerName, actor: RayActor) -> Other:
+    if name.role != "policy":
+        why = f"a {name.role} server"
+    elif name.node_rank > 0:
+        why = f"node {name.node_rank} of replica {name.rank}"
+    elif name.engine != expected.engine:
+        why = f"a server of {name.engine}, where {expected.engine} is expected"
+    elif name.rank >= expected.count:
+        why = f"more than the {expected.count} expected"
+    else:
+        why = f"a second actor of rank {name.rank}"
+    return Other(actor.name, name.role, name.rank, actor.state, actor.pid, actor.ip, why)
+
+
+def _verdicts(expected: Expectation, ranks: Iterable[Rank], now: float) -> tuple[RankVerdict, ...]:
+    order: tuple[Stage, ...] = ("dead", "lost", "pending", "missing", "alive", "addressed")
+    found = []
+    for rank in ranks:  # by number, and the order by stage keeps that
+        limit = expected.limit(rank.stage)
+        age = now - rank.since
+        if limit is not None and age >= limit:
+            found.append(RankVerdict(rank.rank, rank.stage, _verdict_words(rank, age, limit)))
+    return tuple(sorted(found, key=lambda verdict: order.index(verdict.stage)))
+
+
+def _verdict_words(rank: Rank, age: float, limit: float) -> str:
+    for_so_long = f"for {age:.0f} s (limit {limit:g} s)"
+    state, _, reason = rank.why.partition(": ")
+    if rank.stage == "pending":
+        return f"{rank.name}: {state} {for_so_long}: {reason}"
+    if rank.stage == "missing":
+        return f"{rank.name}: not there {for_so_long}: {rank.why}"
+    if rank.stage == "alive":
+        said, _, silence = rank.why.partition(" (")
+        return f"{rank.name}: {said} {for_so_long}" + (f": {silence[:-1]}" if silence else "")
+    if rank.stage == "addressed":
+        return f"{rank.name}: at {rank.address}, not healthy {for_so_long}: {rank.why}"
+    if rank.stage == "lost":
+        return f"{rank.name}: lost, {rank.why}; nothing replaced it within {limit:g} s"
+    return f"{rank.name}: {rank.why} (not replaced within {limit:g} s)"

@@ -1,0 +1,318 @@
+"""Ray's dashboard REST API as facts about actors and nodes, without importing Ray. Written on Ray 2.60.
+
+``/api/v0/actors?detail=true`` knows state, pid and death cause, but neither times nor addresses;
+``/logical/actors?ids=`` knows those. ``pid`` of an actor that is PENDING_CREATION is 0 while it has no process, and
+that of its process while its constructor runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from liverl.supervise.services.probes import Http, bearer
+from liverl.verl.discovery.causes import death_words
+
+# The most that the API hands out in one answer (RAY_MAX_LIMIT_FROM_API_SERVER); it has no pages.
+LIMIT = 10_000
+# Seconds. It answers in 10 ms (14 actors, quiet machine); a start on two busy cores stretches that.
+TIMEOUT = 5.0
+_LIVING = ("ALIVE", "PENDING_CREATION", "DEPENDENCIES_UNREADY", "RESTARTING")
+
+
+class RayError(Exception):
+    """The dashboard gave no usable answer; the text says why."""
+
+
+class RayActor(msgspec.Struct, frozen=True):
+    """One actor. ``state`` is Ray's own word: DEPENDENCIES_UNREADY, PENDING_CREATION, ALIVE, RESTARTING or DEAD.
+
+    ``death``: Ray's cause, whole. ``resources``: what it asks for while it runs. ``started_at`` (it became ALIVE)
+    and ``ended_at`` are Unix seconds.
+    """
+
+    actor_id: str
+    name: str = ""
+    class_name: str = ""
+    state: str = ""
+    pid: int | None = None
+    node_id: str | None = None
+    namespace: str = ""
+    job_id: str = ""
+    resources: dict[str, float] = {}
+    placement_group: str | None = None
+    restarts: int = 0
+    death: str = ""
+    ip: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+
+    @property
+    def incarnation(self) -> str:
+        """Tells one process of this name from the next: Ray restarts an actor under its id, verl makes a new one."""
+        return f"{self.actor_id}.{self.restarts}"
+
+    @property
+    def dead(self) -> bool:
+        return self.state == "DEAD"
+
+
+class ActorTimes(msgspec.Struct, frozen=True):
+    """Where an actor ran and when; Unix seconds."""
+
+    ip: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+
+
+class RayNode(msgspec.Struct, frozen=True):
+    node_id: str
+    ip: str
+    state: str
+    resources: dict[str, float] = {}
+
+
+class RayRest:
+    """The dashboard at ``base`` (``http://host:port``). ``token_file`` None = a cluster without tokens."""
+
+    def __init__(self, http: Http, base: str, token_file: Path | None = None) -> None:
+        self._http = http
+        self._base = base
+        self._token_file = token_file
+
+    async def version(self) -> str:
+        """Ray's version.
+
+        Raises:
+            RayError: as for every request here.
+        """
+        return _text((await self._get("/api/version", {})).get("ray_version"))
+
+    async def actors(self) -> tuple[RayActor, ...]:
+        """The named actors of all namespaces, dead ones included.
+
+        Raises:
+            RayError: no usable answer, or more actors than Ray hands out.
+        """
+        rows, cut = await self._list([("name", "!=", "")])
+        if cut is not None:  # the dead are most of them, and Ray cuts before it filters by name
+            for state in _LIVING:
+                more, cut = await self._list([("name", "!=", ""), ("state", "=", state)])
+                if cut is not None:
+                    raise RayError(f"Ray tells {LIMIT} of its {cut} actors that are {state}")
+                rows += more
+        return tuple({actor.actor_id: actor for actor in parse_actors(rows)}.values())
+
+    async def times(self, ids: Iterable[str]) -> dict[str, ActorTimes]:
+        """Place and times of these actors; those that the dashboard does not know (yet) are left out."""
+        query = {"ids": ",".join(ids), "nocache": "1"}
+        found = _mapping((await self._get("/logical/actors", query)).get("data")).get("actors")
+        return {key: parse_times(row) for key, row in _mapping(found).items() if isinstance(row, Mapping)}
+
+    async def nodes(self) -> tuple[RayNode, ...]:
+        reply = await self._get("/api/v0/nodes", {"detail": "true", "limit": str(LIMIT)})
+        return tuple(
+            RayNode(
+                node_id=_text(row.get("node_id")),
+                ip=_text(row.get("node_ip")),
+                state=_text(row.get("state")),
+                resources=_numbers(row.get("resources_total")),
+            )
+            for row in _rows(reply)
+        )
+
+    async def placement_group(self, group: str) -> str | None:
+        """State of one placement group in words (``PENDING, INFEASIBLE``); None if Ray does not list it."""
+        query = {"detail": "true", "limit": str(LIMIT)}
+        for row in _rows(await self._get("/api/v0/placement_groups", query)):
+            if row.get("placement_group_id") == group:
+                step = _text(_mapping(row.get("stats")).get("scheduling_state"))
+                return ", ".join(word for word in (_text(row.get("state")), step) if word)
+        return None
+
+    async def _list(
+        self, filters: Sequence[tuple[str, str, str]]
+    ) -> tuple[list[Mapping[str, Any]], int | None]:
+        """Rows, and the number of all actors if Ray left some out."""
+        query = [("detail", "true"), ("limit", str(LIMIT))]
+        for key, predicate, value in filters:
+            query += [("filter_keys", key), ("filter_predicates", predicate), ("filter_values", value)]
+        reply = await self._get("/api/v0/actors", query)
+        rows = _rows(reply)
+        about = _mapping(_mapping(reply.get("data")).get("result"))
+        total, told, fitting = (_int(about.get(k)) for k in ("total", "num_after_truncation", "num_filtered"))
+        cut = total > told or fitting > len(rows)
+        return rows, total if cut else None
+
+    async def _get(
+        self, path: str, query: Mapping[str, str] | Sequence[tuple[str, str]]
+    ) -> Mapping[str, Any]:
+        import aiohttp
+
+        where = f"Ray's dashboard at {self._base}"
+        try:
+            headers = None if self._token_file is None else bearer(self._token_file)
+        except (OSError, ValueError) as error:
+            raise RayError(f"Ray's token cannot be read: {error}") from error
+        try:
+            url = f"{self._base}{path}?{urlencode(query)}"
+            status, text = await self._http.get(url, TIMEOUT, headers=headers)
+        except TimeoutError as error:
+            raise RayError(f"{where} did not answer within {TIMEOUT:g} s") from error
+        except aiohttp.ClientConnectorError as error:
+            refused = isinstance(error.os_error, ConnectionRefusedError)
+            raise RayError(f"nothing listens at {self._base}" if refused else f"{where}: {error}") from error
+        except (OSError, ValueError, aiohttp.ClientError) as error:
+            raise RayError(f"{where}: {type(error).__name__}: {error}") from error
+        if status in (401, 403):
+            refusal = "wants a token" if status == 401 else "refuses the token"
+            raise RayError(f"{where} {refusal} (GET {path} answered {status})")
+        try:
+            reply = json.loads(text)
+        except ValueError as error:
+            raise RayError(f"{where} answered GET {path} with {status} and no JSON: {text[:80]!r}") from error
+        if status != 200 or not isinstance(reply, Mapping):
+            said = _text(_mapping(reply).get("msg")) or text[:200]
+            raise RayError(f"{where} answered GET {path} with {status}: {said}")
+        return reply
+
+
+async def placed(rest: RayRest, actors: Sequence[RayActor], known: dict[str, ActorTimes]) -> list[RayActor]:
+    """``actors`` with the place and times that the dashboard tells of them; ``known`` keeps them by incarnation and
+    state, as they are asked for once.
+
+    Raises:
+        RayError: the dashboard gave no usable answer.
+    """
+
+    def key(actor: RayActor) -> str:
+        return f"{actor.incarnation} {actor.state}"
+
+    keys = {key(actor) for actor in actors}
+    for old in known.keys() - keys:
+        del known[old]
+    unknown = [a for a in actors if a.state in ("ALIVE", "DEAD") and key(a) not in known]
+    if unknown:
+        found = await rest.times(actor.actor_id for actor in unknown)
+        for actor in unknown:
+            times = found.get(actor.actor_id)
+            # its copy of the actors is a moment behind: what does not fit the state is asked for again
+            settled = times and (times.ended_at if actor.dead else times.started_at) is not None
+            if times is not None and settled:
+                known[key(actor)] = times
+    nothing = ActorTimes()
+    return [
+        msgspec.structs.replace(a, ip=t.ip, started_at=t.started_at, ended_at=t.ended_at)
+        for a in actors
+        for t in (known.get(key(a), nothing),)
+    ]
+
+
+async def pending_notes(rest: RayRest, actors: Iterable[RayActor]) -> dict[str, str]:
+    """What Ray tells beside the actor itself of why these have no process, by incarnation.
+
+    Raises:
+        RayError: the dashboard gave no usable answer.
+    """
+    waiting = [a for a in actors if a.state == "PENDING_CREATION" and not a.pid and a.resources]
+    if not waiting:
+        return {}
+    groups = sorted({a.placement_group for a in waiting if a.placement_group})
+    nodes = await rest.nodes()
+    by_group = {group: await rest.placement_group(group) for group in groups}
+    notes = {}
+    for actor in waiting:
+        if actor.placement_group:
+            state = by_group[actor.placement_group] or "not listed"
+            notes[actor.incarnation] = f"its placement group {actor.placement_group[:8]} is {state}"
+            continue
+        alive = [node.resources for node in nodes if node.state == "ALIVE"]
+        largest = {name: max((n.get(name, 0.0) for n in alive), default=0.0) for name in actor.resources}
+        short = {name: most for name, most in largest.items() if most < actor.resources[name]}
+        notes[actor.incarnation] = (
+            f"no node has more than {resource_words(short)}" if short else "other actors hold them"
+        )
+    return notes
+
+
+def parse_actors(rows: Iterable[object]) -> list[RayActor]:
+    """Actors in rows of ``/api/v0/actors``; what is no actor is skipped, unknown fields are ignored."""
+    found = []
+    for row in rows:
+        if not isinstance(row, Mapping) or not _text(row.get("actor_id")):
+            continue
+        found.append(
+            RayActor(
+                actor_id=_text(row["actor_id"]),
+                name=_text(row.get("name")),
+                class_name=_text(row.get("class_name")),
+                state=_text(row.get("state")).upper(),
+                pid=_int(row.get("pid")) or None,
+                node_id=_text(row.get("node_id")) or None,
+                namespace=_text(row.get("ray_namespace")),
+                job_id=_text(row.get("job_id")),
+                resources=_numbers(row.get("required_resources")),
+                placement_group=_text(row.get("placement_group_id")) or None,
+                restarts=_int(row.get("num_restarts")),
+                death=death_words(row.get("death_cause")),
+            )
+        )
+    return found
+
+
+def parse_times(row: Mapping[str, Any]) -> ActorTimes:
+    """Place and times in a row of ``/logical/actors``, which counts milliseconds and says 0 for never."""
+    address = _mapping(row.get("address"))
+    started, ended = _int(row.get("startTime")), _int(row.get("endTime"))
+    return ActorTimes(
+        ip=_text(address.get("ipAddress")) or None,
+        started_at=started / 1000 if started > 0 else None,
+        ended_at=ended / 1000 if ended > 0 else None,
+    )
+
+
+def resource_words(resources: Mapping[str, float]) -> str:
+    """``{CPU: 1000}``. A placement group's own names for its resources (``CPU_group_e7ae..``) are left out where
+    they repeat the plain one."""
+    plain: dict[str, float] = {}
+    for name, amount in sorted(resources.items()):
+        kind = name.partition("_group_")[0]
+        if kind != "bundle":
+            plain[kind] = max(plain.get(kind, 0.0), amount)
+    return "{" + ", ".join(f"{name}: {amount:g}" for name, amount in plain.items()) + "}"
+
+
+def _rows(reply: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    rows = _mapping(_mapping(reply.get("data")).get("result")).get("result")
+    if not isinstance(rows, list):
+        raise RayError(f"Ray's dashboard answered without a list: {str(reply)[:200]}")
+    return [row for row in rows if isinstance(row, Mapping)]
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _int(value: object) -> int:
+    """Whole numbers come as numbers or as text; anything else is 0."""
+    try:
+        return int(value) if isinstance(value, (int, float, str)) else 0
+    except (ValueError, OverflowError):
+        return 0
+
+
+def _numbers(value: object) -> dict[str, float]:
+    return {
+        str(k): float(v)
+        for k, v in _mapping(value).items()
+        if isinstance(v, (int, float)) and not isinstance(v, bool)
+    }

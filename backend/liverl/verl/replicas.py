@@ -1,0 +1,224 @@
+"""verl's replicas: found in Ray, joined to the processes that they are.
+
+Discovery looks; this module says from when on, for which start of the trainer, and what its findings mean for the
+run: seats for the proxy's list, a cause when a replica will not come, and whose the cluster's processes are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from liverl.model import Cause, Level, ServiceState
+from liverl.observe.engine.activity import ActivitySigns, ActivityState
+from liverl.observe.engine.metrics import EngineFacts
+from liverl.plan.spec import RayPlan
+from liverl.procs import procfs
+from liverl.procs.shares import shares
+from liverl.serving.endpoint import ReplicaEndpoint
+from liverl.supervise.services import prepare, state_machine
+from liverl.supervise.services.supervisor import Supervisor
+from liverl.verl.activity import ReplicaActivity
+from liverl.verl.discovery.address_client import AddressClientGone, Command, address_argv
+from liverl.verl.discovery.assess import Expectation, Rank
+from liverl.verl.discovery.discovery import Discovery
+
+_STATES: dict[str, ServiceState] = {
+    "missing": "waiting",
+    "pending": "preparing",
+    "alive": "starting",
+    "addressed": "starting",
+    "healthy": "ready",
+    "dead": "failed",
+    "lost": "failed",
+}
+# Ray's words for actors of a driver that ended: causes OWNER_DIED and INTENDED_USER_EXIT.
+_WITH_TRAINER = ("its owner has died", "because its job has finished")
+IDLE = 1.0  # seconds between looks while no trainer runs
+
+
+class VerlReplicas:
+    """``cause`` is set once a replica is lost for good, or a deadline has passed."""
+
+    def __init__(self, supervisor: Supervisor, ray: RayPlan) -> None:
+        self.cause: Cause | None = None
+        self._supervisor = supervisor
+        self._ray = ray
+        self._trainer = 0  # generation of the trainer whose replicas are looked for
+        self._served: dict[int, int] = {}  # rank -> generation that has been healthy
+        self._lives = ReplicaActivity()
+        self._watched = supervisor.now()
+        self._discovery = Discovery(
+            supervisor.http,
+            self._dashboard,
+            self._token_file(),
+            self._expectation(supervisor.now()),
+            self._command,
+            supervisor.attempt_dir / "logs" / "discovery.log",
+            self._tell,
+            supervisor.now,
+        )
+
+    # --- looking ---
+
+    async def look(self) -> float:
+        """Look once; returns seconds until the next look."""
+        trainer = self._supervisor.slots.get("trainer")
+        process = trainer.current.process if trainer is not None else None
+        if trainer is None or process is None or trainer.state not in state_machine.LIVE:
+            return IDLE
+        if process.generation != self._trainer:
+            self._trainer = process.generation
+            self._discovery.expect(self._expectation(process.started_at))
+        await self._read(process.log)
+        pause = await self._discovery.look(self._lives.printed)
+        for rank in self._discovery.ranks:
+            if rank.stage == "healthy":
+                self._served[rank.rank] = rank.generation
+        verdict = self._discovery.verdict
+        if verdict is not None and self.cause is None and not self._supervisor.stopping:
+            self.cause = Cause("trainer", f"replica {verdict.text}", self._supervisor.now())
+        self._supervisor.kick()
+        return pause
+
+    async def _read(self, log: Path) -> None:
+        now = self._supervisor.now()
+        try:
+            events = await asyncio.to_thread(self._lives.read, log, now)
+        except OSError as error:
+            self._supervisor.records.internal(error)
+            return
+        ranks = self._discovery.ranks
+        self._lives.hear(events, {rank.pid: rank.name for rank in ranks if rank.pid is not None})
+        news = self._lives.news(len(ranks))
+        if news is not None:
+            self._supervisor.say("weights", news, service="trainer")
+
+    def doing(
+        self, endpoint: ReplicaEndpoint, facts: EngineFacts | None, trainer: Mapping[str, Any]
+    ) -> ActivityState:
+        """What one of them does now, by its metrics and by the trainer's log."""
+        version = trainer.get("policy_version")
+        return self._lives.look(
+            endpoint.name,
+            ActivitySigns(
+                at=self._supervisor.now(),
+                up=endpoint.serving,
+                facts=facts,
+                trainer_phase=str(trainer.get("phase") or ""),
+                policy_version=version if isinstance(version, int) else None,
+            ),
+        )
+
+    @property
+    def total_steps(self) -> int | None:
+        """Of the training, as the trainer has printed it."""
+        return self._lives.total_steps
+
+    async def close(self) -> None:
+        """End the child that asks for addresses."""
+        await self._discovery.close()
+
+    def _expectation(self, since: float) -> Expectation:
+        ray = self._ray
+        return Expectation(
+            count=ray.expected,
+            since=since,
+            actor_deadline=ray.actor_deadline,
+            address_deadline=ray.address_deadline,
+            health_deadline=ray.health_deadline,
+            not_before=0.0 if ray.earlier else since,
+            watched=self._watched,
+            namespace=ray.namespace,
+        )
+
+    def _dashboard(self) -> str | None:
+        if not self._ray.service:
+            return f"http://{self._ray.dashboard}" if self._ray.dashboard else None
+        slot = self._supervisor.slots.get(self._ray.service)
+        port = slot.current.port(self._ray.port) if slot is not None else None
+        return f"http://{self._ray.dashboard.rpartition(':')[0]}:{port}" if port else None
+
+    def _token_file(self) -> Path | None:
+        return self._supervisor.run_dir / self._ray.token_file if self._ray.token_file else None
+
+    def _command(self) -> Command:
+        hub = self._supervisor
+        values = prepare.Placeholders(
+            hub.run_dir, hub.attempt_dir, self._trainer, hub.pythons(), hub.service_ports()
+        )
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        try:
+            env |= {name: prepare.fill(value, values) for name, value in self._ray.child_env.items()}
+            address = prepare.fill(self._ray.address, values)
+        except prepare.PrepareProblem as error:  # Ray's port is not known at the moment
+            raise AddressClientGone(str(error)) from None
+        python = self._ray.python or hub.pythons().get(self._ray.environment)
+        if not python:
+            raise AddressClientGone("no Python that has Ray is known: name one by environment.venv_path")
+        return address_argv(str(python), address, self._ray.namespace), env
+
+    def _tell(self, text: str, level: Level, rank: int | None) -> None:
+        if _with_trainer(text):  # what the trainer's own end did to it is no news of its own
+            text, level = f"replica {rank}: it ended with the trainer", "info"
+        name = self._discovery.ranks[rank].name if rank is not None else "ray"
+        self._supervisor.say("discovery", text, level, name)
+
+    # --- what was found ---
+
+    def endpoints(self) -> list[ReplicaEndpoint]:
+        """Every rank, found or not."""
+        return [self._endpoint(rank) for rank in self._discovery.ranks]
+
+    def serving(self) -> int:
+        """How many of them serve now."""
+        return sum(endpoint.serving for endpoint in self.endpoints())
+
+    def _endpoint(self, rank: Rank) -> ReplicaEndpoint:
+        state = _STATES[rank.stage]
+        if rank.stage == "addressed" and self._served.get(rank.rank) == rank.generation:
+            state = "degraded"  # it has served: one slow answer is no reason to send its trials elsewhere
+        boot = self._lives.boot(rank.pid) if state in ("preparing", "starting") else None
+        return ReplicaEndpoint(
+            name=rank.name,
+            state=state,
+            why=rank.why,
+            address=rank.address,
+            generation=rank.generation,
+            restarts=max(0, rank.generation - 1),
+            since=rank.since,
+            gpus=tuple(g.uuid for g in self._supervisor.gpus if rank.name in g.owner.split(" + ")),
+            kind="verl",
+            pids=(rank.pid,) if rank.pid is not None else (),
+            stage=boot.stage if boot is not None else None,
+            progress=boot.progress if boot is not None else None,
+        )
+
+    def dead(self) -> str | None:
+        """A replica that died by itself, in words; one that ended with its trainer did not."""
+        ended = [r for r in self._discovery.ranks if r.stage == "dead" and not _with_trainer(r.why)]
+        first = min(ended, key=lambda rank: rank.since, default=None)
+        return f"{first.name}: {first.why}" if first is not None else None
+
+    def members(self, trees: dict[str, list[int]]) -> dict[str, list[int]]:
+        """``trees`` (service -> pids) with what hangs in Ray's tree told apart: each replica's processes by its
+        name; the rest does the trainer's work. A Ray that the trainer has started itself hangs in its tree."""
+        home = self._ray.service or "trainer"
+        actors = {pid: endpoint.name for endpoint in self.endpoints() for pid in endpoint.pids}
+        tree = trees.get(home, [])
+        if not actors or not tree:
+            return trees
+        parents = {pid: proc.ppid for pid in tree if (proc := procfs.read_proc(pid)) is not None}
+        owned = {name: sorted(pids) for name, pids in shares(tree, parents, actors).items()}
+        taken = {pid for pids in owned.values() for pid in pids}
+        rest = [pid for pid in tree if pid not in taken]
+        others = {name: pids for name, pids in trees.items() if name != home}
+        return {**others, "trainer": [*others.get("trainer", []), *rest], **owned}
+
+
+def _with_trainer(cause: str) -> bool:
+    """Whether Ray says that an actor ended because its trainer did."""
+    return any(words in cause for words in _WITH_TRAINER)

@@ -1,0 +1,99 @@
+"""verl's agent loop whose model calls go through the run's proxy, registered in agent_loop.yaml.
+
+verl's own loops call the replicas by actor; then the proxy has no training traffic and no agent's view of a
+step. For verl 0.9.1's v1 trainer (``trainer.use_v1``, its default).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+
+from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, read_prompt, run_trial
+from liverl.verl_runtime.tokens import Row
+
+
+class ProxyAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed where types are checked
+    """Made anew by verl for each trial; the keyword arguments are the plan's, the others are verl's."""
+
+    def __init__(
+        self,
+        *args: Any,
+        proxy_url: str,
+        run_dir: str,
+        attempt_dir: str,
+        served_model: str,
+        run_key_file: str | None = None,
+        max_turns: int = 8,
+        trial_timeout: float = 2400.0,
+        temperature: float = 1.0,
+        max_tokens: int = 256,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.settings = LoopSettings(
+            proxy_url=proxy_url,
+            run_dir=run_dir,
+            attempt_dir=attempt_dir,
+            served_model=served_model,
+            run_key_file=run_key_file,
+            max_turns=max_turns,
+            trial_timeout=trial_timeout,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            prompt_length=self.rollout_config.prompt_length,
+            response_length=self.rollout_config.response_length,
+        )
+
+    async def run(
+        self, sampling_params: dict[str, Any], **kwargs: Any
+    ) -> AgentLoopOutput | list[AgentLoopOutput]:
+        """One trial. Raises ValueError for a row that is not ours, OSError where no trial can be written.
+
+        A trial without a token to train on gives an empty list: verl then leaves the session out. Its group's
+        advantages are those of the sessions that are there, and the batch is filled up with fewer rows of
+        padding than a mini-batch has. A row of masked tokens would put its reward of 0 into the group's mean,
+        and a mini-batch of such rows has a loss over no token, which is NaN. A batch without any row ends verl
+        with an error that says so.
+        """
+        prompt = read_prompt(kwargs, sampling_params, self.settings.temperature)
+        outcome = await run_trial(self.settings, prompt)
+        row = outcome.row
+        if row is None:
+            if not prompt.validation:
+                return []
+            # In a validation no loss is computed, and a session that failed counts as one that got nothing.
+            end = self.tokenizer.eos_token_id
+            row = Row(prompt=[end], response=[end], mask=[0], logprobs=[0.0])
+        return AgentLoopOutput(
+            prompt_ids=row.prompt,
+            response_ids=row.response,
+            response_mask=row.mask,
+            response_logprobs=row.logprobs if self.rollout_config.calculate_log_probs else None,
+            multi_modal_data={},
+            reward_score=outcome.reward,
+            num_turns=outcome.num_turns,
+            metrics=AgentLoopMetrics(
+                generate_sequences=outcome.asked_seconds, tool_calls=outcome.tool_seconds
+            ),
+            extra_fields=_extra_fields(prompt, outcome),
+        )
+
+
+def _extra_fields(prompt: Prompt, outcome: Outcome) -> dict[str, Any]:
+    """verl's own keys as its client and tool agent give them, then ours."""
+    version = prompt.policy_version()
+    return {
+        "global_steps": version,
+        "min_global_steps": version,
+        "max_global_steps": version,
+        "turn_scores": [],
+        "tool_rewards": [],
+        "trial": outcome.name,
+        "tool_call_count": outcome.tool_calls,
+        "retries": outcome.retries,
+        "divergences": outcome.divergences,
+        "ended_by": outcome.ended_by,
+        "exception": outcome.exception,
+    }

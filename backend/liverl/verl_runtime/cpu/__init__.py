@@ -1,0 +1,39 @@
+"""verl's trainer without a GPU: ``VERL_USE_EXTERNAL_MODULES=liverl.verl_runtime.cpu`` in every process.
+
+Registers a CPU platform, a replica class under "vllm" and the weight adapter that goes with it. Everything
+else is verl's own: hydra, Ray, TransferQueue, agent loops, FSDP, checkpoints, logs.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def _register() -> None:
+    from verl.plugin.platform import platform_manager
+
+    from liverl.verl_runtime.cpu.platform import NAME, CpuPlatform, init_process_group
+
+    platform_manager.PlatformRegistry.register(platform=NAME)(CpuPlatform)
+    platform_manager.set_platform(CpuPlatform())
+    # The engines are registered for "cuda" and "npu" only; they run on whatever the platform says.
+    os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
+
+    import verl.utils.distributed
+
+    verl.utils.distributed.initialize_global_process_group_ray = init_process_group
+
+    from verl.workers.rollout import base
+    from verl.workers.rollout.replica import RolloutReplicaRegistry
+
+    RolloutReplicaRegistry.register("vllm", _replica_class)
+    base._ROLLOUT_REGISTRY[("vllm", "async")] = "liverl.verl_runtime.cpu.adapter.CpuServerAdapter"
+
+
+def _replica_class() -> type:
+    from liverl.verl_runtime.cpu.replica import CpuReplica
+
+    return CpuReplica
+
+
+_register()

@@ -1,0 +1,75 @@
+"""verl's view of a replica: which actor to start for a rank, and where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ray
+from verl.workers.rollout.replica import RolloutMode, RolloutReplica
+
+from liverl.verl_runtime.cpuengine.settings import Settings, faults
+
+_NOBODY = "liverl_nobody_has_this"  # a resource for the fault "pending": Ray never finds it
+
+
+def settings_of(rank: int, config: Any, model: str, *, hybrid: bool) -> Settings:
+    """What the actor of ``rank`` is told; ``config`` is verl's RolloutConfig."""
+    extra = dict((config.engine_kwargs or {}).get("vllm") or {})
+    served = extra.get("served_model_name") or model
+    found = faults()
+    plain = Settings(
+        rank=rank,
+        model=model,
+        served=tuple([served] if isinstance(served, str) else served),
+        tool_parser=extra.get("tool_call_parser") or config.multi_turn.format,
+        max_model_len=config.max_model_len or config.prompt_length + config.response_length,
+        max_num_seqs=config.max_num_seqs,
+        prompt_length=config.prompt_length,
+        response_length=config.response_length,
+        seed=config.seed,
+        hybrid=hybrid,
+        free_cache_engine=config.free_cache_engine,
+        load_weights=config.load_format != "dummy",
+    )
+    return replace(
+        plain,
+        listen_delay=found.late_seconds if found.late_rank == rank else 0.0,
+        mute=found.mute_rank == rank,
+        dead=found.dead_rank == rank,
+    )
+
+
+class CpuReplica(RolloutReplica):  # type: ignore[misc]
+    """Registered as "vllm": the same actor names as verl's own replicas."""
+
+    async def launch_servers(self) -> None:
+        # Late: the actor's module imports transformers, which the plug-in's other users do not need.
+        from liverl.verl_runtime.cpuengine.server import vLLMHttpServer
+
+        role = "reward_" if self.is_reward_model else "teacher_" if self.is_teacher_model else ""
+        options: dict[str, Any] = {"num_cpus": 0}
+        if not role and faults().pending_rank == self.replica_rank:
+            options["resources"] = {_NOBODY: 1}
+        model = getattr(self.model_config, "local_path", None) or self.model_config.path
+        settings = settings_of(
+            self.replica_rank, self.config, model, hybrid=self.rollout_mode is RolloutMode.HYBRID
+        )
+        server = (
+            ray.remote(vLLMHttpServer)
+            .options(
+                name=f"vllm_server_{role}{self.replica_rank}_0{self.name_suffix}",
+                max_concurrency=self.max_concurrency,
+                **options,
+            )
+            .remote(settings, ray.util.get_node_ip_address().strip("[]"))
+        )
+        self.servers.append(server)
+        await server.launch_server.remote()
+        host, port = await server.get_server_address.remote()
+        self._server_handle, self._server_address = server, f"{host}:{port}"
+
+    async def sleep(self) -> None:
+        """As verl's vLLM replica: what runs is finished first."""
+        await self.servers[0].wait_for_requests_to_drain.remote()
+        await self.servers[0].sleep.remote()

@@ -1,0 +1,305 @@
+"""The engine: continuous batching of a small model in one thread, with the states of vLLM's sleep mode.
+
+A request waits while the engine sleeps, is paused, or takes new weights; it never fails for that reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from transformers import PreTrainedModel
+
+from liverl.verl_runtime.cpuengine.kv import Block, Prefixes, Window
+
+logger = logging.getLogger(__name__)
+
+MAX_ROWS = 32  # requests that run at once; more of them only wait longer for each other on one core
+_KEPT_PREFIXES = 48
+
+
+class EngineDeadError(RuntimeError):
+    """The engine's thread ended with an error; nothing is generated any more."""
+
+
+@dataclass
+class Request:
+    """One generation. ``done`` is called once, in the engine's thread."""
+
+    id: str
+    prompt: list[int]
+    max_tokens: int
+    temperature: float
+    done: Callable[[Request], None]
+    seed: int | None = None
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish: str = ""  # stop, length, abort; error with ``error`` set
+    error: str = ""
+    cached: int = 0  # prompt tokens that needed no computing
+    arrived: float = field(default_factory=time.monotonic)
+    admitted: float = 0.0
+    first_token: float = 0.0
+    rng: random.Random = field(default_factory=random.Random)
+
+
+class Engine:
+    """Generates with ``model``; ``seed`` decides the draws of requests that bring none of their own."""
+
+    def __init__(
+        self, model: PreTrainedModel, stop_tokens: Iterable[int], *, max_length: int, max_rows: int, seed: int
+    ) -> None:
+        self.model = model.eval()
+        self.max_length = max_length
+        self.prefix_queries = self.prefix_hits = 0
+        self.version: int | None = None
+        self._stop = frozenset(stop_tokens)
+        self._rng = random.Random(seed)
+        self._max_rows = min(max_rows, MAX_ROWS)
+        config = model.config
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self._block = Block(
+            config.num_hidden_layers, config.num_key_value_heads, width, self._max_rows, max_length
+        )
+        self._prefixes = Prefixes(_KEPT_PREFIXES)
+        self._changed = threading.Condition()
+        self._waiting: deque[Request] = deque()
+        self._running: list[Request] = []  # the request at position i has row i of the block
+        self._aborted: set[str] = set()
+        self._closed: set[str] = set()  # why nothing is admitted: weights, kv_cache, paused, updating
+        self._received: set[str] = set()
+        self._failure = ""
+        threading.Thread(target=self._run, name="engine", daemon=True).start()
+
+    # Requests
+
+    def submit(self, request: Request) -> None:
+        """Queue ``request``. Raises EngineDeadError."""
+        with self._changed:
+            if self._failure:
+                raise EngineDeadError(self._failure)
+            request.rng = self._rng if request.seed is None else random.Random(request.seed)
+            self._waiting.append(request)
+            self._changed.notify_all()
+
+    def abort(self, ids: Iterable[str] | None = None, *, waiting: bool = False) -> list[str]:
+        """End the running requests in ``ids`` (None = all), and with ``waiting`` the queued ones as well."""
+        wanted = None if ids is None else set(ids)
+        with self._changed:
+            ended = [r.id for r in self._running if wanted is None or r.id in wanted]
+            self._aborted.update(ended)
+            queued = [r for r in self._waiting if waiting and (wanted is None or r.id in wanted)]
+            for request in queued:
+                self._waiting.remove(request)
+            self._changed.notify_all()
+        for request in queued:
+            request.finish = "abort"
+            request.done(request)
+        return ended + [r.id for r in queued]
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def failure(self) -> str:
+        """Why the engine is dead; "" while it lives."""
+        return self._failure
+
+    @property
+    def sleeping(self) -> bool:
+        return not self._closed.isdisjoint(("weights", "kv_cache"))
+
+    @property
+    def usage(self) -> float:
+        """Share 0..1 of the block's positions that running requests hold."""
+        held = sum(len(r.prompt) + len(r.tokens) for r in list(self._running))
+        return held / (self._max_rows * self.max_length)
+
+    # States; each call returns when it holds
+
+    def drain(self) -> None:
+        """Wait until nothing runs; what is queued stays there. Raises EngineDeadError."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._running or self._failure)
+            if self._failure:
+                raise EngineDeadError(self._failure)
+
+    def _close(self, *reasons: str) -> None:
+        with self._changed:
+            self._closed.update(reasons)
+
+    def _open(self, *reasons: str) -> None:
+        with self._changed:
+            self._closed.difference_update(reasons)
+            self._changed.notify_all()
+
+    def sleep(self) -> None:
+        """Finish what runs and forget keys, values and weights until the trainer sends new ones."""
+        self._close("weights", "kv_cache")
+        self.drain()
+        self._prefixes.clear()
+
+    def wake_up(self, tags: Iterable[str]) -> None:
+        """Take back what sleep let go; requests go on when weights and KV cache are both there."""
+        self._open(*tags)
+
+    def pause(self) -> list[str]:
+        """Admit nothing and end what runs; returns the ids of the ended requests."""
+        self._close("paused")
+        ended = self.abort()
+        self.drain()
+        return ended
+
+    def resume(self) -> None:
+        self._open("paused")
+
+    def reset_prefix_cache(self) -> None:
+        self._prefixes.clear()
+
+    def load_weights(self, tensors: Mapping[str, torch.Tensor], *, last: bool) -> None:
+        """Take a part of the trainer's weights; nothing runs between the first part and the ``last``.
+
+        Raises ValueError if a name is unknown, or at the last part if a weight was not sent.
+        """
+        self._close("updating")
+        self.drain()
+        own = self.model.state_dict()
+        unknown = sorted(set(tensors) - set(own))
+        if unknown:
+            raise ValueError(f"the model has no weights named {', '.join(unknown[:3])}")
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                own[name].copy_(tensor)
+        self._received |= set(tensors)
+        if not last:
+            return
+        # A weight that shares memory with one that was sent has been sent too (tied embeddings).
+        sent = {own[name].data_ptr() for name in self._received}
+        missing = sorted(name for name, tensor in own.items() if tensor.data_ptr() not in sent)
+        self._received.clear()
+        if missing:
+            raise ValueError(f"no new value came for {', '.join(missing[:3])}")
+        self._prefixes.clear()
+        self._open("updating")
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            with torch.inference_mode():
+                while True:
+                    fresh = self._next()
+                    for request in fresh:
+                        self._prefill(request)
+                    if any(not request.finish for request in self._running):
+                        self._decode()
+                    self._finish()
+        except Exception as error:
+            logger.exception("EngineCore encountered a fatal error.")
+            with self._changed:
+                self._failure = f"{type(error).__name__}: {error}"
+                failed = [*self._running, *self._waiting]
+                self._running, self._waiting = [], deque()
+                self._changed.notify_all()
+            for request in failed:
+                request.finish, request.error = "error", self._failure
+                request.done(request)
+
+    def _next(self) -> list[Request]:
+        """Wait for work; returns the requests that were given a row just now."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._running or (self._waiting and not self._closed))
+            fresh: list[Request] = []
+            while self._waiting and not self._closed and len(self._running) < self._max_rows:
+                request = self._waiting.popleft()
+                request.admitted = time.monotonic()
+                self._running.append(request)
+                fresh.append(request)
+            return fresh
+
+    def _prefill(self, request: Request) -> None:
+        row = self._running.index(request)
+        kept, shared = self._prefixes.find(request.prompt)
+        if kept is not None:
+            self._block.restore(row, kept, shared)
+        request.cached = shared
+        self.prefix_queries += len(request.prompt)
+        self.prefix_hits += shared
+        rest = torch.tensor([request.prompt[shared:]])
+        window = Window(self._block, row, torch.tensor([shared]), rest.shape[1])
+        self._sample([request], self._forward(rest, window))
+        request.first_token = time.monotonic()
+
+    def _decode(self) -> None:
+        # A row that has just ended rides along: the rows of one pass have no gaps.
+        batch = self._running
+        last = torch.tensor([[request.tokens[-1]] for request in batch])
+        starts = torch.tensor([len(request.prompt) + len(request.tokens) - 1 for request in batch])
+        window = Window(self._block, 0, starts.clamp(max=self.max_length - 1), 1)
+        self._sample(batch, self._forward(last, window))
+
+    def _forward(self, ids: torch.Tensor, window: Window) -> torch.Tensor:
+        out = self.model(
+            input_ids=ids,
+            attention_mask=window.mask,
+            position_ids=window.positions,
+            past_key_values=window,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits: torch.Tensor = out.logits[:, -1].float()
+        return logits
+
+    def _sample(self, batch: list[Request], logits: torch.Tensor) -> None:
+        """Draw one token a row. Log-probabilities are those after the temperature, as verl asks of vLLM."""
+        heat = torch.tensor([[request.temperature or 1.0] for request in batch])
+        logprobs = torch.log_softmax(logits / heat, -1)
+        sums = logprobs.exp().cumsum(-1)
+        draws = torch.tensor([[0.0 if r.finish else r.rng.random()] for r in batch]) * sums[:, -1:]
+        drawn = torch.searchsorted(sums, draws, right=True).clamp(max=sums.shape[1] - 1)[:, 0]
+        chosen = torch.where(heat.new_tensor([r.temperature for r in batch]) > 0, drawn, logits.argmax(-1))
+        picked = logprobs.gather(1, chosen[:, None])[:, 0].tolist()
+        for request, token, logprob in zip(batch, chosen.tolist(), picked, strict=True):
+            if request.finish:
+                continue
+            request.tokens.append(token)
+            request.logprobs.append(logprob)
+            if token in self._stop:
+                request.finish = "stop"
+            elif len(request.tokens) >= request.max_tokens:
+                request.finish = "length"
+
+    def _finish(self) -> None:
+        """Take ended requests out of the batch and close the gaps that they leave."""
+        with self._changed:
+            for request in self._running:
+                if request.id in self._aborted and not request.finish:
+                    request.finish = "abort"
+            self._aborted.clear()
+            ended = [request for request in self._running if request.finish]
+        for request in ended:
+            row = self._running.index(request)
+            # The last token was never fed back, so it has no keys.
+            tokens = [*request.prompt, *request.tokens[:-1]]
+            self._prefixes.add(self._block.keep(row, tokens))
+            with self._changed:
+                mover = self._running.pop()
+                if mover is not request:
+                    self._block.move(len(self._running), row, len(mover.prompt) + len(mover.tokens))
+                    self._running[row] = mover
+        if ended:
+            with self._changed:
+                self._changed.notify_all()
+        for request in ended:
+            request.done(request)

@@ -1,0 +1,219 @@
+"""The Ray actor of a replica, with the methods of verl's own ``vLLMHttpServer``.
+
+The class bears that name because Ray prefixes an actor's output with it; its first line says what it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from typing import Any
+
+import torch
+
+from liverl.verl_runtime.cpuengine.core import Core
+from liverl.verl_runtime.cpuengine.http import Api
+from liverl.verl_runtime.cpuengine.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_DEAD_EXIT = 17  # exit status of the fault "dead"
+
+
+def _log_to_stdout() -> None:
+    """Lines as vLLM's: ``INFO 11-21 00:19:15 [core.py:34] text``."""
+    handler = logging.StreamHandler(sys.stdout)
+    head = "%(levelname)s %(asctime)s [%(filename)s:%(lineno)d] "
+    handler.setFormatter(logging.Formatter(head + "%(message)s", "%m-%d %H:%M:%S"))
+    root = logging.getLogger("liverl")
+    root.handlers[:] = [handler]
+    root.propagate = False
+    root.setLevel(logging.INFO)
+
+
+class vLLMHttpServer:
+    """One replica; ``host`` is where it listens."""
+
+    def __init__(self, settings: Settings, host: str) -> None:
+        _log_to_stdout()
+        self._settings, self._host = settings, host
+        self._port: int | None = None
+        self._core: Core | None = None
+        self._api: Api | None = None
+        self._admitting = asyncio.Event()
+        self._admitting.set()
+        self._rejecting = False
+        logger.info(
+            "Replica %d: LiveRL's CPU engine, not vLLM: it generates with the trainer's model on this host's "
+            "CPU and names its stages as vLLM does.",
+            settings.rank,
+        )
+
+    # What an observer asks
+
+    def get_server_address(self) -> tuple[str, int]:
+        """Host and port. Raises AssertionError while it does not listen, as verl's own class does."""
+        if self._port is None:
+            raise AssertionError("http server is not launched, port is None")
+        return self._host, self._port
+
+    def get_master_address(self) -> tuple[str, None, None]:
+        return self._host, None, None
+
+    def get_rollout_config(self) -> Settings:
+        return self._settings
+
+    # Launch
+
+    async def launch_server(self) -> None:
+        """Load, then listen. Loading blocks this actor: a call for the address waits, as it does for vLLM."""
+        settings = self._settings
+        if settings.dead:
+            logger.error("fault: this replica ends during its launch")
+            sys.stdout.flush()
+            os._exit(_DEAD_EXIT)
+        self._core = Core(settings)
+        if settings.listen_delay:
+            logger.warning("fault: listening %.0f s late", settings.listen_delay)
+            time.sleep(settings.listen_delay)
+        if settings.mute:
+            logger.warning("fault: this replica never listens")
+            await asyncio.Event().wait()
+        self._api = Api(self._core)
+        self._port = await self._api.listen(self._host)
+        logger.info("Starting vLLM server on http://%s:%d (LiveRL's CPU engine)", self._host, self._port)
+        logger.info("Application startup complete.")
+
+    @property
+    def _ready(self) -> Core:
+        if self._core is None:
+            raise RuntimeError("the engine is not launched")
+        return self._core
+
+    # Generation by actor call
+
+    async def generate(
+        self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, **unused: Any
+    ) -> Any:
+        """verl's token-in-token-out call; returns its ``TokenOutput``.
+
+        Raises ValueError for a prompt without room for a token, or for a sampling parameter that this engine
+        does not know (it samples by temperature alone).
+        """
+        from verl.workers.rollout.replica import TokenOutput
+
+        core, settings = self._ready, self._settings
+        core.metrics.actor_generate += 1
+        while not self._admitting.is_set():
+            if self._rejecting:
+                return TokenOutput(
+                    token_ids=[], stop_reason="aborted", extra_fields={"global_steps": core.engine.version}
+                )
+            await self._admitting.wait()
+        _check_sampling(sampling_params)
+        prompt = [int(token) for token in prompt_ids]
+        room = settings.max_model_len - len(prompt)
+        if room < 1:
+            raise ValueError(
+                f"Prompt length ({len(prompt)}) leaves no room to generate within the model's maximum context "
+                f"length ({settings.max_model_len}); need at least 1 token of headroom."
+            )
+        total = settings.prompt_length + settings.response_length
+        limit = sampling_params.get("max_tokens", sampling_params.get("max_new_tokens"))
+        if limit is None:
+            limit = min(settings.response_length, total - len(prompt))
+        result = await core.generate(
+            prompt,
+            max_tokens=max(1, min(int(limit), room)),
+            temperature=float(sampling_params.get("temperature", 1.0)),
+            seed=sampling_params.get("seed"),
+            request_id=request_id,
+        )
+        return TokenOutput(
+            token_ids=result.tokens,
+            log_probs=result.logprobs if sampling_params.get("logprobs") else None,
+            stop_reason="aborted" if result.finish == "abort" else "completed",
+            num_preempted=0,
+            extra_fields={"global_steps": core.engine.version, "num_cached_tokens": result.cached},
+        )
+
+    # Sleep, weights, pause: what the trainer calls
+
+    async def sleep(self) -> None:
+        if not self._settings.hybrid or not self._settings.free_cache_engine:
+            return
+        started = time.monotonic()
+        await asyncio.to_thread(self._ready.engine.sleep)
+        logger.info("It took %.6f seconds to fall asleep.", time.monotonic() - started)
+
+    async def wake_up(self, tags: list[str] | None = None) -> None:
+        if not self._settings.hybrid:
+            return
+        started, tags = time.monotonic(), tags or ["weights", "kv_cache"]
+        self._ready.engine.wake_up(tags)
+        logger.info("It took %.6f seconds to wake up tags %s.", time.monotonic() - started, tags)
+
+    async def load_weights(self, tensors: dict[str, torch.Tensor], last: bool) -> None:
+        """A part of the trainer's weights. Raises ValueError if they are not this model's."""
+        started = time.monotonic()
+        await asyncio.to_thread(self._ready.engine.load_weights, tensors, last=last)
+        if last:
+            logger.info("Loading weights took %.2f seconds (from the trainer)", time.monotonic() - started)
+
+    async def set_global_steps(self, global_steps: int) -> None:
+        self._ready.engine.version = global_steps
+        logger.info("Weights updated to version %d; successfully reset prefix cache", global_steps)
+
+    async def clear_kv_cache(self) -> None:
+        self._ready.engine.reset_prefix_cache()
+
+    async def release_kv_cache(self) -> None:
+        if self._settings.free_cache_engine:
+            await asyncio.to_thread(self._ready.engine.sleep)
+            self._ready.engine.wake_up(["weights"])
+
+    async def resume_kv_cache(self) -> None:
+        if self._settings.free_cache_engine:
+            self._ready.engine.wake_up(["kv_cache"])
+
+    async def wait_for_requests_to_drain(self) -> None:
+        await asyncio.to_thread(self._ready.engine.drain)
+
+    async def abort_all_requests(
+        self, reset_prefix_cache: bool = True, reject_request: bool = False
+    ) -> dict[str, Any]:
+        """End what runs and admit nothing until ``resume_generation``."""
+        self._admitting.clear()
+        self._rejecting = reject_request
+        ended = await asyncio.to_thread(self._ready.engine.pause)
+        if reset_prefix_cache:
+            self._ready.engine.reset_prefix_cache()
+        logger.info("Aborted %d requests: %s", len(ended), ended)
+        return {"aborted_count": len(ended), "request_ids": ended}
+
+    async def resume_generation(self) -> None:
+        self._rejecting = False
+        self._ready.engine.resume()
+        self._admitting.set()
+
+    async def abort_request(self, request_id: str, reset_prefix_cache: bool = True) -> dict[str, Any]:
+        ended = self._ready.engine.abort([request_id], waiting=True)
+        if not ended:
+            return {"aborted": False, "error": f"Request {request_id} not found"}
+        return {"aborted": True, "request_id": request_id}
+
+    async def start_profile(self, **unused: Any) -> None:
+        """verl calls it on every replica; this engine has no profiler."""
+
+    async def stop_profile(self) -> None:
+        """verl calls it on every replica; this engine has no profiler."""
+
+
+def _check_sampling(parameters: dict[str, Any]) -> None:
+    neutral = {"top_p": (None, 1, 1.0), "top_k": (None, 0, -1), "repetition_penalty": (None, 1, 1.0)}
+    for name, values in neutral.items():
+        if parameters.get(name) not in values:
+            raise ValueError(f"the CPU engine samples by temperature alone: {name}={parameters[name]}")

@@ -1,4 +1,0 @@
-"""A replica for machines without a GPU: it generates with the trainer's model, in torch, on the CPU.
-
-Nothing here imports verl, so that a replica's process starts in seconds; ``liverl.verlside.cpu`` plugs it in.
-"""

@@ -1,0 +1,196 @@
+"""The keys that only look: other screens, help, palette, copies, pictures, themes and the mouse."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from liverl_tui.app.commands import Commands
+from liverl_tui.data.host import host_of
+from liverl_tui.data.view import actors, processes
+from liverl_tui.term.private import driver_of, mouse_is_on, set_mouse
+from liverl_tui.term.terminal import inside_tmux
+from liverl_tui.text import themes
+
+if TYPE_CHECKING:
+    from liverl.model import TrialHead
+    from liverl_tui.screens.base import RunScreen
+
+# Pictures must not fetch fonts from anywhere: the viewer's own monospace will do.
+_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+
+
+class Navigation(Commands):
+    """Actions that change nothing about the run."""
+
+    # -- screens
+
+    def _open(self, screen: RunScreen) -> None:
+        """Show a full screen; where one of its kind is open already, go back to that."""
+        stack = self.screen_stack
+        for depth, open_ in enumerate(stack):
+            if type(open_) is type(screen):
+                for _ in stack[depth + 1 :]:
+                    self.pop_screen()
+                return
+        self.push_screen(screen)
+
+    def open_service(self, name: str) -> None:
+        """The detail of one service."""
+        from liverl_tui.screens.service import ServiceScreen
+
+        if isinstance(self.screen, ServiceScreen):
+            self.pop_screen()
+        self.push_screen(ServiceScreen(name))
+
+    def open_trial(
+        self,
+        path: str,
+        *,
+        trials: Callable[[], Sequence[TrialHead]] | None = None,
+        among: Callable[[], str] | None = None,
+        moved: Callable[[str], None] | None = None,
+    ) -> None:
+        """One trial turn by turn; ``path`` of its directory in the run's. For the others see ``TrajectoryScreen``."""
+        from liverl_tui.screens.trajectory import TrajectoryScreen
+
+        self.push_screen(TrajectoryScreen(path, trials=trials, among=among, moved=moved))
+
+    def open_log(self, name: str) -> None:
+        """The log of one service, in the dashboard's pane; of an actor of verl's what it says in the trainer's."""
+        from liverl_tui.screens.dashboard import Dashboard
+        from liverl_tui.widgets.log.pane import LogsPane
+
+        dashboard = next((screen for screen in self.screen_stack if isinstance(screen, Dashboard)), None)
+        if dashboard is None:
+            return
+        while self.screen is not dashboard:
+            self.pop_screen()
+        dashboard.action_jump("logs")
+        pane = dashboard.query_one(LogsPane)
+        actor = next((replica for replica in actors(self.view.snapshot) if replica.name == name), None)
+        if actor is None:
+            pane.show_service(name)
+        else:
+            pane.show_actor("trainer", actor.pid)
+
+    def action_services(self) -> None:
+        names = [s.name for s in processes(self.view.snapshot)]
+        if not names:
+            self.toast("no service is known yet", "warning")
+            return
+        self.open_service(self.selected_service() or self.selected_actor() or names[0])
+
+    def action_metrics(self) -> None:
+        from liverl_tui.screens.metrics import MetricsScreen
+
+        self._open(MetricsScreen())
+
+    def action_events(self) -> None:
+        from liverl_tui.screens.events import EventsScreen
+
+        self._open(EventsScreen())
+
+    def action_alerts(self) -> None:
+        from liverl_tui.screens.alerts import AlertsScreen
+
+        self._open(AlertsScreen())
+
+    def action_help(self) -> None:
+        from liverl_tui.screens.help import HelpScreen
+
+        screen = self.run_screen
+        scopes = tuple(scope for scope, _ in screen.scoped_nodes()) if screen is not None else ()
+        self._open(HelpScreen(scopes))
+
+    def action_palette(self) -> None:
+        from liverl_tui.screens.palette import Palette, entries
+
+        self.push_screen(
+            Palette(entries(host_of(self))), lambda entry: entry.do() if entry is not None else None
+        )
+
+    # -- copies and pictures
+
+    def _near(self) -> list[Any]:
+        screen = self.run_screen
+        if screen is None:
+            return []
+        return [*(screen.focused.ancestors_with_self if screen.focused is not None else ()), screen]
+
+    def _copied(self, method: str) -> str:
+        for node in self._near():
+            if hasattr(node, method):
+                return str(getattr(node, method)())
+        return ""
+
+    def action_copy(self) -> None:
+        self.copy_text(self._copied("copy_line"))
+
+    def action_copy_all(self) -> None:
+        self.copy_text(self._copied("copy_all"))
+
+    def copy_text(self, text: str) -> None:
+        """Copy, and say by which way."""
+        if not text.strip():
+            self.toast("there is nothing to copy here", "warning")
+            return
+        self.run_worker(self._copy(text), group="copy", exclusive=True)
+
+    async def _copy(self, text: str) -> None:
+        from liverl_tui.term.clipboard import copy
+
+        run_dir, in_run = self.source.run.path, not self.readonly
+        done = await asyncio.to_thread(copy, text, self.write_to_terminal, run_dir, in_run=in_run)
+        self.toast(done.words, "information" if done.ok else "error")
+
+    def write_to_terminal(self, sequence: str) -> None:
+        """Send something that is not cells."""
+        driver = driver_of(self)
+        if driver is not None:
+            driver.write(sequence)
+
+    def action_picture(self) -> None:
+        screen = self.run_screen
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{screen.scope if screen is not None else 'screen'}.svg"
+        picture = _FONTS.sub("", self.export_screenshot(title=f"liverl-tui {self.source.run.name}"))
+        self.run_worker(self._save(name, picture), group="screenshot")
+
+    async def _save(self, name: str, picture: str) -> None:
+        from liverl_tui.data.own_files import write_own
+
+        run_dir, in_run = self.source.run.path, not self.readonly
+        try:
+            path = await asyncio.to_thread(write_own, run_dir, f"screenshots/{name}", picture, in_run=in_run)
+        except OSError as error:
+            self.toast(f"the picture cannot be saved: {error.strerror}", "error")
+        else:
+            self.toast(f"saved {path}")
+
+    # -- looks
+
+    def use_theme(self, name: str) -> None:
+        if self.no_color:
+            self.toast("NO_COLOR is set: there are no colours to choose from", "warning")
+            return
+        self.theme = themes.resolve(name)
+        self.toast(f"theme {self.theme.removeprefix('liverl-')}")
+
+    def action_theme(self) -> None:
+        self.use_theme(themes.following(self.theme))
+
+    def action_mouse(self) -> None:
+        driver = driver_of(self)
+        on = not mouse_is_on(driver)
+        if not set_mouse(driver, on):
+            self.toast("the mouse cannot be switched in this terminal", "warning")
+        elif on:
+            where = (
+                "tmux's and the terminal's own selection" if inside_tmux() else "the terminal's own selection"
+            )
+            self.toast(f"mouse on; {where} needs Shift until m")
+        else:
+            self.toast("mouse off; selecting is the terminal's again")

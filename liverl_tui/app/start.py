@@ -1,0 +1,65 @@
+"""From the command line into the interface, and back."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+
+from liverl.rundir.layout import RunDir
+from liverl_tui.app.settings import UiSettings, before_textual, check_theme, read_settings
+from liverl_tui.data.first_view import FirstLook
+
+
+def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[[], object] | None = None) -> int:
+    """Show ``run`` until its user leaves. Returns the run's exit code if it has ended by then, else 0.
+
+    ``start`` starts its backend, with the interface open already; see ``RunSource``.
+
+    Raises:
+        CliError: the settings of the interface cannot be used.
+        LaunchError: ``start`` failed.
+    """
+    settings = read_settings(run.config)
+    # Until something is on the screen, next to nothing of what is made is garbage: looking for it is a tenth of the
+    # start. What there is by then stays, and is never looked at again.
+    gc.disable()
+    try:
+        return _run(run, settings, readonly, start)
+    finally:
+        gc.enable()
+
+
+def _collect() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[[], object] | None) -> int:
+    first = FirstLook(run) if start is None else None
+    before_textual()
+    from liverl_tui.app.app import LiverlApp
+    from liverl_tui.app.notifications import farewell
+    from liverl_tui.data.source import RunSource
+
+    check_theme(settings.theme)
+    snapshot = first.snapshot() if first is not None else None
+    source = RunSource(run, interval=settings.interval, start=start, first=snapshot)
+    app = LiverlApp(
+        source, readonly=readonly, theme=settings.theme, bell=settings.bell, first=snapshot, painted=_collect
+    )
+    app.run(mouse=settings.mouse)
+    if source.error is not None:
+        raise source.error
+    if app.return_code:
+        return app.return_code
+    _say(farewell(app.view, run.name, str(run.path)))
+    result = run.read_result() if app.view.link == "ended" else None
+    return result.exit_code if result is not None else 0
+
+
+def _say(text: str) -> None:
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        return  # the terminal has gone: nobody is there to read it

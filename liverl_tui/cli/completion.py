@@ -1,0 +1,22 @@
+"""``completion``: what a shell evaluates to complete our commands."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(shell: str) -> int:
+    """Print shell completion, for example: eval "$(liverl-tui completion bash)"."""
+    from click.shell_completion import get_completion_class
+
+    from liverl_tui.cli.main import PROGRAM, cli
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"no completion for {shell}")
+    # The template only: `source()` of bash first runs bash to look at its version.
+    completion = kind(cli, {}, PROGRAM, "_LIVERL_TUI_COMPLETE")
+    click.echo(completion.source_template % completion.source_vars())
+    return 0

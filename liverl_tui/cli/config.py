@@ -1,0 +1,36 @@
+"""``config``: every key with its default and meaning, or a configuration as it resolves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from liverl.rundir.index import find_run
+from liverl_tui.cli.options import UpOptions, config_options, run_options
+
+
+@click.command("config")
+@click.option("--resolved", is_flag=True, help="The configuration as it stands, environment included.")
+@config_options
+@run_options
+def config_command(resolved: bool, run: Path | None, **values: Any) -> int:
+    """Print the annotated default; with --config, --set, --profile or --resolved the resolved configuration;
+    with --run that of a run. Secrets are never printed."""
+    if run is not None:
+        click.echo(find_run(run, values["run_root"]).config.read_text(), nl=False)
+        return 0
+    if resolved or values["config"] or values["sets"] or values["profile"]:
+        from liverl.config import dump_yaml
+        from liverl_tui.cli.target import load_target
+
+        target = load_target(UpOptions.of(values))
+        for warning in target.loaded.warnings:
+            click.echo(f"warning: {warning}", err=True)
+        click.echo(dump_yaml(target.loaded.config, target.loaded.kept), nl=False)
+        return 0
+    from liverl.config.profiles import default_text
+
+    click.echo(default_text(), nl=False)
+    return 0

@@ -1,0 +1,221 @@
+"""``logs``: the services' logs, merged and followed."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from liverl.logs.files import LogFile, log_files
+from liverl.logs.tail import BLOCK, Line, all_lines, last_lines
+from liverl.logs.text import LineAssembler, coloured, plain
+from liverl.logs.times import TimeIndex, parse_age
+from liverl.rundir.index import find_run
+from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
+from liverl_tui.cli.options import run_options
+from liverl_tui.text.errors import CliError
+
+DEFAULT_LINES = 200
+POLL_S = 0.2
+LOOK_S = 1.0  # between two looks for new files and for the end of the run
+PROGRESS_S = 5.0  # a progress bar that has not ended yet is shown this often
+
+
+@click.command("logs")
+@click.argument("services", metavar="[SERVICE]...", nargs=-1)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends. Ctrl-C only leaves.")
+@click.option("--grep", metavar="RE", help="Only lines in which this regular expression is found.")
+@click.option("--since", metavar="AGE", help="Only what was written in the last 30s, 5m, 1h30m, 2d.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=0), metavar="N", help="The newest N lines; 200 by default."
+)
+@run_options
+def logs_command(
+    run: Path | None,
+    run_root: Path | None,
+    services: tuple[str, ...],
+    follow: bool,
+    grep: str | None,
+    since: str | None,
+    lines: int | None,
+) -> int:
+    """The logs of all services, or of some, of the newest attempt."""
+    pattern = _pattern(grep)
+    age = _age(since)
+    found = find_run(run, run_root)
+    logs = log_files(found)
+    _check_services(found, logs, services)
+    wanted = [log for log in logs if not services or log.service in services]
+    out = _Output(prefix=len(services) != 1, pattern=pattern)
+    follower = _LogFollower(found, services, out) if follow else None
+    if follower is not None:
+        follower.begin_at_end(wanted)
+    for line in _history(wanted, pattern, age, lines):
+        out.line(line.service, line.text)
+    if follower is not None:
+        follower.follow()
+    return 0
+
+
+def _pattern(grep: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if grep is None else re.compile(grep)
+    except re.error as error:
+        raise CliError(f"--grep {grep!r} is not a regular expression: {error}", 2) from error
+
+
+def _age(since: str | None) -> float | None:
+    try:
+        return None if since is None else parse_age(since)
+    except ValueError as error:
+        raise CliError(f"--since: {error}", 2) from error
+
+
+def _check_services(run: RunDir, logs: list[LogFile], services: tuple[str, ...]) -> None:
+    import json
+
+    known = {log.service for log in logs}
+    try:
+        known |= {s["name"] for s in json.loads(run.plan.read_bytes())["services"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # the plan only adds names of services that have not started yet
+    for service in services:
+        if service not in known:
+            from difflib import get_close_matches
+
+            close = get_close_matches(service, known, 1)
+            hint = f": did you mean {close[0]}?" if close else ""
+            names = ", ".join(sorted(known)) or "none has a log yet"
+            raise CliError(f"no service {service!r} in run {run.name}{hint} ({names})", 2)
+
+
+def _history(
+    logs: list[LogFile], pattern: re.Pattern[str] | None, age: float | None, count: int | None
+) -> list[Line]:
+    """What is in the files already: with an age or a pattern they are read forwards, else from their ends."""
+    if age is None and pattern is None:
+        return last_lines(logs, DEFAULT_LINES if count is None else count)
+    begin = 0.0 if age is None else time.time() - age
+
+    def start(log: LogFile) -> int | None:
+        index = TimeIndex(log.path)
+        return None if index.modified < begin else index.offset_at(begin)
+
+    found = all_lines(logs, None, start)
+    if pattern is not None:
+        found = [line for line in found if pattern.search(plain(line.text))]
+    limit = count if count is not None else (DEFAULT_LINES if age is None else len(found))
+    return found[len(found) - min(limit, len(found)) :]
+
+
+class _Output:
+    def __init__(self, *, prefix: bool, pattern: re.Pattern[str] | None) -> None:
+        from liverl_tui.cli.plain import wants_colour
+
+        self.prefix = prefix
+        self.pattern = pattern
+        self.colour = wants_colour(sys.stdout)
+        self.width = 9
+
+    def line(self, service: str, text: str) -> None:
+        bare = plain(text)
+        if self.pattern is not None and not self.pattern.search(bare):
+            return
+        self.width = max(self.width, len(service))
+        head = f"{service:<{self.width}} | " if self.prefix else ""
+        sys.stdout.write(f"{head}{coloured(text) if self.colour else bare}\n")
+
+
+class _Tail:
+    """One followed file."""
+
+    def __init__(self, log: LogFile, offset: int) -> None:
+        self.log = log
+        self.offset = offset
+        self.assembler = LineAssembler()
+        self.shown = ""
+        self.shown_at = time.monotonic()
+
+    def read(self, out: _Output) -> bool:
+        """Show what is new; whether there may be more at once."""
+        try:
+            size = os.stat(self.log.path).st_size
+            if size < self.offset:
+                out.line(self.log.service, f"[{self.log.path.name} was cut short; from its beginning]")
+                self.offset = 0
+            if size == self.offset:
+                self._show_progress(out)
+                return False
+            with self.log.path.open("rb") as file:
+                file.seek(self.offset)
+                data = file.read(BLOCK)
+        except FileNotFoundError:
+            return False
+        self.offset += len(data)
+        for text in self.assembler.feed(data):
+            out.line(self.log.service, text)
+        self._show_progress(out)
+        return len(data) == BLOCK
+
+    def _show_progress(self, out: _Output) -> None:
+        now = time.monotonic()
+        if (
+            self.assembler.progress
+            and now - self.shown_at >= PROGRESS_S
+            and self.assembler.peek() != self.shown
+        ):
+            self.shown, self.shown_at = self.assembler.peek(), now
+            out.line(self.log.service, self.shown)
+
+    def finish(self, out: _Output) -> None:
+        for text in self.assembler.finish():
+            out.line(self.log.service, text)
+
+
+class _LogFollower:
+    """Polls by ``stat``: no notification works on network file systems."""
+
+    def __init__(self, run: RunDir, services: tuple[str, ...], out: _Output) -> None:
+        self.run = run
+        self.services = services
+        self.out = out
+        self.tails: dict[Path, _Tail] = {}
+
+    def begin_at_end(self, logs: list[LogFile]) -> None:
+        """Take the files as they are now for shown."""
+        for log in logs:
+            self.tails[log.path] = _Tail(log, log.path.stat().st_size)
+
+    def follow(self) -> None:
+        """Until the run is over and everything is shown."""
+        looked = 0.0
+        while True:
+            now = time.monotonic()
+            over = False
+            if now - looked >= LOOK_S:
+                looked = now
+                over = self._over()
+                self._look()
+            more = (
+                sum(tail.read(self.out) for tail in self.tails.values()) > 0
+            )  # every one, not up to the first
+            sys.stdout.flush()
+            if over and not more:
+                break
+            if not more:
+                time.sleep(POLL_S)
+        for tail in self.tails.values():
+            tail.finish(self.out)
+
+    def _look(self) -> None:
+        for log in log_files(self.run, self.services):
+            if log.path not in self.tails:
+                self.tails[log.path] = _Tail(log, 0)
+
+    def _over(self) -> bool:
+        """No backend, and a result: a dead backend's services may still write."""
+        return not isinstance(backend_alive(self.run.path), LiveBackend) and self.run.result.exists()

@@ -1,0 +1,71 @@
+"""``ls``: the runs of this host and user, live and past."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import click
+
+from liverl.rundir.index import RunInfo, candidates, runs_elsewhere
+from liverl.rundir.layout import RunDir
+from liverl_tui.cli.options import run_options
+
+WORDS = {
+    "live": "live",
+    "elsewhere": "live on",
+    "orphaned": "backend dead",
+    "lost": "lost",
+}
+
+
+@click.command("ls")
+@click.option("--json", "as_json", is_flag=True, help="As a JSON list.")
+@run_options
+def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
+    """Runs, newest first. `backend dead` = its services may still run: `up --run DIR` takes them over."""
+    infos = candidates(run_root)
+    if run_root is None:
+        known = {i.run_dir for i in infos}
+        infos += [i for i in runs_elsewhere() if i.run_dir not in known]
+    if run is not None:
+        infos = [i for i in infos if str(run) in (i.run, i.run_dir.name, str(i.run_dir))]
+    rows = [(info, _steps(info)) for info in infos]
+    if as_json:
+        click.echo(json.dumps([_plain(info, steps) for info, steps in rows], indent=2))
+        return 0
+    if not rows:
+        click.echo("no runs; start one with: liverl-tui up", err=True)
+        return 0
+    width = max(len(i.run) for i, _ in rows)
+    for info, steps in rows:
+        word = WORDS.get(info.state, info.state) + (f" {info.host}" if info.state == "elsewhere" else "")
+        begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.started_at)) if info.started_at else "-"
+        step = f"{steps} steps" if steps is not None else "-"
+        click.echo(f"{info.run:<{width}}  {word:<12}  {begun:<16}  {step:<10}  {info.run_dir}")
+    return 0
+
+
+def _steps(info: RunInfo) -> int | None:
+    """Steps finished: of the result, else of the trainer's own record."""
+    run = RunDir(info.run_dir)
+    if info.state in ("done", "failed", "stopped") and (result := run.read_result()) is not None:
+        return result.steps
+    try:
+        step = json.loads(run.trainer.read_bytes()).get("step")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return step if isinstance(step, int) else None
+
+
+def _plain(info: RunInfo, steps: int | None) -> dict[str, object]:
+    return {
+        "run": info.run,
+        "run_dir": str(info.run_dir),
+        "state": info.state,
+        "host": info.host,
+        "pid": info.pid,
+        "started_at": info.started_at,
+        "steps": steps,
+    }

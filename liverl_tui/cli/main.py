@@ -1,0 +1,157 @@
+"""The command line. Commands are loaded when they are used: ``--help`` imports click and nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from liverl_tui.cli.options import UpOptions, up_options
+
+PROGRAM = "liverl-tui"
+
+# name: (module under liverl_tui.cli, what it does in one line)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("up", "Start a run, or go on with one, and show it."),
+    "attach": ("attach", "Show a run, or how it ended. Leaving never ends it."),
+    "status": ("status", "The present state, as a table or JSON."),
+    "events": ("events", "What happened, one line per event."),
+    "logs": ("logs", "The services' logs, merged."),
+    "restart": ("services", "Restart a service."),
+    "start": ("services", "Start a stopped service."),
+    "stop": ("services", "Stop the run, or some of its services."),
+    "scale": ("services", "Add or remove replicas."),
+    "wait": ("wait", "Wait until a run is ready or done."),
+    "plan": ("plan", "What a configuration would start."),
+    "make-smoke": ("make_smoke", "Make a tiny model with data, to try verl with."),
+    "ls": ("ls", "Runs, live and past."),
+    "config": ("config", "The annotated default, or a resolved configuration."),
+    "completion": ("completion", "Print shell completion for bash, zsh or fish."),
+}
+
+EPILOG = """\b
+Exit codes:
+  0   done                          4   no such run here
+  1   the run or command failed     5   stopped, can be resumed
+  2   usage or configuration        75  stopped, but something would not die
+  3   preflight found a fault       124 wait timed out
+  128+n  ended by signal n (130: Ctrl-C; the run itself goes on unless `up` held it)
+"""
+
+_SIGINT_EXIT = 130
+_SIGPIPE_EXIT = 141
+
+
+class Commands(click.Group):
+    """A group that knows its commands by table and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command: click.Command = getattr(
+            import_module(f"liverl_tui.cli.{entry[0]}"), f"{cmd_name.replace('-', '_')}_command"
+        )
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], COMMANDS, 1)
+            ctx.fail(f"no command {args[0]!r}" + (f": did you mean {close[0]}?" if close else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from liverl.version import __version__
+
+        click.echo(f"{PROGRAM} {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print it."
+)
+@up_options
+@click.pass_context
+def cli(ctx: click.Context, /, **values: Any) -> int | None:
+    """The cockpit for agentic RL training: launches, supervises and explains a run.
+
+    Without a command: shows the live run if there is one, else starts one (by default a small one of its own
+    that needs no GPU). The interface can be left at any time, and the run goes on; so it does when the terminal is
+    closed.
+    """
+    options = UpOptions.of(values)
+    ctx.obj = options
+    if ctx.invoked_subcommand is None:
+        from liverl_tui.cli.up import bare
+
+        return bare(options)
+    if misplaced := options.given_beyond_run():
+        raise click.UsageError(f"{misplaced[0]} belongs behind the command: {PROGRAM} up {misplaced[0]} ...")
+    return None
+
+
+def complain(message: str) -> None:
+    """One message on stderr; nothing when that is gone too."""
+    try:
+        click.echo(f"{PROGRAM}: {message}", err=True)
+    except OSError:
+        return
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """The exit code of a command line. An exception with an ``exit_code`` is a message for the user; any
+    other is a bug and keeps its traceback."""
+    try:
+        code = cli.main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _SIGINT_EXIT
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter complains when it flushes at exit
+        return _SIGPIPE_EXIT
+    except OSError as error:
+        complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        return 1
+    except Exception as error:
+        exit_code = getattr(error, "exit_code", None)
+        if not isinstance(exit_code, int):
+            raise
+        complain(str(error))
+        return exit_code
+
+
+def main() -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 gets `?`, not a traceback
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

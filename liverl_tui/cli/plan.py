@@ -1,0 +1,46 @@
+"""``plan``: what a configuration would start, or what a run was started as."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from liverl.rundir.index import find_run
+from liverl.rundir.layout import RunDir
+from liverl_tui.cli.options import UpOptions, config_options, run_options
+from liverl_tui.text.errors import CliError
+
+
+@click.command("plan")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--name", metavar="NAME", help="The run's name; by default the time.")
+@config_options
+@run_options
+def plan_command(as_json: bool, run: Path | None, **values: Any) -> int:
+    """What a configuration would start, or with --run what that run was started as. Starts nothing."""
+    from liverl.plan.render import plan_json, plan_text
+
+    if run is not None:
+        plan = _stored(find_run(run, values["run_root"]))
+    else:
+        from liverl_tui.cli.target import load_target
+
+        target = load_target(UpOptions.of(values))
+        for warning in target.loaded.warnings:
+            click.echo(f"warning: {warning}", err=True)
+        plan = target.plan()
+    click.echo((plan_json(plan) if as_json else plan_text(plan)).rstrip("\n"))
+    return 0
+
+
+def _stored(run: RunDir) -> Any:
+    import msgspec
+
+    from liverl.plan.spec import Plan
+
+    try:
+        return msgspec.json.decode(run.plan.read_bytes(), type=Plan)
+    except msgspec.DecodeError as error:
+        raise CliError(f"{run.plan} cannot be read: {error}") from error

@@ -1,0 +1,176 @@
+"""``status``: the present state, from the backend while it lives and from the files when it does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from liverl.rundir.index import describe, find_run
+from liverl.rundir.layout import RunDir
+from liverl_tui.cli.options import named_run, run_options
+
+if TYPE_CHECKING:
+    from liverl.control.blocking import Connection
+    from liverl.model import Snapshot
+
+LAST_EVENTS = 10
+INTERVAL_S = 1.0  # between two tables of --watch
+WIDE = 10_000  # columns of what is no terminal
+LEAST_WIDTH = 60
+EXIT_DEAD = 4
+
+
+@click.command("status")
+@named_run
+@click.option("--json", "as_json", is_flag=True, help="The whole state as JSON.")
+@click.option("--watch", is_flag=True, help="Again whenever it changes, until the run ends. Ctrl-C leaves.")
+@run_options
+def status_command(run: Path | None, run_root: Path | None, as_json: bool, watch: bool) -> int:
+    """The present state of a run; of one that has ended, the last that is known."""
+    from liverl.control.blocking import Connection
+    from liverl.control.messages import BackendDead
+
+    found = find_run(run, run_root)
+    began = False
+    try:
+        with Connection(found.path) as connection:
+            began = watch
+            if not watch:
+                _show(connection.snapshot(), as_json)
+            elif as_json or not _can_redraw():
+                _blocks(connection, as_json)
+            else:
+                _redraw(connection)
+    except BackendDead as error:
+        _show_files(found, str(error), as_json, compact=watch)
+        return EXIT_DEAD if began and found.read_result() is None else 0
+    return 0
+
+
+def _can_redraw() -> bool:
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _show(snapshot: Snapshot, as_json: bool) -> None:
+    if as_json:
+        click.echo(_json(snapshot, live=True, indent=2))
+    else:
+        # Nothing is cut for a file, unless it is asked for.
+        wide = 80 if sys.stdout.isatty() else WIDE
+        width = max(LEAST_WIDTH, shutil.get_terminal_size((wide, 24)).columns)
+        click.echo("\n".join(_table(snapshot, width)))
+
+
+def _json(snapshot: Snapshot, *, live: bool, indent: int | None, **more: Any) -> str:
+    import msgspec
+
+    from liverl.model import SCHEMA
+
+    told = {**msgspec.to_builtins(snapshot), **more, "schema": SCHEMA}  # as it is printed, whoever wrote it
+    return json.dumps({"schema": SCHEMA, "live": live, **told}, indent=indent)
+
+
+def _table(snapshot: Snapshot, width: int) -> list[str]:
+    from liverl_tui.cli.plain import wants_colour
+    from liverl_tui.cli.status_table import render
+
+    return render(snapshot, width=width, colour=wants_colour(sys.stdout)).splitlines()
+
+
+# -- again and again
+
+
+def _redraw(connection: Connection) -> None:
+    """The table in its place on a terminal, to the backend's orderly end."""
+    from liverl.control.messages import NO_EVENTS
+    from liverl_tui.cli.live_text import Redrawn
+
+    connection.subscribe(NO_EVENTS, snapshots=True, interval=INTERVAL_S)
+    newest: Snapshot | None = None
+    with Redrawn(sys.stdout) as screen:
+        while True:
+            message = connection.read(None, screen.fd)
+            if message is None:
+                screen.settled()
+            elif message.bye is not None:
+                return
+            elif message.snapshot is not None:
+                newest = message.snapshot
+            if newest is not None:
+                screen.draw(_table(newest, screen.width))
+
+
+def _blocks(connection: Connection, as_json: bool) -> None:
+    """One line of JSON for each state, or a few sentences and an empty line for each that tells something new."""
+    from liverl.control.messages import NO_EVENTS
+    from liverl_tui.text.facts import plain_facts
+
+    connection.subscribe(NO_EVENTS, snapshots=True, interval=INTERVAL_S)
+    told: Snapshot | None = None
+    while (message := connection.read(None)) is not None and message.bye is None:
+        snapshot = message.snapshot
+        if snapshot is None:
+            continue
+        if as_json:
+            click.echo(_json(snapshot, live=True, indent=None))
+        elif told is None or plain_facts(snapshot, told):
+            at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.at))
+            click.echo("\n".join([f"{snapshot.run} at {at}", *plain_facts(snapshot), ""]))
+            told = snapshot
+        sys.stdout.flush()
+
+
+# -- without a backend
+
+
+def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
+    """What the files say of a run without a backend."""
+    import msgspec
+
+    from liverl.control.history import last_events
+    from liverl.model import SCHEMA
+    from liverl.offline.run import OfflineRun
+    from liverl_tui.cli.plain import EventLines
+
+    info = describe(run.path)
+    result = run.read_result()
+    events = last_events(run.path, LAST_EVENTS)
+    snapshot = OfflineRun(run.path).poll()
+    if as_json:
+        told: dict[str, Any] = {
+            "run": run.name,
+            "run_dir": str(run.path),
+            "state": result.state if result else "dead",
+            "result": msgspec.to_builtins(result),
+            "events": msgspec.to_builtins(events),
+        }
+        indent = None if compact else 2
+        text = json.dumps({"schema": SCHEMA, "live": False, **told}, indent=indent)
+        click.echo(text if snapshot is None else _json(snapshot, live=False, indent=indent, **told))
+        return
+    if result is not None:
+        ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(result.ended_at))
+        click.echo(f"run {run.name} has ended: {result.state}, exit code {result.exit_code}, {ended}")
+        click.echo(f"  attempt {result.attempt}, {result.steps} steps. {result.summary}".rstrip())
+        if result.cause is not None:
+            click.echo(f"  cause: {result.cause.service or 'run'}: {result.cause.text}")
+    else:
+        click.echo(f"NOT LIVE: {why}. What follows is the last that its files say.")
+        left = "its services may still run" if info.state == "orphaned" else "nothing of it can be left here"
+        click.echo(f"  {left}; to go on: liverl-tui up --run {run.path}")
+    if snapshot is not None:
+        click.echo("")
+        _show(snapshot, as_json=False)
+        click.echo("")
+    if events:
+        click.echo("last events:")
+        lines = EventLines(sys.stdout)
+        for event in events:
+            lines.write("  " + lines.format(event.at, event.service, event.text, event.level))

@@ -1,0 +1,194 @@
+"""A snapshot as text for a terminal of 80 columns and more. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import wrap
+
+from liverl.model import GpuStatus, ServiceState, ServiceStatus, Snapshot
+from liverl_tui.text.facts import doing, machine_words, pace_words, proxy_words, replica_words, trial_counts
+from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_replica, owner_words
+from liverl_tui.text.words import GLYPH, count, cut, duration, number, one_line, percent, size
+
+_COLOUR: dict[ServiceState, str] = {
+    "ready": "32",
+    "degraded": "33",
+    "backing_off": "33",
+    "failed": "31",
+    "gave_up": "31",
+}
+_STYLE_COLOUR = {"ok": "32", "warn": "33", "bad": "31"}
+_SEVERITY_COLOUR = {"warning": "33", "critical": "31"}
+
+# lines to be read as a whole: they go on in the next one, where others are cut
+_SENTENCES = ("▲ ", "  why: ", "  fix: ")
+
+Line = tuple[str, str | None]  # text, and the code of its colour
+
+
+def render(snapshot: Snapshot, *, width: int = 80, colour: bool = False) -> str:
+    """The state as lines of at most ``width`` columns. The directory alone is never cut: it is for copying."""
+    head, path, *rest = _lines(snapshot)
+    lines = [_paint(head, width, colour), path[0]]
+    for text, code in rest:
+        if text.startswith(_SENTENCES):
+            parts = wrap(text, width, subsequent_indent="       ", break_long_words=False)
+            lines += [_paint((part, code), width, colour) for part in parts]
+        else:
+            lines.append(_paint((text, code), width, colour))
+    return "\n".join(lines)
+
+
+def _paint(line: Line, width: int, colour: bool) -> str:
+    text, code = line
+    text = cut(text.rstrip(), width)
+    return f"\x1b[{code}m{text}\x1b[0m" if colour and code else text
+
+
+def _lines(s: Snapshot) -> list[Line]:
+    lines: list[Line] = [(_head(s), None), (s.run_dir, None)]
+    if words := pace_words(s):
+        lines.append((words, None))
+    for symptom in s.symptoms:
+        code = _SEVERITY_COLOUR.get(symptom.severity)
+        lines.append((f"▲ {symptom.severity}: {one_line(symptom.title)}", code))
+        if symptom.cause:
+            lines.append((f"  why: {one_line(symptom.cause)}", None))
+        if symptom.fix:
+            lines.append((f"  fix: {one_line(symptom.fix)}", None))
+    lines.append(("", None))
+    lines += _services(s)
+    lines.append(("", None))
+    lines += _replicas(s)
+    if words := proxy_words(s):
+        lines.append((f"proxy     {words}", None))
+    lines += _trials(s)
+    lines += _machine(s)
+    return lines
+
+
+def _head(s: Snapshot) -> str:
+    step = f"  step {s.step}" + (f"/{s.total_steps}" if s.total_steps else "") if s.step is not None else ""
+    attempt = f"  attempt {s.attempt}" if s.attempt > 1 else ""
+    lasted = f"up {duration(s.at - s.started_at)}"
+    if s.result is not None:
+        lasted = f"took {duration(s.result.ended_at - s.started_at)}"
+    return f"{s.run}  {doing(s)}{step}{attempt}  {lasted}"
+
+
+def _columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: str) -> list[str]:
+    """Rows under their heads. ``right``: one character per column, ``>`` for numbers."""
+    sizes = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    return [
+        "  ".join(
+            cell.rjust(n) if side == ">" else cell.ljust(n)
+            for cell, n, side in zip(row, sizes, right, strict=True)
+        ).rstrip()
+        for row in [head, *rows]
+    ]
+
+
+def _services(s: Snapshot) -> list[Line]:
+    head = ("service", "state", "pid", "gen", "restarts", "uptime", "why")
+    first, *texts = _columns(head, [_service(x, s.at) for x in s.services], "<<<<<<<")
+    lines: list[Line] = [(f"  {first}", None)]
+    for service, text in zip(s.services, texts, strict=True):
+        lines.append((f"{GLYPH[service.state]} {text}", _COLOUR.get(service.state)))
+    return lines
+
+
+def _service(s: ServiceStatus, now: float) -> tuple[str, ...]:
+    alive = s.state in ("starting", "ready", "degraded", "stopping")
+    up = duration(now - s.started_at) if alive and s.started_at is not None else "-"
+    pid = str(s.pid) if s.pid is not None else "-"
+    stage = ""
+    if s.stage and s.state in ("preparing", "starting"):
+        stage = f"{one_line(s.stage)}{'' if s.progress is None else f' {percent(s.progress)}'}; "
+    why = stage + one_line(s.why)
+    return (s.name, s.state.replace("_", " "), pid, str(s.generation), str(s.restarts), up, why)
+
+
+def _replicas(s: Snapshot) -> list[Line]:
+    words = replica_words(s)
+    if words is None:
+        return []
+    lines: list[Line] = [(f"replicas  {words}", None)]
+    if not s.replicas.items:
+        return lines
+    head = ("replica", "state", "listed", "running", "waiting", "tok/s", "KV", "policy")
+    snapshot_index = SnapshotIndex(s)
+    standings = [of_replica(r, snapshot_index, s.at) for r in s.replicas.items]
+    rows = [
+        (
+            r.name,
+            one_line(label.words),
+            "yes" if r.listed else "no",
+            count(r.running),
+            count(r.waiting),
+            count(r.tokens_per_s),
+            percent(r.kv_cache_usage),
+            "-" if r.policy_version is None else f"v{r.policy_version}",
+        )
+        for r, label in zip(s.replicas.items, standings, strict=True)
+    ]
+    return lines + _stood(_columns(head, rows, "<<<>>>>>"), standings)
+
+
+def _stood(texts: list[str], standings: list[StatusLabel]) -> list[Line]:
+    lines: list[Line] = [(f"  {texts[0]}", None)]
+    for text, label in zip(texts[1:], standings, strict=True):
+        lines.append((f"{label.glyph} {text}", _STYLE_COLOUR.get(label.style)))
+    return lines
+
+
+def _trials(s: Snapshot) -> list[Line]:
+    trials = s.trials
+    if not trials.total:
+        return []
+    lines: list[Line] = [(f"trials    {trial_counts(s)}", None)]
+    if trials.zero_tool_calls:
+        share = trials.zero_tool_calls / max(1, trials.finished)
+        text = f"▲ {trials.zero_tool_calls} finished trials ({share:.0%}) made no tool call at all"
+        lines.append((text, "33"))
+    for step in trials.steps[:3]:
+        told = step.calling is not None and step.judged
+        calling = f", {step.calling}/{step.judged} call tools" if told else ""
+        flag = f"  ▲ {step.zero_tool_calls} without tool calls" if step.zero_tool_calls else ""
+        cut_off = f", {step.cut_off} cut off" if step.cut_off else ""
+        reward = f"mean reward {number(step.mean_reward)}"
+        lines.append(
+            (
+                f"  step {step.step}: {step.finished}/{step.total} trials{cut_off}, {reward}{calling}{flag}",
+                None,
+            )
+        )
+    return lines
+
+
+def _machine(s: Snapshot) -> list[Line]:
+    lines: list[Line] = []
+    if s.gpus:
+        head = ("#", "GPU", "held by", "util", "memory", "verdict", "power", "temp")
+        snapshot_index = SnapshotIndex(s)
+        standings = [of_gpu(g, snapshot_index, s.at) for g in s.gpus]
+        rows = [_gpu(g, label) for g, label in zip(s.gpus, standings, strict=True)]
+        lines += _stood(_columns(head, rows, "><<>><>>"), standings)
+    if words := machine_words(s):
+        none = f"; {one_line(s.gpu_note)}" if s.gpu_note and not s.gpus else ""
+        lines.append((f"machine   {words}{none}", None))
+    elif s.gpu_note and not s.gpus:
+        lines.append((f"machine   no GPUs: {one_line(s.gpu_note)}", None))
+    return lines
+
+
+def _gpu(g: GpuStatus, label: StatusLabel) -> tuple[str, ...]:
+    return (
+        str(g.index),
+        cut(one_line(g.name.removeprefix("NVIDIA ")), 14),
+        cut(one_line(owner_words(g, 20)), 20),
+        percent(g.utilization),
+        f"{size(g.memory_used)}/{size(g.memory_total)}",
+        one_line(label.words),
+        "-" if g.power_w is None else f"{g.power_w:.0f}W",
+        "-" if g.temperature_c is None else f"{g.temperature_c:.0f}C",
+    )

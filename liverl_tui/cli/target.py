@@ -1,0 +1,83 @@
+"""From options to a run directory and a plan. Everything that loads a configuration is in here."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from liverl.rundir.layout import valid_name
+from liverl_tui.cli.options import UpOptions
+from liverl_tui.text.errors import CliError
+
+if TYPE_CHECKING:
+    from liverl.config import LoadedConfig
+    from liverl.config.schema import RunConfig
+    from liverl.plan.spec import Plan
+
+
+@dataclass(frozen=True)
+class Target:
+    """A configuration and where its run belongs."""
+
+    loaded: LoadedConfig
+    run_dir: Path
+
+    def plan(self) -> Plan:
+        """What the configuration starts.
+
+        Raises:
+            CliError: this version cannot start it.
+        """
+        from liverl.plan import PlanError, make_plan
+
+        try:
+            return make_plan(self.loaded, self.run_dir)
+        except PlanError as error:
+            raise CliError(str(error), 2) from error
+
+
+def load_target(options: UpOptions) -> Target:
+    """Load the configuration that the options describe, and fix its name and paths.
+
+    Raises:
+        ConfigError: it cannot be used.
+        CliError: the run's name cannot be a directory.
+    """
+    from msgspec.structs import replace
+
+    from liverl.config import load_config, resolved, run_directory
+
+    sets = list(options.sets)
+    if options.name is not None:
+        _check_name("--name", options.name)
+        sets.append(f"run.name={options.name}")
+    if options.run_root is not None:
+        sets.append(f"run.run_root={os.path.abspath(options.run_root)}")
+    loaded = load_config(options.config, profile=options.profile, sets=sets)
+    config = resolved(loaded.config, env=os.environ, cwd=Path.cwd(), now=time.time(), file=options.config)
+    run_dir = run_directory(config)
+    _check_name("experiment.project_name", run_dir.parent.name)
+    _check_name("run.name", run_dir.name)
+    return Target(replace(loaded, config=config), run_dir)
+
+
+def _check_name(what: str, name: str) -> None:
+    if not valid_name(name):
+        raise CliError(
+            f"{what}: {name!r} cannot be a directory's name: letters, digits, '.', '_' and '-', at most 128, "
+            "and a letter or a digit first",
+            2,
+        )
+
+
+def needs_gpus(plan: Plan, config: RunConfig) -> bool:
+    """Whether starting it takes GPUs away from somebody. A script is taken to, and so is verl on a cluster that is
+    not ours."""
+    template = plan.replica_template
+    foreign = plan.topology == "verl" and not any(s.kind == "ray" for s in plan.services)
+    if foreign and config.trainer.kind == "verl":
+        foreign = config.verl.device == "cuda"
+    return foreign or any(s.gpus for s in plan.services) or bool(template and template.gpus)

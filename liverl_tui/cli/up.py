@@ -1,0 +1,266 @@
+"""``up`` and the program without a command: start a run, go on with one, or show the one that lives."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from liverl.rundir.index import RunInfo, RunLookupError, candidates, describe, elsewhere_message, find_run
+from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
+from liverl_tui.app.settings import check_theme
+from liverl_tui.cli.mode import Mode, interface, mode, show
+from liverl_tui.cli.options import NEWEST, UpOptions, up_options
+from liverl_tui.text.errors import CliError
+
+if TYPE_CHECKING:
+    from liverl.config.schema import RunConfig
+    from liverl.plan.spec import Plan
+    from liverl_tui.cli.plain import Asked
+
+EXIT_USAGE = 2
+EXIT_PREFLIGHT = 3
+
+
+@click.command("up")
+@up_options
+@click.pass_context
+def up_command(ctx: click.Context, /, **values: Any) -> int:
+    """Start a run, or go on with one, and show it.
+
+    A run that lives is shown; one whose backend died gets a new backend, which adopts what still runs; one
+    that has ended needs --resume. With --detach and nothing that names a run, the only run whose backend died is
+    adopted; another one is started with --name. The interface can be left at any time, and the run goes on. With
+    --no-ui or --plain, and where there is no terminal, the run belongs to this command: SIGTERM or Ctrl-C stop it in
+    order, a second one at once. Closing the terminal does not.
+    """
+    above = ctx.find_object(UpOptions) or UpOptions()
+    values["run"] = values["run"] or above.run
+    values["run_root"] = values["run_root"] or above.run_root
+    return up(UpOptions.of(values))
+
+
+def bare(options: UpOptions) -> int:
+    """The program without a command.
+
+    Raises:
+        CliError: several runs live and none is named.
+    """
+    if (
+        options.readonly and not options.describes_one and options.resume is None
+    ):  # who only looks starts nothing
+        return show(find_run(options.run, options.run_root), _mode(options), readonly=True)
+    if not options.names_a_run:
+        here = candidates(options.run_root)
+        live = [i for i in here if i.state == "live"]
+        if len(live) > 1:
+            raise CliError(_several("live here", live, "attach"), EXIT_USAGE)
+        if live:
+            return _show(RunDir(live[0].run_dir), options, f"run {live[0].run} is live")
+        orphan = _only_orphan(here, options)
+        if orphan is not None:
+            return _continue(orphan, options)
+    return up(options)
+
+
+def _only_orphan(infos: list[RunInfo], options: UpOptions) -> RunDir | None:
+    """The run whose backend has died, where there is one.
+
+    Raises:
+        CliError: there are several; each is named with its command.
+    """
+    orphaned = [i for i in infos if i.state == "orphaned"]
+    if len(orphaned) > 1:
+        command = "up --detach" if options.detach else "up"
+        raise CliError(_several("without a backend", orphaned, command, detach=options.detach), EXIT_USAGE)
+    return RunDir(orphaned[0].run_dir) if orphaned else None
+
+
+def _mode(options: UpOptions) -> Mode:
+    return mode(no_ui=options.no_ui, plain=options.plain)
+
+
+def _several(what: str, infos: list[RunInfo], command: str, *, detach: bool = False) -> str:
+    lines = [f"{len(infos)} runs are {what}; choose one:"]
+    lines += [f"  liverl-tui {command} --run {i.run_dir}" for i in infos]
+    return "\n".join([*lines, "  liverl-tui up --detach --name NAME  (a new run)"] if detach else lines)
+
+
+def up(options: UpOptions) -> int:
+    """Start, continue or show; the exit code."""
+    if options.detach and os.environ.get("SLURM_JOB_ID"):
+        raise CliError(
+            "--detach is refused in a Slurm job: Slurm kills what is left of a job when its script returns. "
+            "Without it the job lasts as long as the run (srun --overlap or ssh, then attach, to look at it)",
+            EXIT_USAGE,
+        )
+    if options.wait and not options.detach:
+        raise CliError("--wait goes with --detach", EXIT_USAGE)
+    if options.readonly and _mode(options) != "interface":
+        raise CliError("--readonly goes with the interface; as lines, `attach` changes nothing", EXIT_USAGE)
+    if options.run is not None:
+        return _continue(find_run(options.run, options.run_root), options)
+    if options.resume:
+        return _continue(find_run(Path(options.resume), options.run_root), options)
+    if options.resume == NEWEST and not options.describes_one:
+        return _continue(_newest(options.run_root), options)
+    if options.detach and not options.names_a_run:
+        orphan = _only_orphan(candidates(options.run_root), options)
+        if orphan is not None:
+            return _continue(orphan, options)
+    return _from_config(options)
+
+
+def _newest(run_root: Path | None) -> RunDir:
+    known = candidates(run_root)
+    if not known:
+        raise RunLookupError("no run to resume; start one with: liverl-tui up")
+    return RunDir(known[0].run_dir)
+
+
+def _from_config(options: UpOptions) -> int:
+    from liverl_tui.cli.target import load_target
+
+    target = load_target(options)
+    run = RunDir(target.run_dir)
+    if run.is_run():
+        return _continue(run, options)
+    if _mode(options) == "interface" and not options.detach:
+        check_theme(target.loaded.config.ui.theme)
+    for warning in target.loaded.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    plan = target.plan()
+    _preflight(plan, target.loaded.config)  # nobody is asked about what cannot start
+    _confirm(plan, target.loaded.config, options)
+    from liverl.daemon.launch import create_run
+
+    create_run(target.loaded, plan, target.run_dir)
+    return _start(run, options, f"run {run.name} starts in {run.path}")
+
+
+def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
+    """A run that takes GPUs is shown first, in short, and started by Enter."""
+    from liverl_tui.cli.target import needs_gpus
+
+    if options.yes or not needs_gpus(plan, config):
+        return
+    if not sys.stdin.isatty():
+        raise CliError(
+            "this run takes GPUs and there is no terminal to ask on: add --yes to start it", EXIT_USAGE
+        )
+    from liverl.plan.render import plan_brief
+
+    click.echo(plan_brief(plan) + "(all of it: liverl-tui plan, with the same options)", err=True)
+    click.echo("Enter starts it, Ctrl-C leaves: ", err=True, nl=False)
+    if not sys.stdin.readline():
+        raise click.Abort
+
+
+def _preflight(plan: Plan, config: RunConfig) -> None:
+    from liverl.preflight import run_checks
+
+    failed = 0
+    for check in run_checks(plan, config):
+        if check.status != "ok":
+            click.echo(f"preflight {check.status}: {check.name}: {check.text}", err=True)
+        failed += check.status == "fail"
+    if failed:
+        raise CliError(
+            f"{failed} preflight check{'s' if failed > 1 else ''} failed: nothing was started", EXIT_PREFLIGHT
+        )
+
+
+def _continue(run: RunDir, options: UpOptions) -> int:
+    """Go on with a run that exists."""
+    if options.config or options.sets or options.profile:
+        click.echo(f"run {run.name} keeps the configuration it was made with: {run.config}", err=True)
+    alive = backend_alive(run.path)
+    if isinstance(alive, RemoteBackend):
+        raise RunLookupError(elsewhere_message(describe(run.path)))
+    if isinstance(alive, LiveBackend):
+        return _show(
+            run, options, f"run {run.name} is live already (backend pid {alive.record.pid}): attached"
+        )
+    result = run.read_result()
+    resume = options.resume is not None
+    if result is None:
+        # Where nothing can be left of it (another boot or host), going on means the next attempt.
+        lost = describe(run.path).state == "lost" and alive.record is not None
+        text = f"the backend of {run.name} is dead: starting it again; it adopts what still runs"
+        adopted = _adopted(run) if options.detach and not (resume and lost) else ""
+        return _start(run, options, text, resume=resume and lost, adopted=adopted)
+    if not resume:
+        raise CliError(
+            f"run {run.name} has ended ({result.state}, exit code {result.exit_code}). "
+            f"Its next attempt: liverl-tui up --resume {run.path}; another run: --name NAME",
+            EXIT_USAGE,
+        )
+    return _start(run, options, f"run {run.name} goes on with attempt {result.attempt + 1}", resume=True)
+
+
+def _adopted(run: RunDir) -> str:
+    """What is true once a new backend has adopted a run; to be asked before it is started."""
+    from liverl.offline.services import anything_left
+
+    if not anything_left(run.path):
+        return f"run {run.name}: nothing of it was running any more; its services are started again"
+    return f"adopted run {run.name} whose backend had died; its services go on running"
+
+
+def _start(run: RunDir, options: UpOptions, text: str, *, resume: bool = False, adopted: str = "") -> int:
+    """``adopted``: what is told of a detached run once its backend is up."""
+    from liverl.daemon.launch import start_backend
+
+    if options.detach:
+        click.echo(text, err=True)
+        start_backend(run.path, resume=resume)
+        if adopted:
+            other = "" if options.names_a_run else " (a new run: liverl-tui up --detach --name NAME)"
+            click.echo(adopted + other, err=True)
+        return _detached(run, options)
+    if _mode(options) == "interface":
+        return interface(
+            run, readonly=options.readonly, start=partial(start_backend, run.path, resume=resume)
+        )
+    from liverl_tui.cli.plain import Asked
+
+    from_seq = _last_seq(run)
+    with Asked() as asked:  # before the backend exists: a signal from here on stops the run, not just us
+        start_backend(run.path, resume=resume)
+        return _follow(run, options, text, from_seq, asked)
+
+
+def _last_seq(run: RunDir) -> int:
+    from liverl.control.history import last_events
+
+    return next((e.seq for e in last_events(run.path, 1)), 0)
+
+
+def _follow(run: RunDir, options: UpOptions, text: str, from_seq: int, asked: Asked) -> int:
+    from liverl_tui.cli.plain import EventLines, Follower
+
+    lines = EventLines(sys.stdout, keep_going=True)
+    lines.note(text)
+    facts = _mode(options) == "plain"
+    return Follower(run, lines, from_seq=from_seq, asked=asked, facts=facts).follow()
+
+
+def _detached(run: RunDir, options: UpOptions) -> int:
+    click.echo(run.path)
+    if options.wait is None:
+        return 0
+    sys.stdout.flush()
+    from liverl_tui.cli.wait import wait_for
+
+    return wait_for(run, options.wait, None)
+
+
+def _show(run: RunDir, options: UpOptions, text: str) -> int:
+    if options.detach:
+        click.echo(text, err=True)
+        return _detached(run, options)
+    return show(run, _mode(options), readonly=options.readonly, text=text)

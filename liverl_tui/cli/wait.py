@@ -1,0 +1,89 @@
+"""``wait``: block until a run is ready or done."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from liverl.rundir.index import find_run
+from liverl.rundir.layout import RunDir
+from liverl_tui.cli.options import named_run, run_options
+from liverl_tui.text.errors import CliError
+
+if TYPE_CHECKING:
+    from liverl.control.blocking import Connection
+
+EXIT_TIMEOUT = 124  # as timeout(1)
+SILENT_S = 10.0  # a backend that does not answer for this long is not just about to end
+
+
+@click.command("wait")
+@named_run
+@click.option("--for", "what", type=click.Choice(["ready", "done"]), required=True, help="What to wait for.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Seconds; then exit code 124.")
+@run_options
+def wait_command(run: Path | None, run_root: Path | None, what: str, timeout: float | None) -> int:
+    """Wait until a run is ready or done.
+
+    Exit code 0 when it is ready; the run's own when it has ended.
+    """
+    return wait_for(find_run(run, run_root), what, timeout)
+
+
+def wait_for(run: RunDir, what: str, timeout: float | None) -> int:
+    """Block for at most ``timeout`` seconds (None = for ever).
+
+    Raises:
+        ControlError: there is no backend and no result.
+        CliError: the time is over.
+    """
+    from liverl.control.blocking import Connection
+    from liverl.control.messages import NO_EVENTS, BackendDead, BackendSilent
+
+    deadline = None if timeout is None else time.monotonic() + timeout
+    patience = time.monotonic() + SILENT_S
+    while True:
+        try:
+            with Connection(run.path) as connection:
+                connection.subscribe(NO_EVENTS, snapshots=True)
+                return wait_on(connection, run, what, deadline)
+        except BackendDead:
+            result = run.read_result()
+            if result is None:
+                raise
+            return result.exit_code
+        except BackendSilent:  # it may be about to end: its socket goes first
+            if time.monotonic() > patience:
+                raise
+            time.sleep(0.1)
+
+
+def wait_on(connection: Connection, run: RunDir, what: str, deadline: float | None) -> int:
+    """The same on a connection that is subscribed to snapshots; ``deadline`` on the monotonic clock.
+
+    Raises:
+        BackendDead: the backend ended without a result.
+        CliError: the time is over.
+    """
+    from liverl.control.blocking import await_gone
+    from liverl.control.messages import BackendDead
+
+    while True:
+        message = connection.read(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        if message is None:
+            raise CliError(f"run {run.name} is not {what}: the time is over", EXIT_TIMEOUT)
+        if message.snapshot is not None:
+            if what == "ready" and message.snapshot.state == "running":
+                return 0
+            if what == "ready" and message.snapshot.result is not None:
+                return message.snapshot.result.exit_code
+        elif message.bye is not None:
+            break
+    await_gone(run.path, SILENT_S)
+    result = run.read_result()
+    if result is None:
+        raise BackendDead(f"the backend of {run.name} ended without a result: see {run.backend_log}")
+    return result.exit_code

@@ -1,0 +1,32 @@
+"""Files that the interface itself writes: copies, pictures, the report of a crash."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_own(run_dir: Path, name: str, text: str, *, in_run: bool = True) -> Path:
+    """Write ``name`` under the run directory, or under the user's state directory where that cannot be written or
+    is not ours (``in_run`` false). Only the user may read it: a log line can hold a secret. Returns where it is.
+
+    Raises:
+        OSError: neither place can be written.
+    """
+    from liverl.rundir.index import interface_root
+
+    places = [run_dir] if in_run and run_dir.is_dir() else []
+    places.append(interface_root() / run_dir.parent.name / run_dir.name)
+    for place in places:
+        path = place / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with open(fd, "w", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+        except OSError:
+            if place is places[-1]:
+                raise
+            continue
+        return path
+    raise AssertionError

@@ -1,0 +1,208 @@
+"""The facts of a run in sentences, for plain mode and tables. Pure.
+
+Every sentence stands for itself: it is read by screen readers, found by ``grep`` and kept in log files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from liverl.model import GpuStatus, Snapshot, StepTrials
+from liverl_tui.text.status_label import BUSY, SnapshotIndex, StatusLabel, of_replica, owner_of
+from liverl_tui.text.words import age, duration, number, one_line, percent, size
+
+_STATES_WITH_WORK = ("starting", "running", "stopping")
+
+
+def seconds(value: float) -> str:
+    """``3.4 s``, ``41 s``, ``12m03s``."""
+    return f"{value:.1f} s" if value < 9.95 else f"{value:.0f} s" if value < 99.5 else duration(value)
+
+
+def remaining(s: Snapshot) -> float | None:
+    """Seconds that the rest of the steps will take, if they go on as the newest ones did."""
+    if s.step_seconds is None or not s.total_steps or s.state not in _STATES_WITH_WORK:
+        return None
+    return s.step_seconds * max(0, s.total_steps - (s.step or 0))
+
+
+def doing(s: Snapshot) -> str:
+    """``running: step 8/20: rollout``; the state alone where the phase says no more."""
+    phase = one_line(s.phase)
+    return phase if phase.startswith(s.state) else f"{s.state}: {phase}"
+
+
+def pace_words(s: Snapshot) -> str | None:
+    """``3.4 s a step, about 44s left``; None where no step was timed."""
+    if s.step_seconds is None:
+        return None
+    left = remaining(s)
+    return f"{seconds(s.step_seconds)} a step" + (f", about {duration(left)} left" if left else "")
+
+
+def step_words(s: Snapshot) -> str | None:
+    """``step 7 of 20, 3.4 s a step, about 44s left``; None for a run that only serves."""
+    if s.step is None and not s.total_steps:
+        return None
+    words = f"step {s.step or 0}" + (f" of {s.total_steps}" if s.total_steps else "")
+    return ", ".join(w for w in (words, pace_words(s)) if w)
+
+
+def replica_words(s: Snapshot) -> str | None:
+    """``2 of 2 ready, 2 in the proxy; r1 loaded but idle 1m15s``."""
+    replicas = s.replicas
+    if not replicas.expected and not replicas.items:
+        return None
+    words = f"{replicas.ready} of {replicas.expected} ready, {replicas.listed} in the proxy"
+    return "; ".join([words, *(f"{name} {one_line(label.words)}" for name, label in _troubled(s))])
+
+
+def _troubled(s: Snapshot) -> list[tuple[str, StatusLabel]]:
+    """The replicas that somebody should look at."""
+    snapshot_index = SnapshotIndex(s)
+    found = [(r.name, of_replica(r, snapshot_index, s.at)) for r in s.replicas.items]
+    return [(name, label) for name, label in found if label.problem]
+
+
+def proxy_words(s: Snapshot) -> str | None:
+    proxy = s.proxy
+    if proxy.address is None:
+        return None
+    words = f"{proxy.address}, {_counter(proxy.requests)} requests, {_counter(proxy.failures)} failed"
+    if proxy.unattributed:
+        words += f", {proxy.unattributed} without a trial"
+    if proxy.cooled_down:
+        words += f"; cooled down: {', '.join(proxy.cooled_down)}"
+    return words
+
+
+def _counter(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def trial_counts(s: Snapshot) -> str:
+    """``1 running, 119 of 120 finished``; of a run that has ended ``104 of 120 finished, 16 cut off``."""
+    trials = s.trials
+    words = [f"{trials.running} running"] if trials.running or not trials.cut_off else []
+    words.append(f"{trials.finished} of {trials.total} finished")
+    words += [f"{trials.cut_off} cut off"] if trials.cut_off else []
+    return ", ".join(words)
+
+
+def trial_words(s: Snapshot) -> str | None:
+    """``1 running, 119 of 120 finished``, and how those of the newest finished step went."""
+    trials = s.trials
+    if not trials.total:
+        return None
+    words = [trial_counts(s)]
+    if trials.zero_tool_calls:
+        share = trials.zero_tool_calls / max(1, trials.finished)
+        words.append(f"{trials.zero_tool_calls} of the finished ({share:.0%}) made no tool call at all")
+    chosen = next((t for t in trials.steps if t.judged and (s.step is None or t.step <= s.step)), None)
+    if chosen is not None:
+        words.append(of_step(chosen))
+    return "; ".join(words)
+
+
+def of_step(t: StepTrials) -> str:
+    """``13 of 16 trials of step 7 call tools, mean reward 0.512``: of those that have shown what they do."""
+    calling = t.judged - t.zero_tool_calls
+    reward = f", mean reward {number(t.mean_reward)}" if t.mean_reward is not None else ""
+    return f"{calling} of {t.judged} trials of step {t.step} call tools{reward}"
+
+
+def gpu_words(s: Snapshot) -> str | None:
+    """All GPUs in one sentence; None where there are none."""
+    if not s.gpus:
+        return None
+    known = [g.utilization for g in s.gpus if g.utilization is not None]
+    busy = f", {percent(sum(known) / len(known))} busy on average" if known else ""
+    words = [f"{len(s.gpus)}{busy}, memory {_sum(s.gpus, 'memory_used')} of {_sum(s.gpus, 'memory_total')}"]
+    drawn = [g.power_w for g in s.gpus if g.power_w is not None]
+    if drawn:
+        words[0] += f", {sum(drawn) / 1000:.1f} kW"
+    snapshot_index = SnapshotIndex(s)
+    ours = {g.index for g in s.gpus if owner_of(g, snapshot_index) is not None}
+    idle = [
+        str(g.index) for g in s.gpus if g.index in ours and g.utilization is not None and g.utilization < BUSY
+    ]
+    free = [str(g.index) for g in s.gpus if g.owner == "free"]
+    if idle:
+        words.append(f"held but idle: {', '.join(idle)}")
+    if free:
+        words.append(f"free: {', '.join(free)}")
+    words += [
+        f"GPU {g.index}: {one_line(g.owner)}" for g in s.gpus if g.index not in ours and g.owner != "free"
+    ]
+    return "; ".join(words)
+
+
+def _sum(gpus: tuple[GpuStatus, ...], field: str) -> str:
+    values = [getattr(g, field) for g in gpus]
+    return size(sum(v for v in values if v is not None)) if any(v is not None for v in values) else "-"
+
+
+def machine_words(s: Snapshot) -> str | None:
+    host = s.host
+    if host.cpu_count is None and host.memory_total is None:
+        return None
+    cpu = "-" if host.cpu_percent is None else f"{host.cpu_percent:.0f}%"
+    cores = "" if host.cpu_count is None else f" of {host.cpu_count} cores"
+    none = "no GPUs, " if s.gpu_note and not s.gpus else ""
+    return f"{none}CPU {cpu}{cores}, memory {size(host.memory_used)} of {size(host.memory_total)}"
+
+
+def symptom_words(s: Snapshot) -> Iterator[tuple[str, str]]:
+    """(id, sentence) of what is wrong, with what to do about it."""
+    for symptom in s.symptoms:
+        fix = f". Fix: {one_line(symptom.fix)}" if symptom.fix else ""
+        yield symptom.id, f"{symptom.severity}: {one_line(symptom.title)}{fix}"
+
+
+# -- plain mode
+
+
+def plain_facts(snapshot: Snapshot, previous: Snapshot | None = None) -> list[str]:
+    """What is to be said of ``snapshot`` to somebody who knows ``previous``.
+
+    Everything at the beginning, after each step and when the run's state has changed; in between only what
+    matters: a stage of the start, replicas that come, go or idle, the proxy's backends, the owners of GPUs, and
+    symptoms.
+    """
+    s, before = snapshot, previous
+    if before is None or (s.step, s.state, s.attempt) != (before.step, before.state, before.attempt):
+        return [*(words for _, words in _facts(s)), *(words for _, words in symptom_words(s))]
+    lines = [words for name, words in _facts(s) if _telling(s, name) != _telling(before, name)]
+    known, now = dict(symptom_words(before)), dict(symptom_words(s))
+    lines += [words for key, words in now.items() if key not in known]
+    lines += [f"no longer: {words.partition('. Fix: ')[0]}" for key, words in known.items() if key not in now]
+    return lines
+
+
+def _facts(s: Snapshot) -> list[tuple[str, str]]:
+    again = f", attempt {s.attempt}" if s.attempt > 1 else ""
+    run = f"run {doing(s)}{again}, up {age(s.at - s.started_at)}"
+    found = [
+        ("training", step_words(s)),
+        ("replicas", replica_words(s)),
+        ("proxy", proxy_words(s)),
+        ("trials", trial_words(s)),
+        ("GPUs", gpu_words(s)),
+        ("machine", machine_words(s) if not s.gpus else None),
+    ]
+    return [("run", run), *((name, f"{name}: {words}") for name, words in found if words)]
+
+
+def _telling(s: Snapshot, name: str) -> object:
+    """What of a fact is worth a line of its own when it changes."""
+    if name == "run":  # the stages of the start, but not their counters
+        return re.sub(r"\d+", "", s.phase) if s.state == "starting" else None
+    if name == "replicas":
+        troubled = [name for name, _ in _troubled(s)]
+        return s.replicas.expected, s.replicas.ready, s.replicas.listed, troubled
+    if name == "proxy":
+        return s.proxy.address, s.proxy.cooled_down
+    if name == "GPUs":
+        return [(g.index, g.owner) for g in s.gpus]
+    return None

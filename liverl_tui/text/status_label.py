@@ -1,0 +1,175 @@
+"""How a service, a replica or a GPU stands, in one glyph and a few words. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from liverl.model import GpuStatus, ReplicaStatus, ServiceStatus, Snapshot
+from liverl_tui.text.words import GLYPH, STYLE, duration, percent, short_name, state_word
+
+BUSY = 0.05  # utilisation from which a GPU counts as working
+SPINNING = 0.9  # utilisation from which little power is suspicious ...
+LITTLE_POWER = 0.3  # ... as a share of the limit: a kernel that spins or waits draws little
+SERVING = ("ready", "degraded")
+RESTING = ("asleep", "waking", "updating")  # activities of a replica that verl owns
+
+
+class SnapshotIndex:
+    """A snapshot, with what is looked up again and again in it."""
+
+    __slots__ = ("lists", "replicas", "services", "snapshot", "trains")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.services = {service.name: service for service in snapshot.services}
+        self.replicas = {replica.name: replica for replica in snapshot.replicas.items}
+        self.lists = False  # there is a proxy that should know every ready replica
+        self.trains = False  # there is a trainer whose weights a replica has to have first
+        if snapshot.state in ("starting", "running"):
+            for service in snapshot.services:
+                self.lists |= service.kind == "proxy" and service.state in SERVING
+                self.trains |= service.kind == "trainer" and service.state in (
+                    *SERVING,
+                    "starting",
+                    "stopping",
+                )
+
+
+class StatusLabel(NamedTuple):
+    glyph: str
+    words: str
+    style: str
+    problem: bool = False  # somebody should look at it
+    short: str = ""  # the words where there is little room; empty: there is no shorter way
+    kind: str = ""  # the words without their numbers, to count those of a kind; empty: there are none in them
+
+    @property
+    def text(self) -> str:
+        return f"{self.glyph} {self.words}"
+
+    def within(self, width: int) -> str:
+        """The text, in short where it would be cut."""
+        return self.text if len(self.text) <= width or not self.short else f"{self.glyph} {self.short}"
+
+
+def of_service(service: ServiceStatus, now: float) -> StatusLabel:
+    """A service's state, with what it is doing and for how long, or how long it still takes."""
+    if service.kind == "task" and service.state == "stopped" and service.exit is not None and service.exit.ok:
+        return StatusLabel("✔", "done", "ok")
+    if (
+        service.kind == "task" and service.state == "ready"
+    ):  # of a task, the process is all that one waits for
+        return StatusLabel("◐", f"running {duration(now - service.since)}", "info", kind="running")
+    if service.state == "ready" and service.incoming_pid is not None:
+        return StatusLabel("●", "ready, successor starts", "ok", short="swapping")
+    if service.state == "ready" and service.retiring_pids:
+        count = len(service.retiring_pids)
+        return StatusLabel("●", f"ready, {count} older draining", "ok", short=f"{count} draining")
+    return _standing(service.state, service.stage, service.progress, service.since, service.deadline, now)
+
+
+def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float) -> StatusLabel:
+    """A replica's state; where it serves, what keeps it from its work."""
+    if replica.leaving and replica.state in SERVING:
+        return StatusLabel("◑", "draining", "warn")
+    if (
+        replica.state == "ready"
+        and not replica.listed
+        and replica.kind == "verl"
+        and not snapshot_index.lists
+    ):
+        return StatusLabel("●", "ready, awaits the others", "ok", short="awaits others")
+    if replica.state == "ready" and replica.activity in RESTING and replica.listed:
+        # What the trainer does with its replicas between two rollouts is no fault of theirs.
+        words = f"{replica.activity} {duration(now - (replica.activity_since or now))}"
+        return StatusLabel("◌", words, "info", kind=replica.activity or "")
+    if replica.state == "ready" and not replica.listed and snapshot_index.lists:
+        wanted = snapshot_index.snapshot.policy_version
+        if snapshot_index.trains and (replica.policy_version is None or replica.policy_version != wanted):
+            return StatusLabel(
+                "◐", "awaits weights" if wanted is None else f"awaits weights v{wanted}", "info"
+            )
+        return StatusLabel("▲", "not in the proxy's list", "warn", True, "not listed")
+    if replica.state == "ready" and replica.idle_for is not None:
+        idle = f"idle {duration(replica.idle_for)}"
+        return StatusLabel("▲", f"loaded but {idle}", "warn", True, idle, "loaded but idle")
+    service = snapshot_index.services.get(replica.name)
+    deadline = service.deadline if service is not None else None
+    since = replica.since if replica.since is not None else now
+    return _standing(replica.state, replica.stage, replica.progress, since, deadline, now)
+
+
+def _standing(
+    state: str, stage: str | None, progress: float | None, since: float, deadline: float | None, now: float
+) -> StatusLabel:
+    word = kind = state_word(state)
+    words = short = ""
+    if state in ("preparing", "starting"):
+        share = "" if progress is None else f"{percent(progress)} "
+        words, short = f"{stage or word} {share}{duration(now - since)}", f"{share}{duration(now - since)}"
+    elif state == "backing_off" and deadline is not None:
+        short = f"retry in {duration(deadline - now)}"
+        words = f"{word}, {short}"
+    elif state == "stopping":
+        forced = deadline is not None and deadline > now
+        left = f", forced in {duration((deadline or now) - now)}" if forced else f" {duration(now - since)}"
+        words, short = word + left, word
+    problem = state in ("degraded", "failed", "backing_off", "gave_up")
+    glyph, style = GLYPH.get(state, "●"), STYLE.get(state, "text")  # type: ignore[call-overload]
+    return StatusLabel(glyph, words or word, style, problem, short, kind)
+
+
+# -- GPUs
+
+
+def owner_of(gpu: GpuStatus, snapshot_index: SnapshotIndex) -> str | None:
+    """Who holds a GPU; of several a replica, since its state says more than that of verl's trainer beside it."""
+    names = gpu.owner.split(" + ")
+    return next((n for n in names if n in snapshot_index.replicas), None) or next(
+        (n for n in names if n in snapshot_index.services), None
+    )
+
+
+def owner_words(gpu: GpuStatus, width: int) -> str:
+    """The owner, without what its verdict says too where there is no room: ``pid 4123 (ann)``."""
+    if len(gpu.owner) <= width:
+        return gpu.owner
+    shared = gpu.owner.split(" + ")
+    if len(shared) == 2 and "trainer" in shared:  # the replica beside verl's trainer is the one to tell apart
+        return short_name(next(name for name in shared if name != "trainer"), width)
+    return gpu.owner.replace("foreign pid", "pid").replace("unknown (pid namespace)", "unknown")
+
+
+def of_gpu(
+    gpu: GpuStatus, snapshot_index: SnapshotIndex, now: float, spinning_for: float | None = None
+) -> StatusLabel:
+    """The verdict on a GPU: what its numbers mean, given whose it is. ``spinning_for``: seconds for which it has
+    been ``spins``."""
+    name = owner_of(gpu, snapshot_index)
+    if name is None:
+        if gpu.owner == "free":
+            return StatusLabel("○", "free", "dim")
+        if "foreign" in gpu.owner:
+            return StatusLabel("▲", "foreign", "warn", True)
+        return StatusLabel("?", "unknown pid namespace", "dim")
+    replica, service = snapshot_index.replicas.get(name), snapshot_index.services.get(name)
+    if replica is not None:
+        found = of_replica(replica, snapshot_index, now)
+        if replica.state != "ready" or found.problem or replica.activity in RESTING:
+            return found
+    elif service is not None and service.state != "ready":
+        return of_service(service, now)
+    if "foreign" in gpu.owner:
+        return StatusLabel("▲", "shared with a stranger", "warn", True)
+    if spinning_for is not None:
+        return StatusLabel("▲", f"stalled? {duration(spinning_for)}", "warn", True, kind="stalled?")
+    if gpu.utilization is None:
+        return StatusLabel("-", f"n/a ({'MIG part' if 'MIG' in gpu.name else 'driver'})", "dim")
+    return StatusLabel("●", "busy", "ok") if gpu.utilization >= BUSY else StatusLabel("·", "idle", "dim")
+
+
+def spins(gpu: GpuStatus) -> bool:
+    """Whether it claims to be busy and draws too little power for that."""
+    if gpu.utilization is None or gpu.power_w is None or not gpu.power_limit_w:
+        return False
+    return gpu.utilization >= SPINNING and gpu.power_w < LITTLE_POWER * gpu.power_limit_w

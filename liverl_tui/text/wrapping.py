@@ -1,0 +1,66 @@
+"""Text in lines of a given width. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from rich.cells import cell_len, get_character_cell_size
+
+from liverl_tui.text.words import one_line
+
+LEAST = 8  # columns: narrower lines cannot be read
+_NUMBER = re.compile(r"\W*\d[\d.,:/]*")
+_UNIT = re.compile(
+    r"([kKMGT]i?B?|B|bytes|m?s|µs|ns|min|h|d|seconds?|minutes?|hours?|days?|%|k?W|°C|[\w.]+/s|(?:M|G)Hz)[^\w%°]*"
+)
+
+
+def wrap(text: str, width: int, begin: int = 0) -> list[str]:
+    """``text``, made safe for a terminal, in lines of at most ``width`` columns, cut between words where that is
+    possible, and not between a number and its unit. ``begin``: columns that are taken in the first one."""
+    width = max(LEAST, width)
+    room = max(LEAST, width - begin)
+    lines, line = [], ""
+    for word in _words(one_line(text), room):
+        joined = f"{line} {word}" if line else word
+        if _columns(joined) <= room:
+            line = joined
+            continue
+        if line:
+            lines.append(line)
+            room = width
+        while _columns(word) > room:
+            part = _head(word, room)
+            lines.append(part)
+            word, room = word[len(part) :], width
+        line = word
+    return [*lines, line] if line or not lines else lines
+
+
+def _words(text: str, most: int) -> list[str]:
+    """The words of a text; a number and its unit are one of at most ``most`` columns: ``1.2 GiB``, ``10 s``."""
+    words: list[str] = []
+    for word in text.split(" "):
+        if words and _UNIT.fullmatch(word) and _NUMBER.fullmatch(words[-1]):
+            pair = f"{words[-1]} {word}"
+            if _columns(pair) <= most:
+                words[-1] = pair
+                continue
+        words.append(word)
+    return words
+
+
+def _columns(text: str) -> int:
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def _head(word: str, room: int) -> str:
+    """The beginning of a word that fills ``room`` columns."""
+    if word.isascii():
+        return word[:room]
+    used = 0
+    for index, character in enumerate(word):
+        used += get_character_cell_size(character)
+        if used > room:
+            return word[:index]
+    return word

@@ -1,0 +1,161 @@
+"""A line in which one types a search, a filter or a time. Drawn by the pane itself, at its bottom or in its title:
+nothing is mounted, nothing blinks, and the focus stays where it is."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from textual import events
+
+from liverl_tui.widgets.base.cells import Row, fit
+
+Kind = Literal["search", "include", "exclude", "time"]
+LABEL: dict[Kind, str] = {
+    "search": "search /",
+    "include": "only lines with /",
+    "exclude": "without lines with /",
+    "time": "go to time ",
+}
+HINT: dict[Kind, str] = {
+    "search": "a regular expression; capitals matter only if you type one",
+    "include": "a regular expression; empty shows all lines",
+    "exclude": "a regular expression; empty shows all lines",
+    "time": "5m (ago), 12:30, 12:30:15 or 2026-11-20 12:30",
+}
+HISTORY = 50
+Did = Literal["changed", "kept", "cancelled", "nothing"]
+
+
+class Line:
+    """A text that is being typed; the cursor is before the character of that index."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+        self.cursor = len(text)
+
+    def edit(self, key: str, character: str | None) -> bool:
+        """Take one key press; False if it means nothing here."""
+        if key in ("left", "ctrl+b"):
+            self.cursor = max(0, self.cursor - 1)
+        elif key in ("right", "ctrl+f"):
+            self.cursor = min(len(self.text), self.cursor + 1)
+        elif key in ("home", "ctrl+a"):
+            self.cursor = 0
+        elif key in ("end", "ctrl+e"):
+            self.cursor = len(self.text)
+        elif key in ("backspace", "ctrl+h"):
+            self.replace(max(0, self.cursor - 1), self.cursor)
+        elif key in ("delete", "ctrl+d"):
+            self.replace(self.cursor, self.cursor + 1)
+        elif key == "ctrl+u":
+            self.replace(0, self.cursor)
+        elif key == "ctrl+k":
+            self.replace(self.cursor, len(self.text))
+        elif key == "ctrl+w":
+            before = self.text[: self.cursor].rstrip()
+            self.replace(before.rfind(" ") + 1, self.cursor)
+        elif character is not None and character.isprintable():
+            self.insert(character)
+        else:
+            return False
+        return True
+
+    def insert(self, text: str) -> None:
+        """Put in what was typed or pasted, its first line."""
+        lines = text.splitlines()
+        typed = "".join(character for character in lines[0] if character.isprintable()) if lines else ""
+        self.replace(self.cursor, self.cursor, typed)
+
+    def replace(self, first: int, last: int, text: str = "") -> None:
+        self.text = self.text[:first] + text + self.text[last:]
+        self.cursor = first + len(text)
+
+
+class Prompt(Line):
+    """The bottom row of a pane. ``error``: what is wrong with the text, until the next key."""
+
+    def __init__(self, kind: Kind, text: str = "", *, history: list[str] | None = None) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.error = ""
+        self.history = [] if history is None else history
+        self._at: int | None = None  # in the history
+
+    def key(self, key: str, character: str | None) -> bool:
+        """Take one key press; False if it means nothing here."""
+        self.error = ""
+        if key in ("up", "down"):
+            self._recall(-1 if key == "up" else 1)
+            return True
+        return self.edit(key, character)
+
+    def _recall(self, by: int) -> None:
+        at = (len(self.history) if self._at is None else self._at) + by
+        if 0 <= at < len(self.history):
+            self._at, self.text = at, self.history[at]
+        elif at >= len(self.history) and self._at is not None:
+            self._at, self.text = None, ""
+        self.cursor = len(self.text)
+
+    def remember(self) -> None:
+        """Keep the text for the next time."""
+        if self.text:
+            if self.text in self.history:
+                self.history.remove(self.text)
+            self.history.append(self.text)
+            del self.history[:-HISTORY]
+
+    def row(self, width: int) -> Row:
+        """The prompt in ``width`` columns; what is typed scrolls so that the cursor is seen."""
+        label = LABEL[self.kind]
+        row = Row((label, "key"))
+        room = max(4, width - len(label))
+        note, style = (f"  {self.error}", "bad") if self.error else (f"  {HINT[self.kind]}", "dim")
+        if self.text and not self.error:
+            note = ""
+        room_for_text = max(room // 2, room - len(note)) if self.error else room
+        first = max(0, self.cursor - room_for_text + 1)
+        seen = f"{self.text} "[first : first + room_for_text]
+        at = self.cursor - first
+        row.add(seen[:at], "strong").add(seen[at : at + 1], "match").add(seen[at + 1 :], "strong")
+        return row.add(fit(note, max(0, width - len(label) - len(seen))), style)
+
+
+class TitlePrompt(Line):
+    """A filter in a pane's title row, which goes on to hold. ``open`` while the keys belong to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = False
+
+    @property
+    def shown(self) -> str:
+        """``/text▏`` while it is typed, ``/text`` afterwards, nothing without a text."""
+        if self.open:
+            return f"/{self.text[: self.cursor]}▏{self.text[self.cursor :]} Enter keeps, Esc clears"
+        return f"/{self.text}" if self.text else ""
+
+    def begin(self) -> None:
+        self.open, self.cursor = True, len(self.text)
+
+    def clear(self) -> None:
+        self.text, self.cursor, self.open = "", 0, False
+
+    def key(self, event: events.Key) -> Did:
+        """Take a key; whatever it is, no binding gets it, those with Ctrl or Alt excepted that edit nothing."""
+        before = self.text
+        if event.key == "enter":
+            self.open = False
+        elif event.key == "escape":
+            self.clear()
+        elif not self.edit(event.key, event.character) and event.key.startswith(("ctrl+", "alt+", "f1")):
+            return "nothing"
+        event.stop()
+        event.prevent_default()
+        if event.key in ("enter", "escape"):
+            return "kept" if event.key == "enter" else "cancelled"
+        return "changed" if self.text != before else "nothing"
+
+    def paste(self, text: str) -> None:
+        """Put in the words of what was pasted, whatever lines they stood in."""
+        self.insert(" ".join(part for part in text.split() if part.isprintable()))

@@ -1,0 +1,195 @@
+"""A pane with a title, column heads, and rows of which one is selected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events
+from textual.binding import Binding
+
+from liverl_tui.keys.bindings import Scope
+from liverl_tui.widgets.base.cells import CellPanel, Row, fit
+
+if TYPE_CHECKING:
+    from textual.binding import BindingType
+
+_MOVES: list[BindingType] = [
+    Binding("up,k", "move(-1)", show=False),
+    Binding("down,j", "move(1)", show=False),
+    Binding("pageup,ctrl+b", "page(-1)", show=False),
+    Binding("pagedown,ctrl+f", "page(1)", show=False),
+    Binding("home,g", "first", show=False),
+    Binding("end,G", "last", show=False),
+]
+
+WHEEL = 3  # rows that one turn of the wheel moves
+
+
+class Pane(CellPanel, can_focus=True):
+    """A titled part of the dashboard. The title is the first row: accented when the pane has the keys, so that
+    no border has to be sent."""
+
+    scope: ClassVar[Scope]
+    title: ClassVar[str]
+    number: ClassVar[str] = ""  # the key that jumps here
+
+    def title_row(self, width: int, facts: str = "", style: str = "dim") -> Row:
+        """``1 GPUs  facts ─────``"""
+        name = f" {self.number} {self.title} " if self.number else f" {self.title} "
+        row = Row((name, "title_focus" if self.has_focus else "title"))
+        used = len(name)
+        if facts:
+            text = fit(facts, min(len(facts), max(0, width - used - 2)))
+            row.add(" ").add(text, style).add(" ")
+            used += len(text) + 2
+        return row.add("─" * max(0, width - used), "rule")
+
+    def watch_has_focus(self, has_focus: bool) -> None:
+        # Not on_focus and on_blur: these run before Textual's own, which set has_focus.
+        super().watch_has_focus(has_focus)
+        self.update()
+
+    def wheel(self, by: int) -> None:
+        """The mouse wheel was turned: ``by`` is 1 downwards, -1 upwards."""
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.wheel(1)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.wheel(-1)
+
+    def copy_line(self) -> str:
+        """What `copy` takes."""
+        return ""
+
+    def copy_all(self) -> str:
+        """What `copy all` takes."""
+        return self.text
+
+
+class RowsPane(Pane):
+    """A pane with a list. Subclasses give ``keys()`` (stable names of the rows, in order), ``head(width)`` and
+    ``row(key, width)``; the cursor stays on its row when rows come and go."""
+
+    BINDINGS = _MOVES
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._cursor: str | None = None
+        self._at = 0
+        self._top = 0
+
+    # -- what a subclass says
+
+    def keys(self) -> Sequence[str]:
+        """The names of the rows, in order."""
+        raise NotImplementedError
+
+    def facts(self) -> tuple[str, str]:
+        """What stands beside the title, and its style."""
+        return "", "dim"
+
+    def head(self, width: int) -> Row | None:
+        """Column heads."""
+        return None
+
+    def row(self, key: str, width: int) -> Row:
+        """One row."""
+        raise NotImplementedError
+
+    def empty(self, width: int) -> Iterable[Row]:
+        """What is shown where there are no rows."""
+        return ()
+
+    # -- drawing
+
+    def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        keys = self.keys()
+        facts, style = self.facts()
+        self._settle(keys)
+        head = self.head(width) if height > 3 else None
+        room = height - 1 - (head is not None)
+        window = None
+        if room < len(keys):
+            window = self._scroll(len(keys), room)
+        else:
+            self._top = 0
+        rows = [self.title_row(width, self.title_words(width, facts, window, len(keys)), style)]
+        if not keys:
+            return [*rows, *self.empty(width)]
+        if head is not None:
+            rows.append(head)
+        for key in keys[self._top : self._top + max(0, room)]:
+            row = self.row(key, width)
+            row.cursor = key == self._cursor and self.has_focus
+            rows.append(row)
+        return rows
+
+    def title_words(self, width: int, facts: str, window: tuple[int, int] | None, total: int) -> str:
+        """``facts``, and which of the rows are seen, where these are not all: (how many above, the last one)."""
+        return facts if window is None else f"{facts}  {window[0] + 1}-{window[1]} of {total}".strip()
+
+    def _settle(self, keys: Sequence[str]) -> None:
+        """Keep the cursor on its row; where that has gone, on its place."""
+        if not keys:
+            self._cursor, self._at = None, 0
+            return
+        try:
+            self._at = keys.index(self._cursor) if self._cursor is not None else 0
+        except ValueError:
+            self._at = min(self._at, len(keys) - 1)
+        self._cursor = keys[self._at]
+
+    def _scroll(self, total: int, room: int) -> tuple[int, int]:
+        room = max(1, room)
+        self._top = max(min(self._top, self._at, total - room), self._at - room + 1, 0)
+        return self._top, min(total, self._top + room)
+
+    # -- the cursor
+
+    @property
+    def cursor(self) -> str | None:
+        """The name of the selected row."""
+        self._settle(self.keys())
+        return self._cursor
+
+    def select(self, key: str) -> None:
+        self._cursor = key
+        self.update()
+
+    def _go(self, place: int) -> None:
+        keys = self.keys()
+        if keys:
+            self._at = max(0, min(len(keys) - 1, place))
+            self._cursor = keys[self._at]
+            self.update()
+
+    def action_move(self, by: int) -> None:
+        self._settle(self.keys())
+        self._go(self._at + by)
+
+    def action_page(self, by: int) -> None:
+        self.action_move(by * max(1, self.content_size.height - 3))
+
+    def action_first(self) -> None:
+        self._go(0)
+
+    def action_last(self) -> None:
+        self._go(len(self.keys()) - 1)
+
+    def wheel(self, by: int) -> None:
+        self.action_move(WHEEL * by)
+
+    def on_click(self, event: events.Click) -> None:
+        head = 1 + (self.content_size.height > 3 and self.head(self.content_size.width) is not None)
+        if event.y >= head:
+            self._go(self._top + event.y - head)
+            if event.chain == 2:
+                self.call_next(self.run_action, "select")
+
+    def copy_line(self) -> str:
+        key = self.cursor
+        return self.row(key, self.content_size.width).text.strip() if key is not None else ""

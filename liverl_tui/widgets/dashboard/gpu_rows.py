@@ -1,0 +1,123 @@
+"""How a GPU is drawn: a line of a table, or a small cell. Pure."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from liverl.model import GpuStatus
+from liverl_tui.text.status_label import StatusLabel, owner_words
+from liverl_tui.text.words import percent
+from liverl_tui.widgets.base.cells import Row
+from liverl_tui.widgets.base.fitting import Chosen, Column, choose
+from liverl_tui.widgets.base.meters import bar
+
+HOT = 85.0  # degrees from which an H100 or H200 is about to slow down
+FULL = 0.97  # share of the memory
+CELL = 20  # columns of the smallest cell, the gap included ...
+GOOD_CELL = 26  # ... and of one that shows most owners in full
+
+
+def facts_of(gpus: tuple[GpuStatus, ...], standings: list[StatusLabel]) -> tuple[str, str]:
+    """How many of what, and how many of them somebody should look at."""
+    names = {gpu.name.removeprefix("NVIDIA ") for gpu in gpus}
+    text = f"{len(gpus)} × {names.pop()}" if len(names) == 1 else f"{len(gpus)} of {len(names)} kinds"
+    problems: dict[str, int] = {}
+    for label in standings:
+        if label.problem:
+            kind = label.kind or label.words
+            problems[kind] = problems.get(kind, 0) + 1
+    if not problems:
+        return text, "dim"
+    return f"{text}  ▲ " + ", ".join(f"{count} {kind}" for kind, count in problems.items()), "warn"
+
+
+@lru_cache(maxsize=16)
+def table(width: int, owner: int) -> Chosen:
+    """The columns at ``width``; ``owner``: columns that the longest owner takes."""
+    wide = width >= 110
+    columns = (
+        Column("index", "gpu", 3, 0, ">"),
+        Column("util", "util", 4, 0, ">"),
+        Column("bar", "", 8, 7),
+        Column("memory", "memory", 8, 4, ">"),
+        Column("share", "mem%", 4, 1, ">"),
+        Column("power", "power", 8, 3, ">"),
+        Column("temperature", "temp", 4, 5, ">"),
+        Column("owner", "owner", min(max(5, owner), 26 if wide else 16), 1),
+        Column("history", "history", 8, 6, grows=72),
+        Column("verdict", "", 28 if wide else 25, 2),
+    )
+    return choose(columns, width)
+
+
+def line(gpu: GpuStatus, label: StatusLabel, history: str, chosen: Chosen) -> Row:
+    """One line of the table. ``history``: as wide as its column."""
+    row = Row()
+    for column, width in chosen:
+        match column.name:
+            case "bar":
+                filled, rest = bar(gpu.utilization, width)
+                row.add(filled, "meter").add(rest, "meter_off")
+            case "history":
+                row.add(history, "meter")
+            case "verdict":
+                row.add(label.within(width), label.style, width)
+            case name:
+                text, style = _value(gpu, name, width)
+                row.add(text, style, width, column.align)
+        row.add(" ")
+    return row
+
+
+def _value(gpu: GpuStatus, name: str, width: int) -> tuple[str, str]:
+    match name:
+        case "index":
+            return str(gpu.index), "text"
+        case "util":
+            return _or_na(percent(gpu.utilization), gpu.utilization), "text"
+        case "memory":
+            if gpu.memory_used is None or gpu.memory_total is None:
+                return "n/a", "dim"
+            return f"{gpu.memory_used / (1 << 30):.0f}/{gpu.memory_total / (1 << 30):.0f}G", "text"
+        case "share":
+            share = memory_share(gpu)
+            return _or_na(percent(share), share), "warn" if share is not None and share >= FULL else "text"
+        case "power":
+            if gpu.power_w is None:
+                return "n/a", "dim"
+            limit = f"/{gpu.power_limit_w:.0f}" if gpu.power_limit_w is not None else ""
+            return f"{gpu.power_w:.0f}{limit}W", "text"
+        case "temperature":
+            heat = gpu.temperature_c
+            return ("n/a", "dim") if heat is None else (f"{heat:.0f}°C", "warn" if heat >= HOT else "text")
+        case "owner":
+            return owner_words(gpu, width), "text"
+    raise KeyError(name)
+
+
+def cell(gpu: GpuStatus, label: StatusLabel, width: int) -> Row:
+    """``0  97%  84% r0      ●``: index, utilisation, memory, owner, and the verdict: its glyph, where there is
+    room its words."""
+    room = width - 13
+    verdict = min(28, room - 9) if room >= 22 else 1
+    row = Row()
+    parts = (
+        ("index", 2, ">"),
+        ("util", 4, ">"),
+        ("share", 4, ">"),
+        ("owner", max(1, room - verdict - 1), "<"),
+    )
+    for name, columns, align in parts:
+        text, style = _value(gpu, name, columns)
+        row.add(text, style, columns, align).add(" ")
+    return row.add(label.glyph if verdict == 1 else label.within(verdict), label.style, verdict)
+
+
+def memory_share(gpu: GpuStatus) -> float | None:
+    if gpu.memory_used is None or not gpu.memory_total:
+        return None
+    return gpu.memory_used / gpu.memory_total
+
+
+def _or_na(text: str, value: float | None) -> str:
+    return "n/a" if value is None else text

@@ -1,0 +1,234 @@
+"""The top of the dashboard: the run, the stages of its start, what it is doing, and what is newest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+
+from liverl.model import Event, Snapshot, Symptom
+from liverl_tui.data.view import View
+from liverl_tui.keys.bindings import find
+from liverl_tui.text.words import (
+    LEVEL_GLYPH,
+    LEVEL_STYLE,
+    RUN_GLYPH,
+    RUN_STYLE,
+    SEVERITY_GLYPH,
+    SEVERITY_STYLE,
+    age,
+    duration,
+    one_line,
+)
+from liverl_tui.widgets.base.cells import CellPanel, Row, fit
+from liverl_tui.widgets.base.clock import Clock
+from liverl_tui.widgets.base.fitting import Form, Part, pack
+from liverl_tui.widgets.dashboard.stages import Stage, stages
+
+_RANK = ("info", "warning", "critical")
+_NONE: Form = ()
+_NEXT = ("> ", "rule")  # between the stages of a start
+
+
+class Header(CellPanel):
+    DEFAULT_CSS = "Header { height: 2; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="header")
+        self._view = View()
+        self._clock = Clock()
+
+    @staticmethod
+    def rows_at(width: int, height: int) -> int:
+        """How many rows it wants on a screen of that size."""
+        return 3 if width >= 100 and height >= 30 else 2
+
+    def show(self, view: View) -> None:
+        self._view = view
+        self._clock.take(view)
+        self.update()
+
+    def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        view = self._view
+        snapshot = view.snapshot
+        if snapshot is None:
+            return [pack([Part(0, (_link(view, self._readonly)[0],)), *_readonly(self._readonly)], width)]
+        now = self._clock.now()
+        rows = [pack(run_parts(view, snapshot, now, self._readonly), width)]
+        rows.append(stage_row(snapshot, now, width, news=height < 3))
+        if height >= 3:
+            rows.append(news_row(view, snapshot, now))
+        return rows
+
+    @property
+    def _readonly(self) -> bool:
+        return bool(getattr(self.app, "readonly", False))
+
+
+def worst(symptoms: Iterable[Symptom]) -> Symptom | None:
+    """The most severe one; of equals the earliest, as what came later may follow from it."""
+    return max(symptoms, key=lambda s: (_RANK.index(s.severity), -(s.since or inf)), default=None)
+
+
+def _readonly(readonly: bool) -> list[Part]:
+    return [Part(2, ((("read-only", "warn"),),))] if readonly else []
+
+
+def _link(view: View, readonly: bool) -> tuple[Form, ...]:
+    """How we know what is shown, from long to short."""
+    if view.link == "lost":
+        key = find("app", "revive").name
+        way = "" if readonly else f": {key} restarts it"
+        short = "✖ backend lost" if readonly else f"✖ lost: {key}"
+        return (
+            ((f"✖ backend died{way}; files shown", "alarm"),),
+            ((f"✖ backend died{way}", "alarm"),),
+            ((short, "alarm"),),
+        )
+    if view.link == "connecting":
+        why = f": {view.why}" if view.why else ""
+        return ((f"◌ connecting{why}", "info"),), (("◌ connecting", "info"),)
+    if view.link == "ended":
+        return (("○ run has ended", "dim"),), (("○ ended", "dim"),)
+    if view.why:
+        return (("▲ backend does not answer", "warn"),), (("▲ silent", "warn"),)
+    return (("live", "dim"),), _NONE
+
+
+def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> list[Part]:
+    """The first line."""
+    state, result = snapshot.state, snapshot.result
+    name = snapshot.run
+    code = f" (exit code {result.exit_code})" if result is not None else ""
+    parts = [
+        Part(
+            3,
+            (
+                ((name, "strong"),),
+                ((fit(name, min(len(name), 24)), "strong"),),
+                ((fit(name, min(len(name), 12)), "strong"),),
+            ),
+        ),
+        Part(
+            1,
+            (
+                ((f"{RUN_GLYPH[state]} {state}{code}", RUN_STYLE[state]),),
+                ((f"{RUN_GLYPH[state]} {state}", RUN_STYLE[state]),),
+            ),
+        ),
+        Part(4 if view.live and not view.why else 1, _link(view, readonly)),
+    ]
+    symptom = worst(snapshot.symptoms)
+    count = sum(s.severity != "info" for s in snapshot.symptoms)
+    if symptom is not None and count:
+        glyph, style = SEVERITY_GLYPH[symptom.severity], SEVERITY_STYLE[symptom.severity]
+        word = "alert" if count == 1 else "alerts"
+        parts.append(Part(1, (((f"{glyph} !{count} {word}", style),), ((f"{glyph} !{count}", style),))))
+    if snapshot.step is not None or snapshot.total_steps is not None:
+        of = f"/{snapshot.total_steps}" if snapshot.total_steps else ""
+        step = snapshot.step or 0
+        parts.append(
+            Part(1, ((("step ", "dim"), (f"{step}{of}", "strong")), ((f"{step}{of}", "strong"),), _NONE))
+        )
+        if snapshot.step_seconds and snapshot.total_steps and state == "running":
+            left = age(snapshot.step_seconds * max(0, snapshot.total_steps - step))
+            parts.append(Part(4, ((("ETA ", "dim"), (left, "text")), _NONE)))
+    if snapshot.policy_version is not None:
+        parts.append(Part(8, ((("policy ", "dim"), (f"v{snapshot.policy_version}", "text")), _NONE)))
+    if snapshot.attempt > 1:
+        parts.append(
+            Part(
+                5,
+                (
+                    (("attempt ", "dim"), (str(snapshot.attempt), "text")),
+                    ((f"#{snapshot.attempt}", "text"),),
+                    _NONE,
+                ),
+            )
+        )
+    end = result.ended_at if result is not None else now
+    parts.append(
+        Part(
+            6,
+            (
+                (("elapsed ", "dim"), (duration(end - snapshot.started_at), "text")),
+                ((duration(end - snapshot.started_at), "text"),),
+                _NONE,
+            ),
+        )
+    )
+    parts += _readonly(readonly)
+    parts.append(
+        Part(7, ((("on ", "dim"), (f"{snapshot.backend.host}, {snapshot.topology}", "text")), _NONE))
+    )
+    return parts
+
+
+def stage_row(snapshot: Snapshot, now: float, width: int, news: bool) -> Row:
+    """The second line: the stages of the start, then what the run is doing; how it ended, once it has. ``news``:
+    there is no third line, so an alert stands here."""
+    result = snapshot.result
+    if result is not None and result.summary:
+        glyph, style = RUN_GLYPH[snapshot.state], RUN_STYLE[snapshot.state]
+        return Row((f"{glyph} {one_line(result.summary)}", style))
+    found = stages(snapshot, now)
+    starting = snapshot.state == "starting" and not all(stage.done for stage in found)
+    parts = []
+    for place, stage in enumerate(found):
+        forms = _forms(stage)
+        if place and starting:
+            forms = tuple((_NEXT, *form) for form in forms)
+        rank = 1 if not stage.done else 2 if _said(stage) else 3 if stage.short == stage.name else 4
+        parts.append(Part(rank, (*forms, _NONE) if stage.done else forms))
+    if not starting:
+        phase = one_line(snapshot.phase)
+        parts.append(Part(0, (((phase, "info"),), ((fit(phase, min(len(phase), 30)), "info"),))))
+    symptom = worst(snapshot.symptoms) if news else None
+    if symptom is not None and symptom.severity != "info":
+        glyph, style = SEVERITY_GLYPH[symptom.severity], SEVERITY_STYLE[symptom.severity]
+        title = f"{glyph} {one_line(symptom.title)}"
+        shorter = tuple(((fit(title, size), style),) for size in (40, 30, 20) if size < len(title))
+        parts.append(Part(2, (((title, style),), *shorter, _NONE)))
+    row = pack(parts, width, gap=" " if starting else "  ")
+    return Row(*row.spans[1:]) if row.spans[:1] == [_NEXT] else row  # what stood before it was left out
+
+
+def _forms(stage: Stage) -> tuple[Form, ...]:
+    glyph, words, style = stage.label[:3]
+    count = f" {stage.share}" if stage.share else ""
+    if stage.done:
+        said = _said(stage)
+        names = (f" {stage.name}{count}{said}", f" {stage.short}{count}{said}", f" {stage.short}")
+        return tuple(((glyph, style), (name, "text")) for name in names)
+    short = stage.label.short or words
+    named = ((stage.name, words), (stage.short, words), (stage.short, short))
+    return (
+        *(((f"{glyph} {name}{count} {said}", style),) for name, said in named),
+        ((f"{glyph} {stage.short}{count}", style),),
+    )
+
+
+def _said(stage: Stage) -> str:
+    """What there is to say of a stage that is done, a blank before it."""
+    words = stage.label.words
+    return "" if words == "ready" else f" {stage.label.short or words}"
+
+
+def news_row(view: View, snapshot: Snapshot, now: float) -> Row:
+    """The third line: why we are cut off, else the worst alert, else the newest event."""
+    if view.why and not view.live:
+        return Row((one_line(view.why), "warn"))
+    symptom = worst(snapshot.symptoms)
+    if symptom is not None and symptom.severity != "info":
+        style = SEVERITY_STYLE[symptom.severity]
+        row = Row((f"{SEVERITY_GLYPH[symptom.severity]} {one_line(symptom.title)}", style))
+        return row.add(f"  {one_line(symptom.fix)}" if symptom.fix else "", "text")
+    event = next((e for e in reversed(view.events) if e.level != "debug"), None)
+    return _event_row(event, now) if event is not None else Row()
+
+
+def _event_row(event: Event, now: float) -> Row:
+    row = Row((f"{LEVEL_GLYPH[event.level]} ", LEVEL_STYLE[event.level]))
+    row.add(f"{age(now - event.at)} ago  ", "dim")
+    if event.service is not None:
+        row.add(f"{event.service}: ", "text")
+    return row.add(one_line(event.text), LEVEL_STYLE[event.level])

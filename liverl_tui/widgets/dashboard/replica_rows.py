@@ -1,0 +1,176 @@
+"""How replicas and the services beside them are drawn. Pure."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from liverl.model import ReplicaStatus, ServiceStatus, Snapshot
+from liverl_tui.text.status_label import SnapshotIndex, StatusLabel
+from liverl_tui.text.words import UNKNOWN, age, count, one_line, percent, short_name, size
+from liverl_tui.widgets.base.cells import Row
+from liverl_tui.widgets.base.fitting import Chosen, Column, choose
+from liverl_tui.widgets.base.meters import bar
+
+STATE = 26  # columns: "▲ not in the proxy's list" is the longest that has columns beside it
+CROWDED = 0.95  # share of the KV cache from which requests are put back
+METER = 10  # columns of a start's progress
+
+
+@lru_cache(maxsize=16)
+def table(width: int, name: int, gpus: int) -> Chosen:
+    """The columns at ``width``; ``name`` and ``gpus``: columns that the longest of each takes."""
+    all_columns = (
+        Column("name", "replica", max(7, name), 0),
+        Column("state", "state", STATE, 0),
+        Column("listed", "proxy", 6, 1),
+        Column("load", "run/wait", 8, 2, ">"),
+        Column("rate", "tok/s", 6, 3, ">"),
+        Column("kv", "KV", 4, 4, ">"),
+        Column("version", "policy", 6, 5, ">"),
+        Column("hit", "prefix", 6, 6, ">"),
+        Column("restarts", "rst", 3, 9, ">"),
+        Column("uptime", "up", 5, 8, ">"),
+        Column("gpus", "gpu", min(max(3, gpus), 15), 7),
+        Column("address", "address", 15, 10),
+        Column("kind", "kind", 10, 11),
+    )
+    return choose(tuple(c for c in all_columns if gpus or c.name != "gpus"), width)
+
+
+def line(
+    replica: ReplicaStatus,
+    label: StatusLabel,
+    snapshot_index: SnapshotIndex,
+    now: float,
+    gpus: str,
+    chosen: Chosen,
+) -> Row:
+    """A replica that serves. ``gpus``: indices, as text."""
+    row = Row()
+    for column, width in chosen:
+        if column.name == "state":
+            row.add(label.within(width), label.style, width)
+        else:
+            text, style = _value(replica, column.name, snapshot_index, now, gpus)
+            row.add(text, style, width, column.align)
+        row.add(" ")
+    return row
+
+
+def _value(
+    replica: ReplicaStatus, name: str, snapshot_index: SnapshotIndex, now: float, gpus: str
+) -> tuple[str, str]:
+    match name:
+        case "name":
+            return replica.name, "text"
+        case "listed":
+            return _listed(replica, snapshot_index.snapshot)
+        case "load":
+            crowded = (replica.waiting or 0.0) > (replica.running or 0.0)
+            return f"{_whole(replica.running)}/{_whole(replica.waiting)}", "warn" if crowded else "text"
+        case "rate":
+            return count(replica.tokens_per_s), "text"
+        case "kv":
+            full = replica.kv_cache_usage is not None and replica.kv_cache_usage >= CROWDED
+            return percent(replica.kv_cache_usage), "warn" if full else "text"
+        case "version":
+            version = replica.policy_version
+            behind = version is not None and version != snapshot_index.snapshot.policy_version is not None
+            return UNKNOWN if version is None else f"v{version}", "warn" if behind else "text"
+        case "hit":
+            return percent(replica.prefix_cache_hit_rate), "text"
+        case "restarts":
+            return str(replica.restarts), "warn" if replica.restarts else "text"
+        case "uptime":
+            service = snapshot_index.services.get(replica.name)
+            since = service.ready_at if service is not None else replica.since
+            return age(now - since) if since is not None else UNKNOWN, "text"
+        case "gpus":
+            return gpus or UNKNOWN, "text"
+        case "address":
+            return (replica.address or UNKNOWN).removeprefix("http://"), "text"
+        case "kind":
+            return replica.kind, "text"
+    raise KeyError(name)
+
+
+def _listed(replica: ReplicaStatus, snapshot: Snapshot) -> tuple[str, str]:
+    address = replica.address
+    if (
+        replica.listed
+        and address is not None
+        and any(b.startswith(address) for b in snapshot.proxy.cooled_down)
+    ):
+        return "▲ cool", "warn"  # the proxy has put it aside after failures
+    return ("● in", "text") if replica.listed else ("○ out", "text")
+
+
+def _whole(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.0f}"
+
+
+def unready(
+    name: str,
+    label: StatusLabel,
+    progress: float | None,
+    why: str,
+    restarts: int,
+    name_width: int,
+    width: int,
+) -> Row:
+    """A replica or service that does not serve: what it is doing, how far it is, and why."""
+    row = Row().add(name, "text", name_width).add(" ")
+    row.add(label.text, label.style, max(STATE, len(label.text)))
+    if progress is not None:
+        filled, rest = bar(progress, METER)
+        row.add(" ").add(filled, "meter").add(rest, "meter_off")
+    if restarts:
+        row.add(f" {restarts} restart{'s' * (restarts > 1)}", "warn")
+    return row.add(f" {one_line(why)}" if why else "", "dim")
+
+
+def service_line(
+    service: ServiceStatus, label: StatusLabel, snapshot: Snapshot, now: float, name_width: int
+) -> Row:
+    """A service that runs: what one wants to know of its kind."""
+    row = (
+        Row()
+        .add(short_name(service.name, name_width), "text", name_width)
+        .add(" ")
+        .add(label.within(STATE), label.style, STATE)
+        .add(" ")
+    )
+    facts = [f"gen {service.generation}"]
+    if service.address is not None:
+        facts.append(service.address.removeprefix("http://"))
+    if service.kind == "proxy":
+        proxy = snapshot.proxy
+        if proxy.requests is not None:
+            facts.append(f"{count(proxy.requests)} requests")
+        if proxy.failures:
+            facts.append(f"{count(proxy.failures)} failed")
+        if proxy.unattributed:
+            facts.append(f"{count(proxy.unattributed)} unattributed")
+        if proxy.cooled_down:
+            facts.append(f"{len(proxy.cooled_down)} cooled down")
+    elif service.kind == "trainer" and snapshot.policy_version is not None:
+        facts.append(f"policy v{snapshot.policy_version}")
+    if service.restarts:
+        facts.append(f"{service.restarts} restart{'s' * (service.restarts > 1)}")
+    if service.ready_at is not None:
+        facts.append(f"up {age(now - service.ready_at)}")
+    if service.tree.processes:
+        facts.append(
+            f"{size(service.tree.rss_bytes)} in {service.tree.processes} process{'es' * (service.tree.processes > 1)}"
+        )
+    return row.add("  ".join(facts), "text")
+
+
+def short_line(found: list[tuple[str, StatusLabel]]) -> Row:
+    """Services in one line: ``● proxy ready  ◐ trainer starting 12s``."""
+    row = Row()
+    for name, label in found:
+        if row.spans:
+            row.add("  ")
+        row.add(f"{label.glyph} {name} ", label.style).add(label.words, label.style)
+    return row

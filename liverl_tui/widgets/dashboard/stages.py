@@ -1,0 +1,79 @@
+"""The stages that a run's start goes through, and how far each is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from liverl.model import ServiceStatus, Snapshot
+from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_replica, of_service
+from liverl_tui.text.words import GLYPH, STYLE
+
+# What needs attention first speaks for its stage.
+_WORST = (
+    "failed",
+    "gave_up",
+    "backing_off",
+    "degraded",
+    "stopping",
+    "starting",
+    "preparing",
+    "waiting",
+    "stopped",
+    "ready",
+)
+_MANAGED = ("environment", "ray", "replica", "proxy", "trainer", "task")
+_VERL = ("environment", "ray", "trainer", "replica", "proxy", "task")  # verl's trainer makes the replicas
+_NAMES = {"environment": "environments", "replica": "replicas", "task": "tasks"}
+_SHORT = {"environment": "env"}
+
+
+class Stage(NamedTuple):
+    """One stage. ``done``: its condition holds; words are needed only where something else is to be said."""
+
+    name: str
+    short: str
+    label: StatusLabel
+    share: str = ""  # 1/2
+    done: bool = False
+
+
+def stages(snapshot: Snapshot, now: float) -> tuple[Stage, ...]:
+    """The stages that this run has, in the order in which they start."""
+    found = []
+    for kind in _VERL if snapshot.topology == "verl" else _MANAGED:
+        services = [s for s in snapshot.services if s.kind == kind]
+        if kind == "replica":
+            if services or snapshot.replicas.expected or snapshot.replicas.items:
+                found.append(_replicas(snapshot, now))
+        elif services:
+            stage = _stage(kind, services, now)
+            if kind != "task" or not stage.done:  # what was only to be done once is no news afterwards
+                found.append(stage)
+    return tuple(found)
+
+
+def _stage(kind: str, services: Sequence[ServiceStatus], now: float) -> Stage:
+    worst = min(services, key=lambda s: (_WORST.index(s.state), s.since))
+    done = sum(s.state == ("stopped" if kind == "task" else "ready") for s in services)
+    count = f"{done}/{len(services)}" if len(services) > 1 and done < len(services) else ""
+    name, label = _NAMES.get(kind, kind), of_service(worst, now)
+    return Stage(name, _SHORT.get(kind, kind), label, count, done == len(services))
+
+
+def _replicas(snapshot: Snapshot, now: float) -> Stage:
+    """All replicas as one stage: its words are those of the one that is furthest behind."""
+    replicas = snapshot.replicas
+    count = f"{replicas.ready}/{replicas.expected}"
+    snapshot_index = SnapshotIndex(snapshot)
+    behind = [(r, of_replica(r, snapshot_index, now)) for r in replicas.items]
+    behind = [(r, s) for r, s in behind if r.state != "ready" or s.problem]
+    if behind:
+        rank = {state: place for place, state in enumerate(_WORST)}
+        worst = min(
+            behind, key=lambda rs: (rank.get(rs[0].state, 0), rs[0].progress or 0.0, rs[0].since or 0.0)
+        )
+        return Stage("replicas", "replicas", worst[1], count)
+    if replicas.ready < replicas.expected:
+        return Stage("replicas", "replicas", StatusLabel(GLYPH["waiting"], "missing", "warn"), count)
+    return Stage("replicas", "replicas", StatusLabel(GLYPH["ready"], "ready", STYLE["ready"]), count, True)

@@ -1,0 +1,208 @@
+"""Lists of trials and of steps, as rows for any width. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from rich.cells import cell_len
+
+from liverl.model import TrialHead
+from liverl_tui.data.view import Link
+from liverl_tui.text.words import age, count, number, one_line, short_name
+from liverl_tui.widgets.base.cells import Row, Span, fit
+from liverl_tui.widgets.base.fitting import Column, choose, heads
+from liverl_tui.widgets.base.trial_words import (
+    Tally,
+    calls_of,
+    finish_words,
+    flag_words,
+    flagged,
+    replica_name,
+    reward_word,
+    state_of,
+)
+
+_TRIAL = (
+    Column("state", "state", 9, 0),
+    Column("step", "step", 4, 5, ">"),
+    Column("task", "task", 13, 1, grows=27),
+    Column("turns", "turns", 5, 4, ">"),
+    Column("calls", "calls", 10, 2, ">"),
+    Column("reward", "reward", 6, 3, ">"),
+    Column("finish", "finish", 10, 6),
+    Column("tokens", "tokens", 6, 9, ">"),
+    Column("replica", "replica", 9, 10, grows=12),
+    Column("age", "age", 5, 7, ">"),
+    Column("flags", "flags", 9, 8, grows=30),
+)
+_STEP = (
+    Column("step", "step", 6, 0, ">"),
+    Column("share", "tools", 28, 1),
+    Column("reward", "mean reward", 11, 2, ">"),
+    Column("running", "running", 7, 3, ">"),
+    Column("finishes", "last turns ended with", 21, 4, grows=60),
+)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What rows are drawn with. ``names``: replicas by root address; ``equal``: groups (step, task) that have
+    equal rewards."""
+
+    now: float = 0.0
+    link: Link = "connecting"
+    names: Mapping[str, str] = field(default_factory=dict)
+    equal: frozenset[tuple[int | None, str]] = frozenset()
+
+
+def trial_head(width: int) -> Row:
+    return heads(choose(_TRIAL, width))
+
+
+def trial_row(head: TrialHead, width: int, known: Known) -> Row:
+    # What is shown of a trial seldom changes, and a snapshot brings all of them anew.
+    return Row(
+        *_trial_spans(
+            width,
+            state_of(head, known.link),
+            head.step,
+            head.task,
+            head.turns,
+            calls_of(head),
+            head.reward,
+            head.finish_reason,
+            head.completion_tokens,
+            replica_name(head.replica, known.names),
+            _age(known.now - head.updated_at),
+            flag_words(head, (head.step, head.task) in known.equal),
+        )
+    )
+
+
+@lru_cache(maxsize=256)
+def _trial_spans(
+    width: int,
+    state: Span,
+    step: int | None,
+    task: str,
+    turns: int,
+    calls: Span,
+    reward: float | None,
+    finish: str | None,
+    tokens: int,
+    replica: str,
+    age: str,
+    flags: tuple[Span, ...],
+) -> tuple[Span, ...]:
+    """Of nothing but what is given here."""
+    cells: dict[str, Span | list[Span]] = {
+        "state": state,
+        "step": ("-" if step is None else str(step), "dim"),
+        "task": (one_line(task), "text"),
+        "turns": (str(turns), "text"),
+        "calls": calls,
+        "reward": (reward_word(reward), "dim" if reward is None else "text"),
+        "finish": (one_line(finish or "-"), "dim"),
+        "tokens": (count(tokens), "dim"),
+        "replica": (replica, "dim"),
+        "age": (age, "dim"),
+        "flags": _flags_cell(flags),
+    }
+    chosen = choose(_TRIAL, width)
+    room = next((wide for column, wide in chosen if column.name == "replica"), 0)
+    cells["replica"] = (short_name(replica, room), "dim") if room else cells["replica"]
+    return tuple(_row(cells, chosen).spans)
+
+
+def step_head(width: int) -> Row:
+    return heads(choose(_STEP, width))
+
+
+def step_row(tally: Tally, width: int) -> Row:
+    cells: dict[str, Span | list[Span]] = {
+        "step": (str(tally.step), "text"),
+        "share": (
+            tally.share if tally.decided else f"{tally.total} trials",
+            tally.style if tally.decided else "dim",
+        ),
+        "reward": (number(tally.mean_reward), "text" if tally.mean_reward is not None else "dim"),
+        "running": (str(tally.running) if tally.running else "-", "info" if tally.running else "dim"),
+        "finishes": (one_line(finish_words(tally.finishes)) or "-", "dim"),
+    }
+    return _row(cells, choose(_STEP, width))
+
+
+def _flags_cell(flags: Sequence[Span]) -> list[Span]:
+    """All in the style of the worst, but what is no flag: it stays dim behind them."""
+    odd = [text for text, style in flags if style != "dim"]
+    rest = [text for text, style in flags if style == "dim"]
+    cell = [(", ".join(odd), flags[0][1])] if odd else []
+    if rest:
+        cell.append((", " * bool(odd) + ", ".join(rest), "dim"))
+    return cell or [("", "dim")]
+
+
+def _row(cells: Mapping[str, Span | list[Span]], chosen: Sequence[tuple[Column, int]]) -> Row:
+    row = Row()
+    for index, (column, width) in enumerate(chosen):
+        cell = cells[column.name]
+        spans = cell if isinstance(cell, list) else [cell]
+        text = "".join(part for part, _ in spans)
+        own = fit(text, min(width, cell_len(text)))  # an alarm's background covers the words, not the column
+        blank = " " * (width - cell_len(own))
+        before, after = (blank, "") if column.align == ">" else ("", blank)
+        if lead := " " * (index > 0) + before:
+            row.add(lead)
+        at = 0
+        for part, style in spans:
+            row.add(own[at : at + len(part)], style)
+            at += len(part)
+        if after:
+            row.add(after)
+    return row
+
+
+def _age(seconds: float) -> str:
+    """Coarse below a minute: a list of young trials would otherwise change in every row, every second."""
+    if seconds < 10:
+        return "now"
+    return age(seconds - seconds % 10 if seconds < 60 else seconds)
+
+
+# -- which rows, and in which order
+
+Order = tuple[str, Callable[[TrialHead], tuple[bool, float]] | None]
+ORDERS: tuple[Order, ...] = (
+    ("newest", None),
+    ("reward", lambda h: (h.reward is None, -(h.reward or 0.0))),
+    ("turns", lambda h: (False, -h.turns)),
+    ("tokens", lambda h: (False, -h.completion_tokens)),
+)
+
+
+def matches(head: TrialHead, text: str, equal: bool) -> bool:
+    """Whether task, name, flags or finish reason hold ``text``, whatever its case."""
+    words = [head.task, head.name, head.finish_reason or "", *head.flags, calls_of(head)[0]]
+    words += [word for word, _ in flag_words(head, equal)]
+    words.append({"running": "running", "finished": "done", "cut_off": "cut off"}[head.state])
+    return text.lower() in "\n".join(words).lower()
+
+
+def arrange(
+    trials: Sequence[TrialHead],
+    order: int,
+    text: str = "",
+    only_flagged: bool = False,
+    equal: frozenset[tuple[int | None, str]] = frozenset(),
+) -> list[TrialHead]:
+    """The trials to show, in the order of ``ORDERS[order]``; ``trials`` come newest first."""
+    shown = [
+        head
+        for head in trials
+        if (not only_flagged or flagged(head))
+        and (not text or matches(head, text, (head.step, head.task) in equal))
+    ]
+    key = ORDERS[order][1]
+    return shown if key is None else sorted(shown, key=key)

@@ -1,0 +1,191 @@
+"""What is wrong with the run: each alert with its cause, its fix and its evidence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from textual import events
+from textual.binding import Binding
+
+from liverl.model import Snapshot, Symptom
+from liverl_tui.data.host import Host, host_of
+from liverl_tui.keys.bindings import bindings, find
+from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, age, one_line
+from liverl_tui.text.wrapping import wrap
+from liverl_tui.widgets.base.cells import Row, fit
+from liverl_tui.widgets.base.clock import Clock
+from liverl_tui.widgets.base.rows import Pane
+
+if TYPE_CHECKING:
+    from textual.binding import BindingType
+
+    from liverl_tui.data.view import View
+
+_INDENT = 3
+_TRIAL = re.compile(r"(trials/[^:\s]+)")
+_KEYS: list[BindingType] = [
+    *bindings("alerts"),
+    Binding("up,k", "move(-1)", show=False),
+    Binding("down,j", "move(1)", show=False),
+    Binding("pageup,ctrl+b", "move(-5)", show=False),
+    Binding("pagedown,ctrl+f,space", "move(5)", show=False),
+    Binding("home,g", "move(-1000)", show=False),
+    Binding("end,G", "move(1000)", show=False),
+]
+
+
+def alert_rows(symptom: Symptom, width: int, now: float) -> list[Row]:
+    """One alert: its title and since when, the cause, the fix, what applies it, and the evidence."""
+    style, room = SEVERITY_STYLE[symptom.severity], max(8, width - _INDENT - 1)
+    since = f" for {age(now - symptom.since)} " if symptom.since is not None and now >= symptom.since else " "
+    title = f"{SEVERITY_GLYPH[symptom.severity]} {one_line(symptom.title)}"
+    rows = [Row((f" {fit(title, max(8, width - len(since) - 1))}", style), (since, "dim"))]
+
+    def add(text: str, style: str, head: str = "") -> None:
+        for index, line in enumerate(wrap(head + text, room)):
+            row = Row((" " * _INDENT, "text"))
+            if not index and head:
+                row.add(head, "info")
+                line = line.removeprefix(head.rstrip()).lstrip()
+            rows.append(row.add(line, style))
+
+    add(symptom.cause, "text")
+    if symptom.fix:
+        add(symptom.fix, "strong", "fix: ")
+    if symptom.action is not None:
+        add(f"{find('alerts', 'apply').name} does it: {action_words(symptom.action)}", "info")
+    for line in symptom.evidence:
+        rows.append(Row((" " * _INDENT, "text"), (fit(f"· {one_line(line)}", room).rstrip(), "dim")))
+    return rows
+
+
+def action_words(action: str) -> str:
+    """A symptom's action for people: ``restart proxy``, ``scale +1``."""
+    return "add a replica" if action == "scale +1" else action
+
+
+def alert_text(symptom: Symptom) -> str:
+    """All of it, to be pasted into a message."""
+    lines = [f"{symptom.severity}: {symptom.title}", symptom.cause]
+    lines += [f"fix: {symptom.fix}"] if symptom.fix else []
+    return "\n".join([*lines, *(f"- {line}" for line in symptom.evidence)])
+
+
+class AlertList(Pane):
+    """The most severe first, as the backend gives them; the cursor stays on its alert."""
+
+    title = "Alerts"
+    BINDINGS = _KEYS
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._clock = Clock()
+        self._snapshot: Snapshot | None = None
+        self._chosen: str | None = None
+        self._top = 0  # the first row that is seen, of all
+        self._row_of: list[int] = []  # index of the alert that each row below the title belongs to
+
+    def show(self, view: View) -> None:
+        self._clock.take(view)
+        self._snapshot = view.snapshot
+        self.update()
+
+    @property
+    def alerts(self) -> Sequence[Symptom]:
+        return self._snapshot.symptoms if self._snapshot is not None else ()
+
+    @property
+    def chosen(self) -> Symptom | None:
+        """The alert under the cursor: the one that was, or the first."""
+        alerts = self.alerts
+        return next((s for s in alerts if s.id == self._chosen), alerts[0] if alerts else None)
+
+    # -- drawing
+
+    def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        alerts, chosen = self.alerts, self.chosen
+        serious = sum(s.severity != "info" for s in alerts)
+        facts = f"{serious} of {len(alerts)} need somebody" if alerts else "none"
+        head = self.title_row(width, facts, "warn" if serious else "dim")
+        self._row_of = []
+        if not alerts:
+            return [head, Row((" nothing is wrong, as far as can be seen", "dim"))]
+        rows: list[Row] = []
+        of: list[int] = []
+        begin = end = 0
+        for index, symptom in enumerate(alerts):
+            block = alert_rows(symptom, width, self._clock.now())
+            if symptom is chosen:
+                begin, end = len(rows), len(rows) + len(block)
+                block[0].cursor = self.has_focus
+            rows += [*block, Row()]
+            of += [index] * (len(block) + 1)
+        rows.pop()
+        room = max(1, height - 1)
+        # All of the chosen one, or its beginning.
+        self._top = min(max(self._top, end - room), begin, max(0, len(rows) - room))
+        self._row_of = of[self._top : self._top + room]
+        return [head, *rows[self._top : self._top + room]]
+
+    # -- moving
+
+    def action_move(self, by: int) -> None:
+        alerts, chosen = self.alerts, self.chosen
+        if chosen is not None:
+            here = next(i for i, s in enumerate(alerts) if s is chosen)
+            self._chosen = alerts[max(0, min(here + by, len(alerts) - 1))].id
+            self.update()
+
+    def wheel(self, by: int) -> None:
+        self.action_move(by)
+
+    def on_click(self, event: events.Click) -> None:
+        if 1 <= event.y <= len(self._row_of):
+            self._chosen = self.alerts[self._row_of[event.y - 1]].id
+            self.update()
+            if event.chain == 2:
+                self.action_open()
+
+    # -- what keys do
+
+    @property
+    def _app(self) -> Host:
+        return host_of(self)
+
+    def action_apply(self) -> None:
+        """What the alert's fix says, where it is one command."""
+        symptom = self.chosen
+        if symptom is None:
+            return
+        verb, _, what = (symptom.action or "").partition(" ")
+        service = self._app.service(what)
+        if symptom.action == "scale +1":
+            self._app.action_add_replica()
+        elif verb == "restart" and service is not None:
+            self._app.restart_one(service)
+        else:
+            self._app.toast("no key does that: the fix says what to do", "warning")
+
+    def action_open(self) -> None:
+        """What the alert is about: the first trial of its evidence, or its service."""
+        symptom = self.chosen
+        if symptom is None:
+            return
+        trial = next((m[1] for line in symptom.evidence if (m := _TRIAL.match(line))), None)
+        about = self._app.service(symptom.id.partition(":")[2])
+        if trial is not None and not trial.endswith(".jsonl"):
+            self._app.open_trial(trial)
+        elif about is not None:
+            self._app.open_service(about.name)
+        else:
+            self._app.action_events()
+
+    # -- copying
+
+    def copy_line(self) -> str:
+        return alert_text(self.chosen) if self.chosen is not None else ""
+
+    def copy_all(self) -> str:
+        return "\n\n".join(alert_text(symptom) for symptom in self.alerts)

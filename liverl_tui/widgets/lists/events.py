@@ -1,0 +1,315 @@
+"""The story of the run: events, newest last, wrapped, filtered and followed."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from textual import events
+from textual.binding import Binding
+
+from liverl.model import Event, Level
+from liverl_tui.keys.bindings import bindings
+from liverl_tui.text.words import LEVEL_GLYPH, LEVEL_STYLE, one_line
+from liverl_tui.text.wrapping import wrap
+from liverl_tui.widgets.base.cells import Row, fit
+from liverl_tui.widgets.base.prompt import TitlePrompt
+from liverl_tui.widgets.base.rows import WHEEL, Pane
+
+if TYPE_CHECKING:
+    from textual.binding import BindingType
+
+LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
+_LEVEL_WORDS: dict[Level, str] = {
+    "debug": "all levels",
+    "info": "without debug",
+    "warning": "warnings and errors",
+    "error": "errors",
+}
+_NARROW: tuple[Level, ...] = ("warning", "error")  # that hide what is shown at first
+_WHO = 12  # columns of the service's name
+_KEYS: list[BindingType] = [
+    *bindings("events"),
+    Binding("up,k", "move(-1)", show=False),
+    Binding("down,j", "move(1)", show=False),
+    Binding("pageup,ctrl+b", "page(-1)", show=False),
+    Binding("pagedown,ctrl+f,space", "page(1)", show=False),
+    Binding("home,g", "first", show=False),
+    Binding("end,G", "last", show=False),
+]
+
+
+def fits(event: Event, least: Level, text: str) -> bool:
+    """Whether an event is to be shown: its level, and every word of ``text`` somewhere in it."""
+    if LEVELS.index(event.level) < LEVELS.index(least):
+        return False
+    words = text.lower().split()
+    if not words:
+        return True
+    said = f"{event.service or 'run'} {event.kind} {event.text}".lower()
+    return all(word in said for word in words)
+
+
+def event_line(event: Event) -> str:
+    """An event as one line of text."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at))
+    return f"{stamp} {event.level:<7} {event.service or 'run':<{_WHO}} {one_line(event.text)}"
+
+
+def event_rows(event: Event, width: int, *, day: bool, data: bool) -> list[Row]:
+    """An event as rows. ``day``: it is the first of its day; ``data``: with all that it tells."""
+    when = time.localtime(event.at)
+    rows = [Row((time.strftime(" %A %d %B %Y", when), "head"))] if day else []
+    who = min(_WHO, max(4, width // 5))
+    head = 1 + 8 + 1 + 2 + who + 1
+    style = LEVEL_STYLE[event.level]
+    for index, line in enumerate(wrap(event.text, width - head)):
+        if index:
+            rows.append(Row((" " * head, "text"), (line, style)))
+            continue
+        row = Row((time.strftime(" %H:%M:%S ", when), "dim"), (f"{LEVEL_GLYPH[event.level]} ", style))
+        rows.append(row.add(fit(one_line(event.service or "run"), who) + " ", "info").add(line, style))
+    if data:
+        facts = {"kind": event.kind, "level": event.level, "number": event.seq, **event.data}
+        for name, value in facts.items():
+            said = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            for line in wrap(f"{name}: {said}", width - head):
+                rows.append(Row((" " * head, "text"), (line, "dim")))
+    return rows
+
+
+class EventList(Pane):
+    """``older`` is called when the events before the first known one are wanted; with True all of them."""
+
+    title = "Events"
+    BINDINGS = _KEYS
+
+    def __init__(self, older: Callable[[bool], None], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._older = older
+        self._known: list[Event] = []
+        self._newest: Sequence[Event] = ()
+        self._shown: list[Event] = []
+        self._at = 0  # index into the shown ones
+        self._top = 0
+        self._rows_of: list[int] = []  # the shown event that each row below the title belongs to
+        self._open: set[int] = set()  # numbers of events whose data are shown
+        self.least: Level = "info"
+        self.following = True
+        self.complete = False  # there is nothing older
+        self.reading = False
+        self.prompt = TitlePrompt()
+
+    # -- events come
+
+    @property
+    def first_known(self) -> int | None:
+        """The number of the oldest event that we have."""
+        return self._known[0].seq if self._known else None
+
+    def take(self, newest: Sequence[Event]) -> None:
+        """The newest events, as a view has them."""
+        if newest is self._newest:
+            return
+        self._newest = newest
+        last = self._known[-1].seq if self._known else 0
+        if newest and newest[0].seq > last + 1:
+            # Some are missing in between: what is older is read again when it is wanted.
+            self._known, self._shown, last = [], [], 0
+            self.complete = newest[0].seq <= 1
+        fresh = [e for e in newest if e.seq > last]
+        self._known += fresh
+        self._shown += [e for e in fresh if fits(e, self.least, self.prompt.text)]
+        self.update()
+
+    def take_older(self, older: Sequence[Event], complete: bool) -> None:
+        """Events before the first known one."""
+        self.reading, self.complete = False, complete
+        first = self.first_known
+        older = [e for e in older if first is None or e.seq < first]
+        self._known = [*older, *self._known]
+        self._filter()
+
+    def _filter(self) -> None:
+        """Choose again what is shown; the cursor stays on its event, or goes to the one after it."""
+        seq = self._shown[self._at].seq if self._at < len(self._shown) else 0
+        self._shown = [e for e in self._known if fits(e, self.least, self.prompt.text)]
+        self._at = bisect_left(self._shown, seq, key=lambda e: e.seq)
+        self._top = self._at  # as many rows above it as there is room for are found when it is drawn
+        self._fill = True
+        if self._narrow and len(self._shown) < self.content_size.height:
+            self._want_older()
+        self.update()
+
+    _fill = False
+
+    # -- drawing
+
+    def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        room = max(1, height - 1)
+        shown = self._shown
+        newest = max(0, len(shown) - 1)
+        self._at = newest if self.following else max(0, min(self._at, newest))
+        rows = [self.title_row(width, self._facts(), "warn" if self.prompt.text else "dim")]
+        self._rows_of = []
+        if not shown:
+            return [*rows, Row((" no event yet" if not self._known else " no event like that", "dim"))]
+        for index, block in self._blocks(width, room):
+            for row in block:
+                row.cursor = index == self._at and self.has_focus
+                rows.append(row)
+                self._rows_of.append(index)
+        return rows
+
+    def _blocks(self, width: int, room: int) -> list[tuple[int, list[Row]]]:
+        """The rows of the events that are seen, the one under the cursor among them."""
+        cursor = self._block(self._at, width)
+        above: list[tuple[int, list[Row]]] = []
+        left = room - len(cursor)
+        index = self._at - 1
+        stop = -1 if self.following or self._fill else self._top - 1
+        while index > stop and index >= 0 and left > 0:
+            block = self._block(index, width)
+            left -= len(block)
+            above.append((index, block))
+            index -= 1
+        above.reverse()
+        if left < 0 and above:  # the first one begins above the edge
+            at, block = above[0]
+            above[0] = (at, block[-left:])
+        blocks = [*above, (self._at, cursor[:room])]
+        self._top, self._fill = blocks[0][0], False
+        index = self._at + 1
+        while left > 0 and index < len(self._shown):
+            block = self._block(index, width)[:left]
+            left -= len(block)
+            blocks.append((index, block))
+            index += 1
+        return blocks
+
+    def _block(self, index: int, width: int) -> list[Row]:
+        event = self._shown[index]
+        day = index == 0 or _day(self._shown[index - 1]) != _day(event)
+        return event_rows(event, width, day=day, data=event.seq in self._open)
+
+    def _facts(self) -> str:
+        parts = [_LEVEL_WORDS[self.least]]
+        if self.prompt.shown:
+            parts.insert(0, self.prompt.shown)
+        if self._shown:
+            of = f" (of {len(self._known)} known)" if self._narrow else ""
+            place = len(self._shown) if self.following else self._at + 1
+            parts.append(f"{place} of {len(self._shown)}{of}")
+        parts.append("following" if self.following else "not following (f follows)")
+        if self.reading:
+            parts.append("reading older ones ...")
+        elif not self.complete and not self.following and self._at == 0:
+            parts.append("older ones are in the files")
+        return " · ".join(parts)
+
+    # -- moving
+
+    def _go(self, place: int) -> None:
+        if place < 0 or (place == 0 and self._at == 0):
+            self._want_older()
+        self._at = max(0, min(place, len(self._shown) - 1))
+        self._top = min(self._top, self._at)
+        self.following = self._at >= len(self._shown) - 1
+        self.update()
+
+    def _want_older(self, everything: bool = False) -> None:
+        if not self.complete and not self.reading:
+            self.reading = True
+            self._older(everything or bool(self.prompt.text) or self.least != "debug")
+
+    def action_move(self, by: int) -> None:
+        self._go(self._at + by)
+
+    def action_page(self, by: int) -> None:
+        seen = len(set(self._rows_of)) or 1
+        self._go(max(0, self._at + by * max(1, seen - 1)) if self._at else self._at + by)
+
+    def action_first(self) -> None:
+        self._go(0)
+
+    def action_last(self) -> None:
+        self._go(len(self._shown) - 1)
+
+    def wheel(self, by: int) -> None:
+        self.action_move(WHEEL * by)
+
+    def on_click(self, event: events.Click) -> None:
+        if 1 <= event.y <= len(self._rows_of):
+            self._go(self._rows_of[event.y - 1])
+            if event.chain == 2:
+                self.action_data()
+
+    # -- what keys do
+
+    def action_follow(self) -> None:
+        self.following = not self.following
+        self.update()
+
+    def action_level(self) -> None:
+        self.least = LEVELS[(LEVELS.index(self.least) + 1) % len(LEVELS)]
+        self._filter()
+
+    def action_data(self) -> None:
+        if self._shown:
+            self._open ^= {self._shown[self._at].seq}
+            self.update()
+
+    def action_older(self) -> None:
+        self._want_older(everything=True)
+        self.update()
+
+    def action_filter(self) -> None:
+        self.prompt.begin()
+        self.update()
+
+    @property
+    def _narrow(self) -> bool:
+        """Whether some of what is shown at first is left out."""
+        return bool(self.prompt.text) or self.least in _NARROW
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        # Esc goes on to the app, which goes back, when there is nothing of ours to clear
+        return action != "clear" or self._narrow
+
+    def action_clear(self) -> None:
+        """Show what the filter and the level hide."""
+        self.prompt.clear()
+        if self.least in _NARROW:
+            self.least = "info"
+        self._filter()
+
+    def on_key(self, event: events.Key) -> None:
+        if self.prompt.open:
+            self.prompt.key(event)
+            self._filter()
+
+    def on_paste(self, event: events.Paste) -> None:
+        if self.prompt.open:
+            event.stop()
+            self.prompt.paste(event.text)
+            self._filter()
+
+    def on_blur(self) -> None:
+        self.prompt.open = False
+
+    # -- copying
+
+    def copy_line(self) -> str:
+        return event_line(self._shown[self._at]) if self._shown else ""
+
+    def copy_all(self) -> str:
+        """Every event that the filter lets through, not only what is seen."""
+        return "\n".join(event_line(e) for e in self._shown)
+
+
+def _day(event: Event) -> tuple[int, int]:
+    when = time.localtime(event.at)
+    return when.tm_year, when.tm_yday

@@ -1,0 +1,389 @@
+"""The log view without its drawing: files, filter, search and place, in the hands of one thread.
+
+Everything here may block on a disk. ``work`` does what can wait in small slices, so that a key never waits for
+a search of a whole file.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from liverl.logs.document import MARK, Chain, Document, Place
+from liverl.logs.files import LogFile
+from liverl.logs.levels import Levels, continues, own_level
+from liverl.logs.library import Library
+from liverl.logs.picking import EVERY_LINE, Matches
+from liverl.logs.prefixes import colourless, without_prefix
+from liverl.logs.query import Needle, Query
+from liverl.logs.segment import Segment
+from liverl.logs.text import bare, shown
+from liverl.model import Level
+from liverl_tui.widgets.log.frame import ALL, RAW_BYTES, Filter, Frame, LogLine
+from liverl_tui.widgets.log.seek import Jump, Seeker, search, unfinished
+from liverl_tui.widgets.log.viewport import Viewport
+
+if TYPE_CHECKING:
+    from liverl.rundir.layout import RunDir
+
+LOOK_S = 2.0  # between two looks for new files
+INDEX_S = 1.0  # between two looks at the time indexes
+ABOVE = 4096  # bytes in which the error is looked for that an indented line belongs to
+
+Rows = Callable[[str, int], int]  # of a line's text (with colours) in a width
+
+
+class LogSession:
+    """One log view's state. Not to be called from two threads."""
+
+    def __init__(self, rows: Rows, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self.library = Library()
+        self.run: RunDir | None = None
+        self.services: tuple[str, ...] = ()
+        self.current: dict[str, Path] = {}
+        self.own: set[str] = set()
+        self.tab = ALL
+        self.width = 80
+        self.height = 24
+        self.wrap = False
+        self.filter = Filter()
+        self.lag = 0.0
+        self.note = ""
+        self.error = ""
+        self._measure = rows
+        self._views: dict[str, Viewport] = {}
+        self._picked: Matches | None = None  # by the filter
+        self._seeker: Seeker | None = None
+        self._fresh = 0
+        self._paused_at: dict[Segment, int] = {}  # sizes when the view stopped following
+        self._looked = self._indexed = 0.0
+        self._lines: dict[Place, LogLine] = {}
+
+    # -- what there is to read
+
+    def open(self, path: Path) -> None:
+        """Show one file."""
+        self.tab = path.name
+        self.library.add(self.tab, [LogFile(self.tab, 0, path)], self.clock())
+
+    def set_run(
+        self, run: RunDir, services: tuple[str, ...], current: Mapping[str, Path], own: Mapping[str, Path]
+    ) -> None:
+        """The run, its services in the order of the tabs, the log that each one writes now, and other files to
+        show that are no service's (not merged with the others)."""
+        self.run, self.services = run, services
+        self.current, self.own = {**own, **current}, {name for name in own if name not in services}
+        self._looked = 0.0
+        self.poll()
+
+    def select(self, tab: str) -> None:
+        """Show a service, or ``ALL``."""
+        if tab != self.tab:
+            self.tab = tab
+            self.note = ""
+            if self._seeker is not None:
+                self._seeker.jump = None
+            self._stay()
+            self.poll()
+
+    def show_line(self, service: str, path: Path, offset: int) -> None:
+        """Show the line of a service's log that holds the byte ``offset``."""
+        self.select(service)
+        document = self.document
+        for segment in document.segments:
+            if segment.path == path:
+                places = document.back(Place(segment, offset + 1), 1).places
+                if places:
+                    self.view.go(places[0])
+                    self._stay()
+
+    @property
+    def document(self) -> Document:
+        if self.tab == ALL:
+            return self.library.merged(self._merged())
+        return self.library.chain(self.tab)
+
+    def _merged(self) -> list[str]:
+        """The services whose logs are shown together: those of the run, and of its earlier attempts."""
+        others = (
+            name for name in self.library.services if name not in self.services and name not in self.own
+        )
+        return [*self.services, *others]
+
+    @property
+    def view(self) -> Viewport:
+        """The place in the tab's document."""
+        view = self._views.get(self.tab)
+        if view is None:
+            view = self._views[self.tab] = Viewport(self.document, self._rows_of)
+        view.document = self.document
+        view.height = self.height
+        view.picker = EVERY_LINE if self._picked is None else self._picked
+        return view
+
+    # -- time passes
+
+    def poll(self) -> None:
+        """See what has been written."""
+        now = self.clock()
+        document = self.document
+        sizes = {segment: segment.size for segment in document.segments}
+        epochs = [segment.epoch for segment in document.segments]
+        if self.run is not None and not 0 <= now - self._looked < LOOK_S:
+            self._looked = now
+            self.library.refresh(self.run, self.current, now)
+        for name in self._merged() if self.tab == ALL else [self.tab]:
+            self.library.look(self.library.chain(name), now)
+        if epochs != [segment.epoch for segment in document.segments]:
+            self._lines.clear()
+        document = self.document
+        if not self.view.follow and self._picked is None:
+            for segment in document.segments:
+                before = sizes.get(segment, 0)
+                if segment.size > before:
+                    self._fresh += segment.newlines(before, segment.size)
+        if not 0 <= now - self._indexed < INDEX_S:
+            self._indexed = now
+            for segment in document.segments:
+                if segment.live and not segment.moved:
+                    segment.times.refresh()
+
+    def work(self, seconds: float) -> bool:
+        """Search and count for about so long; whether there is more to do."""
+        give_up = time.monotonic() + seconds
+        while True:
+            more = self._step()
+            if not more or time.monotonic() >= give_up:
+                return more
+
+    def _step(self) -> bool:
+        document = self.document
+        if self._picked is not None and search(self._picked, document):
+            return True
+        if self._seeker is not None:
+            more = self._seeker.step(document)
+            self._arrive()
+            if more:
+                return True
+        if isinstance(document, Chain) and self._picked is None:
+            cursor = self.view.cursor
+            counted = [s for s in document.segments if s.live or (cursor is not None and s is cursor.segment)]
+            return sum(segment.count() for segment in counted) > 0
+        return False
+
+    # -- moving
+
+    def resize(self, width: int, height: int) -> None:
+        self.width, self.height = width, max(1, height)
+
+    def _moved(self, move: Callable[[Viewport], None]) -> None:
+        view = self.view
+        view.build()
+        follow = view.follow
+        self.note = ""
+        move(view)
+        if view.follow != follow:
+            self._stay()
+
+    def _stay(self) -> None:
+        """Count what comes from here on."""
+        self._fresh = 0
+        self._paused_at = {segment: segment.size for segment in self.document.segments}
+
+    def move(self, by: int) -> None:
+        self._moved(lambda view: view.move(by))
+
+    def page(self, by: int) -> None:
+        self._moved(lambda view: view.page(by))
+
+    def scroll(self, by: int) -> None:
+        self._moved(lambda view: view.scroll(by))
+
+    def first(self) -> None:
+        self._moved(Viewport.first)
+
+    def end(self) -> None:
+        self._moved(Viewport.end)
+
+    def pause(self) -> None:
+        """Stop following, or go on."""
+        self._moved(lambda view: view.pause() if view.follow else view.end())
+
+    def choose(self, index: int) -> None:
+        """Select a line that is in view."""
+
+        def move(view: Viewport) -> None:
+            if 0 <= index < len(view.window.places):
+                view.pause()
+                view.cursor = view.window.places[index]
+
+        self._moved(move)
+
+    def set_wrap(self, wrap: bool) -> None:
+        self.wrap = wrap
+
+    def at_time(self, at: float) -> None:
+        """Go to the first line that was written at a Unix time or later."""
+        document = self.document
+        if not any(segment.times.known for segment in document.segments):
+            self.note = "no time index: nobody noted when these lines were written"
+            return
+        place = document.at_time(at)
+        clock = time.strftime("%H:%M:%S", time.localtime(at))
+        if place is None:
+            self.end()
+            self.note = f"nothing since {clock}"
+            return
+        self._moved(lambda view: view.go(place))  # the title says when that line was written
+
+    # -- choosing lines
+
+    def set_filter(self, include: Needle | None, exclude: Needle | None, level: Level | None) -> None:
+        """Let only some lines through; with nothing given, all."""
+        self.view.build()
+        self.filter = Filter(include, exclude, level)
+        self._picked = Matches(self._query()) if self.filter.active else None
+        if self._picked is not None:
+            self._begin(self._picked)
+        self.note = ""
+        self._stay()
+        if self._seeker is not None:
+            self.search(self._seeker.needle, jump=False)
+
+    def _query(self, *more: Needle) -> Query:
+        include = () if self.filter.include is None else (self.filter.include,)
+        exclude = () if self.filter.exclude is None else (self.filter.exclude,)
+        return Query(include + more, exclude, self.filter.level)
+
+    def _begin(self, matches: Matches) -> None:
+        """Search from what is in view outwards."""
+        view = self.view
+        if not view.follow and view.window.places:
+            for segment in view.document.segments:
+                matches.begin(segment, view.document.offset_in(segment, view.window.places[0]))
+
+    def search(self, needle: Needle, *, jump: bool = True) -> None:
+        """Look for a pattern, and go to the nearest hit: the newest one while following, else the next one."""
+        view = self.view
+        view.build()
+        self._seeker = Seeker(needle, self._query(needle))
+        self._begin(self._seeker.hits)
+        self.note = ""
+        if jump:
+            from_end = view.follow or view.cursor is None
+            self._seeker.jump = Jump(-1, None) if from_end else Jump(1, view.cursor, first=True)
+            self._arrive()
+
+    def next_hit(self, by: int) -> None:
+        """Go to the next hit (1) or the one before (-1); over the ends."""
+        if self._seeker is not None:
+            view = self.view
+            view.build()
+            self.note = ""
+            self._seeker.jump = Jump(by, view.cursor)
+            self._arrive()
+
+    def end_search(self) -> None:
+        self._seeker = None
+        self.note = ""
+
+    def _arrive(self) -> None:
+        """Go where the jump leads, if that is known."""
+        seeker = self._seeker
+        if seeker is not None and seeker.jump is not None:
+            place = seeker.resolve(self.document)
+            if place is not None:
+                self._moved(lambda view: view.go(place))
+            if seeker.jump is None:
+                self.note = seeker.note
+
+    # -- the picture
+
+    def frame(self) -> Frame:
+        """What is to be drawn now."""
+        view = self.view
+        window = view.build()
+        lines = tuple(self._line(place) for place in window.places)
+        self._lines = {place: self._lines[place] for place in window.places if place in self._lines}
+        segment = view.cursor.segment if view.cursor is not None else None
+        if segment is None and view.document.segments:
+            segment = view.document.segments[-1]
+        number = total = at = None
+        if view.cursor is not None and segment is not None and not view.follow:
+            at = view.document.time_of(view.cursor) if segment.times.known else None
+            if isinstance(view.document, Chain) and self._picked is None:
+                number = segment.number(max(0, view.cursor.offset))
+                total = segment.number(segment.size)
+        return Frame(
+            tab=self.tab,
+            lines=lines,
+            skip=window.skip,
+            cursor=window.places.index(view.cursor) if view.cursor in window.places else None,
+            follow=view.follow,
+            wrap=self.wrap,
+            fresh=0 if view.follow else self._new_lines(view.document),
+            file=segment.path.name if segment is not None and isinstance(view.document, Chain) else "",
+            number=None if number is None else number + 1,
+            total=total,
+            at=at,
+            end=view.document.end,
+            size=sum(segment.size for segment in view.document.segments),
+            filter=self.filter,
+            scanned=unfinished(self._picked, view.document),
+            search=None if self._seeker is None else self._seeker.state(view.document, view.cursor),
+            lag=self.lag,
+            note=self.note,
+            error=self.error,
+            services=tuple(self.library.services),
+        )
+
+    def _new_lines(self, document: Document) -> int:
+        if self._picked is None:
+            return self._fresh
+        return sum(self._picked.since(s, self._paused_at.get(s, 0)) for s in document.segments)
+
+    def _rows_of(self, place: Place) -> int:
+        if not self.wrap or place.offset == MARK:
+            return 1
+        return self._measure(self._line(place).text, self.width)
+
+    def _line(self, place: Place) -> LogLine:
+        known = self._lines.get(place)
+        if known is not None:
+            return known
+        segment, offset = place
+        if offset == MARK:
+            return LogLine(place, _border(self.document, segment))
+        raw, ended = segment.line(offset)
+        text = shown(raw)
+        line = LogLine(place, text, raw[-RAW_BYTES:], _level(segment, offset, text))
+        if ended:
+            self._lines[place] = line
+        return line
+
+    def close(self) -> None:
+        self.library.close()
+
+
+def _border(document: Document, segment: Segment) -> str:
+    """What stands above the first line of a file."""
+    name, before = segment.path.name, document.segments[: document.segments.index(segment)]
+    if segment.epoch:
+        return f"{name} was cut short; what it held is gone"
+    if any(other.path == segment.path for other in before):
+        return f"{name} was replaced by a new file"
+    since = segment.times.times[0] if segment.times.known else None
+    clock = "" if since is None else time.strftime(", %Y-%m-%d %H:%M:%S", time.localtime(since))
+    return f"{name}: generation {segment.generation} of {segment.service}{clock}"
+
+
+def _level(segment: Segment, offset: int, text: str) -> Level | None:
+    line = colourless(text)
+    level = own_level(line)
+    if level is None and continues(without_prefix(line)[1]):
+        above = bare(segment.above(offset, ABOVE)).split("\n")[:-1]
+        return Levels(above).of(line)
+    return level

@@ -1,0 +1,163 @@
+"""What the title of the log view says: file, following or paused, line, filter, search. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from liverl.model import ServiceStatus
+from liverl_tui.text import words
+from liverl_tui.widgets.base.cells import Row, Span
+from liverl_tui.widgets.log.frame import ALL, Frame
+
+LAG_S = 1.0  # seconds behind the files from which on it is said
+LEVEL_WORD = {"info": "info and above", "warning": "warnings and errors", "error": "errors only"}
+
+
+class Tab(msgspec.Struct, frozen=True):
+    """One service's tab. ``status`` is None where only its files are known."""
+
+    name: str
+    status: ServiceStatus | None = None
+
+    @property
+    def label(self) -> str:
+        return self.name or "all"
+
+
+def facts(frame: Frame, column: int, ended: bool = False) -> list[Span]:
+    """What stands in the title, the most important first. ``column``: how far the view is scrolled sideways;
+    ``ended``: nothing will be written any more."""
+    found: list[Span] = []
+    if frame.error:
+        found.append((f"✖ {frame.error}", "bad"))
+    if frame.follow:
+        found.append(("■ end", "dim") if ended else ("▶ following", "ok"))
+    elif ended:
+        pass  # there is nothing to go on with
+    else:
+        found.append(("‖ paused", "warn"))
+        if frame.fresh:
+            found.append((f"{frame.fresh:,} new below", "warn"))
+    if frame.lag >= LAG_S:
+        found.append((f"▲ {frame.lag:.0f} s behind", "warn"))
+    if frame.note:
+        found.append((frame.note, "info"))
+    if frame.search is not None:
+        found += _search(frame)
+    found += _filter(frame)
+    if frame.number is not None:
+        total = f" of {words.count(frame.total)}" if frame.total else ""
+        found.append((f"line {frame.number:,}{total}", "dim"))
+    if frame.at is not None:
+        found.append((time.strftime("%H:%M:%S", time.localtime(frame.at)), "dim"))
+    if column:
+        found.append((f"column {column + 1}", "dim"))
+    if frame.wrap:
+        found.append(("wrapped", "dim"))
+    if frame.file:
+        found.append((f"{frame.file} {words.size(frame.size)}", "dim"))
+    return found
+
+
+def _search(frame: Frame) -> Iterable[Span]:
+    search = frame.search
+    assert search is not None
+    pattern = f"/{words.cut(search.needle.text, 24)}/"
+    more = "+" if search.progress is not None else ""
+    if search.number is not None:
+        count = f"hit {search.number:,} of {search.total:,}{more}"
+    elif search.total or search.progress is not None:
+        count = f"{search.total:,}{more} hits" if search.total != 1 else f"1{more} hit"
+    else:
+        count = "no hit"
+    yield f"{pattern} {count}", "info" if search.total else "warn"
+    if search.progress is not None:
+        yield f"searching {search.progress:.0%}", "info"
+
+
+def _filter(frame: Frame) -> Iterable[Span]:
+    chosen = frame.filter
+    if chosen.level is not None:
+        yield LEVEL_WORD.get(chosen.level, chosen.level), "accent"
+    if chosen.include is not None:
+        yield f"only /{words.cut(chosen.include.text, 24)}/", "accent"
+    if chosen.exclude is not None:
+        yield f"without /{words.cut(chosen.exclude.text, 24)}/", "accent"
+    if frame.scanned is not None:
+        yield f"filtering {frame.scanned:.0%}", "info"
+
+
+def empty_words(frame: Frame, tab: Tab, link_words: str = "") -> str:
+    """Why there is nothing to see."""
+    if frame.error:
+        return frame.error
+    if frame.filter.active and frame.size:
+        if frame.scanned is not None:
+            return f"no line so far; {frame.scanned:.0%} of {words.size(frame.size)} looked at"
+        return f"no line passes the filter, in {words.size(frame.size)} of log; Esc shows all lines"
+    if tab.name == ALL:
+        return link_words or "no service has written anything yet"
+    status = tab.status
+    if frame.file and not frame.size:
+        return f"{frame.file} is empty: {tab.name} has written nothing yet"
+    if status is None:
+        return f"{tab.name} has no log file here"
+    if status.generation == 0:
+        return f"{tab.name} has not started: {status.why}"
+    if status.log is None:
+        return f"{tab.name} has no log of its own: {status.why}"
+    return f"{status.log} is not there (yet): {tab.name} is {words.state_word(status.state)}: {status.why}"
+
+
+def tab_row(tabs: list[Tab], active: str, width: int) -> tuple[Row, list[tuple[int, int, str]]]:
+    """The bar of tabs in ``width`` columns, the active one always in it; and the columns of each."""
+    labels = [_label(tab) for tab in tabs]
+    sizes = [len(label) + 2 for label, _ in labels]
+    here = next((place for place, tab in enumerate(tabs) if tab.name == active), 0)
+    first, last = _window(sizes, here, width)
+    row, places = Row(), []
+    used = 0
+    if first:
+        text = f"‹{first} "
+        row.add(text, "dim")
+        used += len(text)
+    for place in range(first, last):
+        text, style = labels[place]
+        text = f" {text} "
+        row.add(text, "title_focus" if place == here else style)
+        places.append((used, used + len(text), tabs[place].name))
+        used += len(text)
+    if last < len(tabs):
+        row.add(f" {len(tabs) - last}›", "dim")
+    return row, places
+
+
+LABEL = 18  # columns of a service's name in the bar
+
+
+def _label(tab: Tab) -> tuple[str, str]:
+    name = words.cut(tab.label, LABEL)
+    if tab.status is None:
+        return name, "text" if tab.name == ALL else "dim"
+    return f"{words.GLYPH[tab.status.state]} {name}", words.STYLE[tab.status.state]
+
+
+def _window(sizes: list[int], here: int, width: int) -> tuple[int, int]:
+    """The tabs that fit around the active one: as many before it as behind it, where there are that many."""
+    room = width - 10  # for the counts at both ends
+    if sum(sizes) <= width:
+        return 0, len(sizes)
+    first, last = here, here + 1
+    used = sizes[here] if sizes else 0
+    while True:
+        grew = False
+        for at, step in ((last, 1), (first - 1, -1)):
+            if 0 <= at < len(sizes) and used + sizes[at] <= room:
+                used += sizes[at]
+                first, last = (first, at + 1) if step > 0 else (at, last)
+                grew = True
+        if not grew:
+            return first, last

@@ -1,0 +1,431 @@
+"""The detail of one service as rows of text, section by section. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from liverl.control.service_detail import Generation, ProbeFacts, ServiceDetail
+from liverl.model import Event, GpuStatus, ReplicaStatus, ServiceStatus, Snapshot
+from liverl.plan.spec import RestartPolicy, StopStage
+from liverl.procs.listing import ListedProcess
+from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_replica, of_service
+from liverl_tui.text.words import (
+    LEVEL_GLYPH,
+    LEVEL_STYLE,
+    UNKNOWN,
+    age,
+    count,
+    duration,
+    number,
+    one_line,
+    percent,
+    size,
+)
+from liverl_tui.text.wrapping import wrap
+from liverl_tui.widgets.base.cells import Row, fit
+
+LABEL = 16  # columns of a fact's name
+EVENTS = 20  # newest ones that are shown
+_STARTS = 20  # newest generations that are shown
+_TIMED = ("preparing", "starting", "stopping")  # states whose words say for how long
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of one service, or of a replica that is none: an actor of verl's. ``note``: why something is
+    not; ``processes`` is None before the first look."""
+
+    name: str
+    now: float
+    snapshot: Snapshot | None = None
+    service: ServiceStatus | None = None
+    detail: ServiceDetail | None = None
+    processes: tuple[ListedProcess, ...] | None = None
+    events: tuple[Event, ...] = ()
+    note: str = ""
+
+    @property
+    def replica(self) -> ReplicaStatus | None:
+        found = self.snapshot.replicas.items if self.snapshot is not None else ()
+        return next((replica for replica in found if replica.name == self.name), None)
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a few words."""
+        if self.service is not None:
+            return self.service.kind
+        return "replica, an actor of verl's" if self.replica is not None else "not there now"
+
+
+def detail_rows(about: About, width: int) -> list[Row]:
+    """Everything, in ``width`` columns."""
+    rows: list[Row] = []
+    if about.note:
+        rows += [Row((f" {line}", "warn")) for line in wrap(about.note, width - 2)]
+    sections: tuple[tuple[str, Iterable[Row]], ...] = (
+        ("State", _state(about, width)),
+        ("Replica", _replica(about, width)),
+        ("Proxy", _proxy(about, width)),
+        ("Processes", _processes(about, width)),
+        ("Probes", _probes(about, width)),
+        ("Starts", _starts(about, width)),
+        ("Command", _command(about, width)),
+        ("Environment", _environment(about, width)),
+        ("Events", _events(about, width)),
+    )
+    for title, section in sections:
+        found = list(section)
+        if found:
+            rows.append(Row((f" {title} ", "title"), ("─" * max(0, width - len(title) - 2), "rule")))
+            rows += found
+    return rows
+
+
+def argv_line(detail: ServiceDetail | None) -> str:
+    """The command as a shell would take it."""
+    return shlex.join(detail.argv) if detail is not None else ""
+
+
+# -- pieces
+
+
+def _fact(name: str, text: str, width: int, style: str = "text") -> Iterator[Row]:
+    for index, line in enumerate(wrap(text, width - LABEL - 2)):
+        yield Row((" " + fit(name if not index else "", LABEL) + " ", "dim"), (line, style))
+
+
+# -- sections
+
+
+def _state(about: About, width: int) -> Iterator[Row]:
+    service, now = about.service, about.now
+    if service is None:
+        yield from _actor(about, width)
+        return
+    yield from _stands(service, of_service(service, now), now, width)
+    if service.generation:
+        many = "1 restart" if service.restarts == 1 else f"{service.restarts or 'no'} restarts"
+        pid = f", pid {service.pid}" if service.pid is not None else ""
+        yield from _fact("generation", f"{service.generation}, {many} in this attempt{pid}", width)
+    yield from _fact(
+        "owner", {"ours": "this run", "adopted": "adopted"}.get(service.owner, service.owner), width
+    )
+    if service.started_at is not None:
+        ready = ""
+        if service.ready_at is not None and service.ready_at >= service.started_at:
+            ready = f", ready after {_took(service.started_at, service.ready_at)}"
+        yield from _fact("started", f"{age(now - service.started_at)} ago{ready}", width)
+    if service.exit is not None:
+        when = f", {age(now - service.exit.at)} ago" if service.exit.at is not None else ""
+        yield from _fact(
+            "last exit", service.exit.words() + when, width, "text" if service.exit.ok else "bad"
+        )
+    if service.deadline is not None and service.deadline > now:
+        what = "started again" if service.state == "backing_off" else "the next signal"
+        if service.state == "starting":
+            what = "given up on"
+        yield from _fact("deadline", f"{what} in {duration(service.deadline - now)}", width)
+    if service.incoming_pid is not None:
+        yield from _fact("successor", f"pid {service.incoming_pid} starts beside it", width, "info")
+    if service.retiring_pids:
+        pids = ", ".join(map(str, service.retiring_pids))
+        yield from _fact("draining", f"replaced, and still serving what they have: pid {pids}", width, "info")
+    if service.address is not None:
+        yield from _fact("address", service.address, width)
+    others = {n: p for n, p in service.ports.items() if f":{p}" not in (service.address or "")}
+    if others:
+        yield from _fact("ports", ", ".join(f"{name} {port}" for name, port in others.items()), width)
+    if service.log is not None:
+        yield from _fact("log", service.log, width)
+    if service.depends_on:
+        told = about.detail.depends_on if about.detail is not None else ()
+        yield from _fact("needs", "; ".join(told or service.depends_on), width)
+    yield from _gpus(about, width)
+
+
+def _stands(
+    shown: ServiceStatus | ReplicaStatus, label: StatusLabel, now: float, width: int
+) -> Iterator[Row]:
+    """Its state, for how long, and why."""
+    row = Row((" " + fit("state", LABEL) + " ", "dim"), (label.text, label.style))
+    if shown.state not in _TIMED and shown.since is not None:
+        row.add(f" for {age(now - shown.since)}", "dim")
+    yield row
+    if shown.why and shown.why not in label.words:
+        yield from _fact("why", shown.why, width)
+
+
+def _actor(about: About, width: int) -> Iterator[Row]:
+    replica, snapshot, now = about.replica, about.snapshot, about.now
+    if replica is None or snapshot is None:
+        return
+    yield from _stands(replica, of_replica(replica, SnapshotIndex(snapshot), now), now, width)
+    if replica.generation:
+        pid = f", pid {replica.pid}" if replica.pid is not None else ""
+        yield from _fact("actor", f"number {replica.generation} of this name{pid}", width)
+    yield from _fact("owner", "verl: it ends and comes back with the trainer", width)
+    if replica.address is not None:
+        yield from _fact("address", replica.address, width)
+    if replica.max_concurrency is not None:
+        yield from _fact("KV cache", f"holds {replica.max_concurrency:.1f} requests of full length", width)
+    yield from _gpus(about, width)
+
+
+def _gpus(about: About, width: int) -> Iterator[Row]:
+    holder, snapshot, detail = about.service or about.replica, about.snapshot, about.detail
+    if holder is None or snapshot is None:
+        return
+    ours: dict[str, int | None] = {}
+    for use in detail.gpu_memory if detail is not None else ():
+        known = ours.get(use.uuid)
+        ours[use.uuid] = known if use.memory is None else (known or 0) + use.memory
+    names = list(dict.fromkeys((*holder.gpus, *ours)))
+    by_uuid: dict[str, GpuStatus] = {g.uuid: g for g in snapshot.gpus}
+    for index, uuid in enumerate(names):
+        gpu = by_uuid.get(uuid)
+        what = "service" if about.service is not None else "replica"
+        mine = f"{size(ours[uuid])} of it by this {what}" if ours.get(uuid) is not None else ""
+        text = uuid
+        if gpu is not None:
+            used = f"{size(gpu.memory_used)} of {size(gpu.memory_total)}"
+            text = f"{gpu.index} {gpu.name}: {used}" + (f", {mine}" if mine else "")
+            text += f", busy {percent(gpu.utilization)}"
+        elif mine:
+            text = f"{uuid}: {mine}"
+        yield from _fact("GPUs" if not index else "", text, width)
+
+
+def _replica(about: About, width: int) -> Iterator[Row]:
+    snapshot, replica = about.snapshot, about.replica
+    if replica is None or snapshot is None:
+        return
+    label = of_replica(replica, SnapshotIndex(snapshot), about.now)
+    listed = "yes, it gets new trials" if replica.listed else "no"
+    yield from _fact("in the proxy", listed, width, "ok" if replica.listed else "warn")
+    if label.problem:
+        yield from _fact("", label.text, width, label.style)
+    if replica.policy_version is not None or snapshot.policy_version is not None:
+        yield from _weights(replica, snapshot.policy_version, width)
+    yield from _fact("requests", f"{count(replica.running)} running, {count(replica.waiting)} waiting", width)
+    cache = (
+        f"KV cache {percent(replica.kv_cache_usage)}, prefix hits {percent(replica.prefix_cache_hit_rate)}"
+    )
+    yield from _fact("engine", f"{cache}, {count(replica.tokens_per_s)} tokens/s", width)
+    yield from _fact(
+        "since its start",
+        f"{count(replica.request_success_total)} requests, {count(replica.prompt_tokens_total)} prompt and "
+        f"{count(replica.generation_tokens_total)} generated tokens",
+        width,
+    )
+
+
+def _weights(replica: ReplicaStatus, wanted: int | None, width: int) -> Iterator[Row]:
+    if replica.policy_version is None and replica.kind == "verl":
+        # vLLM does not tell; verl brings them itself.
+        yield from _fact("weights", f"verl brings the trainer's to it: version {wanted}", width)
+        return
+    version = UNKNOWN if replica.policy_version is None else f"{replica.policy_version}"
+    behind = wanted is not None and replica.policy_version != wanted
+    of = f", the trainer's is {wanted}" if behind else ""
+    yield from _fact("weights", f"version {version}{of}", width, "warn" if behind else "text")
+
+
+def _proxy(about: About, width: int) -> Iterator[Row]:
+    service, snapshot = about.service, about.snapshot
+    if service is None or snapshot is None or service.kind != "proxy":
+        return
+    proxy = snapshot.proxy
+    names = {f"{r.address}/v1": r.name for r in snapshot.replicas.items if r.address is not None}
+    for index, backend in enumerate(proxy.backends):
+        out = backend in proxy.cooled_down
+        name = f"{names[backend]}  " if backend in names else ""
+        text = f"{name}{backend}" + ("  out of rotation after failures" if out else "")
+        yield from _fact("backends" if not index else "", text, width, "warn" if out else "text")
+    if not proxy.backends:
+        yield from _fact("backends", "none: every request fails", width, "bad")
+    failed = f"{count(proxy.failures)} failed"
+    yield from _fact(
+        "requests", f"{count(proxy.requests)}, {failed}, {proxy.unattributed} without a trial", width
+    )
+    if proxy.config is not None:
+        yield from _fact("configuration", proxy.config, width)
+
+
+def _processes(about: About, width: int) -> Iterator[Row]:
+    processes = about.processes
+    if processes is None or (
+        not processes and about.service is not None and about.service.kind == "environment"
+    ):
+        return
+    if not processes:
+        yield Row((" none", "dim"))
+        return
+    total = sum(p.rss_bytes for p in processes)
+    used = [p.cpu_percent for p in processes if p.cpu_percent is not None]
+    cpu = f"{sum(used):.0f}" if used else UNKNOWN
+    yield Row((f" {'pid':>8} {'cpu %':>6} {'rss':>5} {'thr':>4} {'age':>5}  command", "head"))
+    for process in processes:
+        said = UNKNOWN if process.cpu_percent is None else f"{process.cpu_percent:.0f}"
+        zombie = process.state in "ZX"
+        row = Row((f" {process.pid:>8}", "text"), (f" {said:>6}", "strong"))
+        row.add(f" {size(process.rss_bytes):>5} {process.threads:>4}", "text")
+        row.add(f" {age(about.now - process.started_at):>5}  ", "dim")
+        row.add("  " * max(0, process.depth - 1) + ("└ " if process.depth else ""), "rule")
+        row.add(one_line(process.command), "warn" if zombie else "text")
+        yield row.add(" (ended, not reaped)" if zombie else "", "warn")
+    if len(processes) > 1:
+        yield Row((f" {len(processes):>8} {cpu:>6} {size(total):>5}  together", "dim"))
+
+
+def _probes(about: About, width: int) -> Iterator[Row]:
+    detail = about.detail
+    if detail is None or not detail.probes:
+        return
+    for probe in detail.probes:
+        glyph, outcome, style = _outcome(probe, about)
+        counts = "one failure counts" if probe.failures == 1 else f"{probe.failures} failures in a row count"
+        every = f"  (every {probe.interval:g} s, {probe.timeout:g} s for an answer, {counts})"
+        if probe.what == "the process exists":
+            every = ""
+        elif probe.name == "startup" and detail.startup_deadline is not None:
+            every = f"  (every {probe.interval:g} s, within {duration(detail.startup_deadline)})"
+        meaning = {"startup": "ready when", "ready": "degraded if not", "live": "restarted if not"}[
+            probe.name
+        ]
+        yield from _fact(meaning, probe.what + every, width)
+        for line in wrap(f"{glyph} {outcome}", width - LABEL - 2):
+            yield Row((" " * (LABEL + 2), "text"), (line, style))
+
+
+def _outcome(probe: ProbeFacts, about: About) -> tuple[str, str, str]:
+    service = about.service
+    if probe.at is not None:
+        ago = f"{age(about.now - probe.at)} ago"
+        if probe.problem is None:
+            return "●", f"held {ago}", "ok"
+        return "▲", f"{ago}: {probe.problem}", "warn"
+    if about.detail is not None and not about.detail.live:
+        return "○", "not known without a backend", "dim"
+    if probe.what == "the process exists" and service is not None and service.pid is not None:
+        return "●", "it does", "ok"
+    if probe.name == "startup" and service is not None and service.ready_at is not None:
+        return "●", "held before this backend took over", "ok"
+    return "○", "not asked yet", "dim"
+
+
+def _starts(about: About, width: int) -> Iterator[Row]:
+    detail = about.detail
+    is_actor = about.service is None and about.replica is not None  # it is verl that starts it
+    if detail is None or detail.kind == "environment" or is_actor:
+        return
+    yield from _fact("policy", restart_words(detail.restart), width)
+    if detail.stop:
+        yield from _fact("stopped by", stages_words(detail.stop), width)
+    if detail.drain:
+        yield from _fact("replaced by", stages_words(detail.drain), width)
+    if not detail.generations:
+        return
+    yield Row((f" {'start':>6} {'attempt':>7} {'pid':>8} {'ago':>6} {'ready':>8} {'lasted':>7}  end", "head"))
+    for start in reversed(detail.generations[-_STARTS:]):
+        yield from _start(start, about, width)
+
+
+def _start(start: Generation, about: About, width: int) -> Iterator[Row]:
+    service, began = about.service, start.started_at
+    if service is not None and service.started_at is not None and start.pid == service.pid is not None:
+        began = service.started_at  # of its process, as above; the journal's is when it was decided on
+    ready = _took(began, start.ready_at) if start.ready_at is not None else UNKNOWN
+    lasted = duration(start.ended_at - start.started_at) if start.ended_at is not None else UNKNOWN
+    pid = UNKNOWN if start.pid is None else str(start.pid)
+    ago = age(about.now - start.started_at)
+    head = f" {start.generation:>6} {start.attempt:>7} {pid:>8} {ago:>6} {ready:>8} {lasted:>7}  "
+    end, style = "", "text"
+    if start.exit is not None:
+        end, style = start.exit.words(), "text" if start.exit.ok else "warn"
+    elif start.pid is None:
+        end, style = "never started", "warn"
+    elif (
+        about.service is not None
+        and start.generation == about.service.generation
+        and about.service.pid is not None
+    ):
+        end, style = "runs", "ok"
+    elif start.role == "retiring":
+        end, style = "drains", "info"
+    if start.why and start.exit is not None and start.exit.words() not in start.why:
+        end = f"{end}: {start.why}" if end else start.why
+    for index, line in enumerate(wrap(end, width - len(head))):
+        yield Row((head if not index else " " * len(head), "text"), (line, style))
+
+
+def _command(about: About, width: int) -> Iterator[Row]:
+    detail = about.detail
+    if detail is None:
+        return
+    lines: list[str] = []
+    for word in (shlex.quote(w) for w in detail.argv):
+        # An option and its value stay together, and each option begins where a line does if it does not fit.
+        if lines and len(lines[-1]) + len(word) + 1 <= width - 5:
+            lines[-1] += f" {word}"
+        else:
+            lines += wrap(word, width - 5)
+    for index, line in enumerate(lines):
+        more = " \\" if index < len(lines) - 1 else ""
+        yield Row((" " if not index else "   ", "text"), (one_line(line), "text"), (more, "dim"))
+    if detail.cwd:
+        yield from _fact("directory", detail.cwd, width)
+    if detail.environment is not None:
+        yield from _fact("Python from", f"{detail.environment}: {detail.interpreter or UNKNOWN}", width)
+    elif detail.interpreter is not None:
+        yield from _fact("interpreter", detail.interpreter, width)
+    for index, requirement in enumerate(detail.requirements):
+        yield from _fact("requirements" if not index else "", requirement, width)
+
+
+def _environment(about: About, width: int) -> Iterator[Row]:
+    detail = about.detail
+    if detail is None:
+        return
+    for name, value in sorted(detail.env.items()):
+        begin = len(name) + 1
+        for index, line in enumerate(wrap(value, width - 4, begin)):
+            if not index:
+                yield Row((f" {one_line(name)}", "info"), ("=", "dim"), (line, "text"))
+            else:
+                yield Row((f"   {line}", "text"))
+    if detail.unset_env:
+        yield from _fact("taken away", " ".join(detail.unset_env), width)
+
+
+def _events(about: About, width: int) -> Iterator[Row]:
+    for event in about.events[-EVENTS:]:
+        head = f" {age(about.now - event.at):>5} ago "
+        for index, line in enumerate(wrap(event.text, width - len(head) - 2)):
+            row = Row((head if not index else " " * len(head), "dim"))
+            row.add(f"{LEVEL_GLYPH[event.level]} " if not index else "  ", LEVEL_STYLE[event.level])
+            yield row.add(line, LEVEL_STYLE[event.level])
+
+
+# -- words
+
+
+def _took(begin: float, end: float) -> str:
+    """How long a start took, as the events have it."""
+    return f"{max(0.0, end - begin):.1f} s"
+
+
+def restart_words(policy: RestartPolicy) -> str:
+    if policy.mode == "never":
+        return "never restarted by itself"
+    when = "after a failure" if policy.mode == "on_failure" else "always"
+    return (
+        f"restarted {when}: at once, then after {number(policy.base, 0)} s doubling to {number(policy.cap, 0)} s; more "
+        f"than {policy.max_failures} failures in {duration(policy.window)}: given up"
+    )
+
+
+def stages_words(stages: Sequence[StopStage]) -> str:
+    whom = {"leader": "its leader", "tree": "its tree"}
+    return ", ".join(f"{s.signal} to {whom[s.target]} ({s.grace:g} s)" for s in stages)

@@ -1,0 +1,217 @@
+"""A trajectory as a list of blocks: rules between turns, parts that open and close, files. Pure.
+
+A block is cheap: its text is cut into rows only when it is on the screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from liverl.observe.trials.message_parts import Part, PartKind
+from liverl.observe.trials.trajectory import Trajectory
+from liverl.observe.trials.trial import TRUNCATED
+from liverl.observe.trials.turns import Turn
+from liverl_tui.text.words import count, one_line, size
+from liverl_tui.widgets.base.cells import Row, Span, fit
+from liverl_tui.widgets.base.trial_words import replica_name
+from liverl_tui.widgets.trajectory.text import argument_lines, clean_lines, json_spans
+
+Form = Literal["plain", "json", "arguments"]
+ABANDONED = "○ abandoned (the agent went away)"
+LONG = 12  # lines; longer messages and thoughts begin closed
+_LABELS: dict[PartKind, tuple[str, str]] = {
+    "system": ("system", "dim"),
+    "user": ("user", "info"),
+    "text": ("assistant", "text"),
+    "reasoning": ("reasoning", "dim"),
+    "call": ("call", "accent"),
+    "result": ("result", "text"),
+    "error": ("failed", "bad"),
+}
+KINDS: tuple[PartKind, ...] = ("system", "user", "reasoning", "call", "result")  # that can be hidden
+
+
+@dataclass(frozen=True)
+class Block:
+    """Something with a row of its own. ``key`` names it also when the trajectory has grown.
+
+    ``label`` begins its first row; without one its text begins at once while it is open. ``text``: None where
+    there is nothing to open.
+    """
+
+    key: str
+    turn: int  # 0 = none
+    label: tuple[Span, ...] = ()
+    text: str | None = None
+    style: str = "text"
+    form: Form = "plain"
+    opened: bool = True  # at the beginning
+    headless: bool = False  # no first row while it is open
+    rule: bool = False
+    file: str | None = None  # whose text is read when it is opened
+    fixed: bool = False  # its text cannot be closed
+
+    @property
+    def folds(self) -> bool:
+        return (self.text is not None or self.file is not None) and not self.fixed
+
+
+class Body:
+    """The lines of an open block, and which of them are no JSON."""
+
+    __slots__ = ("form", "lines", "literal", "style")
+
+    def __init__(self, block: Block) -> None:
+        text = block.text or ""
+        self.literal: frozenset[int] = frozenset()
+        if block.form == "arguments":
+            self.lines, self.literal = argument_lines(text)
+        else:
+            self.lines = clean_lines(text)
+        self.form, self.style = block.form, block.style
+
+    def spans(self, line: int) -> list[Span]:
+        if self.form == "plain" or line in self.literal:
+            return [(self.lines[line], self.style)]
+        return json_spans(self.lines[line])
+
+
+def build(
+    trajectory: Trajectory,
+    *,
+    why: Collection[str] = (),
+    hidden: Collection[str] = (),
+    names: Mapping[str, str] | None = None,
+    files: Mapping[str, str] | None = None,
+) -> list[Block]:
+    """The blocks of a trajectory. ``why``: sentences about a trial without tool calls; ``hidden``: kinds of parts
+    that are left out; ``names``: replicas by root address; ``files``: texts of files that were opened."""
+    blocks = [_note(f"why:{n}", 0, sentence, n == 0) for n, sentence in enumerate(why)]
+    if trajectory.note:
+        blocks.append(_note("note", 0, trajectory.note))
+    for turn in trajectory.turns:
+        if turn.note:
+            blocks.append(
+                _note(f"{turn.number}:note", turn.number, f"before turn {turn.number}: {turn.note}")
+            )
+        blocks += _parts(turn, turn.before, "before", hidden)
+        blocks.append(Block(f"{turn.number}:rule", turn.number, _rule(turn, names or {}), rule=True))
+        if turn.resembles:
+            looks = " and ".join(turn.resembles)
+            text = f"no tool call was parsed from this text, which looks like {looks}"
+            blocks.append(_note(f"{turn.number}:raw", turn.number, text))
+        blocks += _parts(turn, turn.answer, "answer", hidden)
+        blocks += _parts(turn, turn.after, "after", hidden)
+    if trajectory.torn:
+        blocks.append(_note("torn", 0, "the last record is cut off: its writer died, or the disk was full"))
+    if trajectory.bad_records:
+        blocks.append(_note("bad", 0, f"{trajectory.bad_records} records could not be read"))
+    if trajectory.files:
+        blocks.append(Block("files", 0, (("files of this trial", "title"),), rule=True))
+        blocks += [_file(file.name, file.size, files or {}) for file in trajectory.files]
+    return blocks
+
+
+def raw_blocks(turn: Turn, text: str) -> list[Block]:
+    """The record of one turn as it stands in the file."""
+    label = ((f"turn {turn.number}", "title"), (f" · its record, {size(turn.size or len(text))}", "dim"))
+    return [
+        Block("raw:rule", turn.number, label, rule=True),
+        Block("raw", turn.number, (("record", "text"),), text, form="json", headless=True),
+    ]
+
+
+def _parts(turn: Turn, parts: tuple[Part, ...], where: str, hidden: Collection[str]) -> list[Block]:
+    return [
+        _part(part, f"{turn.number}:{where}:{index}", turn)
+        for index, part in enumerate(parts)
+        if part.kind not in hidden
+    ]
+
+
+def _part(part: Part, key: str, turn: Turn) -> Block:
+    word, style = _LABELS[part.kind]
+    label: tuple[Span, ...] = ((word, style),)
+    if part.kind in ("call", "result") and part.name:
+        name = (one_line(part.name), "strong" if part.kind == "call" else "text")
+        label = (name,) if part.kind == "call" else ((f"{word} ", "dim"), name)
+    if part.failed:
+        what = "no JSON object" if part.kind == "call" else "error"
+        label = (("✖ ", "bad"), *label, (f" ({what})", "bad"))
+    if part.kind == "error":
+        label = ((ABANDONED, "dim"),) if turn.abandoned else (("✖ ", "bad"), *label)
+    folded = part.kind in ("call", "result")
+    if part.kind in ("system", "user", "reasoning"):
+        folded = part.text.count("\n") >= LONG or len(part.text) > LONG * 100
+    return Block(
+        key,
+        turn.number,
+        label,
+        part.text,
+        style="dim" if part.kind in ("system", "reasoning") else "text",
+        form="arguments" if part.kind == "call" and not part.failed else "plain",
+        opened=not folded,
+        headless=part.kind == "text",
+    )
+
+
+def _file(name: str, length: int, texts: Mapping[str, str]) -> Block:
+    label: tuple[Span, ...] = ((one_line(name), "text"), (f"  {size(length)}", "dim"))
+    return Block(f"file:{name}", 0, label, texts.get(name), opened=False, file=name)
+
+
+def _note(key: str, turn: int, text: str, no_tools: bool = False) -> Block:
+    text, style = (f"✖ NO TOOLS: {text}", "alarm") if no_tools else (f"▲ {text}", "warn")
+    return Block(key, turn, text=one_line(text), style=style, headless=True, fixed=True)
+
+
+def _rule(turn: Turn, names: Mapping[str, str]) -> tuple[Span, ...]:
+    """``turn 3 · assistant · 900 → 412 tokens · 1.2 s · finish tool_calls · r0``"""
+    facts: list[Span] = [("assistant", "dim")]
+    if turn.completion_tokens is not None:
+        prompt = f"{count(turn.prompt_tokens)} → " if turn.prompt_tokens is not None else ""
+        facts.append((f"{prompt}{turn.completion_tokens} tokens", "dim"))
+    if turn.seconds is not None:
+        facts.append((f"{turn.seconds:.1f} s", "dim"))
+    if turn.abandoned:
+        facts.append((ABANDONED, "dim"))
+    elif not turn.success:
+        facts.append(("✖ failed", "bad"))
+    elif turn.finish_reason in TRUNCATED:
+        facts.append((f"▲ finish {turn.finish_reason}: cut off", "warn"))
+    elif turn.finish_reason is not None:
+        facts.append((f"finish {one_line(turn.finish_reason)}", "dim"))
+    if turn.replica:
+        facts.append((one_line(replica_name(turn.replica, names)), "dim"))
+    if turn.moved_from:
+        facts.append((f"moved from {one_line(replica_name(turn.moved_from, names))}", "warn"))
+    spans: list[Span] = [(f"turn {turn.number}", "title")]
+    for fact in facts:
+        spans += [(" · ", "dim"), fact]
+    return tuple(spans)
+
+
+# -- rows
+
+
+def head_row(block: Block, width: int, opened: bool) -> Row:
+    """The first row of a block; of a closed one it shows how its text begins, and how long that is."""
+    if block.rule:
+        row = Row(("── ", "rule"), *block.label, (" ", "rule"))
+        return row.add("─" * max(0, width - len(row.text)), "rule")
+    if not block.folds:
+        return Row(*block.label)
+    row = Row(("▾ " if opened else "▸ ", "dim"), *block.label)
+    if opened or block.text is None:
+        return row
+    lines = block.text.count("\n") + (not block.text.endswith("\n"))
+    length = f" ({lines} line{'s' if lines != 1 else ''}, {size(len(block.text))})"
+    room = width - len(row.text) - len(length) - 1
+    begin = one_line(" ".join(block.text[: 4 * width].split()))
+    if block.form == "arguments":
+        begin = begin.replace("{ ", "{", 1).removesuffix(" }") + "}" * begin.endswith(" }")
+    if room > 0:
+        row.add(" ").add(fit(begin, min(room, len(begin))), "dim")
+    return row.add(length, "dim")

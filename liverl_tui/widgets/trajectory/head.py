@@ -1,0 +1,104 @@
+"""What stands above a trajectory: which trial it is, and how it went. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from liverl.observe.trials.trajectory import Trajectory
+from liverl_tui.data.view import Link
+from liverl_tui.text.words import count, duration, one_line
+from liverl_tui.widgets.base.cells import Row, Span, fit
+from liverl_tui.widgets.base.fitting import Part, pack
+from liverl_tui.widgets.base.trial_words import NO_TOOLS, replica_name, reward_word
+
+_FLAGS = {
+    "failed_turns": ("▲ failures", "bad"),
+    "moved_replica": ("▲ moved", "warn"),
+    "truncated": ("▲ truncated", "warn"),
+}
+
+
+def header_rows(
+    width: int,
+    path: str,
+    trajectory: Trajectory | None,
+    *,
+    place: str = "",
+    among: str = "",
+    gone: str = "",
+    facts: str = "",
+    problem: str = "",
+    hidden: Collection[str] = (),
+    raw: bool = False,
+    names: Mapping[str, str] | None = None,
+    link: Link = "live",
+) -> list[Row]:
+    """The title with ``place`` in the list, what the list is a part of (``among``; in a narrow title ``+`` says
+    that there are more; ``gone``: that it is there no longer) and ``facts``; how it went; and a third row if
+    there is more to say."""
+    name = one_line(path.rpartition("/")[2])
+    title = Row((f" {fit(name, min(len(name), max(8, width - 30)))} ", "title_focus"))
+    room = width - len(title.text) - 3
+    places = [f"trial {place}{of}" for of in (among, "+")] if among else [place and f"trial {place}"]
+    places = [gone, "not listed"] if gone else places
+    said = [" · ".join(w for w in (at, "raw record" if raw else "", facts) if w) for at in places]
+    words = next((form for form in said if len(form) <= room), said[-1])
+    if words and room > 0:
+        title.add(" ").add(fit(words, min(len(words), room)), "dim").add(" ")
+    title.add("─" * max(0, width - len(title.text)), "rule")
+    if trajectory is None:
+        return [title, Row((f"  ▲ {problem}", "warn") if problem else ("  reading …", "dim"))]
+    rows = [title, pack(_parts(trajectory, names or {}, link), width)]
+    if problem:
+        rows.append(Row((f"▲ {problem}; shown is what was read before", "warn")))
+    if trajectory.exception is not None:
+        rows.append(Row((f"✖ {one_line(trajectory.exception)}", "bad")))
+    if hidden:
+        rows.append(Row((f"hidden: {', '.join(sorted(hidden))}", "info")))
+    return rows
+
+
+def _parts(t: Trajectory, names: Mapping[str, str], link: Link) -> list[Part]:
+    cut_off = link == "ended"
+    state: Span = (
+        ("✔ done", "ok") if not t.running else ("○ cut off", "dim") if cut_off else ("◐ running", "info")
+    )
+    calls: Span = (
+        (NO_TOOLS, "alarm") if "zero_tool_calls" in t.flags else (_counted(t.tool_calls, "call"), "text")
+    )
+    rewards = [f"{one_line(key)} {reward_word(value)}" for key, value in t.rewards.items()]
+    main = (
+        f"reward {reward_word(t.rewards['reward'])}"
+        if "reward" in t.rewards
+        else (rewards or ["no reward"])[0]
+    )
+    replicas = [replica_name(r, names) for r in t.replicas]
+    last = next((turn.finish_reason for turn in reversed(t.turns) if turn.finish_reason), None)
+    return [
+        _always(state),
+        _part(3, f"step {t.step}" if t.step is not None else ""),
+        _part(2, f"task {one_line(t.task)}"),
+        _part(1, _counted(max(len(t.turns), t.told_turns), "turn")),
+        _always(calls),
+        Part(4, tuple([(text, "strong")] if text else () for text in ("  ".join(rewards) or main, main, ""))),
+        *(_always(_FLAGS[flag]) for flag in t.flags if flag in _FLAGS),
+        _part(5, f"finish {one_line(last)}" if last else ""),
+        _part(6, f"{count(t.completion_tokens)} tokens" if t.completion_tokens else ""),
+        _part(7, duration(t.seconds) if t.seconds is not None else ""),
+        _part(8, ", ".join(replicas)),
+        _part(9, f"policy v{t.policy_version}" if t.policy_version is not None else ""),
+        _part(10, f"model {one_line(t.model)}" if t.model else ""),
+        _part(11, f"ended by {one_line(t.ended_by)}" if t.ended_by else ""),
+    ]
+
+
+def _always(span: Span) -> Part:
+    return Part(0, ((span,),))
+
+
+def _part(rank: int, text: str) -> Part:
+    return Part(rank, (((text, "text"),), ()) if text else ((),))
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"

@@ -1,0 +1,237 @@
+"""One trajectory on the screen: its blocks below a header, a cursor, a search."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+
+from textual import events
+from textual.binding import Binding, BindingType
+
+from liverl_tui.widgets.base.cells import Row
+from liverl_tui.widgets.base.prompt import TitlePrompt
+from liverl_tui.widgets.base.rows import WHEEL, Pane
+from liverl_tui.widgets.trajectory.document import Block
+from liverl_tui.widgets.trajectory.flow import START, Flow, Place
+
+_MOVES: list[BindingType] = [
+    Binding("up,k", "move(-1)", show=False),
+    Binding("down,j", "move(1)", show=False),
+    Binding("pageup,ctrl+b", "page(-1)", show=False),
+    Binding("pagedown,ctrl+f", "page(1)", show=False),
+    Binding("home,g", "first", show=False),
+    Binding("end,G", "last", show=False),
+]
+
+
+class TrajectoryView(Pane):
+    """``header``: gives the rows above the blocks for a width and words that belong beside the title.
+    ``open_file``: asked for the text of a file that is opened."""
+
+    title = "Trajectory"
+    BINDINGS = _MOVES
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.header: Callable[[int, str], list[Row]] = lambda _width, _facts: []
+        self.open_file: Callable[[str], None] = lambda _name: None
+        self.flow = Flow()
+        self.prompt = TitlePrompt()
+        self.turns = 0  # of the trial, also where the blocks are of one
+        self._top = self._at = START
+        self._following = False  # the end, as it grows
+        self._said = ""  # beside the title, until the next key
+
+    # -- what is shown
+
+    def begin(self) -> None:
+        """Nothing yet, of another trial."""
+        self.flow.forget()
+        self._top = self._at = START
+        self._following = False
+        self.turns = 0
+        self.update()
+
+    def set_blocks(self, blocks: Sequence[Block]) -> None:
+        """Show other blocks of the same trial: cursor, place and open parts stay."""
+        self._top, self._at = self.flow.replace(blocks, self._top, self._at)
+        if self._following and blocks:
+            self._at = self.flow.end()
+        self.update()
+
+    @property
+    def places(self) -> tuple[Place, Place]:
+        """Where the window begins, and where the cursor is."""
+        return self._top, self._at
+
+    @places.setter
+    def places(self, places: tuple[Place, Place]) -> None:
+        self._top, self._at = places
+        self.update()
+
+    @property
+    def turn(self) -> int:
+        """The number of the turn under the cursor."""
+        return self.flow.turn_at(self._at)
+
+    def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        flow = self.flow
+        flow.width = width
+        rows = self.header(width, self._facts())
+        if not flow.blocks:
+            return rows
+        room = max(1, height - len(rows))
+        self._at = flow.inside(self._at)
+        self._top = flow.top_for(self._top, self._at, room)
+        place: Place | None = self._top
+        for _ in range(room):
+            if place is None:
+                break
+            row = flow.row(place)
+            row.cursor = place == self._at and self.has_focus
+            rows.append(row)
+            place = flow.next(place)
+        return rows
+
+    def _facts(self) -> str:
+        facts = [self.prompt.shown, self._said]
+        facts.append(f"turn {self.turn}/{self.turns}" if self.turns and self.flow.blocks else "")
+        return " · ".join(fact for fact in facts if fact)
+
+    # -- the cursor
+
+    def _go(self, place: Place | None, top: Place | None = None) -> None:
+        if place is not None and self.flow.blocks:
+            self._at = self.flow.inside(place)
+            self._top = top if top is not None else self._top
+            self._following = False
+            self.update()
+
+    def action_move(self, by: int) -> None:
+        if self.flow.blocks:
+            self._said = ""
+            self._go(self.flow.walk(self.flow.inside(self._at), by))
+
+    def action_page(self, by: int) -> None:
+        if self.flow.blocks:
+            rows = by * max(1, self.content_size.height - self._above() - 1)
+            self._go(self.flow.walk(self._at, rows), top=self.flow.walk(self._top, rows))
+
+    def action_first(self) -> None:
+        self._go(START)
+
+    def action_last(self) -> None:
+        if self.flow.blocks:
+            self._go(self.flow.end())
+            self._following = True
+
+    def go_turn(self, by: int) -> None:
+        """To the rule of the next or previous turn."""
+        if self.flow.blocks and (rule := self.flow.rule(self._at, by)) is not None:
+            self._go(rule, top=rule)
+
+    def to_turn(self, number: int) -> None:
+        """To the rule of a turn."""
+        rule = next(
+            (Place(n, 0) for n, b in enumerate(self.flow.blocks) if b.rule and b.turn == number), None
+        )
+        self._go(rule, top=rule)
+
+    def _above(self) -> int:
+        return len(self.header(self.content_size.width, ""))
+
+    def wheel(self, by: int) -> None:
+        self.action_move(WHEEL * by)
+
+    def on_click(self, event: events.Click) -> None:
+        if event.y >= self._above() and self.flow.blocks:
+            self._go(self.flow.walk(self._top, event.y - self._above()))
+            if event.chain == 2:
+                self.fold()
+
+    # -- opening and closing
+
+    def fold(self) -> None:
+        """Open or close what is under the cursor; on a rule, everything up to the next."""
+        if not self.flow.blocks:
+            return
+        number = self._at.block
+        for block in self.flow.toggle(number):
+            if block.file is not None and block.text is None:
+                self.open_file(block.file)
+        self._go(Place(number, 0))
+
+    def fold_all(self) -> None:
+        """Open everything but files; or all as it was at the beginning."""
+        self.flow.toggle_all()
+        self.update()
+
+    # -- searching
+
+    def on_key(self, event: events.Key) -> None:
+        if not self.prompt.open:
+            return
+        did = self.prompt.key(event)
+        if did in ("kept", "cancelled"):
+            self.flow.needle = self.prompt.text
+            if did == "kept":
+                self.go_hit(1, here=True)
+        self.update()
+
+    def on_paste(self, event: events.Paste) -> None:
+        if self.prompt.open:
+            event.stop()
+            self.prompt.paste(event.text)
+            self.update()
+
+    def on_blur(self) -> None:
+        self.prompt.open = False
+
+    def find(self) -> None:
+        """Begin to type what to look for."""
+        self.prompt.clear()
+        self.prompt.begin()
+        self._said = ""
+        self.update()
+
+    @property
+    def looked_for(self) -> str:
+        """What is searched for; nothing without a search."""
+        return self.flow.needle or self.prompt.text
+
+    def end_search(self) -> None:
+        """Forget what was looked for, and with it its marks."""
+        self.prompt.clear()
+        self.flow.needle = self._said = ""
+        self.update()
+
+    def go_hit(self, by: int, here: bool = False) -> None:
+        """To the next or previous place of what is looked for, around the end; ``here``: this row counts."""
+        if not self.flow.needle or not self.flow.blocks:
+            return
+        hits = self.flow.hits()
+        self._said = "not found"
+        if hits:
+            now = self.flow.position(self._at)
+            after = bisect_left(hits, now) if here else bisect_right(hits, now)
+            number = (after if by > 0 else bisect_left(hits, now) - 1) % len(hits)
+            self._go(self.flow.reveal(hits[number]))
+            self._said = f"{number + 1} of {len(hits)} lines"
+        self.update()
+
+    # -- copying
+
+    def copy_line(self) -> str:
+        """The whole part under the cursor, as it was written."""
+        if not self.flow.blocks:
+            return ""
+        block = self.flow.blocks[self.flow.inside(self._at).block]
+        return block.text if block.text is not None else "".join(text for text, _ in block.label)
+
+    def copy_all(self) -> str:
+        lines = []
+        for block in self.flow.blocks:
+            label = "".join(text for text, _ in block.label)
+            lines += [f"── {label} ──" if block.rule else label] if label else []
+            lines += [block.text] if block.text is not None else []
+        return "\n".join(lines)
