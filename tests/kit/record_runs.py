@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 import liverl
 from kit.real import real_run
-from kit.runs import TOY, ToyRun, make_run, toy
+from kit.runs import TOY, WEB, ToyRun, make_run, toy
 from kit.waiting import wait_until
 from liverl import config as configuration
 from liverl.control import blocking
@@ -38,18 +38,6 @@ from liverl.rundir.layout import RunDir
 from liverl.supervise.keeper.client import KeeperClient
 
 NEVER = RestartPolicy(mode="never")
-# A web server on the socket that the run holds.
-DOOR = """
-import http.server, os, socket
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200); self.end_headers(); self.wfile.write(str(os.getpid()).encode())
-    def log_message(self, *args): pass
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
-server.socket.close()
-server.socket = socket.socket(fileno=int(os.environ["LIVERL_LISTEN_FD"]))
-server.serve_forever()
-"""
 KEPT = ("config.yaml", "plan.json", "journal.jsonl", "events.jsonl", "members.json", "result.json", "snapshot.json",
         "history.jsonl", "metrics.jsonl", "trainer.json", "replicas.json", "backend.json", "keeper.json")  # fmt: skip
 LIMIT = 24 << 10  # bytes of a trial's file that is kept
@@ -88,7 +76,7 @@ def record_killed(folder: Path, out: Path) -> None:
     run = make_run(
         folder,
         [
-            replace(door, argv=(sys.executable, "-c", DOOR)),
+            replace(door, argv=(sys.executable, "-c", WEB)),
             toy("tree", "tree"),
             toy("over", "exit", "0", restart=NEVER),
             toy("late", "exit-when", "3", "late-ends", fatal=False, restart=NEVER),

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from kit import contract
 from kit.contract import ON_PURPOSE, problems
-from kit.runs import ToyRun, make_run, toy
+from kit.runs import WEB, ToyRun, make_run, toy
 from kit.waiting import wait_until
 from msgspec.structs import replace
 
@@ -28,19 +28,6 @@ from liverl.rundir.layout import RunDir
 from liverl_tui.cli import main as cli
 
 NEVER = RestartPolicy(mode="never")
-# Serves on the socket that the run holds; with SIGUSR1 it has drained.
-DOOR = """
-import http.server, os, signal, socket
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200); self.end_headers()
-    def log_message(self, *args): pass
-signal.signal(signal.SIGUSR1, lambda *_: os._exit(0))
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
-server.socket.close()
-server.socket = socket.socket(fileno=int(os.environ["LIVERL_LISTEN_FD"]))
-server.serve_forever()
-"""
 
 
 def shell(*args: object) -> subprocess.CompletedProcess[str]:
@@ -71,12 +58,12 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     """A run in which everything happens that the journal has a record for."""
     probes = Probes(startup=Probe("http", port="http", interval=0.1))
     held = (PortSpec("http", held=True),)
-    door = toy("door", ports=held, probes=probes, drain=(StopStage("USR1", "leader", 30.0),))
+    door = toy("door", ports=held, probes=probes, drain=(StopStage("TERM", "leader", 30.0),))
     folder = tmp_path_factory.mktemp("runs")
     run = make_run(
         folder,
         [
-            replace(door, argv=(sys.executable, "-c", DOOR)),
+            replace(door, argv=(sys.executable, "-c", WEB)),
             toy("task", "exit", "0", restart=NEVER),
             toy("bad", "raise", fatal=False, restart=NEVER),
             toy("trainer", "sleep", kind="trainer", ends_run=True, restart=NEVER),
