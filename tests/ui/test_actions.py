@@ -476,12 +476,12 @@ async def test_the_bell_rings_once_for_a_new_critical_symptom(monkeypatch: pytes
         await show(pilot, view(symptoms=(old, new)), view(symptoms=(old, new)))
         assert rung == [1]
         assert said(app).count("r0 is out of memory") == 1 and "idle" not in said(app)
-        app.wants_bell = False
+        app.notifications.wants_bell = False
         await show(pilot, view(), view(symptoms=(new,)))
         assert rung == [1] and said(app).count("r0 is out of memory") == 1, (
             "the newer takes the older's place"
         )
-    assert not App(FakeSource(), bell=False).wants_bell
+    assert not App(FakeSource(), bell=False).notifications.wants_bell
 
 
 async def test_a_dying_backend_rings_and_names_the_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -528,7 +528,7 @@ async def test_full_screens_open_once_and_escape_comes_back() -> None:
             await press(pilot, "escape")
             assert len(app.screen_stack) == 1
         await press(pilot, "2", "down", "V")
-        assert type(app.screen).__name__ == "ServiceScreen" and app.selected_service() == "r1"
+        assert type(app.screen).__name__ == "ServiceScreen" and app.commands.selected_service() == "r1"
         await press(pilot, "escape")
         assert len(app.screen_stack) == 1
 
