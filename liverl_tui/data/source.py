@@ -172,7 +172,7 @@ class RunSource:
         self._first = first
         self._look = asyncio.Event()  # a backend may be there now
         self._heard = 0.0
-        self._shared: SharedClient | None = None  # while a backend is listened to
+        self._shared: SharedClient | None = None  # of the backend that was listened to last
 
     async def views(self) -> AsyncIterator[View]:
         newest = Newest(self.interval)
@@ -274,10 +274,7 @@ class RunSource:
         shared = SharedClient(client, stack.aclose)
         async with shared.use():
             self._shared = shared
-            try:
-                yield client
-            finally:
-                self._shared = None
+            yield client
 
     async def _ask(self, client: Client) -> Snapshot:
         """The present state.
@@ -288,6 +285,11 @@ class RunSource:
         return await self._in_time(client, client.snapshot())
 
     async def _in_time(self, client: Client, answer: Awaitable[Answer]) -> Answer:
+        """What ``answer`` gives, within ``ANSWER_S`` seconds.
+
+        Raises:
+            BackendSilent: it takes longer.
+        """
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await answer

@@ -366,6 +366,27 @@ async def test_u_restarts_a_dead_backend_and_adopts(tmp_path: Path) -> None:
         assert source(app).revived == 1
 
 
+async def test_u_starts_a_backend_once_at_a_time(tmp_path: Path) -> None:
+    class SlowToStart(FakeSource):
+        go_on = asyncio.Event()
+
+        async def revive(self) -> None:
+            await super().revive()
+            await self.go_on.wait()
+
+    app = App(SlowToStart(tmp_path, view=lost()))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "U", "enter")
+        await until(pilot, lambda: source(app).revived == 1)
+        await press(pilot, "U", "enter")
+        assert "being started already" in said(app) and source(app).revived == 1
+        SlowToStart.go_on.set()
+        await until(pilot, lambda: "backend is up" in said(app))
+        await press(pilot, "U", "enter")
+        await until(pilot, lambda: source(app).revived == 2)
+
+
 async def test_u_tells_why_it_did_not_come_up(tmp_path: Path) -> None:
     class Broken(FakeSource):
         async def revive(self) -> None:
