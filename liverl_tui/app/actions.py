@@ -19,21 +19,16 @@ def action_name(action: str) -> str:
     return parse(action)[1]
 
 
-class Actions:
-    """Finds the part that has the method ``action_<name>``, once, when the application is made."""
+def part_of_each(actions: Iterable[str], parts: Iterable[object]) -> dict[str, object]:
+    """The name of each action -> the one of ``parts`` that has the method ``action_<name>``.
 
-    def __init__(self, actions: Iterable[str], parts: Iterable[object]) -> None:
-        """``actions``: as in bindings. ``parts``: objects with methods ``action_<name>``.
+    ``actions``: as in bindings. ``parts``: objects with methods ``action_<name>``.
 
-        Raises:
-            UnknownAction: an action is done by none of ``parts``, or by several.
-        """
-        parts = tuple(parts)
-        self._parts = {name: _part_of(name, parts) for name in map(action_name, actions)}
-
-    def part(self, name: str) -> object | None:
-        """The part that does the action ``name``; None = it is not one of the table."""
-        return self._parts.get(name)
+    Raises:
+        UnknownAction: an action is done by none of ``parts``, or by several.
+    """
+    parts = tuple(parts)
+    return {name: _part_of(name, parts) for name in map(action_name, actions)}
 
 
 def _part_of(name: str, parts: tuple[object, ...]) -> object:

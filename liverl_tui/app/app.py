@@ -12,7 +12,7 @@ from textual.driver import Driver
 from textual.notifications import Notify
 
 from liverl.model import Snapshot
-from liverl_tui.app.actions import Actions
+from liverl_tui.app.actions import part_of_each
 from liverl_tui.app.commands import Commands
 from liverl_tui.app.lifecycle import Lifecycle
 from liverl_tui.app.navigation import Navigation
@@ -34,7 +34,7 @@ _ACTIONS = (*(key.action for key in keys_of("app")), _BACK)
 
 
 class LiverlApp(KeysInOrder):
-    """Shows one run. Its parts do what its keys ask for; ``actions`` tells which part does which action.
+    """Shows one run. Its parts do what its keys ask for; ``action_target`` tells which part does which action.
 
     ``readonly``: every key that would change the run is refused. ``first``: its state, where it is known already.
     ``painted`` is called once, when there is something on the screen."""
@@ -70,7 +70,7 @@ class LiverlApp(KeysInOrder):
         self.commands = Commands(self, self.notifications)
         self.navigation = Navigation(self, self.commands, self.notifications)
         self.lifecycle = Lifecycle(self, self.commands, self.notifications)
-        self.actions = Actions(_ACTIONS, (self.commands, self.navigation, self.lifecycle))
+        self._part_of = part_of_each(_ACTIONS, (self.commands, self.navigation, self.lifecycle))
         for entry in themes.textual_themes():
             self.register_theme(entry)
         self.theme = themes.ANSI.name if self.no_color else themes.resolve(theme, self.console.color_system)
@@ -176,8 +176,7 @@ class LiverlApp(KeysInOrder):
         self.notifications.drop_outdated(message.notification)
 
     def action_target(self, name: str) -> object:
-        part = self.actions.part(name)
-        return self if part is None else part
+        return self._part_of.get(name, self)
 
     # -- our own faults: where Textual would show a traceback of many screens, one line says what it means
 

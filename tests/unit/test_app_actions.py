@@ -6,7 +6,7 @@ import pytest
 from kit.screens import FakeSource
 
 from liverl_tui.app import app as app_module
-from liverl_tui.app.actions import Actions, UnknownAction, action_name
+from liverl_tui.app.actions import UnknownAction, action_name, part_of_each
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.keys.bindings import keys_of
 
@@ -60,7 +60,6 @@ def test_each_action_of_the_table_is_done_by_one_part() -> None:
 
 def test_what_is_not_in_the_table_is_textuals_own() -> None:
     app = LiverlApp(FakeSource())
-    assert app.actions.part("focus_next") is None
     assert app.action_target("focus_next") is app
 
 
@@ -76,15 +75,15 @@ def test_an_unknown_action_is_an_error_at_the_start(monkeypatch: pytest.MonkeyPa
 
 def test_an_action_of_two_parts_is_an_error() -> None:
     with pytest.raises(UnknownAction, match="'open': Doors, Windows have a method action_open; expected one"):
-        Actions(["open"], [Doors(), Windows()])
+        part_of_each(["open"], [Doors(), Windows()])
 
 
 def test_what_cannot_be_called_does_no_action() -> None:
     with pytest.raises(UnknownAction, match="'none': none of Doors"):
-        Actions(["none"], [Doors()])
+        part_of_each(["none"], [Doors()])
 
 
 def test_an_action_with_parameters_is_found_by_its_name() -> None:
     doors = Doors()
-    assert Actions(["close(True)"], [doors]).part("close") is doors
+    assert part_of_each(["close(True)"], [doors]) == {"close": doors}
     assert action_name("jump('gpus')") == "jump" and action_name("go(-1, 0)") == "go"
