@@ -366,10 +366,23 @@ async def under_way(asked: RunSource, count: int) -> int:
     return int(told["clients"])
 
 
-async def test_commands_share_the_connection_of_the_views(quick: Callable[..., SimpleNamespace]) -> None:
-    run = quick()
+async def begin_slow(seen: Seen, count: int, **args: Any) -> asyncio.Task[dict[str, Any]]:
+    """Have the backend do something that ends with ``hurry``; it is the ``count``th that is under way."""
+    slow = asyncio.create_task(seen.source.command("slow", seconds=3600, **args))
+    assert await under_way(seen.source, count) == 2, "no connection of its own"
+    return slow
+
+
+@asynccontextmanager
+async def listening(run: SimpleNamespace) -> AsyncIterator[Seen]:
+    """Views of a run whose backend is connected."""
     async with looking(run.run_dir) as seen:
         await seen.link("live")
+        yield seen
+
+
+async def test_commands_share_the_connection_of_the_views(quick: Callable[..., SimpleNamespace]) -> None:
+    async with listening(quick()) as seen:
         one, other = (seen.source.command("restart", service=name) for name in ("proxy", "replica-0"))
         answers = await asyncio.gather(one, other)
         assert [answer["text"].partition(" ")[0] for answer in answers] == ["proxy", "replica-0"]
@@ -382,11 +395,8 @@ async def test_commands_share_the_connection_of_the_views(quick: Callable[..., S
 async def test_a_slow_command_holds_up_neither_others_nor_the_views(
     quick: Callable[..., SimpleNamespace],
 ) -> None:
-    run = quick()
-    async with looking(run.run_dir) as seen:
-        await seen.link("live")
-        slow = asyncio.create_task(seen.source.command("slow", seconds=3600))
-        assert await under_way(seen.source, 1) == 2
+    async with listening(quick()) as seen:
+        slow = await begin_slow(seen, 1)
         answer = await seen.source.command("restart", service="proxy")
         assert answer["text"].startswith("proxy restarted")
         await seen.source.command("state", state="stopping")
@@ -399,13 +409,9 @@ async def test_a_slow_command_holds_up_neither_others_nor_the_views(
 async def test_a_command_that_is_given_up_and_fails_leaves_the_others_alone(
     quick: Callable[..., SimpleNamespace],
 ) -> None:
-    run = quick()
-    async with looking(run.run_dir) as seen:
-        await seen.link("live")
-        given_up = asyncio.create_task(seen.source.command("slow", seconds=3600, fail=True))
-        await under_way(seen.source, 1)
-        waited_for = asyncio.create_task(seen.source.command("slow", seconds=3600))
-        await under_way(seen.source, 2)
+    async with listening(quick()) as seen:
+        given_up = await begin_slow(seen, 1, fail=True)
+        waited_for = await begin_slow(seen, 2)
         given_up.cancel()
         await asyncio.wait({given_up})
         await seen.source.command("hurry")
@@ -416,20 +422,15 @@ async def test_a_command_that_is_given_up_and_fails_leaves_the_others_alone(
 async def test_a_command_under_way_is_answered_after_the_views_have_ended(
     quick: Callable[..., SimpleNamespace],
 ) -> None:
-    run = quick()
-    async with looking(run.run_dir) as seen:
-        await seen.link("live")
-        slow = asyncio.create_task(seen.source.command("slow", seconds=3600))
-        await under_way(seen.source, 1)
+    async with listening(quick()) as seen:
+        slow = await begin_slow(seen, 1)
         await seen.end()
         await seen.source.command("hurry")
         assert (await slow)["text"] == "slow is done"
 
 
 async def test_a_connection_that_has_ended_is_not_used_again(quick: Callable[..., SimpleNamespace]) -> None:
-    run = quick()
-    async with looking(run.run_dir) as seen:
-        await seen.link("live")
+    async with listening(quick()) as seen:
         shared = seen.source._shared
         assert shared is not None and shared.client.connected
         shared.client._fail(ControlError("the connection was lost"))
@@ -442,8 +443,7 @@ async def test_what_a_silent_backend_was_asked_for_is_not_done_later(
 ) -> None:
     monkeypatch.setattr(source, "ANSWER_S", 0.3)
     run = quick()
-    async with looking(run.run_dir) as seen:
-        await seen.link("live")
+    async with listening(run) as seen:
         os.kill(run.pid, signal.SIGSTOP)
         with pytest.raises(BackendSilent, match=rf"\(pid {run.pid}\) lives but does not answer"):
             async with asyncio.timeout(60):
