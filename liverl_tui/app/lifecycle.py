@@ -9,6 +9,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from liverl.exit_codes import of_signal
 from liverl_tui.app.base import asks
 from liverl_tui.app.commands import Commands
 from liverl_tui.term.private import driver_of
@@ -81,10 +82,10 @@ class Lifecycle(Commands):
         loop = asyncio.get_running_loop()
 
         def leave(number: int, _frame: object) -> None:
-            watchdog = threading.Timer(PATIENCE_S, self._leave_at_once, (128 + number,))
+            watchdog = threading.Timer(PATIENCE_S, self._leave_at_once, (of_signal(number),))
             watchdog.daemon = True
             watchdog.start()
-            loop.call_soon_threadsafe(partial(self.exit, return_code=128 + number))
+            loop.call_soon_threadsafe(partial(self.exit, return_code=of_signal(number)))
 
         self._handlers = {n: signal.signal(n, leave) for n in (signal.SIGTERM, signal.SIGHUP)}
 
