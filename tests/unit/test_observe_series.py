@@ -50,17 +50,17 @@ def test_a_real_run_gives_its_usual_charts() -> None:
 
 @pytest.mark.parametrize("place", [0, 4, len(CHARTS)])
 def test_a_chart_of_the_table_is_shown(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    new = ("tool calls", ("tool_calls/mean", "num_tool_calls/mean"))
+    new = ("novelty", ("novelty/first", "novelty/second"))
     monkeypatch.setattr(series, "CHARTS", (*CHARTS[:place], new, *CHARTS[place:]))
     charts = Charts()
-    every = {known[0]: 1.0 for _, known in CHARTS} | {"num_tool_calls/mean": 2.0, "val-core/score": 0.5}
+    every = {known[0]: 1.0 for _, known in CHARTS} | {"novelty/second": 2.0, "val-core/score": 0.5}
     charts.series.add(Batch(records=((1, every),)))
-    assert charts.keys.index("num_tool_calls/mean") == (place + 1 if place else 0)
+    assert charts.keys.index("novelty/second") == (place + 1 if place else 0)
     assert len(charts.keys) == len(CHARTS) + 2
     grid = ChartGrid(charts)
-    charts.pin("num_tool_calls/mean")
+    charts.pin("novelty/second")
     drawn = ["".join(text for text, _ in row.spans) for row in grid.compose_rows(100, 20)]
-    assert any("tool calls  num_tool_calls/mean  2" in line for line in drawn), drawn
+    assert any("novelty  novelty/second  2" in line for line in drawn), drawn
 
 
 def test_a_run_with_other_names_gives_the_first_of_them(tmp_path: Path) -> None:
