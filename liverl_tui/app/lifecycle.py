@@ -9,6 +9,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from liverl.exit_codes import of_signal
 from liverl_tui.term.terminal import can_suspend, restore_modes
 
 if TYPE_CHECKING:
@@ -85,10 +86,10 @@ class Lifecycle:
         loop = asyncio.get_running_loop()
 
         def leave(number: int, _frame: object) -> None:
-            watchdog = threading.Timer(PATIENCE_S, self._leave_at_once, (128 + number,))
+            watchdog = threading.Timer(PATIENCE_S, self._leave_at_once, (of_signal(number),))
             watchdog.daemon = True
             watchdog.start()
-            loop.call_soon_threadsafe(partial(self._host.exit, return_code=128 + number))
+            loop.call_soon_threadsafe(partial(self._host.exit, return_code=of_signal(number)))
 
         self._handlers = {n: signal.signal(n, leave) for n in (signal.SIGTERM, signal.SIGHUP)}
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from liverl.control.messages import BackendDead, BackendSilent, ControlError, ProtocolMismatch
+from liverl.exit_codes import ExitCode
 from liverl.model import Event, Snapshot
 from liverl.rundir.layout import BackendRecord, LiveBackend, RunDir, backend_alive, read_backend
 from liverl_tui.data.view import KEPT_EVENTS, Link, View
@@ -370,7 +371,8 @@ class RunSource:
 
         if await asyncio.to_thread(self.run.read_result) is not None:
             raise LaunchError(
-                f"run {self.run.name} has ended; its next attempt: liverl-tui up --resume {self.run.path}", 2
+                f"run {self.run.name} has ended; its next attempt: liverl-tui up --resume {self.run.path}",
+                ExitCode.USAGE,
             )
         await asyncio.to_thread(start_backend, self.run.path)
         self._look.set()

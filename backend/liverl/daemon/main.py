@@ -21,8 +21,9 @@ from pathlib import Path
 import msgspec
 
 from liverl.control.server import ControlServer
-from liverl.daemon.launch import EXIT_HELD, StopRequest
+from liverl.daemon.launch import StopRequest
 from liverl.daemon.run import Run
+from liverl.exit_codes import ExitCode
 from liverl.model import Level, Result
 from liverl.plan import moved
 from liverl.plan.slurm import within_batch_limits
@@ -63,11 +64,11 @@ def take_lock(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise StartProblem(f"{path}: {os.strerror(error.errno or 0)}", 3) from None
+        raise StartProblem(f"{path}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT) from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise StartProblem("another backend holds this run", EXIT_HELD) from None
+        raise StartProblem("another backend holds this run", ExitCode.HELD) from None
     return fd
 
 
@@ -80,9 +81,11 @@ def read_plan(path: Path) -> Plan:
     try:
         return moved.read_plan(path.read_bytes())
     except FileNotFoundError:
-        raise StartProblem(f"{path.parent} is not a run directory: it has no plan.json", 4) from None
+        raise StartProblem(
+            f"{path.parent} is not a run directory: it has no plan.json", ExitCode.NO_RUN
+        ) from None
     except msgspec.MsgspecError as error:
-        raise StartProblem(f"{path}: {error}", 2) from None
+        raise StartProblem(f"{path}: {error}", ExitCode.USAGE) from None
 
 
 async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) -> int:
@@ -133,10 +136,11 @@ def _opens_attempt(run_dir: Path, plan: Plan, history: RunHistory, resume: bool)
         return True
     if history.ended:
         if not resume:
-            raise StartProblem("this run has ended: resume it to open another attempt", 2)
+            raise StartProblem("this run has ended: resume it to open another attempt", ExitCode.USAGE)
         if anything_alive(run_dir, plan.run, history):
             raise StartProblem(
-                "processes of the ended attempt still run; another one beside them is refused", 75
+                "processes of the ended attempt still run; another one beside them is refused",
+                ExitCode.LEFT_OVER,
             )
         return True
     return resume and not anything_alive(run_dir, plan.run, history)
@@ -266,7 +270,7 @@ async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
         await run.state_writer.look()  # the last symptoms are told before the end is
     result = run.conclude(left)
     await _clear_ray(run, result, left)
-    level: Level = "info" if result.exit_code in (0, 5) else "error"
+    level: Level = "info" if result.exit_code in (ExitCode.OK, ExitCode.STOPPED) else "error"
     await _write_result(supervisor, msgspec.json.format(msgspec.json.encode(result)), result.exit_code)
     supervisor.say(
         "run_ended", result.summary, level, exit_code=result.exit_code, steps=result.steps, state=result.state
@@ -330,10 +334,10 @@ def main() -> None:
         code = problem.code
     except (KeeperError, KeeperGone) as problem:
         complain(f"cannot start: {str(problem) or 'the keeper died at once'}")
-        code = 1
+        code = ExitCode.FAILED
     except (OSError, ValueError) as error:
         complain(f"cannot start: {error}")
-        code = 3
+        code = ExitCode.PREFLIGHT
     sys.exit(code)
 
 

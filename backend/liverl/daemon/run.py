@@ -17,6 +17,7 @@ from liverl.daemon.commands import Commands
 from liverl.daemon.phase import phase_words
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.state_writer import StateWriter
+from liverl.exit_codes import ExitCode, of_signal
 from liverl.external.launch_script import LaunchScript
 from liverl.external.repair import Repair
 from liverl.model import (
@@ -50,7 +51,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """Why the run ends. The first one counts."""
 
     state: str  # done, failed, stopped
-    exit_code: int
+    exit_code: int  # of ``exit_codes``
     cause: Cause | None = None
 
 
@@ -137,10 +138,11 @@ class Run:
 
     def _judge(self) -> None:
         for socket, why in self.supervisor.unheld.items():
-            self.end(Verdict("failed", 1, Cause(socket.partition(".")[0], why, self.supervisor.now())))
+            cause = Cause(socket.partition(".")[0], why, self.supervisor.now())
+            self.end(Verdict("failed", ExitCode.FAILED, cause))
             return
         if self.found is not None and self.found.cause is not None:
-            self.end(Verdict("failed", 1, self.found.cause))
+            self.end(Verdict("failed", ExitCode.FAILED, self.found.cause))
             return
         failed = self.supervisor.environments.failed
         for slot in self.supervisor.slots.values():
@@ -148,17 +150,19 @@ class Run:
             name = slot.spec.environment
             if name in failed and machine.state == "waiting" and machine.wanted:
                 # What runs already needs no environment any more: only who waits for it is lost.
-                self.end(Verdict("failed", 1, Cause(f"env:{name}", failed[name], self.supervisor.now())))
+                cause = Cause(f"env:{name}", failed[name], self.supervisor.now())
+                self.end(Verdict("failed", ExitCode.FAILED, cause))
                 return
             if slot.spec.ends_run and machine.state == "stopped" and machine.wanted:
-                self.end(Verdict("done", 0))
+                self.end(Verdict("done", ExitCode.OK))
                 return
             fatal = slot.spec.ends_run or slot.spec.fatal
             if fatal and machine.state in ("failed", "gave_up") and slot.incoming is None:
                 if slot.spec.kind == "replica" and slot.name not in self._wanted_replicas():
                     continue  # a failed `scale +1` is that command's failure
                 number = machine.exit.signal if machine.exit is not None else None
-                self.end(Verdict("failed", 128 + number if number else 1, self._cause(slot.current)))
+                code = of_signal(number) if number else ExitCode.FAILED
+                self.end(Verdict("failed", code, self._cause(slot.current)))
                 return
 
     def _wanted_replicas(self) -> set[str]:
@@ -223,7 +227,7 @@ class Run:
         how = "at once" if now else "in order"
         self.supervisor.say("stop", f"stop asked by {who}: ending everything {how}")
         cause = Cause(None, why or f"stopped by {who}", self.supervisor.now())
-        self.end(Verdict("stopped", 5 if finite else 0, cause), now=now)
+        self.end(Verdict("stopped", ExitCode.STOPPED if finite else ExitCode.OK, cause), now=now)
 
     async def until_over(self) -> list[str]:
         """Wait until every service has ended; returns what would not die."""
@@ -251,11 +255,12 @@ class Run:
 
     def conclude(self, left: list[str]) -> Result:
         """The attempt's result, once everything has ended (or would not)."""
-        verdict = self.verdict or Verdict("stopped", 5)
+        verdict = self.verdict or Verdict("stopped", ExitCode.STOPPED)
         code, summary = verdict.exit_code, verdict.state
         known = self.state_writer.diagnosis
         if left:
-            code, summary = 75, f"{verdict.state}, but something would not die: {', '.join(left)}"
+            code = ExitCode.LEFT_OVER
+            summary = f"{verdict.state}, but something would not die: {', '.join(left)}"
         elif verdict.cause is not None:
             because = f"{known.title}: " if known is not None and verdict.state == "failed" else ""
             summary = f"{verdict.state}: {because}{verdict.cause.text}"
