@@ -39,7 +39,9 @@ class Fake:
             plan=SimpleNamespace(served_model="policy"),
         )
         self.run = RunDir(run_dir)
-        self.state_writer = StateWriter(supervisor, lambda: replace(self.state, at=self.clock))
+        self.state_writer = StateWriter(
+            supervisor, lambda symptoms: replace(self.state, at=self.clock, symptoms=symptoms)
+        )
 
     async def look(self, seconds: float) -> None:
         for _ in range(round(seconds / 2)):

@@ -28,6 +28,6 @@ def test_a_change_of_the_replicas_is_told_as_it_was_asked(args: dict[str, Any], 
 
     supervisor = SimpleNamespace(say=lambda _kind, text, **_data: said.append(text))
     scaling = SimpleNamespace(scale=scale)
-    commands = Commands(cast(Any, supervisor), cast(Any, scaling), cast(Any, None), lambda **_: None, list)
+    commands = Commands(cast(Any, supervisor), cast(Any, scaling), cast(Any, None), lambda **_: None, None)
     asyncio.run(commands.run("scale", args, "cli pid 7"))
     assert said == [f"cli pid 7: {words}"]

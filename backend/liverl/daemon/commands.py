@@ -9,7 +9,8 @@ from liverl.control.messages import CommandError
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.service_detail import actor_detail, live_detail
 from liverl.external.repair import Repair
-from liverl.serving.endpoint import ReplicaEndpoint, owned_by_verl
+from liverl.serving.endpoint import owned_by_verl
+from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.slot import Slot
@@ -17,7 +18,7 @@ from liverl.supervise.services.supervisor import Supervisor
 
 
 class Commands:
-    """``stop(now=..., who=...)`` ends the run. ``found``: the replicas that verl keeps. ``repair``: where a launch
+    """``stop(now=..., who=...)`` ends the run. ``source``: of the replicas that verl keeps. ``repair``: where a launch
     script's own services were adopted."""
 
     def __init__(
@@ -26,14 +27,14 @@ class Commands:
         scaling: Scaling,
         sampler: Sampler,
         stop: Callable[..., None],
-        found: Callable[[], list[ReplicaEndpoint]],
+        source: ReplicaSource | None,
         repair: Repair | None = None,
     ) -> None:
         self._supervisor = supervisor
         self._scaling = scaling
         self._observer = sampler
         self._stop = stop
-        self._found = found
+        self._source = source
         self._repair = repair
 
     async def run(self, name: str, args: dict[str, Any], client: str) -> dict[str, Any]:
@@ -84,7 +85,7 @@ class Commands:
 
     def _is_actor(self, service: str) -> bool:
         """Whether this is a replica that verl keeps."""
-        return any(endpoint.name == service for endpoint in self._found())
+        return self._source is not None and any(e.name == service for e in self._source.endpoints())
 
     def _log(self, client: str, text: str) -> None:
         self._supervisor.say("command", f"{client or 'a client'}: {text}", data_client=client)

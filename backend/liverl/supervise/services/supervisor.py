@@ -35,7 +35,18 @@ _WALL = time.time() - time.monotonic()
 class Supervisor:
     """Keeps the services of one attempt as wanted."""
 
-    def __init__(self, plan: Plan, run_dir: Path, attempt: int, scan_interval: float) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        run_dir: Path,
+        attempt: int,
+        scan_interval: float,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+        found_serving: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """``scan_interval``: seconds between two scans of the processes. ``on_change`` is called whenever something
+        has changed in the services, from ``start`` on. ``found_serving``: how many of verl's replicas serve now."""
         self.plan = plan
         self.run = plan.run
         self.run_dir = run_dir
@@ -48,8 +59,7 @@ class Supervisor:
         self.gpus: tuple[GpuStatus, ...] = ()  # from the last sample
         self.allowed_gpus: tuple[str, ...] = ()  # UUIDs that the inherited environment lets us use
         self.used_generations: dict[str, int] = {}  # highest numbers of services that were removed
-        self.on_change: Callable[[], None] = lambda: None
-        self.found_serving: Callable[[], int] = lambda: 0  # how many of verl's replicas serve now
+        self.found_serving = found_serving
         self.unheld: dict[str, str] = {}  # sockets that could not be had, and why
         self.stopping: bool = False
         self.stop_now: bool = False
@@ -59,6 +69,7 @@ class Supervisor:
             self.keeper_manager, attempt, self.records, self.instances, scan_interval
         )
         self.turns = StartStagger(plan.settings.replica_stagger)
+        self._on_change = on_change
         self._scheduled = False
         self._populated = False  # nothing is decided before every service is known
         self._closing = False
@@ -185,7 +196,7 @@ class Supervisor:
         for slot in list(self.slots.values()):
             self._settle(slot)
         with self.records.guarded():
-            self.on_change()
+            self._on_change()
         if self.stopping:
             self._stop_in_order()
             return
