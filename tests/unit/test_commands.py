@@ -194,6 +194,12 @@ WRONG: list[tuple[str, dict[str, Any], str, str | None]] = [
     ("scale", {"to": "3"}, "scale: argument 'to': found \"3\", expected an integer or null", None),
     ("scale", {"delta": 1.5}, "scale: argument 'delta': found 1.5, expected an integer or null", None),
     ("scale", {"delta": True}, "scale: argument 'delta': found true, expected an integer or null", None),
+    (
+        "restart",
+        {"service": ["x" * 200]},
+        f"restart: argument 'service': found [\"{'x' * 78}, expected a string",
+        None,
+    ),
     ("scale", {"to": 2, "remove": 1}, "scale: argument 'remove': found 1, expected a string or null", None),
 ]
 
@@ -261,6 +267,12 @@ def test_what_a_launch_script_started_goes_to_its_repair(name: str, kind: Any, s
     asked = Asked(adopted=("ray",))
     assert asked.run(name, service="ray") == {"did": "repair"}
     assert (asked.done, asked.said) == ([("repair", kind("ray"))], said)
+
+
+def test_a_launch_script_s_own_service_is_one_of_ours() -> None:
+    asked = Asked(adopted=("ray",))
+    assert asked.run("restart", service="proxy") == {"did": "restart"}
+    assert asked.done == [("restart", "proxy")]
 
 
 def test_replicas_of_a_launch_script_are_listed_by_its_repair() -> None:

@@ -188,7 +188,7 @@ class RunOutcome:
         self.result = Result(
             state=state,  # type: ignore[arg-type]
             exit_code=code,
-            cause=verdict.cause if verdict.state != "done" else None,
+            cause=verdict.cause,
             steps=steps,
             started_at=self._started_at,
             ended_at=self._supervisor.now(),
