@@ -99,9 +99,9 @@ def test_a_service_tells_everything_about_itself_and_keeps_its_secrets(
             run.command("inspect", service=wrong)
         assert (refused.value.code, refused.value.did_you_mean) == ("unknown_service", meant)
     for name, args, text, meant in (
-        ("inspect", {"servce": "web"}, "inspect: unknown argument 'servce'; it takes: service", "service"),
+        ("inspect", {"servce": "web"}, "inspect: unknown argument 'servce'; arguments: service", "service"),
         ("stop", {"now": "no"}, "stop: argument 'now': found \"no\", expected true or false", None),
-        ("insepct", {}, "no command 'insepct'", "inspect"),
+        ("insepct", {}, "unknown command 'insepct'", "inspect"),
     ):
         with pytest.raises(CommandError) as refused:
             run.command(name, **args)

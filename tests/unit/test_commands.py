@@ -160,7 +160,7 @@ def test_what_runs_already_is_not_started() -> None:
     asked = Asked()
     asked.slot.state = "starting"
     answer = asked.run("start_service", service="proxy")
-    assert answer == {"service": "proxy", "generation": 4, "text": "it is starting already"}
+    assert answer == {"service": "proxy", "generation": 4, "text": "proxy is already starting"}
     assert asked.done == []
 
 
@@ -170,11 +170,11 @@ WRONG: list[tuple[str, dict[str, Any], str, str | None]] = [
     (
         "restart",
         {"servce": "proxy"},
-        "restart: unknown argument 'servce'; it takes: service",
+        "restart: unknown argument 'servce'; arguments: service",
         "service",
     ),
-    ("stop", {"force": True}, "stop: unknown argument 'force'; it takes: now", None),
-    ("scale", {"dleta": 1}, "scale: unknown argument 'dleta'; it takes: to, delta, remove", "delta"),
+    ("stop", {"force": True}, "stop: unknown argument 'force'; arguments: now", None),
+    ("scale", {"dleta": 1}, "scale: unknown argument 'dleta'; arguments: to, delta, remove", "delta"),
     ("restart", {}, "restart: argument 'service' is missing; expected a string", None),
     ("inspect", {}, "inspect: argument 'service' is missing; expected a string", None),
     (
@@ -221,7 +221,7 @@ def test_a_wrong_argument_is_answered_and_changes_nothing(
 def test_an_unknown_command_is_answered_with_those_that_there_are(name: str, meant: str | None) -> None:
     error = Asked().refused(name)
     assert (error.code, error.exit_code, error.did_you_mean) == ("unknown_command", 2, meant)
-    assert f"there are: {', '.join(WIRE)}" in str(error) and len(str(error)) < 200
+    assert f"commands: {', '.join(WIRE)}" in str(error) and len(str(error)) < 200
 
 
 JSON = st.recursive(

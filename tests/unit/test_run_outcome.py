@@ -96,7 +96,7 @@ async def test_a_change_of_the_services_reaches_the_lists_and_the_verdict(
     monkeypatch.setattr(run.replicas, "update", update)
     run.supervisor._reconcile()
     assert updates and run.outcome.verdict is not None, "a run whose lists are at fault comes to its end too"
-    assert texts(run, "run_failed") == ["the run fails: exit 3"]
+    assert texts(run, "run_failed") == ["the run failed: exit 3"]
 
 
 async def test_replicas_that_leave_are_drained_at_each_look(
@@ -151,7 +151,7 @@ async def test_it_is_running_once_everything_is_ready(make: Make) -> None:
     run.replicas.complete = True
     run.outcome.update()
     run.outcome.update()
-    assert run.outcome.state == "running" and texts(run, "run_ready") == ["everything is up"]
+    assert run.outcome.state == "running" and texts(run, "run_ready") == ["all services are ready"]
 
 
 @pytest.mark.parametrize(

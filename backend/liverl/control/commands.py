@@ -71,7 +71,7 @@ _EXPECTED: dict[Any, str] = {
 def unknown_command(name: str, known: Iterable[str]) -> CommandError:
     """The answer to a command that does not exist."""
     names = sorted(known)
-    text = f"no command {shown(name)}; there are: {', '.join(names)}"
+    text = f"unknown command {shown(name)}; commands: {', '.join(names)}"
     return CommandError("unknown_command", text, nearest(name, names))
 
 
@@ -83,7 +83,7 @@ def parse_arguments(name: str, args: Mapping[str, Any], kind: type[Arguments]) -
     """
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     for key in sorted(args.keys() - fields.keys()):
-        text = f"{name}: unknown argument {shown(key)}; it takes: {', '.join(fields)}"
+        text = f"{name}: unknown argument {shown(key)}; arguments: {', '.join(fields)}"
         raise CommandError("bad_args", text, nearest(key, fields))
     for field in fields.values():
         _check(name, args, field)

@@ -141,7 +141,11 @@ class Commands:
             raise CommandError("stopping", "the run is stopping")
         before = slot.current.machine.generation
         if slot.state in ("ready", "starting", "preparing"):
-            return {"service": slot.name, "generation": before, "text": f"it is {slot.state} already"}
+            return {
+                "service": slot.name,
+                "generation": before,
+                "text": f"{slot.name} is already {slot.state}",
+            }
         slot.current.feed(state_machine.Start())
         self._supervisor.kick()
         await self._supervisor.until(lambda: slot.state == "ready" or slot.state in state_machine.ENDED)

@@ -92,7 +92,7 @@ class SnapshotBuilder:
         why = machine.why
         if machine.state == "waiting" and machine.wanted:
             blocked = self._supervisor.blocked_by(slot.spec)
-            why = f"waits for {blocked}" if blocked else "about to start"
+            why = f"waiting for {blocked}" if blocked else "starting soon"
         elif machine.state == "starting" and instance.last_problem:
             why = instance.last_problem
         stage = self._sampler.facts.stages.get(slot.name) if machine.state == "starting" else None

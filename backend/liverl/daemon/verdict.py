@@ -74,7 +74,7 @@ class RunOutcome:
             self._over.set()
         if not self._was_ready and not self._supervisor.stopping and self._ready:
             self._was_ready = True
-            self._supervisor.say("run_ready", "everything is up")
+            self._supervisor.say("run_ready", "all services are ready")
 
     @property
     def _ready(self) -> bool:
@@ -123,7 +123,7 @@ class RunOutcome:
             self.verdict = verdict
             cause = verdict.cause
             if verdict.state == "failed" and cause is not None:
-                self._supervisor.say("run_failed", f"the run fails: {cause.text}", "error", cause.service)
+                self._supervisor.say("run_failed", f"the run failed: {cause.text}", "error", cause.service)
             elif verdict.state == "done":
                 self._supervisor.say("run_done", "training has completed; stopping the rest")
         record = {"k": "stop", "now": now, "verdict": msgspec.to_builtins(self.verdict)}
@@ -139,13 +139,13 @@ class RunOutcome:
         """Somebody wants the run to end; a second request escalates. ``why``: what the result says instead of who
         asked."""
         finite = any(s.spec.ends_run for s in self._supervisor.slots.values())
-        how = "at once" if now else "in order"
-        self._supervisor.say("stop", f"stop asked by {who}: ending everything {how}")
+        how = "killing all services" if now else "stopping services in dependency order"
+        self._supervisor.say("stop", f"stop requested by {who}; {how}")
         cause = Cause(None, why or f"stopped by {who}", self._supervisor.now())
         self.end(Verdict("stopped", 5 if finite else 0, cause), now=now)
 
     async def until_over(self) -> list[str]:
-        """Wait until every service has ended; returns what would not die."""
+        """Wait until every service has ended; returns the processes that could not be killed."""
         while True:
             try:
                 # Nothing can be stuck before a stop has gone through its stages.
@@ -176,7 +176,7 @@ class RunOutcome:
         verdict = self.verdict or Verdict("stopped", 5)
         code, summary = verdict.exit_code, verdict.state
         if left:
-            code, summary = 75, f"{verdict.state}, but something would not die: {', '.join(left)}"
+            code, summary = 75, f"{verdict.state}, but some processes could not be killed: {', '.join(left)}"
         elif verdict.cause is not None:
             because = f"{diagnosis.title}: " if diagnosis is not None and verdict.state == "failed" else ""
             summary = f"{verdict.state}: {because}{verdict.cause.text}"
