@@ -41,13 +41,16 @@ class Asked:
         feed = self.feed
         machine = MachineState(generation=4)
         self.slot = SimpleNamespace(
-            name="proxy", incoming=None, state="stopped", current=SimpleNamespace(feed=feed, machine=machine)
+            name="proxy",
+            incoming=None,
+            state="stopped",
+            spec=SimpleNamespace(owner="ours", drain=()),
+            current=SimpleNamespace(feed=feed, machine=machine, process=None),
         )
-        supervisor = SimpleNamespace(
+        self.supervisor = supervisor = SimpleNamespace(
             say=lambda _kind, text, **_data: self.said.append(text),
             records=SimpleNamespace(journalled=self.note("journalled")),
             slot=self.find,
-            restart=self.note("restart"),
             until=self.until,
             kick=lambda: None,
             stopping=False,
@@ -126,7 +129,7 @@ def test_the_table_holds_what_scripts_send() -> None:
         ("scale", {"to": 3}, [("scale", 3, None, None)], ["scale 3"]),
         ("scale", {"delta": -1, "to": None}, [("scale", None, -1, None)], ["scale -1"]),
         ("scale", {"remove": "r1"}, [("scale", None, None, "r1")], ["remove r1"]),
-        ("restart", {"service": "proxy"}, [("restart", "proxy")], ["restart proxy"]),
+        ("restart", {"service": "proxy"}, [state_machine.Restart()], ["restart proxy"]),
         ("stop_service", {"service": "proxy"}, [state_machine.Stop()], ["stop proxy"]),
         ("start_service", {"service": "proxy"}, [state_machine.Start()], ["start proxy"]),
     ],
@@ -143,6 +146,8 @@ def test_what_a_command_on_a_service_answers() -> None:
     assert Asked().run("stop") == {"text": "stopping"}
     assert Asked().run("stop_service", service="proxy") == {"service": "proxy", "state": "stopped"}
     assert Asked().run("start_service", service="proxy") == {"service": "proxy", "generation": 5}
+    restarted = {"service": "proxy", "generation": 5, "pid": None}
+    assert Asked().run("restart", service="proxy") == restarted
     for name in ("restart", "stop_service", "start_service"):
         asked = Asked()
         assert asked.refused(name, service="proxi").code == "unknown_service"
@@ -162,6 +167,65 @@ def test_what_runs_already_is_not_started() -> None:
     answer = asked.run("start_service", service="proxy")
     assert answer == {"service": "proxy", "generation": 4, "text": "proxy is already starting"}
     assert asked.done == []
+
+
+def test_a_run_that_is_stopping_starts_nothing() -> None:
+    for name in ("restart", "start_service"):
+        asked = Asked()
+        asked.supervisor.stopping = True
+        assert asked.refused(name, service="proxy").code == "stopping" and asked.done == []
+
+
+def test_what_this_run_did_not_start_is_not_restarted() -> None:
+    asked = Asked()
+    asked.slot.spec.owner = "foreign"
+    assert asked.refused("restart", service="proxy").code == "foreign" and asked.done == []
+
+
+@pytest.mark.parametrize("state", ["ready", "degraded"])
+@pytest.mark.parametrize("serves", [True, False])
+def test_a_service_that_drains_is_swapped(state: Any, serves: bool) -> None:
+    asked = Asked()
+    slot, old = asked.slot, asked.slot.current
+    slot.spec.drain = ("drain",)
+    slot.state, old.machine = state, MachineState(state, 4)
+    machine = MachineState("ready" if serves else "failed", 5, why="exit 3")
+    new = SimpleNamespace(machine=machine, process=SimpleNamespace(pid=77) if serves else None, hub=None)
+    new.hub = SimpleNamespace(records=SimpleNamespace(log_says=None))
+
+    def begin_swap(_: Any) -> Any:
+        slot.incoming = new
+        return new
+
+    async def until(condition: Any) -> None:
+        slot.current, slot.incoming = new if serves else old, None
+        assert condition()
+
+    slot.begin_swap, asked.supervisor.until = begin_swap, until
+    if serves:
+        assert asked.run("restart", service="proxy") == {"service": "proxy", "generation": 5, "pid": 77}
+    else:
+        error = asked.refused("restart", service="proxy")
+        assert error.code == "not_started"
+        assert str(error) == "the new proxy did not start: exit 3; the previous process is still serving"
+    assert asked.said == ["cli pid 7: restart proxy", "starting a new generation beside generation 4"]
+    assert asked.done == [], "the process that serves is told nothing before the next one serves"
+    slot.current, slot.incoming = old, new
+    assert asked.refused("restart", service="proxy").code == "busy"
+
+
+@pytest.mark.parametrize("name", ["restart", "start_service"])
+def test_a_service_that_does_not_come_up_is_told(name: str) -> None:
+    asked = Asked()
+
+    def feed(_: Any) -> None:
+        asked.slot.state = "failed"
+        asked.slot.current.machine = MachineState("failed", 5, why="exit 3")
+
+    asked.slot.current.feed = feed
+    asked.slot.current.hub = SimpleNamespace(records=SimpleNamespace(log_says=None))
+    error = asked.refused(name, service="proxy")
+    assert error.code == "not_started" and str(error).endswith(": exit 3")
 
 
 # --- wrong arguments --------------------------------------------------------------------------------------
@@ -271,8 +335,8 @@ def test_what_a_launch_script_started_goes_to_its_repair(name: str, kind: Any, s
 
 def test_a_launch_script_s_own_service_is_one_of_ours() -> None:
     asked = Asked(adopted=("ray",))
-    assert asked.run("restart", service="proxy") == {"did": "restart"}
-    assert asked.done == [("restart", "proxy")]
+    asked.run("restart", service="proxy")
+    assert asked.done == [state_machine.Restart()]
 
 
 def test_replicas_of_a_launch_script_are_listed_by_its_repair() -> None:

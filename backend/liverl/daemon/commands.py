@@ -18,18 +18,18 @@ from liverl.control.commands import (
     parse_arguments,
     unknown_command,
 )
-from liverl.control.messages import CommandError
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.service_detail import actor_detail, live_detail
 from liverl.external.repair import Repair
 from liverl.serving.endpoint import owned_by_verl
 from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
-from liverl.supervise.services import state_machine
+from liverl.supervise.services import operations
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
 
 Answer = dict[str, Any]  # plain data, sent as JSON
+Change = Callable[[Supervisor, Slot], Awaitable[Answer]]
 
 
 @dataclass(frozen=True)
@@ -106,19 +106,15 @@ class Commands:
     # --- one service ---
 
     async def _restart(self, command: Restart, client: str) -> Answer:
-        return await self._change(
-            command, f"restart {command.service}", client, lambda slot: self._supervisor.restart(slot.name)
-        )
+        return await self._change(command, f"restart {command.service}", client, operations.restart)
 
     async def _stop_service(self, command: StopService, client: str) -> Answer:
-        return await self._change(command, f"stop {command.service}", client, self._stop_slot)
+        return await self._change(command, f"stop {command.service}", client, operations.stop)
 
     async def _start_service(self, command: StartService, client: str) -> Answer:
-        return await self._change(command, f"start {command.service}", client, self._start_slot)
+        return await self._change(command, f"start {command.service}", client, operations.start)
 
-    async def _change(
-        self, command: ServiceCommand, text: str, client: str, change: Callable[[Slot], Awaitable[Answer]]
-    ) -> Answer:
+    async def _change(self, command: ServiceCommand, text: str, client: str, change: Change) -> Answer:
         """``change`` a service of ours, or have what a launch script started repaired. ``text``: for the event."""
         if self._repair is not None and self._repair.knows(command.service):
             self._log(client, text)
@@ -127,31 +123,7 @@ class Commands:
             raise owned_by_verl(command.service)
         slot = self._supervisor.slot(command.service)
         self._log(client, text)
-        return await change(slot)
-
-    async def _stop_slot(self, slot: Slot) -> Answer:
-        if slot.incoming is not None:
-            slot.incoming.feed(state_machine.Stop())
-        slot.current.feed(state_machine.Stop())
-        await self._supervisor.until(lambda: slot.current.machine.state in state_machine.ENDED)
-        return {"service": slot.name, "state": slot.state}
-
-    async def _start_slot(self, slot: Slot) -> Answer:
-        if self._supervisor.stopping:
-            raise CommandError("stopping", "the run is stopping")
-        before = slot.current.machine.generation
-        if slot.state in ("ready", "starting", "preparing"):
-            return {
-                "service": slot.name,
-                "generation": before,
-                "text": f"{slot.name} is already {slot.state}",
-            }
-        slot.current.feed(state_machine.Start())
-        self._supervisor.kick()
-        await self._supervisor.until(lambda: slot.state == "ready" or slot.state in state_machine.ENDED)
-        if slot.state in state_machine.ENDED:
-            raise CommandError("not_started", f"{slot.name} did not start: {slot.current.machine.why}")
-        return {"service": slot.name, "generation": slot.current.machine.generation}
+        return await change(self._supervisor, slot)
 
     async def _inspect(self, command: Inspect, _client: str) -> Answer:
         supervisor, sampler, service = self._supervisor, self._sampler, command.service
