@@ -100,14 +100,13 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
     left_over = anything_alive(run_dir, plan.run, history) if stop is not None else True
     attempt = history.attempt + 1 if fresh else history.attempt
     (run_dir / f"attempt_{attempt:03d}" / "logs").mkdir(parents=True, exist_ok=True)
-    supervisor = Supervisor(plan, run_dir, attempt, plan.settings.scan_interval)
-    started_at = supervisor.now() if fresh else history.attempt_started_at or supervisor.now()
-    run = Run(plan, supervisor, started_at)
+    run = Run(plan, run_dir, attempt, None if fresh else history.attempt_started_at)
+    supervisor = run.supervisor
     server = ControlServer(run_dir, run)
     try:
         await _populate(run, history, fresh, partial(_stop_at_once, run, stop, left_over))
         await server.start()
-        supervisor.records.events.publish = server.publish
+        supervisor.records.events.subscribe(server.publish)
         write_backend(run_dir, own_record(server.socket_path or run_dir, __version__))
         _register(supervisor)
         _signals(run)
@@ -115,7 +114,7 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
         supervisor.spawn_task(_stop_if_removed(run))
         supervisor.spawn_task(_serve_clients(server, run, plan.settings.snapshot_interval))
         run.start()
-        left = await run.until_over()
+        left = await run.outcome.until_over()
         return await _finish(run, server, left)
     except (OSError, KeeperError, KeeperGone, StartProblem):
         if fresh and supervisor.keeper_manager.pid:
@@ -123,8 +122,8 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
         raise
     finally:
         _unregister(run_dir)
-        if run.found is not None:
-            await run.found.close()
+        if run.source is not None:
+            await run.source.close()
         await supervisor.http.close()
         run.sampler.close()
         await server.close()
@@ -150,7 +149,7 @@ def _stop_at_once(run: Run, stop: StopRequest | None, left_over: bool) -> None:
     if stop is not None:
         dead = "backend died; no process was left to stop"
         why = f"stopped by {stop.who} after its backend had died" if left_over else dead
-        run.request_stop(now=stop.now, who=stop.who, why=why)
+        run.outcome.request_stop(now=stop.now, who=stop.who, why=why)
 
 
 async def _populate(run: Run, history: RunHistory, fresh: bool, then: Callable[[], None]) -> None:
@@ -192,7 +191,7 @@ async def _populate(run: Run, history: RunHistory, fresh: bool, then: Callable[[
             supervisor.ledger.restore({**_held(supervisor), spec.name: process.gpus})
     replicas.restore_listing()
     if history.stop is not None:
-        run.resume_stop(history.stop)
+        run.outcome.resume_stop(history.stop)
     then()
     await adopt_listeners(supervisor, plan.services, lived)
 
@@ -223,7 +222,7 @@ def _signals(run: Run) -> None:
 
     def stop(name: str) -> None:
         again = run.supervisor.stopping
-        run.request_stop(now=again, who=f"{name} to the backend")
+        run.outcome.request_stop(now=again, who=f"{name} to the backend")
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
@@ -245,7 +244,7 @@ async def _stop_if_removed(run: Run) -> None:
         while True:
             try:
                 if (await asyncio.to_thread(os.fstat, directory)).st_nlink == 0:
-                    run.request_stop(now=False, who="the removal of its run directory")
+                    run.outcome.request_stop(now=False, who="the removal of its run directory")
                     return
             except OSError as error:  # says nothing of the directory: a network file system is at fault
                 complain(f"run directory: {error}")
