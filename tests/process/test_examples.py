@@ -144,9 +144,10 @@ def test_what_the_launch_script_starts_is_shown_and_ends_with_it(folder: Path) -
         assert proxy.owner == "adopted"
         assert proxy.address == f"http://127.0.0.1:{port}"
         assert run.snapshot().proxy.backends == ("http://127.0.0.1:8100/v1",)
-        assert f"trainer.nnodes=1 trainer.n_gpus_per_node=8 actor_rollout_ref.model.path={folder}" in (
-            folder / "trainer"
-        ).read_text()
+        assert (
+            f"trainer.nnodes=1 trainer.n_gpus_per_node=8 actor_rollout_ref.model.path={folder}"
+            in (folder / "trainer").read_text()
+        )
         (folder / "over").touch()
         assert up.wait(120) == 0, (folder / "up.log").read_text()
     finally:
