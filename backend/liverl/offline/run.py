@@ -307,9 +307,9 @@ def _phase(
 
 def _ago(seconds: float) -> str:
     total = max(0, int(seconds))
-    for machine, length in (("d", 86400), ("h", 3600), ("m", 60)):
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if total >= length:
-            return f"{total // length}{machine}"
+            return f"{total // length}{unit}"
     return f"{total}s"
 
 
