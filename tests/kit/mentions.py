@@ -2,8 +2,8 @@
 does not exist.
 
 Texts are collected mechanically: the string constants of both packages outside of docstrings (an f-string's values
-become ``HOLE``, module constants in it their value), the help of every command, README.md and the comments of the
-packaged YAML files.
+become ``HOLE``, module constants in it their value), the help of every command, the papers (README.md and the other
+pages of the repository) and the comments of the packaged YAML files.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def texts() -> Iterator[Text]:
             name = str(path.relative_to(ROOT))
             yield from python_texts(name, path.read_text("utf-8"))
     yield from help_texts()
-    yield from readme_texts((ROOT / "README.md").read_text("utf-8"))
+    for page in papers():
+        yield from page_texts((ROOT / page).read_text("utf-8"), page)
     for path in sorted(CONFIGURATION.rglob("*.yaml")):
         yield from yaml_texts(str(path.relative_to(ROOT)), path.read_text("utf-8"))
 
@@ -110,23 +111,38 @@ def help_texts() -> Iterator[Text]:
         yield from (Text(f"help of {name}", text) for text in told if text)
 
 
-def readme_texts(source: str, name: str = "README.md") -> Iterator[Text]:
-    """README.md line by line, a paragraph's lines joined. Blocks of Python are left out."""
+def papers() -> list[str]:
+    """The pages that are about the program or its development, by their path in the repository."""
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")]
+    return sorted(str(path.relative_to(ROOT)) for path in found)
+
+
+def page_texts(source: str, name: str = "README.md") -> Iterator[Text]:
+    """A page of Markdown line by line, a paragraph's lines joined. Blocks of Python are left out; of a shell's lines,
+    those that run other programs name keys of the configuration only."""
     block, paragraph, began = "", "", 1
     for number, line in enumerate(source.splitlines(), 1):
         if line.startswith("```"):
             block = "" if block else line.removeprefix("```") or "text"
-        elif block in ("sh", "text"):
-            yield Text(f"{name}:{number}", line if block == "sh" else _without_tree(line))
+        elif block == "sh":
+            yield Text(f"{name}:{number}", line, data=not line.startswith(PROGRAM))
+        elif block == "text":
+            yield Text(f"{name}:{number}", _without_tree(line))
         elif not block:
             if line and not line.startswith(("|", "#", "-")):
                 began, paragraph = (began if paragraph else number), f"{paragraph} {line}"
                 continue
             if paragraph:
-                yield Text(f"{name}:{began}", paragraph)
+                yield Text(f"{name}:{began}", _without_subject(paragraph))
             paragraph, began = line, number
     if paragraph:
-        yield Text(f"{name}:{began}", paragraph)
+        yield Text(f"{name}:{began}", _without_subject(paragraph))
+
+
+def _without_subject(paragraph: str) -> str:
+    """A paragraph without the program's name outside of code: ``liverl-tui starts a Ray`` names no command."""
+    parts = paragraph.split("`")
+    return "`".join(part if at % 2 else part.replace(PROGRAM, "it") for at, part in enumerate(parts))
 
 
 def _without_tree(line: str) -> str:
@@ -375,7 +391,7 @@ def wrong_bindings(text: Text) -> list[str]:
     if text.data:
         return []
     named = [name for pattern in _PRESSED for name in re.findall(pattern, text.text)]
-    if text.where.startswith("README"):
+    if ".md:" in text.where:
         named += re.findall(rf"`(\S|{_NAMED})`", text.text)
     known = key_names("app" if text.anywhere else "")
     return [name for name in named if name not in known]

@@ -14,12 +14,13 @@ SERVING = "backend/liverl/diagnose/catalogue/serving.py"
 HOST = "backend/liverl/preflight/host.py"
 RULES = "backend/liverl/config/checks/verl.py"
 DEFAULTS = "backend/liverl/config/default.yaml"
+PAPERS = ("README.md", "GLOSSARY.md", "docs/running-verl.md", "docs/interface.md", "examples/README.md")
 
 
 def texts_of(file: str, source: str) -> Iterator[Text]:
     if file.endswith(".py"):
         return mentions.python_texts(file, source)
-    return mentions.readme_texts(source) if file == "README.md" else mentions.yaml_texts(file, source)
+    return mentions.page_texts(source, file) if file.endswith(".md") else mentions.yaml_texts(file, source)
 
 
 def test_every_text_names_what_exists() -> None:
@@ -37,7 +38,7 @@ def test_texts_of_every_kind_are_read() -> None:
         DEFAULTS,
         "liverl_tui/app/lifecycle.py",
         "help of up",
-        "README.md",
+        *PAPERS,
     ):
         assert any(text.where.startswith(where) for text in sentences), where
     told = "\n".join(text.text for text in sentences)
@@ -51,15 +52,18 @@ def test_texts_of_every_kind_are_read() -> None:
         assert part in told, part
 
 
-COMMAND_LINES = [
-    text.text
-    for text in mentions.readme_texts((ROOT / "README.md").read_text("utf-8"))
-    if text.text.startswith("liverl-tui ")
-]
+COMMAND_LINES = sorted(
+    {
+        text.text
+        for page in mentions.papers()
+        for text in mentions.page_texts((ROOT / page).read_text("utf-8"), page)
+        if text.text.startswith("liverl-tui ")
+    }
+)
 
 
 @pytest.mark.parametrize("line", COMMAND_LINES)
-def test_every_command_line_of_the_readme_is_accepted(line: str) -> None:
+def test_every_command_line_of_the_papers_is_accepted(line: str) -> None:
     mentions.parse_command_line(line)
 
 
@@ -92,11 +96,22 @@ def test_wrong_command_lines_are_refused() -> None:
         ("backend/liverl/preflight/ray.py", "--profile cpu-verl", "--profile cpu", "--profile cpu"),
         # README.md
         ("README.md", "vllm.gen_tp=2", "vllm.gentp=2", "vllm.gentp"),
-        ("README.md", "LIVERL_UI__THEME", "LIVERL_UI__COLOUR", "ui.colour"),
+        ("docs/interface.md", "LIVERL_UI__THEME", "LIVERL_UI__COLOUR", "ui.colour"),
         ("README.md", "| `?` |", "| `%` |", "%"),
         ("README.md", "liverl-tui scale +1", "liverl-tui grow +1", "liverl-tui grow"),
         ("README.md", "liverl-tui up --no-ui ", "liverl-tui up --quiet ", "up --quiet"),
-        ("README.md", "`status --json`", "`status --grep`", "--grep"),  # an option, but of `logs`
+        ("docs/scripts.md", "`status --json`", "`status --grep`", "--grep"),  # an option, but of `logs`
+        # the other papers
+        ("docs/running-verl.md", "verl.address_deadline", "verl.adress_deadline", "verl.adress_deadline"),
+        (
+            "docs/running-verl.md",
+            "liverl-tui make-smoke DIR",
+            "liverl-tui make-model DIR",
+            "liverl-tui make-model",
+        ),
+        ("docs/scripts.md", "wait --for ready", "wait --until ready", "--until"),
+        ("docs/interface.md", "`U` starts", "`W` starts", "W"),
+        ("examples/README.md", "training.total_steps=2", "training.steps=2", "training.steps"),
         # an f-string: of its values, only the running program knows
         (
             RULES,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from kit.mentions import papers
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -64,7 +65,7 @@ def sources() -> list[Path]:
     found = [
         path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".yaml")
     ]
-    return [*found, ROOT / "README.md", ROOT / "pyproject.toml"]
+    return [*found, *(ROOT / page for page in papers()), ROOT / "pyproject.toml"]
 
 
 def test_the_versions_of_components_are_the_same_everywhere() -> None:

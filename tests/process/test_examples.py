@@ -1,0 +1,156 @@
+"""The examples run as they are described. Ray, LiteLLM and verl of the launch script are toys (simulated); what the
+others start is real."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kit.runs import ToyRun
+from kit.waiting import wait_until
+
+import liverl
+from liverl.external import port_holders
+from liverl.procs import procfs
+from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+SLURM = EXAMPLES / "slurm.sbatch"
+LAUNCH = EXAMPLES / "launch_script"
+PROXY_TOY = Path(__file__).with_name("foreign_toy.py")
+SMALL = (
+    "infrastructure.litellm_port=0",
+    "training.train_batch_size=2",
+    "training.n_resp_per_prompt=2",
+    "training.train_prompt_mini_batch_size=2",
+    "training.total_steps=1",
+    "embedded.turn_latency=0.02",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """An empty place for programs and runs. No run in ``<folder>/runs`` outlives the test."""
+    (tmp_path / "bin").mkdir()
+    yield tmp_path
+    for record in (tmp_path / "runs").glob("*/*/backend.json"):
+        ToyRun(record.parent).end()
+
+
+def program(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def environment(folder: Path, **variables: str) -> dict[str, str]:
+    """A job's environment: ``liverl-tui`` is on the path, and so are the programs in ``<folder>/bin``."""
+    program(folder / "bin" / "liverl-tui", f'#!/bin/sh\nexec {sys.executable} -m liverl_tui "$@"\n')
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "LIVERL_RUN__RUN_ROOT": str(folder / "runs"), **variables}
+
+
+@pytest.mark.parametrize("script", [SLURM, LAUNCH / "launch.sh"], ids=lambda path: path.name)
+def test_shell_scripts_are_well_formed(script: Path) -> None:
+    done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(600)
+def test_a_slurm_job_that_runs_out_of_time_is_requeued_and_resumed(folder: Path) -> None:
+    program(folder / "bin" / "scontrol", f'#!/bin/sh\necho "$@" >> {folder}/scontrol.log\n')
+    env = environment(folder, SLURM_JOB_ID="4711", SLURM_JOB_NAME="night")
+    sets = [word for setting in SMALL for word in ("--set", setting)]
+    run = RunDir(folder / "runs" / "liverl" / "night")
+
+    with open(folder / "job.log", "ab") as log:
+        job = subprocess.Popen(["bash", str(SLURM), *sets], env=env, cwd=folder, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: isinstance(backend_alive(run.path), LiveBackend), 60, "the backend")
+        job.send_signal(signal.SIGTERM)  # what Slurm sends before the time is over
+        assert job.wait(120) == 5, (folder / "job.log").read_text()
+    finally:
+        job.kill()
+    assert (folder / "scontrol.log").read_text() == "requeue 4711\n"
+    stopped = run.read_result()
+    assert stopped is not None and (stopped.state, stopped.attempt) == ("stopped", 1)
+
+    again = subprocess.run(
+        ["bash", str(SLURM), *sets], env=env, cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 0, again.stdout + again.stderr
+    done = run.read_result()
+    assert done is not None and (done.state, done.attempt, done.steps) == ("done", 2, 1)
+    assert (folder / "scontrol.log").read_text() == "requeue 4711\n"  # a run that is done is not requeued
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(600)
+def test_the_library_example_starts_a_run_and_follows_it(folder: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "library.py"), *SMALL, "run.name=library"]
+    done = subprocess.run(
+        command, env=environment(folder), cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    run_dir, *steps = done.stdout.splitlines()
+    assert run_dir == str(folder / "runs" / "liverl" / "library")
+    assert len(steps) == 1 and steps[0].startswith("step 1/1: reward ")
+    assert liverl.snapshot(run_dir).state == "done"
+
+
+def test_the_library_example_names_a_wrong_setting(folder: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "library.py"), "training.total_stepz=1"]
+    done = subprocess.run(
+        command, env=environment(folder), cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "training.total_steps" in done.stderr and "Traceback" not in done.stderr
+    assert not (folder / "runs").exists()
+
+
+def test_what_the_launch_script_starts_is_shown_and_ends_with_it(folder: Path) -> None:
+    venv = folder / "venv" / "bin"
+    venv.mkdir(parents=True)
+    (folder / "litellm").symlink_to(PROXY_TOY)
+    program(venv / "ray", "#!/bin/sh\nexit 0\n")
+    program(venv / "litellm", f'#!/bin/sh\nexec {sys.executable} {folder}/litellm "$@"\n')
+    program(
+        venv / "python",
+        f'#!/bin/sh\necho "$@" > {folder}/trainer\nuntil [ -e {folder}/over ]; do sleep 0.1; done\n',
+    )
+    script = shutil.copy(LAUNCH / "launch.sh", folder)
+    port = procfs.free_port()
+    argv = [
+        *(sys.executable, "-m", "liverl_tui", "up", "--no-ui", "--yes", "--name", "launch"),
+        *("--config", str(LAUNCH / "config.yaml")),
+        *("--set", f"trainer.command=[bash, {script}]", "--set", f"environment.venv_path={folder / 'venv'}"),
+        *("--set", f"infrastructure.litellm_port={port}", "--set", f"model.model_path={folder}"),
+    ]
+    run_dir = folder / "runs" / "liverl" / "launch"
+    with open(folder / "up.log", "ab") as log:
+        up = subprocess.Popen(argv, env=environment(folder), cwd=folder, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: isinstance(backend_alive(run_dir), LiveBackend), 60, "the backend")
+        run = ToyRun(run_dir)
+        proxy = run.until("proxy", "ready")
+        wait_until((folder / "trainer").exists, 60, "the trainer")
+        assert proxy.owner == "adopted"
+        assert proxy.address == f"http://127.0.0.1:{port}"
+        assert run.snapshot().proxy.backends == ("http://127.0.0.1:8100/v1",)
+        assert (
+            f"trainer.nnodes=1 trainer.n_gpus_per_node=8 actor_rollout_ref.model.path={folder}"
+            in (folder / "trainer").read_text()
+        )
+        (folder / "over").touch()
+        assert up.wait(120) == 0, (folder / "up.log").read_text()
+    finally:
+        up.kill()
+    # The kernel closes what the dead have left a moment later.
+    wait_until(lambda: port_holders.look(port) is None, what="a free port")

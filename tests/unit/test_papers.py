@@ -1,0 +1,130 @@
+"""README.md and the other pages: what they name, link to and count exists. Names of keys, commands and options are
+tested in test_mentions.py."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from kit.mentions import ROOT, papers
+
+import liverl
+
+ROOMS = {"backend/liverl": "liverl", "liverl_tui": "liverl_tui"}  # heading in ARCHITECTURE.md -> container
+BASES = (ROOT, ROOT / "backend" / "liverl")  # what paths in the papers are relative to
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_CODE = re.compile(r"`([^`\n]+)`")
+_PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+(?:\.py|\.toml|\.md|\.yaml|/)")
+_OF_RUNS = ("agent/", "attempt_", "checkpoints/", "proxy/litellm.yaml", "sandbox/", "trials/", "verifier/")
+
+
+def text(page: str) -> str:
+    return (ROOT / page).read_text("utf-8")
+
+
+def test_the_readme_is_short() -> None:
+    assert len(text("README.md").splitlines()) <= 200
+
+
+def rooms(page: str, heading: str) -> list[str]:
+    """The first column of the table under a heading, from its top."""
+    part = page.partition(f"\n### {heading}\n")[2].partition("\n#")[0]
+    return re.findall(r"^\| `([\w.]+)` \|", part, re.MULTILINE)
+
+
+@pytest.mark.parametrize("heading", ROOMS)
+def test_architecture_lists_the_rooms_of_the_contract_from_the_ground_up(heading: str) -> None:
+    contracts = tomllib.loads(text("pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    layers = next(c["layers"] for c in contracts if c.get("containers") == [ROOMS[heading]])
+    assert rooms(text("ARCHITECTURE.md"), heading) == list(reversed(layers))
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+def broken_links(page: str, source: str) -> list[str]:
+    """Links to files that do not exist, or to headings that those do not have."""
+    broken = []
+    for link in _LINK.findall(source):
+        if link.startswith(("https://", "http://")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = ((ROOT / page).parent / name).resolve() if name else ROOT / page
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text("utf-8"))):
+            broken.append(link)
+    return broken
+
+
+def wrong_paths(source: str) -> list[str]:
+    """Paths of the repository that are named in code and do not exist. Those with a placeholder are left out."""
+    named = [word for code in _CODE.findall(source) for word in code.split()]
+    named = [word for word in named if _PATH.fullmatch(word) and not word.startswith(_OF_RUNS)]
+    return [word for word in named if not any((base / word).exists() for base in BASES)]
+
+
+@pytest.mark.parametrize("page", papers())
+def test_links_and_paths_lead_somewhere(page: str) -> None:
+    assert broken_links(page, text(page)) == []
+    assert wrong_paths(text(page)) == []
+
+
+def test_wrong_links_and_paths_are_found() -> None:
+    source = "[a](ROADME.md) [b](docs/scripts.md#files) [c](docs/scripts.md#library) `serving/registrie.py`"
+    assert broken_links("README.md", source) == ["ROADME.md", "docs/scripts.md#files"]
+    assert wrong_paths(source) == ["serving/registrie.py"]
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    seen, queue = {"README.md"}, ["README.md"]
+    while queue:
+        page = queue.pop()
+        for link in _LINK.findall(text(page)):
+            target = ((ROOT / page).parent / link.partition("#")[0]).resolve()
+            name = str(target.relative_to(ROOT)) if target.is_relative_to(ROOT) else ""
+            if name.endswith(".md") and name not in seen:
+                seen.add(name)
+                queue.append(name)
+    assert set(papers()) - seen == set()
+
+
+def blocks(page: str) -> list[str]:
+    """The blocks of Python of a page."""
+    return re.findall(r"^```python\n(.*?)^```", text(page), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in papers() if blocks(page)])
+def test_blocks_of_python_use_what_liverl_exports(page: str) -> None:
+    used: set[str] = set()
+    for block in blocks(page):
+        for node in ast.walk(ast.parse(block)):
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "liverl"
+            ):
+                used.add(node.attr)
+    assert used and used <= set(liverl.__all__)
+
+
+def test_the_changelog_knows_this_version() -> None:
+    changes = text("CHANGELOG.md")
+    assert "\n## Unreleased\n" in changes or f"\n## {liverl.__version__}" in changes
+
+
+def test_modules_that_have_moved_are_where_the_list_says() -> None:
+    moved = re.findall(
+        r"^\| `(liverl[\w.*]*)` \| `(liverl[\w.*]*)` \|$", text("docs/moved-modules.md"), re.MULTILINE
+    )
+    assert len(moved) > 100
+
+    def there(module: str) -> bool:
+        path = Path(ROOT / "backend", *module.removesuffix(".*").split("."))
+        return path.is_dir() or path.with_suffix(".py").is_file()
+
+    assert [now for _, now in moved if not there(now)] == []
