@@ -78,12 +78,12 @@ class AppBase(KeysInOrder):
     def refused(self) -> str | None:
         """Why nothing can be asked of the backend now; None where it can."""
         if self.readonly:
-            return "this interface is read-only (--readonly): nothing is changed"
+            return "this interface is read-only (--readonly): actions are disabled"
         return {
             "live": None,
             "connecting": self.view.why or "not connected to the backend yet",
-            "lost": "there is no backend to ask; U starts it again",
-            "ended": "this run has ended: nothing in it can be changed any more",
+            "lost": "no backend is running; press U to restart it",
+            "ended": "this run has ended; it can no longer be changed",
         }[self.view.link]
 
 

@@ -354,7 +354,7 @@ def test_up_detach_adopts_the_only_run_whose_backend_died(cli, live, tmp_path):
     finish(run_of(tmp_path, "other"), "done", 0)
     out = cli("up", "--detach")
     assert (out.returncode, out.stdout) == (0, f"{run_dir}\n")
-    assert "run p/one: nothing of it was running any more" in out.stderr  # the toy has no services
+    assert "run p/one: none of its services was running any more" in out.stderr  # the toy has no services
     assert out.stderr.endswith("(to start a new run: liverl-tui up --detach --name NAME)\n")
     assert backend_of(run_dir)
     live("two")
@@ -394,7 +394,9 @@ GPUS = ("up", "--name", "g", "--profile", "vllm-managed", "--set", "model.model_
 def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
     refused = cli(*GPUS)
     assert refused.returncode == 2
-    assert "liverl-tui: this run takes GPUs and there is no terminal to ask on: add --yes" in refused.stderr
+    assert (
+        "liverl-tui: this run uses GPUs, and there is no terminal to confirm on; add --yes" in refused.stderr
+    )
     assert len(refused.stderr.splitlines()) == 1
     assert not run_of(tmp_path, "g").exists()
     master, slave = pty.openpty()

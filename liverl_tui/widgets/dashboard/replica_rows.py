@@ -11,7 +11,7 @@ from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.fitting import Chosen, Column, choose
 from liverl_tui.widgets.base.meters import bar
 
-STATE = 26  # columns: "▲ not in the proxy's list" is the longest that has columns beside it
+STATE = 26  # columns: "▲ not listed in the proxy" is the longest that has columns beside it
 CROWDED = 0.95  # share of the KV cache from which requests are put back
 METER = 10  # columns of a start's progress
 
