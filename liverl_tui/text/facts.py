@@ -73,7 +73,7 @@ def proxy_words(s: Snapshot) -> str | None:
     if proxy.unattributed:
         words += f", {proxy.unattributed} without a trial"
     if proxy.cooled_down:
-        words += f"; cooled down: {', '.join(proxy.cooled_down)}"
+        words += f"; in cooldown: {', '.join(proxy.cooled_down)}"
     return words
 
 

@@ -11,7 +11,7 @@ BUSY = 0.05  # utilisation from which a GPU counts as working
 SPINNING = 0.9  # utilisation from which little power is suspicious ...
 LITTLE_POWER = 0.3  # ... as a share of the limit: a kernel that spins or waits draws little
 SERVING = ("ready", "degraded")
-RESTING = ("asleep", "waking", "updating")  # activities of a replica that verl owns
+RESTING = ("asleep", "waking", "updating")  # activities of a replica that verl manages
 
 
 class SnapshotIndex:

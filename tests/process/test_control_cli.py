@@ -544,7 +544,7 @@ def test_steering(cli, live):
     assert cli("scale", "many").returncode == 2
     assert "no command scale" in cli("scale", "-1").stderr  # the toy cannot: a minus sign is no option
     waiting = cli("wait", "--for", "done", "--timeout", "0.3")
-    assert waiting.returncode == 124
+    assert waiting.returncode == 124 and "timed out waiting for run p/r to end" in waiting.stderr
     assert cli("wait", "--for", "ready").returncode == 0
     stopped = cli("stop")
     assert (stopped.returncode, stopped.stdout) == (0, "run p/r: toy stopped\n")

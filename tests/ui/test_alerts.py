@@ -117,7 +117,7 @@ async def test_without_alerts_it_says_so() -> None:
         await screen.press("enter", "f", "down", "y")  # nothing to do it with
         assert isinstance(screen.app.screen, AlertsScreen)
         screen.take(IDLE)
-        assert "r1 is loaded but idle" in screen.text
+        assert "r1 is loaded but idle" in screen.text and "1 alert " in screen.text.splitlines()[0]
         screen.take()
         assert "no problem detected" in screen.text
 

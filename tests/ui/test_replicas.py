@@ -94,7 +94,7 @@ async def test_a_replica_that_the_proxy_has_put_aside() -> None:
         await settle(pilot)
         assert "▲ cool" in app.line("r1")
         assert "● in" in app.line("r0")
-        assert "1 cooled down" in app.line("proxy")
+        assert "1 in cooldown" in app.line("proxy")
 
 
 async def test_replicas_on_their_way_show_stage_time_and_reason(monkeypatch: pytest.MonkeyPatch) -> None:

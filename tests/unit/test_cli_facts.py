@@ -66,7 +66,7 @@ def test_what_matters_is_said_when_it_happens() -> None:
     assert plain_facts(later, idle) == []
     cooled = snapshot(proxy=ProxyStatus("http://h:1", cooled_down=("http://127.0.0.1:8001/v1",)))
     assert plain_facts(cooled, before) == [
-        "proxy: http://h:1, ? requests, ? failed; cooled down: http://127.0.0.1:8001/v1"
+        "proxy: http://h:1, ? requests, ? failed; in cooldown: http://127.0.0.1:8001/v1"
     ]
     sick = snapshot(symptoms=(IDLE,))
     assert plain_facts(sick, before) == ["critical: 2 of 4 replicas idle. Fix: liverl-tui restart proxy"]

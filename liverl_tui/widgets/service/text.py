@@ -291,7 +291,7 @@ def _probes(about: About, width: int) -> Iterator[Row]:
             every = ""
         elif probe.name == "startup" and detail.startup_deadline is not None:
             every = f"  (every {probe.interval:g} s, within {duration(detail.startup_deadline)})"
-        meaning = {"startup": "ready when", "ready": "degraded if not", "live": "restarted if not"}[
+        meaning = {"startup": "startup probe", "ready": "readiness probe", "live": "liveness probe"}[
             probe.name
         ]
         yield from _fact(meaning, probe.what + every, width)
