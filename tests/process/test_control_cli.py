@@ -404,7 +404,7 @@ def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
     with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=tmp_path) as process:
         os.close(slave)
         text = b""
-        while b"Enter starts it" not in text:
+        while b"Press Enter to start" not in text:
             text += os.read(master, 65536)
         # in short: what it takes, not every argument
         assert b"starts     2 replicas: 8 GPUs" in text
