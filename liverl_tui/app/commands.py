@@ -20,35 +20,37 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 # (verb, kind of service) -> what follows from it
 CONSEQUENCES: dict[tuple[str, str], str] = {
     ("restart", "trainer"): (
-        "Training goes on from the newest checkpoint (without one, from the first step): what it did since then "
-        "is done again. The rest of the run stays up."
+        "Training resumes from the newest checkpoint (without one, from the first step); later steps are repeated. "
+        "The other services keep running."
     ),
     ("stop", "trainer"): (
-        "Training stops and the rest of the run stays up, holding its GPUs. Started again (s), it goes on from "
-        "the newest checkpoint."
+        "Training stops; the other services keep running and keep their GPUs. When started again (s), training "
+        "resumes from the newest checkpoint."
     ),
     ("restart", "replica"): (
-        "The turns that it is answering now fail, and their trials see that. It gets the trainer's weights "
-        "before it is used again."
+        "Requests in flight on this replica fail, and their trials get the error. The replica gets the trainer's "
+        "weights before it is used again."
     ),
     ("stop", "replica"): (
-        "The turns that it is answering now fail, and their trials see that. To take it away without harm, "
-        "remove it instead (x): then it is drained first."
+        "Requests in flight on this replica fail, and their trials get the error. To drain the replica first, "
+        "remove it instead (x)."
     ),
     ("restart", "proxy"): (
-        "It was not started by this run: exactly the processes that listen on its port are ended, by number, and its "
-        "own command line is started again. Requests that are under way get 10 seconds, then they fail."
+        "This run did not start the proxy. The processes that listen on its port are stopped, by pid, and its own "
+        "command line is started again. Requests in flight get 10 seconds to finish, then they fail."
     ),
     ("stop", "proxy"): (
-        "The agents' requests wait until it is started again (s), and those that wait too long fail."
+        "Requests of agents wait until the proxy is started again (s); requests that wait too long fail."
     ),
-    ("restart", "ray"): "Everything that runs on this Ray cluster dies with it, the trainer too.",
-    ("stop", "ray"): "Everything that runs on this Ray cluster dies with it, the trainer too.",
+    ("restart", "ray"): "All processes on this Ray cluster are killed with it, including the trainer.",
+    ("stop", "ray"): "All processes on this Ray cluster are killed with it, including the trainer.",
 }
 
 
 def consequence(verb: str, service: ServiceStatus) -> str:
-    return CONSEQUENCES.get((verb, service.kind), "What depends on it has to do without it meanwhile.")
+    return CONSEQUENCES.get(
+        (verb, service.kind), "Services that depend on it do not work until it is running again."
+    )
 
 
 def answer_words(what: str, answer: dict[str, Any]) -> str:
@@ -70,14 +72,14 @@ def answer_words(what: str, answer: dict[str, Any]) -> str:
 def none_words(verb: str, selected: ServiceStatus | None) -> str:
     """Why there is nothing to ``verb``: of the selected service, else of all."""
     if selected is None or (verb, selected.kind) == ("remove", "replica"):
-        return f"{verb}: there is no service that this could be"
+        return f"no service to {verb} now"
     if selected.kind == "environment":
-        return f"{verb}: {selected.name} is an environment: it is built, not run"
+        return f"cannot {verb} {selected.name}: it is an environment, not a process"
     if verb == "remove":
-        return f"remove: {selected.name} is no replica"
+        return f"cannot remove {selected.name}: it is not a replica"
     if verb == "start" and selected.state in ("ready", "degraded"):
-        return f"{selected.name} runs already"
-    return f"{verb}: {selected.name} is {state_word(selected.state)}"
+        return f"{selected.name} is already running"
+    return f"cannot {verb} {selected.name}: it is {state_word(selected.state)}"
 
 
 def asks(method: Method) -> Method:
@@ -103,13 +105,13 @@ class Commands:
     def refused(self) -> str | None:
         """Why nothing can be asked of the backend now; None where it can."""
         if self._host.readonly:
-            return "this interface is read-only (--readonly): nothing is changed"
+            return "this interface is read-only (--readonly): actions are disabled"
         view = self._host.view
         return {
             "live": None,
             "connecting": view.why or "not connected to the backend yet",
-            "lost": "there is no backend to ask; U starts it again",
-            "ended": "this run has ended: nothing in it can be changed any more",
+            "lost": "no backend is running; press U to restart it",
+            "ended": "this run has ended; it can no longer be changed",
         }[view.link]
 
     def may_ask(self) -> bool:
@@ -123,7 +125,7 @@ class Commands:
     def ask(self, what: str, name: str, **args: Any) -> None:
         """Have the backend do ``what`` (in words). The same thing is not asked twice at a time."""
         if what in self._under_way:
-            self.toast(f"{what}: is under way already", "warning", about=what)
+            self.toast(f"{what} is already in progress", "warning", about=what)
             return
         self._under_way.add(what)
         self.toast(f"{what} ...", about=what)
@@ -193,7 +195,9 @@ class Commands:
             if verb == "start":  # of a launch that was adopted, the backend lists it in the proxy's file
                 self.ask(f"start {actor}", "start_service", service=actor)
             else:
-                self.toast(f"{verb}: verl owns {actor}: it ends and comes back with its trainer", "warning")
+                self.toast(
+                    f"{verb}: {actor} is managed by verl; restart the trainer to restart it", "warning"
+                )
             return
         if chosen is not None and chosen.kind != "environment" and states(chosen):
             then(chosen)
@@ -217,7 +221,7 @@ class Commands:
     def action_restart_proxy(self) -> None:
         proxy = next((s for s in processes(self._host.view.snapshot) if s.kind == "proxy"), None)
         if proxy is None:
-            self.toast("this run has no proxy of its own to restart", "warning")
+            self.toast("this run has no proxy service to restart", "warning")
             return
         self.restart_one(proxy)
 
@@ -236,7 +240,7 @@ class Commands:
     def remove_one(self, service: ServiceStatus) -> None:
         self.confirm(
             f"Remove {service.name}?",
-            "It gets no new trials; when those that live on it have ended, it is stopped. Nothing is cut.",
+            "It gets no new trials. When its running trials have ended, it is stopped. No request is cut off.",
             f"remove {service.name}",
             lambda: self.ask(f"remove {service.name}", "scale", remove=service.name),
         )

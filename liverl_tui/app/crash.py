@@ -19,7 +19,7 @@ def report(error: BaseException, run: RunDir, *, in_run: bool) -> str:
     cause = inner if isinstance(inner, BaseException) else error
     trace = "".join(traceback.format_exception(cause))
     text = f"{time.strftime('%Y-%m-%d %H:%M:%S')} liverl-tui {__version__}\n{trace}"
-    said = f"liverl-tui has failed ({type(cause).__name__}); run {run.name} goes on without it"
+    said = f"liverl-tui has crashed ({type(cause).__name__}); run {run.name} is still running"
     try:
         path = write_own(run.path, FILE, text, in_run=in_run)
     except OSError:

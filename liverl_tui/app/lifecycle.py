@@ -36,11 +36,11 @@ def may_revive(run_dir: Path) -> None:
 
     found = backend_alive(run_dir)
     if isinstance(found, LiveBackend):
-        raise NotOurs(f"the backend lives (pid {found.record.pid})")
+        raise NotOurs(f"the backend is running (pid {found.record.pid})")
     host = found.host if not isinstance(found, DeadBackend) else found.record.host if found.record else None
     if host is not None and host != hostname():
         raise NotOurs(
-            f"its services may run on {host}: start the backend there (liverl-tui up --run {run_dir})"
+            f"its services may be running on {host}; start the backend there (liverl-tui up --run {run_dir})"
         )
 
 
@@ -107,7 +107,9 @@ class Lifecycle:
         if can_suspend():
             self._host.action_suspend_process()
         else:
-            self.toast("no shell waits that could bring the interface back", "warning")
+            self.toast(
+                "cannot suspend: the interface was not started from a shell with job control", "warning"
+            )
 
     # -- stopping
 
@@ -122,8 +124,9 @@ class Lifecycle:
             self._host.push_screen(
                 Confirm(
                     f"{run} is stopping",
-                    "Kill what is left at once, without grace? A checkpoint that is being written is lost.",
-                    "kill the rest",
+                    "Kill all remaining processes now, without a grace period? "
+                    "A checkpoint that is being written is lost.",
+                    "kill now",
                     safe=True,
                 ),
                 lambda said: self._commands.ask("stop now", "stop", now=True) if said == "yes" else None,
@@ -132,7 +135,7 @@ class Lifecycle:
         self._host.push_screen(
             TypeName(
                 f"Stop {run}?",
-                "Every service is ended in order, dependents first.",
+                "All services are stopped in dependency order, dependents first.",
                 self._host.source.run.path.name,
             ),
             lambda typed: self._commands.ask("stop run", "stop", now=False) if typed else None,
@@ -142,22 +145,22 @@ class Lifecycle:
 
     def action_revive(self) -> None:
         if self._host.readonly:
-            self.toast("this interface is read-only (--readonly): nothing is started", "warning")
+            self.toast("this interface is read-only (--readonly): the backend is not started", "warning")
         elif self._host.view.link == "lost":
             self._commands.confirm(
-                "Restart the backend and adopt?",
-                "It takes over the services that still run; none is restarted, and none is lost.",
-                "restart and adopt",
+                "Restart the backend?",
+                "The new backend adopts the services that are still running and restarts none of them.",
+                "restart the backend",
                 self._revive_once,
             )
         elif self._host.view.link == "ended":
-            self.toast("the run has ended; its next attempt: liverl-tui up --resume", "warning")
+            self.toast("the run has ended; to resume it: liverl-tui up --resume", "warning")
         else:
-            self.toast("the backend lives; there is nothing to revive")
+            self.toast("the backend is running; it needs no restart")
 
     def _revive_once(self) -> None:
         if self._reviving:
-            self.toast("the backend is being started already", "warning")
+            self.toast("the backend is already being started", "warning")
             return
         self._reviving = True
         self.toast("starting the backend ...")
@@ -170,8 +173,8 @@ class Lifecycle:
             await asyncio.to_thread(may_revive, self._host.source.run.path)
             await self._host.source.revive()
         except (NotOurs, LaunchError, OSError) as error:
-            self.toast(f"the backend was not started: {error}", "error")
+            self.toast(f"could not start the backend: {error}", "error")
         else:
-            self.toast("the backend is up; it adopts what still runs")
+            self.toast("the backend is up; it adopts the services that are still running")
         finally:
             self._reviving = False

@@ -98,7 +98,7 @@ class Navigation:
     def action_services(self) -> None:
         names = [s.name for s in processes(self._host.view.snapshot)]
         if not names:
-            self.toast("no service is known yet", "warning")
+            self.toast("no services yet", "warning")
             return
         self.open_service(self._commands.selected_service() or self._commands.selected_actor() or names[0])
 
@@ -154,7 +154,7 @@ class Navigation:
     def copy_text(self, text: str) -> None:
         """Copy, and say by which way."""
         if not text.strip():
-            self.toast("there is nothing to copy here", "warning")
+            self.toast("nothing to copy here", "warning")
             return
         self._host.run_worker(self._copy(text), group="copy", exclusive=True)
 
@@ -180,7 +180,7 @@ class Navigation:
         try:
             path = await asyncio.to_thread(write_own, run_dir, f"screenshots/{name}", picture, in_run=in_run)
         except OSError as error:
-            self.toast(f"the picture cannot be saved: {error.strerror}", "error")
+            self.toast(f"cannot save the screenshot: {error.strerror}", "error")
         else:
             self.toast(f"saved {path}")
 
@@ -188,7 +188,7 @@ class Navigation:
 
     def use_theme(self, name: str) -> None:
         if self._host.no_color:
-            self.toast("NO_COLOR is set: there are no colours to choose from", "warning")
+            self.toast("NO_COLOR is set; themes are disabled", "warning")
             return
         self._host.theme = themes.resolve(name)
         self.toast(f"theme {self._host.theme.removeprefix('liverl-')}")
@@ -200,11 +200,9 @@ class Navigation:
         driver = self._host.driver
         on = not mouse_is_on(driver)
         if not set_mouse(driver, on):
-            self.toast("the mouse cannot be switched in this terminal", "warning")
+            self.toast("this terminal cannot switch the mouse on or off", "warning")
         elif on:
-            where = (
-                "tmux's and the terminal's own selection" if inside_tmux() else "the terminal's own selection"
-            )
-            self.toast(f"mouse on; {where} needs Shift until m")
+            where = "selection by tmux and the terminal" if inside_tmux() else "selection by the terminal"
+            self.toast(f"mouse on; {where} needs Shift until you press m")
         else:
-            self.toast("mouse off; selecting is the terminal's again")
+            self.toast("mouse off; the terminal selects text again")

@@ -103,13 +103,21 @@ def _link(before: View, after: View, readonly: bool) -> list[Notice]:
         return []
     if after.link == "lost":
         host = elsewhere(after.snapshot)
-        then = f" It belongs to {host}" if host else " U starts it again; it adopts what still runs"
+        then = (
+            f" Its host is {host}"
+            if host
+            else " Press U to restart it; it adopts the services that are still running"
+        )
         why = after.why or "the backend died"
-        said = f"{why}: what is shown comes from the files.{'' if readonly else then}"
+        said = f"{why}; showing the run's files.{'' if readonly else then}"
         return [Notice(said, "error", bell=before.snapshot is not None)]
     if after.link == "live" and before.snapshot is not None and after.snapshot is not None:
         pid = after.snapshot.backend.pid
-        return [Notice(f"there is a backend again: pid {pid}")] if pid != before.snapshot.backend.pid else []
+        return (
+            [Notice(f"the backend has been restarted: pid {pid}")]
+            if pid != before.snapshot.backend.pid
+            else []
+        )
     if after.link == "ended" and before.snapshot is not None:
         return [_ended(after.snapshot.result if after.snapshot else None)]
     return []
@@ -117,14 +125,14 @@ def _link(before: View, after: View, readonly: bool) -> list[Notice]:
 
 def _ended(result: Result | None) -> Notice:
     if result is None:
-        return Notice("the run has ended; q leaves")
+        return Notice("the run has ended; q quits")
     said = f"run {result.state}, exit code {result.exit_code}"
     if result.state == "done":
-        return Notice(f"{said}; q leaves")
+        return Notice(f"{said}; q quits")
     summary = f": {result.cause.text}" if result.cause is not None else ""
     if result.state == "failed":
-        return Notice(f"{said}{summary}; q leaves", "error", about=_FAILURE)
-    return Notice(f"{said}{summary}; q leaves", "warning")
+        return Notice(f"{said}{summary}; q quits", "error", about=_FAILURE)
+    return Notice(f"{said}{summary}; q quits", "warning")
 
 
 def _symptoms(before: Snapshot, after: Snapshot) -> list[Notice]:
@@ -161,15 +169,15 @@ def farewell(view: View, run: str, path: str) -> str:
         host = elsewhere(view.snapshot)
         where = f" on {host}" if host else ""
         return (
-            f"left; the backend of {run} is dead, and its services may still run{where}. "
-            f"Bring it back{where}: liverl-tui up --run {path}"
+            f"detached; the backend of {run} has died, and its services may still be running{where}. "
+            f"To restart it{where}: liverl-tui up --run {path}"
         )
     result = view.snapshot.result if view.snapshot is not None else None
     if result is not None:
         return f"run {run} has ended: {result.state}, exit code {result.exit_code}"
     if view.link == "ended":
         return f"run {run} has ended"
-    return f"left; run {run} goes on. Back to it: {back}"
+    return f"detached; run {run} is still running. To attach again: {back}"
 
 
 @dataclass

@@ -93,7 +93,7 @@ def read_settings(config: Path, env: Mapping[str, str] = os.environ) -> UiSettin
         except ValueError:
             raise wrong("refresh_interval", "a number of seconds") from None
         if not LEAST_INTERVAL_S <= interval < float("inf"):
-            raise wrong("refresh_interval", f"a number of seconds from {LEAST_INTERVAL_S:g} on")
+            raise wrong("refresh_interval", f"a number of seconds of at least {LEAST_INTERVAL_S:g}")
     if remote(env):
         interval = max(interval, REMOTE_INTERVAL_S)
     return UiSettings(values.get("theme") or None, mouse, switch("bell", UiSettings.bell), interval)

@@ -15,9 +15,11 @@ from liverl_tui.cli.options import named_run, run_options, show_options
 @show_options
 @run_options
 def attach_command(run: Path | None, run_root: Path | None, no_ui: bool, plain: bool, readonly: bool) -> int:
-    """Show a run; with --run also one that has ended, or whose backend is dead: its last state, from its files.
+    """Show a run; without a name, the only live one.
 
-    Leaving never ends the run. The exit code is the run's once it has ended, and 0 before.
+    A named run may also have ended, or its backend may have died: then its last recorded state is shown.
+
+    Detaching never stops the run. The exit code is 0 while the run lasts; afterwards it is that of the run.
     """
     from liverl_tui.cli.mode import mode, show
 

@@ -13,12 +13,17 @@ from liverl_tui.cli.options import UpOptions, config_options, run_options
 
 
 @click.command("config")
-@click.option("--resolved", is_flag=True, help="The configuration as it stands, environment included.")
+@click.option(
+    "--resolved", is_flag=True, help="Print the resolved configuration, environment variables applied."
+)
 @config_options
 @run_options
 def config_command(resolved: bool, run: Path | None, **values: Any) -> int:
-    """Print the annotated default; with --config, --set, --profile or --resolved the resolved configuration;
-    with --run that of a run. Secrets are never printed."""
+    """Print the default configuration with comments.
+
+    With --config, --set, --profile or --resolved: print the resolved configuration. With --run: print the
+    configuration of that run. Secrets are never printed.
+    """
     if run is not None:
         click.echo(find_run(run, values["run_root"]).config.read_text(), nl=False)
         return ExitCode.OK

@@ -20,14 +20,21 @@ if TYPE_CHECKING:
 
 @click.command("events")
 @named_run
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends. Ctrl-C only leaves.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option(
-    "--since", "seq", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only those after SEQ."
+    "-f", "--follow", is_flag=True, help="Print new events until the run ends. Ctrl-C ends only this command."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.option(
+    "--since",
+    "seq",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="SEQ",
+    help="Print only events after number SEQ.",
 )
 @run_options
 def events_command(run: Path | None, run_root: Path | None, follow: bool, as_json: bool, seq: int) -> int:
-    """What happened in a run, one line per event."""
+    """Print the events of a run, one per line."""
     found = find_run(run, run_root)
     show = _Show(as_json)
     from liverl.control.history import read_events

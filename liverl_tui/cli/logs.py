@@ -28,11 +28,13 @@ PROGRESS_S = 5.0  # a progress bar that has not ended yet is shown this often
 
 @click.command("logs")
 @click.argument("services", metavar="[SERVICE]...", nargs=-1)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends. Ctrl-C only leaves.")
-@click.option("--grep", metavar="RE", help="Only lines in which this regular expression is found.")
-@click.option("--since", metavar="AGE", help="Only what was written in the last 30s, 5m, 1h30m, 2d.")
 @click.option(
-    "-n", "--lines", type=click.IntRange(min=0), metavar="N", help="The newest N lines; 200 by default."
+    "-f", "--follow", is_flag=True, help="Print new lines until the run ends. Ctrl-C ends only this command."
+)
+@click.option("--grep", metavar="RE", help="Print only lines that match this regular expression.")
+@click.option("--since", metavar="AGE", help="Print only lines newer than this: 30s, 5m, 1h30m, 2d.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Print the newest N lines (default: 200)."
 )
 @run_options
 def logs_command(
@@ -44,7 +46,7 @@ def logs_command(
     since: str | None,
     lines: int | None,
 ) -> int:
-    """The logs of all services, or of some, of the newest attempt."""
+    """Print the logs of all services, or of the named ones, of the newest attempt."""
     pattern = _pattern(grep)
     age = _age(since)
     found = find_run(run, run_root)
@@ -90,7 +92,7 @@ def _check_services(run: RunDir, logs: list[LogFile], services: tuple[str, ...])
 
             close = get_close_matches(service, known, 1)
             hint = f": did you mean {close[0]}?" if close else ""
-            names = ", ".join(sorted(known)) or "none has a log yet"
+            names = ", ".join(sorted(known)) or "no service has a log yet"
             raise CliError(f"no service {service!r} in run {run.name}{hint} ({names})", ExitCode.USAGE)
 
 
@@ -146,7 +148,7 @@ class _Tail:
         try:
             size = os.stat(self.log.path).st_size
             if size < self.offset:
-                out.line(self.log.service, f"[{self.log.path.name} was cut short; from its beginning]")
+                out.line(self.log.service, f"[{self.log.path.name} was truncated; reading it from the start]")
                 self.offset = 0
             if size == self.offset:
                 self._show_progress(out)

@@ -22,10 +22,13 @@ WORDS = {
 
 
 @click.command("ls")
-@click.option("--json", "as_json", is_flag=True, help="As a JSON list.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 @run_options
 def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
-    """Runs, newest first. `backend dead` = its services may still run: `up --run DIR` takes them over."""
+    """List runs, newest first.
+
+    `backend dead`: the services of the run may still be running; adopt them with: liverl-tui up --run DIR.
+    """
     infos = candidates(run_root)
     if run_root is None:
         known = {i.run_dir for i in infos}
@@ -37,7 +40,7 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
         click.echo(json.dumps([_plain(info, steps) for info, steps in rows], indent=2))
         return ExitCode.OK
     if not rows:
-        click.echo("no runs; start one with: liverl-tui up", err=True)
+        click.echo("no runs found; start one with: liverl-tui up", err=True)
         return ExitCode.OK
     width = max(len(i.run) for i, _ in rows)
     for info, steps in rows:

@@ -17,20 +17,20 @@ PROGRAM = "liverl-tui"
 
 # name: (module under liverl_tui.cli, what it does in one line)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("up", "Start a run, or go on with one, and show it."),
-    "attach": ("attach", "Show a run, or how it ended. Leaving never ends it."),
-    "status": ("status", "The present state, as a table or JSON."),
-    "events": ("events", "What happened, one line per event."),
-    "logs": ("logs", "The services' logs, merged."),
+    "up": ("up", "Start a run, or continue one, and show it."),
+    "attach": ("attach", "Show a run, or how it ended. Detaching never stops it."),
+    "status": ("status", "Show the current state, as a table or JSON."),
+    "events": ("events", "Print the events, one per line."),
+    "logs": ("logs", "Print the logs of the services, merged."),
     "restart": ("services", "Restart a service."),
     "start": ("services", "Start a stopped service."),
     "stop": ("services", "Stop the run, or some of its services."),
     "scale": ("services", "Add or remove replicas."),
     "wait": ("wait", "Wait until a run is ready or done."),
-    "plan": ("plan", "What a configuration would start."),
-    "make-smoke": ("make_smoke", "Make a tiny model with data, to try verl with."),
-    "ls": ("ls", "Runs, live and past."),
-    "config": ("config", "The annotated default, or a resolved configuration."),
+    "plan": ("plan", "Show what a configuration would start."),
+    "make-smoke": ("make_smoke", "Make a tiny model and its data, to try verl with."),
+    "ls": ("ls", "List runs, live and ended."),
+    "config": ("config", "Print the default configuration with comments, or a resolved one."),
     "completion": ("completion", "Print shell completion for bash, zsh or fish."),
 }
 
@@ -39,7 +39,7 @@ EPILOG = "\n".join(
         "\b",
         "Exit codes:",
         *(f"  {code:<5}  {meaning}" for code, meaning in rows()),
-        "After Ctrl-C the run itself goes on, unless `up` held it.",
+        "After Ctrl-C the run keeps running, unless `up --no-ui` started it.",
     ]
 )
 
@@ -89,16 +89,15 @@ def _version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> No
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print it."
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
 )
 @up_options
 @click.pass_context
 def cli(ctx: click.Context, /, **values: Any) -> int | None:
-    """The cockpit for agentic RL training: launches, supervises and explains a run.
+    """Terminal interface for agentic RL training: start, supervise and diagnose a run.
 
-    Without a command: shows the live run if there is one, else starts one (by default a small one of its own
-    that needs no GPU). The interface can be left at any time, and the run goes on; so it does when the terminal is
-    closed.
+    Without a command: show the live run, or start one if there is none (by default a small built-in run that needs
+    no GPU). You can detach from the interface at any time; the run keeps running, also when the terminal is closed.
     """
     options = UpOptions.of(values)
     ctx.obj = options
@@ -107,7 +106,7 @@ def cli(ctx: click.Context, /, **values: Any) -> int | None:
 
         return bare(options)
     if misplaced := options.given_beyond_run():
-        raise click.UsageError(f"{misplaced[0]} belongs behind the command: {PROGRAM} up {misplaced[0]} ...")
+        raise click.UsageError(f"{misplaced[0]} must come after the command: {PROGRAM} up {misplaced[0]} ...")
     return None
 
 

@@ -28,18 +28,20 @@ PROFILE = "cpu-verl"  # whose environment is used when nothing else is said: it 
     type=click.FloatRange(min=1),
     default=60.0,
     show_default=True,
-    help="Most seconds of training.",
+    help="Maximum training time in seconds.",
 )
 @config_options
 def make_smoke_command(directory: str, seconds: float, **values: Any) -> int:
     """Make a tiny real model, its tokenizer and data in DIR: model/, train.parquet, val.parquet.
 
-    It is trained until it mostly writes tool calls. It runs in the environment `verl` of the configuration (by
-    default of profile cpu-verl), which is built on first use.
+    The model is trained until most of its outputs are tool calls. The command runs in the environment `verl` of the
+    configuration (default: of profile cpu-verl), which is built on first use.
     """
     folder = Path(directory).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CliError(f"{folder} is there already: name a new directory, or remove it first", ExitCode.USAGE)
+        raise CliError(
+            f"{folder} already exists; choose another directory, or remove it first", ExitCode.USAGE
+        )
     config = _config(values)
     draft = folder.with_name(f"{folder.name}.{os.getpid()}")
     try:
@@ -50,7 +52,7 @@ def make_smoke_command(directory: str, seconds: float, **values: Any) -> int:
         raise CliError(f"{error.filename or folder} cannot be written: {error.strerror}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    click.echo(f"{folder} holds model/, train.parquet and val.parquet; a run with it:")
+    click.echo(f"wrote model/, train.parquet and val.parquet to {folder}; start a run with it:")
     click.echo(f"  liverl-tui up --profile {PROFILE} --set model.model_path=smoke:{folder}")
     return ExitCode.OK
 
@@ -99,4 +101,4 @@ def _make(python: Path, draft: Path, seconds: float) -> None:
             raise CliError(f"{python} cannot be started: {error.strerror}") from error
     if code:
         ending = f"exit {code}" if code > 0 else f"signal {-code}"
-        raise CliError(f"the model was not made ({ending}); what {python} said stands above")
+        raise CliError(f"making the model failed ({ending}); see the output of {python} above")

@@ -60,7 +60,7 @@ def interface(run: RunDir, *, readonly: bool, start: Callable[[], object] | None
 
     code = run_interface(run, readonly=readonly, start=start)
     if start is not None and os.environ.get("SLURM_JOB_ID"):
-        click.echo("note: this is a Slurm job: what runs in it ends with it", err=True)
+        click.echo("note: this is a Slurm job; the run is stopped when the job ends", err=True)
     return code
 
 
@@ -80,7 +80,10 @@ def _lines(run: RunDir, how: Mode, text: str) -> int:
     try:
         return Follower(run, lines, from_seq=max(0, seq - BEFORE), facts=how == "plain").follow()
     except KeyboardInterrupt:
-        click.echo(f"left; run {run.name} goes on. Back to it: liverl-tui attach --run {run.path}", err=True)
+        click.echo(
+            f"detached; run {run.name} is still running. To attach again: liverl-tui attach --run {run.path}",
+            err=True,
+        )
         raise
 
 
@@ -98,6 +101,6 @@ def _ended(run: RunDir, lines: EventLines, how: Mode) -> int:
             lines.state(last.at, sentence)
     result = run.read_result()
     if result is None:
-        raise CliError(f"run {run.name} goes on with another attempt: attach again")
+        raise CliError(f"run {run.name} has started another attempt; attach again")
     lines.note(f"run {run.name} has ended: {result.state}, exit code {result.exit_code}")
     return result.exit_code

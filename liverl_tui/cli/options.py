@@ -68,9 +68,9 @@ def _as_path(_ctx: click.Context, _parameter: click.Parameter, value: str | None
 
 def _run_options(function: F) -> F:
     for option in (
-        click.option("--run-root", metavar="DIR", callback=_as_path, help="Where the runs are."),
+        click.option("--run-root", metavar="DIR", callback=_as_path, help="Directory of the runs."),
         click.option(
-            "--run", metavar="RUN", callback=_as_path, help="A run's directory, project/name, or name."
+            "--run", metavar="RUN", callback=_as_path, help="The run: its directory, project/name, or name."
         ),
     ):
         function = option(function)
@@ -94,7 +94,7 @@ def named_run(function: F) -> F:
     @functools.wraps(function)
     def merged(*args: Any, named: str | None, run: Path | None, **values: Any) -> Any:
         if named is not None and run is not None:
-            raise click.UsageError(f"two runs are named: {named} and --run {run}")
+            raise click.UsageError(f"two runs given: {named} and --run {run}; give one")
         return function(*args, run=run if named is None else Path(named), **values)
 
     return click.argument("named", metavar="[RUN]", required=False)(merged)  # type: ignore[return-value]
@@ -103,11 +103,11 @@ def named_run(function: F) -> F:
 def config_options(function: F) -> F:
     """What a configuration is made from."""
     for option in (
-        click.option("--profile", metavar="NAME", help="A named set of defaults."),
+        click.option("--profile", metavar="NAME", help="Use a named set of defaults."),
         click.option(
-            "--set", "sets", metavar="KEY=VALUE", multiple=True, help="Override one key; repeatable."
+            "--set", "sets", metavar="KEY=VALUE", multiple=True, help="Set one configuration key; repeatable."
         ),
-        click.option("--config", metavar="FILE", callback=_as_path, help="Your config.yaml."),
+        click.option("--config", metavar="FILE", callback=_as_path, help="Configuration file (YAML)."),
     ):
         function = option(function)
     return function
@@ -116,11 +116,13 @@ def config_options(function: F) -> F:
 def show_options(function: F) -> F:
     """How a run is shown."""
     for option in (
-        click.option("--readonly", is_flag=True, help="An interface that can change nothing about the run."),
+        click.option("--readonly", is_flag=True, help="Disable every action that changes the run."),
         click.option(
-            "--plain", is_flag=True, help="Text without cursor movement: events, and facts in words."
+            "--plain",
+            is_flag=True,
+            help="Print text without cursor movement: events, and facts as sentences.",
         ),
-        click.option("--no-ui", is_flag=True, help="One line per event instead of the interface."),
+        click.option("--no-ui", is_flag=True, help="Print one line per event instead of the interface."),
     ):
         function = option(function)
     return function
@@ -130,17 +132,21 @@ def up_options(function: F) -> F:
     """Everything that ``up`` takes."""
     function = show_options(function)
     for option in (
-        click.option("--wait", type=click.Choice(["ready", "done"]), help="With --detach: return only then."),
+        click.option(
+            "--wait",
+            type=click.Choice(["ready", "done"]),
+            help="With --detach: return when the run is ready or done.",
+        ),
         click.option("--yes", is_flag=True, help="Start on GPUs without asking."),
         click.option(
             "--resume",
             metavar="[RUN]",
             is_flag=False,
             flag_value=NEWEST,
-            help="Go on with a run: its next attempt.",
+            help="Resume a run as its next attempt.",
         ),
-        click.option("--detach", is_flag=True, help="Leave the run in the background."),
-        click.option("--name", metavar="NAME", help="The run's name; by default the time."),
+        click.option("--detach", is_flag=True, help="Start the run in the background and return."),
+        click.option("--name", metavar="NAME", help="Name of the run (default: the current time)."),
     ):
         function = option(function)
     return _run_options(config_options(function))

@@ -182,8 +182,8 @@ class Follower:
                 return result.exit_code
             if self.asked is None:
                 raise BackendDead(
-                    f"the backend of {self.run.name} has died; its services may still run. "
-                    f"To bring it back: liverl-tui up --run {self.run.path}"
+                    f"the backend of {self.run.name} has died; its services may still be running. "
+                    f"To start it again: liverl-tui up --run {self.run.path}"
                 )
             self._revive()
 
@@ -225,16 +225,16 @@ class Follower:
 
     def _ask_to_stop(self, connection: Connection, *, now: bool) -> None:
         self.lines.note(
-            "stopping the run now: what does not end is killed"
+            "stopping the run immediately: killing all processes without a grace period"
             if now
-            else "stopping the run in order; once more = stop --now"
+            else "stopping services in dependency order; press Ctrl-C again to kill immediately"
         )
         try:
             connection.command(
                 "stop", {"now": now}, client=f"cli pid {os.getpid()}", wait=False, timeout=ANSWER_S
             )
         except CommandError as error:
-            self.lines.note(f"the backend refused to stop: {error}", "error")
+            self.lines.note(f"the backend refused the stop command: {error}", "error")
 
     def _result(self) -> Result | None:
         """The result of the attempt that we followed; an older attempt's is none."""
@@ -261,13 +261,14 @@ class Follower:
         if len(self._restarts) >= RESTARTS:
             raise ControlError(
                 f"the backend of {self.run.name} died {RESTARTS + 1} times in "
-                f"{RESTART_WINDOW_S / 60:g} minutes: given up; see {self.run.backend_log}. "
-                f"Its services may still run; to try again: liverl-tui up --run {self.run.path}"
+                f"{RESTART_WINDOW_S / 60:g} minutes; not starting it again. See {self.run.backend_log}. "
+                f"Its services may still be running; to try again: liverl-tui up --run {self.run.path}"
             )
         self._restarts.append(now)
         count = len(self._restarts)
         self.lines.note(
-            f"the backend has died; starting it again ({count} of {RESTARTS}): it adopts what still runs",
+            f"the backend has died; starting it again ({count} of {RESTARTS}); "
+            "it adopts the services that are still running",
             "warning",
         )
         try:

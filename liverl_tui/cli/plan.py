@@ -15,12 +15,12 @@ from liverl_tui.text.errors import CliError
 
 
 @click.command("plan")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-@click.option("--name", metavar="NAME", help="The run's name; by default the time.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--name", metavar="NAME", help="Name of the run (default: the current time).")
 @config_options
 @run_options
 def plan_command(as_json: bool, run: Path | None, **values: Any) -> int:
-    """What a configuration would start, or with --run what that run was started as. Starts nothing."""
+    """Show what a configuration would start; with --run, what that run was started as. Starts nothing."""
     from liverl.plan.render import plan_json, plan_text
 
     if run is not None:

@@ -21,7 +21,7 @@ NAMES = 6  # services that one line names
 if TYPE_CHECKING:
     from liverl.model import Snapshot
 
-_no_wait = click.option("--no-wait", is_flag=True, help="Return once it is accepted.")
+_no_wait = click.option("--no-wait", is_flag=True, help="Return when the backend has accepted the command.")
 
 
 def _send(run: RunDir, name: str, args: dict[str, Any], what: str, *, wait: bool) -> int:
@@ -71,20 +71,22 @@ def start_command(run: Path | None, run_root: Path | None, service: str, no_wait
 
 @click.command("stop")
 @click.argument("services", metavar="[SERVICE]...", nargs=-1)
-@click.option("--now", is_flag=True, help="Without grace: what does not end is killed.")
+@click.option("--now", is_flag=True, help="Kill processes without a grace period.")
 @_no_wait
 @run_options
 def stop_command(
     run: Path | None, run_root: Path | None, services: tuple[str, ...], now: bool, no_wait: bool
 ) -> int:
-    """Stop the run in order, dependents first; or only the named services.
+    """Stop the run in dependency order, dependents first; or only the named services.
 
-    Where the backend has died, one is started that only stops what still runs.
+    If the backend has died, a backend is started that only stops the processes that are still running.
     """
     found = find_run(run, run_root)
     if services:
         if now:
-            raise CliError("--now stops the whole run: leave the services out", ExitCode.USAGE)
+            raise CliError(
+                "--now stops the whole run; it cannot be combined with names of services", ExitCode.USAGE
+            )
         for service in services:
             _send(found, "stop_service", {"service": service}, f"stop {service}", wait=not no_wait)
         return ExitCode.OK
@@ -128,7 +130,7 @@ class StopProgress:
         if not services:
             return None
         ended = sum(s.state in ENDED for s in services)
-        text = f"{ended} of {len(services)} services have ended"
+        text = f"{ended} of {len(services)} services have stopped"
         if names := [s.name for s in services if s.state == "stopping"]:
             more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
             text += f"; stopping {', '.join(names[:NAMES])}{more}"
@@ -141,7 +143,7 @@ class StopProgress:
 @_no_wait
 @run_options
 def scale_command(run: Path | None, run_root: Path | None, change: str, no_wait: bool) -> int:
-    """Add (+1) or remove (-1) replicas, or say how many there shall be."""
+    """Add (+1) or remove (-1) replicas, or set their number."""
     if not re.fullmatch(r"[+-]?\d{1,4}", change):
         raise CliError(f"scale takes +1, -1 or a number of replicas, not {change!r}", ExitCode.USAGE)
     args = {"delta": int(change)} if change[0] in "+-" else {"to": int(change)}

@@ -29,11 +29,15 @@ LEAST_WIDTH = 60
 
 @click.command("status")
 @named_run
-@click.option("--json", "as_json", is_flag=True, help="The whole state as JSON.")
-@click.option("--watch", is_flag=True, help="Again whenever it changes, until the run ends. Ctrl-C leaves.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole state as JSON.")
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Print again on every change, until the run ends. Ctrl-C ends only this command.",
+)
 @run_options
 def status_command(run: Path | None, run_root: Path | None, as_json: bool, watch: bool) -> int:
-    """The present state of a run; of one that has ended, the last that is known."""
+    """Show the current state of a run, or the last known state of a run that has ended."""
     from liverl.control.blocking import Connection
     from liverl.control.messages import BackendDead
 
@@ -162,9 +166,12 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
         if result.cause is not None:
             click.echo(f"  cause: {result.cause.service or 'run'}: {result.cause.text}")
     else:
-        click.echo(f"NOT LIVE: {why}. What follows is the last that its files say.")
-        left = "its services may still run" if info.state == "orphaned" else "nothing of it can be left here"
-        click.echo(f"  {left}; to go on: liverl-tui up --run {run.path}")
+        click.echo(f"NOT LIVE: {why}. This is the last state recorded in its files.")
+        orphaned = info.state == "orphaned"
+        left = (
+            "its services may still be running" if orphaned else "no process of it can still be running here"
+        )
+        click.echo(f"  {left}; to continue: liverl-tui up --run {run.path}")
     if snapshot is not None:
         click.echo("")
         _show(snapshot, as_json=False)

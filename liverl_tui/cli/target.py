@@ -68,8 +68,8 @@ def load_target(options: UpOptions) -> Target:
 def _check_name(what: str, name: str) -> None:
     if not valid_name(name):
         raise CliError(
-            f"{what}: {name!r} cannot be a directory's name: letters, digits, '.', '_' and '-', at most 128, "
-            "and a letter or a digit first",
+            f"{what}: {name!r} is not a valid name: use at most 128 letters, digits, '.', '_' and '-', "
+            "starting with a letter or a digit",
             ExitCode.USAGE,
         )
 

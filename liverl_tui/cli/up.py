@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 @up_options
 @click.pass_context
 def up_command(ctx: click.Context, /, **values: Any) -> int:
-    """Start a run, or go on with one, and show it.
+    """Start a run, or continue one, and show it.
 
-    A run that lives is shown; one whose backend died gets a new backend, which adopts what still runs; one
-    that has ended needs --resume. With --detach and nothing that names a run, the only run whose backend died is
-    adopted; another one is started with --name. The interface can be left at any time, and the run goes on. With
-    --no-ui or --plain, and where there is no terminal, the run belongs to this command: SIGTERM or Ctrl-C stop it in
-    order, a second one at once. Closing the terminal does not.
+    A live run is shown. If the backend of the run has died, a new backend is started, which adopts the services that
+    are still running. A run that has ended needs --resume. With --detach and no option that names a run, the only run
+    whose backend has died is adopted; to start another run, give --name.
+
+    You can detach from the interface at any time; the run keeps running. With --no-ui or --plain, or without a
+    terminal, this command owns the run: the first SIGTERM or Ctrl-C stops it in dependency order, the second kills
+    it immediately. Closing the terminal does not stop it.
     """
     above = ctx.find_object(UpOptions) or UpOptions()
     values["run"] = values["run"] or above.run
@@ -87,22 +89,26 @@ def _mode(options: UpOptions) -> Mode:
 def _several(what: str, infos: list[RunInfo], command: str, *, detach: bool = False) -> str:
     lines = [f"{len(infos)} runs are {what}; choose one:"]
     lines += [f"  liverl-tui {command} --run {i.run_dir}" for i in infos]
-    return "\n".join([*lines, "  liverl-tui up --detach --name NAME  (a new run)"] if detach else lines)
+    return "\n".join(
+        [*lines, "  liverl-tui up --detach --name NAME  (starts a new run)"] if detach else lines
+    )
 
 
 def up(options: UpOptions) -> int:
     """Start, continue or show; the exit code."""
     if options.detach and os.environ.get("SLURM_JOB_ID"):
         raise CliError(
-            "--detach is refused in a Slurm job: Slurm kills what is left of a job when its script returns. "
-            "Without it the job lasts as long as the run (srun --overlap or ssh, then attach, to look at it)",
+            "--detach is refused in a Slurm job: Slurm kills all processes of a job when its script returns. "
+            "Without --detach the job lasts as long as the run; to see the run, use srun --overlap or ssh, then: "
+            "liverl-tui attach",
             ExitCode.USAGE,
         )
     if options.wait and not options.detach:
-        raise CliError("--wait goes with --detach", ExitCode.USAGE)
+        raise CliError("--wait requires --detach", ExitCode.USAGE)
     if options.readonly and _mode(options) != "interface":
         raise CliError(
-            "--readonly goes with the interface; as lines, `attach` changes nothing", ExitCode.USAGE
+            "--readonly needs the interface; to print a run as text without controlling it, use: liverl-tui attach",
+            ExitCode.USAGE,
         )
     if options.run is not None:
         return _continue(find_run(options.run, options.run_root), options)
@@ -141,7 +147,7 @@ def _from_config(options: UpOptions) -> int:
     from liverl.daemon.launch import create_run
 
     create_run(target.loaded, plan, target.run_dir)
-    return _start(run, options, f"run {run.name} starts in {run.path}")
+    return _start(run, options, f"starting run {run.name} in {run.path}")
 
 
 def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
@@ -152,12 +158,13 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
         return
     if not sys.stdin.isatty():
         raise CliError(
-            "this run takes GPUs and there is no terminal to ask on: add --yes to start it", ExitCode.USAGE
+            "this run uses GPUs, and there is no terminal to confirm on; add --yes to start it",
+            ExitCode.USAGE,
         )
     from liverl.plan.render import plan_brief
 
-    click.echo(plan_brief(plan) + "(all of it: liverl-tui plan, with the same options)", err=True)
-    click.echo("Enter starts it, Ctrl-C leaves: ", err=True, nl=False)
+    click.echo(plan_brief(plan) + "(full plan: liverl-tui plan, with the same options)", err=True)
+    click.echo("Press Enter to start, Ctrl-C to cancel: ", err=True, nl=False)
     if not sys.stdin.readline():
         raise click.Abort
 
@@ -172,7 +179,7 @@ def _preflight(plan: Plan, config: RunConfig) -> None:
         failed += check.status == "fail"
     if failed:
         raise CliError(
-            f"{failed} preflight check{'s' if failed > 1 else ''} failed: nothing was started",
+            f"{failed} preflight check{'s' if failed > 1 else ''} failed; nothing was started",
             ExitCode.PREFLIGHT,
         )
 
@@ -180,29 +187,36 @@ def _preflight(plan: Plan, config: RunConfig) -> None:
 def _continue(run: RunDir, options: UpOptions) -> int:
     """Go on with a run that exists."""
     if options.config or options.sets or options.profile:
-        click.echo(f"run {run.name} keeps the configuration it was made with: {run.config}", err=True)
+        click.echo(
+            f"--config, --set and --profile are ignored: run {run.name} keeps the configuration it was created "
+            f"with: {run.config}",
+            err=True,
+        )
     alive = backend_alive(run.path)
     if isinstance(alive, RemoteBackend):
         raise RunLookupError(elsewhere_message(describe(run.path)))
     if isinstance(alive, LiveBackend):
         return _show(
-            run, options, f"run {run.name} is live already (backend pid {alive.record.pid}): attached"
+            run, options, f"run {run.name} is already live (backend pid {alive.record.pid}); attached to it"
         )
     result = run.read_result()
     resume = options.resume is not None
     if result is None:
         # Where nothing can be left of it (another boot or host), going on means the next attempt.
         lost = describe(run.path).state == "lost" and alive.record is not None
-        text = f"the backend of {run.name} is dead: starting it again; it adopts what still runs"
+        text = (
+            f"the backend of {run.name} has died; starting a new one, which adopts the services "
+            "that are still running"
+        )
         adopted = _adopted(run) if options.detach and not (resume and lost) else ""
         return _start(run, options, text, resume=resume and lost, adopted=adopted)
     if not resume:
         raise CliError(
             f"run {run.name} has ended ({result.state}, exit code {result.exit_code}). "
-            f"Its next attempt: liverl-tui up --resume {run.path}; another run: --name NAME",
+            f"To resume it: liverl-tui up --resume {run.path}. To start another run, give --name NAME",
             ExitCode.USAGE,
         )
-    return _start(run, options, f"run {run.name} goes on with attempt {result.attempt + 1}", resume=True)
+    return _start(run, options, f"resuming run {run.name} as attempt {result.attempt + 1}", resume=True)
 
 
 def _adopted(run: RunDir) -> str:
@@ -210,8 +224,8 @@ def _adopted(run: RunDir) -> str:
     from liverl.offline.services import anything_left
 
     if not anything_left(run.path):
-        return f"run {run.name}: nothing of it was running any more; its services are started again"
-    return f"adopted run {run.name} whose backend had died; its services go on running"
+        return f"run {run.name}: none of its services was running any more; they are started again"
+    return f"adopted run {run.name}, whose backend had died; its services are still running"
 
 
 def _start(run: RunDir, options: UpOptions, text: str, *, resume: bool = False, adopted: str = "") -> int:
@@ -222,7 +236,7 @@ def _start(run: RunDir, options: UpOptions, text: str, *, resume: bool = False, 
         click.echo(text, err=True)
         start_backend(run.path, resume=resume)
         if adopted:
-            other = "" if options.names_a_run else " (a new run: liverl-tui up --detach --name NAME)"
+            other = "" if options.names_a_run else " (to start a new run: liverl-tui up --detach --name NAME)"
             click.echo(adopted + other, err=True)
         return _detached(run, options)
     if _mode(options) == "interface":

@@ -17,23 +17,26 @@ from liverl_tui.text.errors import CliError
 if TYPE_CHECKING:
     from liverl.control.blocking import Connection
 
+TARGET = {"ready": "become ready", "done": "end"}
 SILENT_S = 10.0  # a backend that does not answer for this long is not just about to end
 
 
 @click.command("wait")
 @named_run
-@click.option("--for", "what", type=click.Choice(["ready", "done"]), required=True, help="What to wait for.")
+@click.option(
+    "--for", "what", type=click.Choice(["ready", "done"]), required=True, help="The state to wait for."
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     metavar="S",
-    help=f"Seconds; then exit code {ExitCode.TIMEOUT}.",
+    help=f"Wait at most this many seconds, then exit with code {ExitCode.TIMEOUT}.",
 )
 @run_options
 def wait_command(run: Path | None, run_root: Path | None, what: str, timeout: float | None) -> int:
     """Wait until a run is ready or done.
 
-    Exit code 0 when it is ready; the run's own when it has ended.
+    The exit code is 0 when the run is ready; when it has ended, it is that of the run.
     """
     return wait_for(find_run(run, run_root), what, timeout)
 
@@ -43,7 +46,7 @@ def wait_for(run: RunDir, what: str, timeout: float | None) -> int:
 
     Raises:
         ControlError: there is no backend and no result.
-        CliError: the time is over.
+        CliError: timed out.
     """
     from liverl.control.blocking import Connection
     from liverl.control.messages import NO_EVENTS, BackendDead, BackendSilent
@@ -71,7 +74,7 @@ def wait_on(connection: Connection, run: RunDir, what: str, deadline: float | No
 
     Raises:
         BackendDead: the backend ended without a result.
-        CliError: the time is over.
+        CliError: timed out.
     """
     from liverl.control.blocking import await_gone
     from liverl.control.messages import BackendDead
@@ -79,7 +82,7 @@ def wait_on(connection: Connection, run: RunDir, what: str, deadline: float | No
     while True:
         message = connection.read(None if deadline is None else max(0.0, deadline - time.monotonic()))
         if message is None:
-            raise CliError(f"run {run.name} is not {what}: the time is over", ExitCode.TIMEOUT)
+            raise CliError(f"timed out waiting for run {run.name} to {TARGET[what]}", ExitCode.TIMEOUT)
         if message.snapshot is not None:
             if what == "ready" and message.snapshot.state == "running":
                 return ExitCode.OK

@@ -241,7 +241,7 @@ class RunSource:
             await self._listen(newest)
         except msgspec.DecodeError as error:
             raise ProtocolMismatch(
-                f"the backend sent something that this version does not know: {error}"
+                f"the backend sent a message that this version does not understand: {error}"
             ) from error
 
     async def _listen(self, newest: Newest) -> None:
@@ -296,7 +296,7 @@ class RunSource:
                 return await answer
         except TimeoutError:
             raise BackendSilent(
-                f"the backend of {self.run.name} (pid {client.hello.pid}) lives but does not answer"
+                f"the backend of {self.run.name} (pid {client.hello.pid}) is running but does not answer"
             ) from None
 
     async def _watch(self, client: Client, newest: Newest) -> None:
@@ -371,7 +371,7 @@ class RunSource:
 
         if await asyncio.to_thread(self.run.read_result) is not None:
             raise LaunchError(
-                f"run {self.run.name} has ended; its next attempt: liverl-tui up --resume {self.run.path}",
+                f"run {self.run.name} has ended; to resume it: liverl-tui up --resume {self.run.path}",
                 ExitCode.USAGE,
             )
         await asyncio.to_thread(start_backend, self.run.path)

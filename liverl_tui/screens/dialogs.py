@@ -67,7 +67,7 @@ class Options(RowsPane):
         self._options = {o.answer: o for o in options}
 
     def facts(self) -> tuple[str, str]:
-        return f"{find('dialog', 'pick').name} chooses, {find('dialog', 'cancel').name} closes this", "dim"
+        return f"{find('dialog', 'pick').name} chooses, {find('dialog', 'cancel').name} closes", "dim"
 
     def title_row(self, width: int, facts: str = "", style: str = "dim") -> Row:
         """Only a line: the dialog has a title."""
@@ -176,7 +176,7 @@ class Confirm(Question):
     """Yes or no; ``yes`` says what is done then. Enter means yes, unless ``safe``. The answer is *yes* or None."""
 
     def __init__(self, question: str, why: str, yes: str, *, safe: bool = False) -> None:
-        options = (Option("yes", _key("yes"), yes), Option("no", _key("no"), "leave it as it is"))
+        options = (Option("yes", _key("yes"), yes), Option("no", _key("no"), "cancel"))
         super().__init__(question, why, options, "no" if safe else "yes")
 
 
@@ -185,11 +185,13 @@ class Quit(Question):
 
     def __init__(self, run: str, phase: str) -> None:
         options = (
-            Option("detach", _key("detach"), "detach", "the run goes on; liverl-tui attach comes back to it"),
-            Option("stop", _key("stop"), "stop the run", "wants its name typed"),
+            Option(
+                "detach", _key("detach"), "detach", "the run keeps running; liverl-tui attach shows it again"
+            ),
+            Option("stop", _key("stop"), "stop the run", "asks for its name"),
             Option("no", find("dialog", "cancel").name, "stay"),
         )
-        super().__init__("Leave?", f"{run}: {phase}" if phase else run, options, "detach")
+        super().__init__("Quit?", f"{run}: {phase}" if phase else run, options, "detach")
 
     def action_interrupt(self) -> None:
         self.dismiss("detach")  # who presses Ctrl-C twice wants to get out, and nothing is harmed
@@ -239,7 +241,7 @@ class TypeName(Dialog[bool]):
 
     @property
     def _hint(self) -> str:
-        return f"Type {self._wanted} and Enter; Esc leaves it as it is."
+        return f"Type {self._wanted} and press Enter to confirm; Esc cancels."
 
     def on_input_changed(self) -> None:
         for hint in self.query("#hint").results(Wrapped):  # it may come when the dialog is being closed
@@ -250,4 +252,4 @@ class TypeName(Dialog[bool]):
         if typed == self._wanted or typed.endswith(f"/{self._wanted}"):  # with its project is as good
             self.dismiss(True)
         else:
-            self.query_one("#hint", Wrapped).say(f"That is not {self._wanted}: nothing is done.", "bad")
+            self.query_one("#hint", Wrapped).say(f"The name is not {self._wanted}; nothing was done.", "bad")

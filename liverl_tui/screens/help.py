@@ -24,36 +24,36 @@ _LABEL = 18
 _LEAST = 12  # columns in which wrapping is better than cutting
 
 MOVING = (
-    ("↑ ↓  k j", "a row up and down"),
-    ("PgUp PgDn  ^b ^f", "a page"),
-    ("Home End  g G", "to the first and the last row"),
-    ("Esc", "clears a search or a filter; else one screen back, or out of a maximised pane"),
+    ("↑ ↓  k j", "move one row up or down"),
+    ("PgUp PgDn  ^b ^f", "move one page"),
+    ("Home End  g G", "go to the first or last row"),
+    ("Esc", "clear the search or filter; else go back one screen, or restore the pane"),
 )
 LINKS = (
-    ("live", "the backend talks to us"),
-    ("connecting", "it is starting, or does not answer at the moment"),
-    ("lost", "it has died: what is shown comes from the files, and its services may still run (U)"),
+    ("live", "connected to the backend"),
+    ("connecting", "the backend is starting, or does not answer at the moment"),
+    ("lost", "the backend has died; the files are shown; its services may still be running (U)"),
     ("ended", "the run has ended; its files are shown"),
 )
 FACTS = (
-    "Closing the terminal or losing the ssh connection detaches, as D does: the run goes on. Ctrl-C asks first.",
-    "liverl-tui attach shows it again, from any terminal of this host. Only a typed name stops a run.",
-    "The run's events say which client did what (E).",
-    "What lists show is marked by a sign and a word, never by a colour alone.",
-    "Histories sweep as on a heart monitor: the newest stands before the gap; one cell at a time is little to send.",
-    "In tmux the mouse is off until m, so that the terminal's own selection works.",
+    "Closing the terminal or losing the ssh connection detaches, as D does; the run keeps running. Ctrl-C asks first.",
+    "liverl-tui attach shows the run again, from any terminal of this host. A run stops only if you type its name.",
+    "The events of the run (E) name the client that sent each command.",
+    "Each state has a symbol and a word; no state is shown by colour alone.",
+    "History bars are overwritten from left to right: the newest sample is left of the gap. This needs few bytes.",
+    "In tmux the mouse is off until you press m, so that tmux can select text.",
 )
 STATES: dict[str, str] = {
-    "waiting": "its dependencies are not met yet",
-    "preparing": "environment, ports, files",
-    "starting": "the process exists, it is not ready yet",
+    "waiting": "its dependencies are not ready yet",
+    "preparing": "its environment, ports and files are being prepared",
+    "starting": "the process is running, but not ready yet",
     "ready": "",
-    "degraded": "alive, but a probe fails",
-    "stopping": "asked to end, or its tree is being swept",
-    "stopped": "ended as asked, or completed",
-    "failed": "ended by itself and is not restarted",
-    "backing_off": "will be started again after a delay",
-    "gave_up": "too many failures",
+    "degraded": "the process is running, but a probe fails",
+    "stopping": "it was told to stop, or its remaining processes are being stopped",
+    "stopped": "stopped on request, or completed",
+    "failed": "exited by itself and is not restarted",
+    "backing_off": "is restarted after a delay",
+    "gave_up": "failed too often and is not restarted",
 }
 
 
@@ -148,9 +148,7 @@ class HelpPane(Pane):
         room = max(1, height - 1)
         self._top = max(0, min(self._top, len(lines) - room))
         shown = lines[self._top : self._top + room]
-        facts = (
-            f"{self._top + 1}-{self._top + len(shown)} of {len(lines)}" if lines else "nothing has that in it"
-        )
+        facts = f"{self._top + 1}-{self._top + len(shown)} of {len(lines)}" if lines else "no line matches"
         return [self.title_row(width, facts), *shown]
 
     def action_scroll_by(self, rows: int) -> None:
@@ -203,7 +201,7 @@ class HelpScreen(RunScreen):
 
     def compose(self) -> ComposeResult:
         yield HelpPane(self._nearest)
-        yield FilterInput("only lines with ...", id="filter")
+        yield FilterInput("show lines that contain ...", id="filter")
         yield KeyBar()
 
     @property

@@ -50,7 +50,7 @@ class Metrics(Choices):
         return row.add(self._newest[key], "strong", _VALUE, ">")
 
     def empty(self, width: int) -> Iterable[Row]:
-        return [Row((" no metric is called that", "dim"))]
+        return [Row((" no metric matches", "dim"))]
 
 
 class MetricFinder(Finder[str]):
@@ -58,7 +58,7 @@ class MetricFinder(Finder[str]):
 
     def __init__(self, newest: Mapping[str, str], shown: Collection[str]) -> None:
         self._metrics = Metrics(newest, shown)
-        super().__init__("Metrics", "a part of the name; Enter shows it", self._metrics)
+        super().__init__("Metrics", "part of a name; Enter shows its chart", self._metrics)
 
     def answer(self) -> str | None:
         return self._metrics.cursor

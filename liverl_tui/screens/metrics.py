@@ -131,7 +131,7 @@ class MetricsScreen(RunScreen):
             if not metrics.done and not metrics.problem
             else ("no metrics yet: the trainer writes them after each step",)
             if not charts.series.series
-            else ("no chart: press / to find a metric, or o for the usual ones",)
+            else ("no chart: press / to find a metric, or o for the default charts",)
         )
         grid.update()
 
@@ -149,12 +149,12 @@ class MetricsScreen(RunScreen):
         if charts.weight:
             parts.append(f"moving average {charts.weight:g}")
         if series.bad_lines:
-            parts.append(f"{series.bad_lines} lines that are no records")
+            parts.append(f"{series.bad_lines} malformed lines")
         if not metrics.done:
             parts.append("reading ...")
         link = self.liverl.view.link
         if link in ("ended", "lost"):
-            parts.append("the run has ended" if link == "ended" else "from the files: no backend")
+            parts.append("the run has ended" if link == "ended" else "no backend; showing files")
         return " · ".join(parts), "warn" if link == "lost" or series.bad_lines else "dim"
 
     # -- keys

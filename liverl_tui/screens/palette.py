@@ -51,9 +51,11 @@ def _of_keys(app: Host) -> Iterator[Entry]:
 def _of_services(app: Host) -> Iterator[Entry]:
     for service in processes(app.view.snapshot):
         name, now = service.name, f"{service.kind}, {state_word(service.state)}"
-        yield Entry(f"service {name}", f"Its detail ({now})", partial(app.navigation.open_service, name))
+        yield Entry(
+            f"service {name}", f"Show its details ({now})", partial(app.navigation.open_service, name)
+        )
         if service.log is not None:
-            yield Entry(f"logs {name}", f"Its log ({now})", partial(app.navigation.open_log, name))
+            yield Entry(f"logs {name}", f"Show its log ({now})", partial(app.navigation.open_log, name))
         if app.readonly:
             continue
         yield Entry(f"restart {name}", f"Restart it ({now})", partial(app.commands.restart_one, service))
@@ -69,11 +71,13 @@ def _of_services(app: Host) -> Iterator[Entry]:
 
 def _of_actors(app: Host) -> Iterator[Entry]:
     for replica in actors(app.view.snapshot):
-        name, now = replica.name, f"replica of verl's, {state_word(replica.state)}"
-        yield Entry(f"replica {name}", f"Its detail ({now})", partial(app.navigation.open_service, name))
+        name, now = replica.name, f"verl replica, {state_word(replica.state)}"
+        yield Entry(
+            f"replica {name}", f"Show its details ({now})", partial(app.navigation.open_service, name)
+        )
         yield Entry(
             f"logs {name}",
-            f"What it says in the trainer's log ({now})",
+            f"Show its lines in the trainer's log ({now})",
             partial(app.navigation.open_log, name),
         )
 
@@ -131,7 +135,7 @@ class Entries(Choices):
         )
 
     def empty(self, width: int) -> Iterable[Row]:
-        return [Row((" nothing is called that", "dim"))]
+        return [Row((" no command matches", "dim"))]
 
 
 class Palette(Finder[Entry]):
@@ -141,7 +145,7 @@ class Palette(Finder[Entry]):
 
     def __init__(self, found: Sequence[Entry]) -> None:
         self._entries = Entries(found)
-        super().__init__("Commands", "type a part of a name", self._entries)
+        super().__init__("Commands", "type part of a name", self._entries)
 
     def answer(self) -> Entry | None:
         return self._entries.chosen

@@ -191,13 +191,13 @@ class ServiceScreen(RunScreen):
             if asks:
                 detail, note = await self._from_backend(name)
             if detail is None:
-                why = note or ("this run has ended" if link == "ended" else "there is no backend to ask")
+                why = note or ("this run has ended" if link == "ended" else "no backend is running")
                 detail = await asyncio.to_thread(filed_detail, self.liverl.source.run.path, name)
-                note = f"{why}: what follows is from the run's files, not live"
+                note = f"{why}; showing the run's files, not live data"
                 if detail is None and self.actor is not None:
-                    note = f"{why}: what follows is what was told last"
+                    note = f"{why}; showing the last known state"
                 elif detail is None:
-                    note = f"{why}, and the run's files know no such service"
+                    note = f"{why}, and the run's files do not contain this service"
         finally:
             self._asking = False
         if name == self.selected_service:

@@ -54,9 +54,9 @@ def to_tmux(text: str) -> str | None:
     for command, words in (
         (
             ["load-buffer", "-w", "-"],
-            "to tmux's buffer, and by it to your terminal's clipboard if that allows it",
+            "to the tmux buffer, and to the terminal's clipboard if tmux and the terminal allow it",
         ),
-        (["load-buffer", "-"], "to tmux's buffer"),  # before 3.2
+        (["load-buffer", "-"], "to the tmux buffer"),  # before 3.2
     ):
         try:
             done = subprocess.run(
@@ -80,9 +80,9 @@ def copy(text: str, write: Callable[[str], None], run_dir: Path, *, in_run: bool
     if how is not None:
         return Copied(f"copied {amount(text)} {how}")
     why = (
-        "GNU screen passes no clipboard on"
+        "GNU screen does not forward the clipboard"
         if os.environ.get("STY")
-        else "too much for the terminal's clipboard"
+        else "too large for the terminal's clipboard"
     )
     sequence = None if os.environ.get("STY") else osc52(text)
     if sequence is not None:
@@ -91,5 +91,7 @@ def copy(text: str, write: Callable[[str], None], run_dir: Path, *, in_run: bool
     try:
         path = write_own(run_dir, FILE, text, in_run=in_run)
     except OSError as error:
-        return Copied(f"{amount(text)} not copied: {why}, and {FILE}: {error.strerror}", ok=False)
+        return Copied(
+            f"{amount(text)} not copied: {why}, and {FILE} cannot be written: {error.strerror}", ok=False
+        )
     return Copied(f"{amount(text)} written to {path} ({why})")

@@ -73,7 +73,7 @@ def proxy_words(s: Snapshot) -> str | None:
     if proxy.unattributed:
         words += f", {proxy.unattributed} without a trial"
     if proxy.cooled_down:
-        words += f"; cooled down: {', '.join(proxy.cooled_down)}"
+        words += f"; in cooldown: {', '.join(proxy.cooled_down)}"
     return words
 
 
@@ -176,7 +176,7 @@ def plain_facts(snapshot: Snapshot, previous: Snapshot | None = None) -> list[st
     lines = [words for name, words in _facts(s) if _telling(s, name) != _telling(before, name)]
     known, now = dict(symptom_words(before)), dict(symptom_words(s))
     lines += [words for key, words in now.items() if key not in known]
-    lines += [f"no longer: {words.partition('. Fix: ')[0]}" for key, words in known.items() if key not in now]
+    lines += [f"resolved: {words.partition('. Fix: ')[0]}" for key, words in known.items() if key not in now]
     return lines
 
 

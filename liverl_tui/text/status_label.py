@@ -11,7 +11,7 @@ BUSY = 0.05  # utilisation from which a GPU counts as working
 SPINNING = 0.9  # utilisation from which little power is suspicious ...
 LITTLE_POWER = 0.3  # ... as a share of the limit: a kernel that spins or waits draws little
 SERVING = ("ready", "degraded")
-RESTING = ("asleep", "waking", "updating")  # activities of a replica that verl owns
+RESTING = ("asleep", "waking", "updating")  # activities of a replica that verl manages
 
 
 class SnapshotIndex:
@@ -61,10 +61,11 @@ def of_service(service: ServiceStatus, now: float) -> StatusLabel:
     ):  # of a task, the process is all that one waits for
         return StatusLabel("◐", f"running {duration(now - service.since)}", "info", kind="running")
     if service.state == "ready" and service.incoming_pid is not None:
-        return StatusLabel("●", "ready, successor starts", "ok", short="swapping")
+        return StatusLabel("●", "ready, being replaced", "ok", short="replacing")
     if service.state == "ready" and service.retiring_pids:
         count = len(service.retiring_pids)
-        return StatusLabel("●", f"ready, {count} older draining", "ok", short=f"{count} draining")
+        what = "process" if count == 1 else "processes"
+        return StatusLabel("●", f"ready, {count} {what} draining", "ok", short=f"{count} draining")
     return _standing(service.state, service.stage, service.progress, service.since, service.deadline, now)
 
 
@@ -78,7 +79,7 @@ def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float
         and replica.kind == "verl"
         and not snapshot_index.lists
     ):
-        return StatusLabel("●", "ready, awaits the others", "ok", short="awaits others")
+        return StatusLabel("●", "ready, waiting for others", "ok", short="waiting for others")
     if replica.state == "ready" and replica.activity in RESTING and replica.listed:
         # What the trainer does with its replicas between two rollouts is no fault of theirs.
         words = f"{replica.activity} {duration(now - (replica.activity_since or now))}"
@@ -86,10 +87,9 @@ def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float
     if replica.state == "ready" and not replica.listed and snapshot_index.lists:
         wanted = snapshot_index.snapshot.policy_version
         if snapshot_index.trains and (replica.policy_version is None or replica.policy_version != wanted):
-            return StatusLabel(
-                "◐", "awaits weights" if wanted is None else f"awaits weights v{wanted}", "info"
-            )
-        return StatusLabel("▲", "not in the proxy's list", "warn", True, "not listed")
+            version = "" if wanted is None else f" v{wanted}"
+            return StatusLabel("◐", f"waiting for weights{version}", "info", short=f"needs weights{version}")
+        return StatusLabel("▲", "not listed in the proxy", "warn", True, "not listed")
     if replica.state == "ready" and replica.idle_for is not None:
         idle = f"idle {duration(replica.idle_for)}"
         return StatusLabel("▲", f"loaded but {idle}", "warn", True, idle, "loaded but idle")
@@ -160,7 +160,7 @@ def of_gpu(
     elif service is not None and service.state != "ready":
         return of_service(service, now)
     if "foreign" in gpu.owner:
-        return StatusLabel("▲", "shared with a stranger", "warn", True)
+        return StatusLabel("▲", "shared, foreign process", "warn", True, "shared")
     if spinning_for is not None:
         return StatusLabel("▲", f"stalled? {duration(spinning_for)}", "warn", True, kind="stalled?")
     if gpu.utilization is None:

@@ -297,7 +297,7 @@ _IMITATED = {
 _COMMAND = re.compile(rf"(?<![\w/-]){PROGRAM} ([^\n;`()]*)")
 _OPTION = re.compile(r"(?<![\w/=-])--[a-z][\w-]*")
 _PROFILE = re.compile(r"--profile ([a-z]\w*(?:-\w+)+|[a-z]\w*(?=[`);,]|$))")
-VERBS = {"has": "crash.py: `liverl-tui has failed`, a sentence"}
+VERBS = {"has": "crash.py: `liverl-tui has crashed`, a sentence"}
 
 
 def wrong_commands(text: Text) -> list[str]:

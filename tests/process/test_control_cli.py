@@ -226,7 +226,7 @@ def test_attach_shows_and_never_ends_the_run(background, live):
     assert "  20\n" not in out()
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
-    assert "goes on" in out()
+    assert "detached; run " in out()
     assert liverl.snapshot(run_dir).state == "running"
     second, out = background("attach", "--run", run_dir)
     toy.wait_until(lambda: "  49\n" in out(), "attached again")
@@ -260,7 +260,7 @@ def test_plain_mode_tells_the_facts_beside_the_events(background, tmp_path):
 def test_who_only_looks_starts_nothing(cli, live, tmp_path):
     refused = cli("up", "--name", "u", "--readonly")  # no terminal: the run would be this command's
     assert refused.returncode == 2
-    assert "--readonly goes with the interface" in refused.stderr
+    assert "--readonly needs the interface" in refused.stderr
     assert not run_of(tmp_path).exists()
     run_dir = live()
     kill(run_dir)
@@ -300,7 +300,7 @@ def test_detach_returns_through_a_pipe_and_waits_if_asked(env, tmp_path, cli):
     backend = liverl.snapshot(run_dir).backend.pid
     again = cli("up", "--name", "u", "--detach", "--wait", "ready")
     assert (again.returncode, again.stdout) == (0, f"{run_dir}\n")
-    assert "is live already" in again.stderr
+    assert "is already live" in again.stderr
     assert liverl.snapshot(run_dir).backend.pid == backend
 
 
@@ -310,7 +310,7 @@ def test_up_on_a_run_that_is_dead_or_over(cli, tmp_path):
     kill(run_dir)
     again = cli("up", "--name", "u", "--detach")
     assert again.returncode == 0
-    assert "adopts what still runs" in again.stderr
+    assert "adopts the services that are still running" in again.stderr
     finish(run_dir, "stopped", 5)
     refused = cli("up", "--name", "u", "--detach")
     assert refused.returncode == 2
@@ -341,7 +341,7 @@ def test_the_bare_program_takes_over_an_orphaned_run(background, live):
     kill(run_dir)
     process, out = background()
     backend_of(run_dir)
-    toy.wait_until(lambda: "adopts what still runs" in out(), "it says so")
+    toy.wait_until(lambda: "adopts the services that are still running" in out(), "it says so")
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 5
 
@@ -354,8 +354,8 @@ def test_up_detach_adopts_the_only_run_whose_backend_died(cli, live, tmp_path):
     finish(run_of(tmp_path, "other"), "done", 0)
     out = cli("up", "--detach")
     assert (out.returncode, out.stdout) == (0, f"{run_dir}\n")
-    assert "run p/one: nothing of it was running any more" in out.stderr  # the toy has no services
-    assert out.stderr.endswith("(a new run: liverl-tui up --detach --name NAME)\n")
+    assert "run p/one: none of its services was running any more" in out.stderr  # the toy has no services
+    assert out.stderr.endswith("(to start a new run: liverl-tui up --detach --name NAME)\n")
     assert backend_of(run_dir)
     live("two")
     for name in ("one", "two"):
@@ -394,7 +394,9 @@ GPUS = ("up", "--name", "g", "--profile", "vllm-managed", "--set", "model.model_
 def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
     refused = cli(*GPUS)
     assert refused.returncode == 2
-    assert "liverl-tui: this run takes GPUs and there is no terminal to ask on: add --yes" in refused.stderr
+    assert (
+        "liverl-tui: this run uses GPUs, and there is no terminal to confirm on; add --yes" in refused.stderr
+    )
     assert len(refused.stderr.splitlines()) == 1
     assert not run_of(tmp_path, "g").exists()
     master, slave = pty.openpty()
@@ -402,7 +404,7 @@ def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
     with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=tmp_path) as process:
         os.close(slave)
         text = b""
-        while b"Enter starts it" not in text:
+        while b"Press Enter to start" not in text:
             text += os.read(master, 65536)
         # in short: what it takes, not every argument
         assert b"starts     2 replicas: 8 GPUs" in text
@@ -421,7 +423,7 @@ def test_a_run_is_named_behind_the_command(cli, live):
     behind, by_option = cli("status", run_dir).stdout, cli("status", "--run", run_dir).stdout
     assert re.sub(r"\bup \d+s", "", behind) == re.sub(r"\bup \d+s", "", by_option) != ""
     both = cli("status", run_dir, "--run", run_dir)
-    assert both.returncode == 2 and "two runs are named" in both.stderr
+    assert both.returncode == 2 and "two runs given" in both.stderr
     assert cli("events", "nobody").returncode == cli("attach", "nobody").returncode == 4
 
 
@@ -542,7 +544,7 @@ def test_steering(cli, live):
     assert cli("scale", "many").returncode == 2
     assert "no command scale" in cli("scale", "-1").stderr  # the toy cannot: a minus sign is no option
     waiting = cli("wait", "--for", "done", "--timeout", "0.3")
-    assert waiting.returncode == 124
+    assert waiting.returncode == 124 and "timed out waiting for run p/r to end" in waiting.stderr
     assert cli("wait", "--for", "ready").returncode == 0
     stopped = cli("stop")
     assert (stopped.returncode, stopped.stdout) == (0, "run p/r: toy stopped\n")
@@ -554,10 +556,10 @@ def test_steering(cli, live):
 def test_stop_tells_what_is_left_and_what_would_not_die(background, live):
     run_dir = live(TOY_STUBBORN="1")
     process, out = background("stop", "--run", run_dir)
-    toy.wait_until(lambda: "1 of 2 services have ended\n" in out(), "the first look")
+    toy.wait_until(lambda: "1 of 2 services have stopped\n" in out(), "the first look")
     liverl.command(run_dir, "finish", state="stopped", exit_code=75)
     assert process.wait(60) == 75
-    assert out() == "1 of 2 services have ended\nrun p/r: toy stopped\n"
+    assert out() == "1 of 2 services have stopped\nrun p/r: toy stopped\n"
 
 
 def test_ls(cli, live):

@@ -467,8 +467,10 @@ def test_up_detach_adopts_the_only_run_without_a_backend(make: Make) -> None:
         command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
     )
     assert (done.returncode, done.stdout) == (0, f"{run.run_dir}\n"), done
-    adopted = "adopted run tests/toy whose backend had died; its services go on running"
-    assert done.stderr.splitlines()[-1] == f"{adopted} (a new run: liverl-tui up --detach --name NAME)"
+    adopted = "adopted run tests/toy, whose backend had died; its services are still running"
+    assert (
+        done.stderr.splitlines()[-1] == f"{adopted} (to start a new run: liverl-tui up --detach --name NAME)"
+    )
     assert [run.until(name, "ready").pid for name in ("a", "b")] == pids
     run.backends.append(run.snapshot().backend.pid)
     assert run.backends[-1] != first
@@ -482,7 +484,7 @@ def test_a_second_up_attaches_and_says_so(make: Make) -> None:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert f"is live already (backend pid {pid}): attached" in line
+        assert f"is already live (backend pid {pid}); attached to it" in line
         service = run.service("a").pid
         process.send_signal(signal.SIGTERM)  # it only looks: the run is not its own
         process.wait(60)
@@ -512,8 +514,8 @@ def test_sigterm_to_up_stops_in_order_and_a_second_one_at_once(make: Make, signa
         out = finish(process)  # long before its time is up, with two
         assert process.returncode == 5, out
         assert not procfs.alive(deaf, None)
-        assert ("stopping the run now" in out) == (signals == 2)
-        assert "stopping the run in order" in out
+        assert ("stopping the run immediately" in out) == (signals == 2)
+        assert "stopping services in dependency order" in out
         assert run.result().exit_code == 5 and run.tagged() == {}
     finally:
         finish(process)

@@ -68,15 +68,15 @@ def test_leaving_is_asked_about_and_never_ends_the_run(
     first.wait_for("tests/toy")
     first.wait_for("live")
     first.press("ctrl+c")
-    first.wait_for("Leave?")
+    first.wait_for("Quit?")
     assert alive(run)
     first.press("escape")
-    first.wait_for(lambda text: "Leave?" not in text)
+    first.wait_for(lambda text: "Quit?" not in text)
     first.press("q")
-    first.wait_for("Leave?")
+    first.wait_for("Quit?")
     first.press("enter")
     assert first.wait() == 0
-    assert f"Back to it: liverl-tui attach --run {run.run_dir}" in first.text.replace("\n", "")
+    assert f"To attach again: liverl-tui attach --run {run.run_dir}" in first.text.replace("\n", "")
     assert alive(run)
     again = terminal()  # the only live run
     again.wait_for("live")
@@ -111,13 +111,13 @@ def test_a_killed_backend_is_told_and_brought_back(run: ToyRun, terminal: Callab
     assert "tests/toy" in shown.lines[0]
     assert any("worker" in line for line in shown.lines)  # what is known stays
     shown.press("U")
-    shown.wait_for("restart and adopt")
+    shown.wait_for("restart the backend")
     shown.press("y")
     shown.wait_for(lambda text: " live " in text.split("\n")[0], what="live again")
     run.backends.append(run.snapshot().backend.pid)
     assert run.service("worker").pid == worker
     shown.press("q")
-    shown.wait_for("Leave?")
+    shown.wait_for("Quit?")
     shown.press("d")
     assert shown.wait() == 0
 

@@ -103,8 +103,8 @@ def test_what_lives_is_stopped_in_order_and_what_died_stays_dead(make: Make) -> 
     assert result.summary.endswith(" after its backend had died")
     notes = out.stderr.splitlines()
     assert notes[0] == "the backend of tests/toy is dead; starting one that only stops the run"
-    assert any(note.endswith(" of 4 services have ended; stopping user") for note in notes), notes
-    assert notes[-1] == "4 of 4 services have ended"
+    assert any(note.endswith(" of 4 services have stopped; stopping user") for note in notes), notes
+    assert notes[-1] == "4 of 4 services have stopped"
     assert sorted(started(run)) == ["base.1", "user.1", "work.1"]
     ends = {e.service: e.text for e in run.events() if e.kind == "state" and e.data["state"] == "stopped"}
     assert ends["base"].startswith("stopped as asked")

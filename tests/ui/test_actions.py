@@ -83,7 +83,7 @@ async def test_r_restarts_the_proxy_and_says_how_it_went() -> None:
         assert source(app).asked == [("restart", {"service": "proxy"})]
         assert said(app) == "restart proxy ..."
         await press(pilot, "r")
-        assert "under way already" in said(app) and len(source(app).asked) == 1
+        assert "already in progress" in said(app) and len(source(app).asked) == 1
         app.source.go_on.set()  # type: ignore[attr-defined]
         await until(pilot, lambda: said(app) == "restart proxy: done, generation 2, pid 4711")
         await press(pilot, "r")
@@ -155,7 +155,7 @@ async def test_x_with_nothing_selected_offers_the_replicas() -> None:
 
 @pytest.mark.parametrize(
     ("key", "command", "consequence"),
-    [("R", "restart", "answering now fail"), ("S", "stop_service", "drained")],
+    [("R", "restart", "in flight on this replica fail"), ("S", "stop_service", "To drain the replica first")],
 )
 async def test_restart_and_stop_of_a_replica_say_what_follows(
     key: str, command: str, consequence: str
@@ -206,11 +206,11 @@ async def test_s_starts_what_has_stopped() -> None:
 @pytest.mark.parametrize(
     ("selected", "state", "key", "words"),
     [
-        ("r0", "ready", "s", "r0 runs already"),
-        ("r0", "starting", "s", "start: r0 is starting"),
-        ("r0", "stopped", "S", "stop: r0 is stopped"),
-        ("env:litellm", "ready", "s", "start: env:litellm is an environment"),
-        (None, "ready", "s", "there is no service that this could be"),
+        ("r0", "ready", "s", "r0 is already running"),
+        ("r0", "starting", "s", "cannot start r0: it is starting"),
+        ("r0", "stopped", "S", "cannot stop r0: it is stopped"),
+        ("env:litellm", "ready", "s", "cannot start env:litellm: it is an environment"),
+        (None, "ready", "s", "no service to start now"),
     ],
 )
 async def test_why_a_service_cannot_be_meant(selected: str | None, state: str, key: str, words: str) -> None:
@@ -242,7 +242,7 @@ async def test_a_read_only_interface_changes_nothing() -> None:
 async def test_without_a_backend_there_is_nobody_to_ask() -> None:
     app = App(FakeSource())
     async with app.run_test() as pilot:
-        for state, why in ((lost(), "U starts it again"), (ended(), "has ended")):
+        for state, why in ((lost(), "press U to restart it"), (ended(), "has ended")):
             await show(pilot, state)
             for key in (k for k in keys_of("app") if k.changes and k.action != "revive"):
                 app.clear_notifications()
@@ -314,7 +314,9 @@ async def test_stopping_from_the_quit_dialog_wants_the_name_and_stays_open() -> 
         await press(pilot, "q", "s")
         assert isinstance(app.screen, TypeName)
         await press(pilot, *"secnd", "enter")
-        assert isinstance(app.screen, TypeName) and "That is not first" in app.screen.query_one("#hint").text
+        assert (
+            isinstance(app.screen, TypeName) and "The name is not first" in app.screen.query_one("#hint").text
+        )
         await press(pilot, "ctrl+u", *"first", "enter")
         assert source(app).asked == [("stop", {"now": False})]
         assert app.screen is app.run_screen and not app._exit
@@ -349,7 +351,7 @@ async def test_ctrl_z_suspends_where_a_shell_waits(monkeypatch: pytest.MonkeyPat
         assert calls and said(app) == ""
         monkeypatch.setattr("liverl_tui.app.lifecycle.can_suspend", lambda: False)
         await press(pilot, "ctrl+z")
-        assert len(calls) == 1 and "no shell waits" in said(app)
+        assert len(calls) == 1 and "cannot suspend" in said(app)
 
 
 # -- a dead backend
@@ -396,8 +398,8 @@ async def test_u_tells_why_it_did_not_come_up(tmp_path: Path) -> None:
     async with app.run_test() as pilot:
         await settle(pilot)
         await press(pilot, "U", "enter")
-        await until(pilot, lambda: "not started: the disk is full" in said(app))
-        for state, words in ((view(), "nothing to revive"), (ended(), "--resume")):
+        await until(pilot, lambda: "could not start the backend: the disk is full" in said(app))
+        for state, words in ((view(), "it needs no restart"), (ended(), "--resume")):
             await show(pilot, state)
             await press(pilot, "U")
             assert words in said(app) and app.screen is app.run_screen
@@ -409,7 +411,7 @@ async def test_u_leaves_the_backend_of_another_host_alone(tmp_path: Path) -> Non
     async with app.run_test() as pilot:
         await settle(pilot)
         await press(pilot, "U", "enter")
-        await until(pilot, lambda: "may run on elsewhere" in said(app))
+        await until(pilot, lambda: "may be running on elsewhere" in said(app))
         assert source(app).revived == 0
 
 
@@ -421,7 +423,7 @@ async def test_the_end_of_the_run_is_told_and_the_last_state_stays() -> None:
     async with app.run_test() as pilot:
         await settle(pilot)
         await show(pilot, ended())
-        assert "run done, exit code 0; q leaves" in said(app) and not app._exit
+        assert "run done, exit code 0; q quits" in said(app) and not app._exit
 
 
 OTHER = Symptom("idle", "critical", "r1 is loaded but idle", "", "")
@@ -444,7 +446,7 @@ async def test_one_failure_is_told_twice_at_most(monkeypatch: pytest.MonkeyPatch
         await show(pilot, View(link="ended", snapshot=over, events=(FAILS,)))
         assert said(app).splitlines() == [
             "✖ trials call no tool",
-            "✖ run failed, exit code 1: out of memory; q leaves",
+            "✖ run failed, exit code 1: out of memory; q quits",
         ]
         assert rung == [1]
 
@@ -464,7 +466,7 @@ async def test_the_last_word_of_a_failure_takes_the_place_of_those_before_it() -
         assert said(app) == "✖ the run fails: out of memory", "a consequence is not told"
         over = snapshot(state="failed", result=failed(), symptoms=(DOWN, later))
         await show(pilot, View(link="ended", snapshot=over, events=(FAILS,)))
-        assert said(app) == "✖ run failed, exit code 1: out of memory; q leaves"
+        assert said(app) == "✖ run failed, exit code 1: out of memory; q quits"
 
 
 async def test_a_service_that_fails_while_the_run_goes_on_is_told() -> None:
@@ -482,7 +484,7 @@ async def test_what_is_said_again_is_seen_once() -> None:
     async with app.run_test() as pilot:
         await settle(pilot)
         await press(pilot, "r", "a", "r", "a")
-        assert said(app) == "▲ this run has ended: nothing in it can be changed any more"
+        assert said(app) == "▲ this run has ended; it can no longer be changed"
 
 
 async def test_the_bell_rings_once_for_a_new_critical_symptom(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -513,12 +515,10 @@ async def test_a_dying_backend_rings_and_names_the_way_back(monkeypatch: pytest.
     async with app.run_test() as pilot:
         await settle(pilot)
         await show(pilot, lost(backend=here))
-        assert "the backend died (pid 990): what is shown comes from the files. U starts it again" in said(
-            app
-        )
+        assert "the backend died (pid 990); showing the run's files. Press U to restart it" in said(app)
         back = msgspec.structs.replace(here, pid=1200)
         await show(pilot, view(backend=back))
-        assert "there is a backend again: pid 1200" in said(app)
+        assert "the backend has been restarted: pid 1200" in said(app)
     assert rung == [1]
 
 
@@ -583,7 +583,7 @@ async def test_m_switches_the_mouse(monkeypatch: pytest.MonkeyPatch) -> None:
     async with app.run_test() as pilot:
         await settle(pilot)
         await press(pilot, "m")
-        assert "cannot be switched" in said(app), "a terminal that is none has no mouse"
+        assert "cannot switch the mouse" in said(app), "a terminal that is none has no mouse"
         sent: list[str] = []
         driver = SimpleNamespace(
             _mouse=False,

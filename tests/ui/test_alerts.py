@@ -94,7 +94,7 @@ async def opened(
 @pytest.mark.parametrize("size", [(80, 24), (200, 50), (40, 10)])
 async def test_each_alert_has_cause_fix_and_evidence(size: tuple[int, int]) -> None:
     async with opened(NO_TOOLS, IDLE, UNNAMED, size=size) as screen:
-        assert "2 of 3 need somebody" in screen.text.splitlines()[0]
+        assert "2 alerts, 1 notice" in screen.text.splitlines()[0]
         flat = " ".join(screen.text.split())
         assert "✖ trials call no tool" in flat and "fix: set model.tool_parser" in flat
         assert "for 2m" in flat
@@ -103,7 +103,7 @@ async def test_each_alert_has_cause_fix_and_evidence(size: tuple[int, int]) -> N
                 NO_TOOLS.cause,
                 *NO_TOOLS.evidence,
                 "▲ r1 is loaded but idle",
-                "f does it: restart r1",
+                "f applies the fix: restart r1",
             ):
                 assert part in flat, part
             assert "• requests name no trial" in flat
@@ -113,13 +113,13 @@ async def test_each_alert_has_cause_fix_and_evidence(size: tuple[int, int]) -> N
 
 async def test_without_alerts_it_says_so() -> None:
     async with opened(key="A") as screen:
-        assert "nothing is wrong, as far as can be seen" in screen.text
+        assert "no problem detected" in screen.text
         await screen.press("enter", "f", "down", "y")  # nothing to do it with
         assert isinstance(screen.app.screen, AlertsScreen)
         screen.take(IDLE)
-        assert "r1 is loaded but idle" in screen.text
+        assert "r1 is loaded but idle" in screen.text and "1 alert " in screen.text.splitlines()[0]
         screen.take()
-        assert "nothing is wrong" in screen.text
+        assert "no problem detected" in screen.text
 
 
 async def test_the_cursor_stays_on_its_alert_and_all_of_it_is_seen() -> None:

@@ -51,7 +51,7 @@ def test_in_tmux_its_buffer_holds_the_text(tmux: list[str], tmp_path: Path) -> N
     sent: list[str] = []
     done = copy(TEXT, sent.append, tmp_path, in_run=True)
     assert buffer(tmux) == TEXT
-    assert done.ok and "tmux's buffer" in done.words and "2 lines (44 B)" in done.words
+    assert done.ok and "tmux buffer" in done.words and "2 lines (44 B)" in done.words
     assert not sent, "the terminal gets it from tmux"
 
 
@@ -70,7 +70,7 @@ def test_a_tmux_that_does_not_know_how_to_pass_it_on_still_takes_it(
     fake.chmod(0o755)
     monkeypatch.setenv("TMUX", "/some/socket,1,0")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert clipboard.to_tmux(TEXT) == "to tmux's buffer"
+    assert clipboard.to_tmux(TEXT) == "to the tmux buffer"
     assert (tmp_path / "tmux.got").read_text() == TEXT
 
 

@@ -100,7 +100,7 @@ async def test_level_and_text_filter_and_their_keys() -> None:
         assert all("proxy" in line for line in screen.text.splitlines()[1:] if "event" in line)
         assert not screen.app.source.asked, "what is typed is no command"
         await screen.press("slash", "x")
-        assert "no event like that" in screen.text
+        assert "no event matches" in screen.text
         await screen.press("enter", "up", "down", "enter", "escape")
         assert "event 60." in screen.text and isinstance(screen.app.screen, EventsScreen)
         await screen.press("escape")
@@ -193,7 +193,7 @@ async def test_a_filter_searches_the_older_ones_too(tmp_path: Path) -> None:
 
 async def test_a_run_without_events() -> None:
     async with opened(View()) as screen:
-        assert "no event yet" in screen.text
+        assert "no events yet" in screen.text
         await screen.press("up", "down", "enter", "v", "f", "o", "G", "g")
         assert screen.pane.copy_line() == ""
 

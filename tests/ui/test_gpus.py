@@ -53,7 +53,7 @@ def verdict(card: GpuStatus, *replicas: ReplicaStatus, **fields: Any) -> StatusL
         (gpu(0, utilization=0.0), "· idle", False),
         (gpu(0, owner="free"), "○ free", False),
         (gpu(0, owner="foreign pid 4123 (ann)"), "▲ foreign", True),
-        (gpu(0, owner="r0 + foreign pid 4123 (ann)"), "▲ shared with a stranger", True),
+        (gpu(0, owner="r0 + foreign pid 4123 (ann)"), "▲ shared, foreign process", True),
         (gpu(0, owner="unknown (pid namespace)"), "? unknown pid namespace", False),
         (gpu(0, utilization=None), "- n/a (driver)", False),
         (gpu(0, utilization=None, name="NVIDIA H200 MIG 1g.18gb"), "- n/a (MIG part)", False),
@@ -68,7 +68,7 @@ def test_it_is_joined_to_its_replica() -> None:
     """A card at 0 % is fine or a fault: its replica tells which."""
     card = gpu(0, utilization=0.0)
     assert verdict(card, replica(0, idle_for=74.0)).text == "▲ loaded but idle 1m14s"
-    assert verdict(card, replica(0, listed=False)).text == "▲ not in the proxy's list"
+    assert verdict(card, replica(0, listed=False)).text == "▲ not listed in the proxy"
     starting = replica(0, "starting", stage="loading weights", progress=0.43, since=NOW - 5)
     assert verdict(card, starting).text == "◐ loading weights 43% 5s"
 

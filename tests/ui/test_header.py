@@ -68,7 +68,7 @@ def test_a_first_attempt_and_an_unknown_pace_are_not_mentioned() -> None:
 @pytest.mark.parametrize(
     ("link", "why", "text"),
     [
-        ("lost", "pid 990 is gone", "✖ backend died: U restarts it; files shown"),
+        ("lost", "pid 990 is gone", "✖ backend died: U restarts it; showing files"),
         ("ended", "", "○ run has ended"),
         ("connecting", "", "◌ connecting"),
         ("live", "no answer for 5 s; trying again", "▲ backend does not answer"),
@@ -81,7 +81,7 @@ def test_how_we_know_it(link: str, why: str, text: str) -> None:
 def test_a_reader_is_told_so_and_not_to_restart_anything() -> None:
     text = first(msgspec.structs.replace(view(), link="lost"), readonly=True)
     assert "read-only" in text
-    assert "✖ backend died; files shown" in text
+    assert "✖ backend died; showing files" in text
 
 
 def test_alerts_are_counted_and_the_worst_gives_the_look() -> None:

@@ -193,7 +193,7 @@ async def test_searching(run):
         await ui.until(lambda: ui.cursor == "Needle two")
         await ui.press("n")
         await ui.until(lambda: ui.cursor == "needle one")
-        await ui.shows("from the top")
+        await ui.shows("continued at the top")
         assert any(style == "match" for row in ui.pane.rows for _, style in row.spans)
         await ui.press("slash", "up")
         await ui.shows("search /needle")
@@ -208,7 +208,7 @@ async def test_a_pattern_that_is_none_stays_in_the_prompt(run):
         await ui.press("f")
         await ui.type("line (")
         await ui.press("enter")
-        await ui.shows("only lines with /line (", "not a regular expression", "line 199")
+        await ui.shows("show lines with /line (", "not a regular expression", "line 199")
         await ui.press("backspace")
         await ui.type("1.0$")
         await ui.lacks("not a regular expression")
@@ -225,7 +225,7 @@ async def test_filters_in_and_out_and_escape_takes_them_away(run):
         await ui.until(lambda: [line.copy for line in ui.pane.frame.lines] == ["line 99"])
         await ui.shows("without /199/")
         await ui.press("f", "ctrl+u", *"nothing", "enter")
-        await ui.shows("passes the filter")
+        await ui.shows("matches the filter")
         await ui.press("escape")
         await ui.shows("line 199", "line 198")
         assert ui.app.screen.maximised == "logs"
@@ -380,7 +380,7 @@ async def test_before_there_is_anything(tmp_path):
         await ui.press("k", "pageup", "g", "G", "n", "N", "w", "right", "right_square_bracket", "space")
         await ui.press("slash", "x", "enter", "l", "f", "enter")
     async with logs(tmp_path, shown=view(services=services("r0"))) as ui:
-        await ui.shows("no service has written anything yet")
+        await ui.shows("no service has written any output yet")
 
 
 async def test_sixty_four_services_on_eighty_columns_and_no_room_at_all(tmp_path):

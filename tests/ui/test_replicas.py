@@ -65,8 +65,8 @@ async def test_the_most_important_columns_fit_on_a_small_terminal() -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"listed": False}, "▲ not in the proxy's list"),
-        ({"listed": False, "policy_version": 6}, "◐ awaits weights v7"),
+        ({"listed": False}, "▲ not listed in the proxy"),
+        ({"listed": False, "policy_version": 6}, "◐ waiting for weights v7"),
         ({"listed": False, "leaving": True}, "◑ draining"),
         ({"idle_for": 74.0}, "▲ loaded but idle 1m14s"),
     ],
@@ -94,7 +94,7 @@ async def test_a_replica_that_the_proxy_has_put_aside() -> None:
         await settle(pilot)
         assert "▲ cool" in app.line("r1")
         assert "● in" in app.line("r0")
-        assert "1 cooled down" in app.line("proxy")
+        assert "1 in cooldown" in app.line("proxy")
 
 
 async def test_replicas_on_their_way_show_stage_time_and_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ async def test_other_services_stay_visible_below_many_replicas() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         last = app.pane.rows[-1].text
-        assert "● proxy ready, 1 older draining" in last
+        assert "● proxy ready, 1 process draining" in last
         assert re.search(r"◑ trainer stopping, forced in \ds", last)
         assert "of 66" in app.pane.rows[0].text
         await press(pilot, "2", "end", "enter")

@@ -134,9 +134,9 @@ async def test_everything_about_a_replica_is_shown(monkeypatch: pytest.MonkeyPat
             "KV cache 31%, prefix hits 72%, 1.24k tokens/s",
             "version 7",
             "a completion of policy on port 8000 is answered",
-            "held 1m ago",
+            "passed 1m ago",
             "1s ago: it answered 503",
-            "TERM to its leader (10 s), KILL to its tree (5 s)",
+            "TERM to the main process (10 s), KILL to all its processes (5 s)",
             "killed by SIGKILL: its live probe failed",
             "/venv/bin/python -m vllm serve '/models/a b' --api-key '***'",
             "CUDA_VISIBLE_DEVICES=GPU-00000000",
@@ -172,10 +172,10 @@ async def test_the_list_and_the_brackets_go_to_other_services() -> None:
         await screen.press("right_square_bracket")
         assert screen.screen.selected_service == "r1"
         await screen.until(lambda: "▲" in screen.text or "↻ backing off" in screen.text)
-        assert "started again in" in screen.text and "killed by SIGKILL" in screen.text
+        assert "restart in" in screen.text and "killed by SIGKILL" in screen.text
         await screen.press("right_square_bracket")
-        await screen.until(lambda: "serving what they have: pid 77" in screen.text)
-        assert "pid 88 starts beside it" in screen.text and "r1  http://127.0.0.1:8001/v1" in screen.text
+        await screen.until(lambda: "finishing their requests: pid 77" in screen.text)
+        assert "pid 88 is starting" in screen.text and "r1  http://127.0.0.1:8001/v1" in screen.text
         await screen.press("left_square_bracket", "left_square_bracket", "left_square_bracket")
         assert screen.screen.selected_service == "env:litellm"
         await screen.press("left_square_bracket")
@@ -209,23 +209,23 @@ async def test_a_replica_that_verl_keeps_has_a_page_of_its_own() -> None:
     async with opened(source, ACTOR.name) as screen:
         await screen.until(lambda: "Processes" in screen.text)
         title = screen.screen.query_one(DetailPane).text.splitlines()[0]
-        assert ACTOR.name in title and "an actor of verl's" in title
+        assert ACTOR.name in title and "a Ray actor of verl" in title
         assert "not there" not in screen.text and "restarted" not in screen.text
         for part in (
             "● ready",
-            f"number 2 of this name, pid {ME}",
-            "verl: it ends and comes back with the trainer",
+            f"generation 2 of this name, pid {ME}",
+            "verl; restart the trainer to restart it",
             "http://127.0.0.1:8001",
-            "holds 64.0 requests of full length",
+            "room for 64.0 requests of full length",
             "0 NVIDIA H200: 118G of 141G, 29G of it by this replica",
             "yes, it gets new trials",
-            "verl brings the trainer's to it: version 7",
+            "copied by verl from the trainer: version 7",
             f"{ME}",
         ):
             assert part in screen.text, part
         # it stands in the list, and the keys for services leave it alone
         assert list(screen.screen.chooser.keys()) == ["ray", "proxy", "trainer", ACTOR.name]
-        words = f"verl owns {ACTOR.name}: it ends and comes back with its trainer"
+        words = f"{ACTOR.name} is managed by verl; restart the trainer to restart it"
         for key, verb in (("R", "restart"), ("S", "stop")):
             await screen.press(key)
             told_of = {toast.message for toast in screen.app._notifications}
@@ -254,7 +254,7 @@ async def test_a_replica_that_verl_keeps_is_shown_without_a_backend(tmp_path: Pa
         await screen.until(lambda: "Processes" in screen.text)
         source.answer = BackendDead("it has died")
         await screen.ask()
-        await screen.until(lambda: "it has died: what follows is what was told last" in screen.text)
+        await screen.until(lambda: "it has died; showing the last known state" in screen.text)
         # Whose they are now is not known any more.
         await screen.until(lambda: "Processes" not in screen.text)
         assert "KV cache 31%" in screen.text
@@ -295,10 +295,10 @@ async def test_without_a_backend_the_files_speak(tmp_path: Path) -> None:
         screen.app.take(lost)
         await screen.until(lambda: "not live" in screen.text)
         assert "it answered 503" not in screen.text and "Processes" in screen.text
-        assert "there is no backend to ask" in screen.text and "A_KEY=***" in screen.text
+        assert "no backend is running" in screen.text and "A_KEY=***" in screen.text
         assert "toy.py sleep" in screen.text and "Probes" in screen.text and "secret" not in screen.text
         await screen.press("right_square_bracket")
-        await screen.until(lambda: "know no such service" in screen.text)
+        await screen.until(lambda: "do not contain this service" in screen.text)
         await screen.press("left_square_bracket")
         await screen.until(lambda: "Processes" in screen.text)
         screen.app.take(msgspec.structs.replace(lost, link="ended"))
@@ -312,7 +312,7 @@ async def test_a_backend_that_refuses_or_speaks_otherwise_is_told(tmp_path: Path
         await screen.until(lambda: "cannot be read" in screen.text and "toy.py sleep" in screen.text)
         source.answer = CommandError("unknown_command", "no command 'inspect'")
         await screen.ask()
-        assert "no command 'inspect': what follows is from the run's files" in " ".join(screen.text.split())
+        assert "no command 'inspect'; showing the run's files" in " ".join(screen.text.split())
         source.answer = BackendDead("it has died")
         await screen.ask()
         assert "it has died" in screen.text
@@ -326,7 +326,7 @@ async def test_a_service_that_has_gone_or_is_not_known_yet_does_no_harm() -> Non
     source.answer = CommandError("unknown_service", "no service 'r9'")
     async with opened(source, "r9") as screen:
         await screen.until(lambda: "no service 'r9'" in screen.text)
-        assert "not there now" in screen.screen.query_one(DetailPane).text
+        assert "not present" in screen.screen.query_one(DetailPane).text
         await screen.press("right_square_bracket")
         assert screen.screen.selected_service == "env:litellm"
     app = LiverlApp(FakeSource(view=View()))
@@ -344,7 +344,9 @@ def test_what_keeps_a_replica_from_its_work_is_said() -> None:
     lame = replica(0, listed=False, policy_version=5, kv_cache_usage=None)
     shown = snapshot(replicas=ReplicaSet(2, 1, 0, (lame,)), services=SERVICES)
     text = rows(About("r0", NOW, shown, SERVICES[1]))
-    assert "version 5, the trainer's is 7" in text and "KV cache -" in text and "awaits weights" not in text
+    assert (
+        "version 5, the trainer has 7" in text and "KV cache -" in text and "waiting for weights" not in text
+    )
 
 
 def test_the_time_that_a_start_took_is_the_same_everywhere() -> None:
@@ -359,7 +361,7 @@ def test_the_time_that_a_start_took_is_the_same_everywhere() -> None:
     text = rows(About("r0", NOW, snapshot(), ours, detail))
     assert "ready after 0.9 s" in text
     older = next(line for line in text.splitlines() if " 4100 " in line)
-    newer = next(line for line in text.splitlines() if line.endswith("  runs"))
+    newer = next(line for line in text.splitlines() if line.endswith("  running"))
     assert " 0.9 s " in newer and " 197.5 s " in older
     head = next(line for line in text.splitlines() if line.endswith("  end"))
     assert head.index("ready") + len("ready") == newer.index("0.9 s") + len("0.9 s")
@@ -369,7 +371,7 @@ def test_a_proxy_without_backends_is_an_alarm() -> None:
     shown = snapshot(proxy=ProxyStatus(address="http://127.0.0.1:8002", cooled_down=("x",)))
     assert "none: every request fails" in rows(About("proxy", NOW, shown, SERVICES[3]))
     shown = snapshot(proxy=ProxyStatus(backends=("http://x/v1",), cooled_down=("http://x/v1",)))
-    assert "out of rotation" in rows(About("proxy", NOW, shown, SERVICES[3]))
+    assert "in cooldown" in rows(About("proxy", NOW, shown, SERVICES[3]))
 
 
 def test_text_from_outside_cannot_reach_the_terminal() -> None:
@@ -377,5 +379,5 @@ def test_text_from_outside_cannot_reach_the_terminal() -> None:
     detail = msgspec.structs.replace(DETAIL, argv=("x", nasty), env={"A": nasty}, cwd=nasty)
     process = ListedProcess(1, 0, 0, "Z", None, 5, 1, NOW, nasty)
     text = rows(About("r0", NOW, snapshot(), SERVICES[1], detail, (process,), (event(1, nasty),), nasty))
-    assert "\x1b" not in text and "not reaped" in text
+    assert "\x1b" not in text and "zombie" in text
     assert all(len(line) <= 140 for line in text.splitlines())

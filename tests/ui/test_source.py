@@ -282,7 +282,7 @@ async def test_a_backend_without_an_answer(
         await seen.link("live")
         os.kill(run.pid, signal.SIGSTOP)
         silent = await seen.until(lambda v: v.why)
-        assert f"(pid {run.pid}) lives but does not answer" in silent.why
+        assert f"(pid {run.pid}) is running but does not answer" in silent.why
         assert silent.snapshot is not None
         os.kill(run.pid, signal.SIGCONT)
         await seen.until(lambda v: v.live and not v.why)
@@ -340,7 +340,7 @@ async def test_a_snapshot_that_this_version_cannot_read(
     monkeypatch.setattr("liverl.control.client.Client.snapshot", unreadable)
     async with looking(run.run_dir) as seen:
         lost = await seen.link("lost")
-        assert "does not know: Object missing required field `mood`" in lost.why
+        assert "does not understand: Object missing required field `mood`" in lost.why
 
 
 async def test_commands_go_to_the_backend_and_its_refusals_come_back(

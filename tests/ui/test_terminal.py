@@ -74,7 +74,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
         it.press("m")
         it.wait_for("mouse off")
         it.send("\x1a")
-        it.wait_for("no shell waits")
+        it.wait_for("cannot suspend")
         it.signal(signal.SIGTERM)
         assert it.wait() == 128 + signal.SIGTERM
         last = it.everything()
@@ -132,7 +132,7 @@ def test_a_fault_of_ours_is_one_line_and_a_file(tmp_path: Path) -> None:
         assert it.wait() == 1
         log = tmp_path / "liverl/first/interface-crash.log"
         said = "".join(line for line in it.lines if line)
-        assert f"run liverl/first goes on without it. The traceback is in {log}" in said
+        assert f"run liverl/first is still running. The traceback is in {log}" in said
         assert "Traceback" not in said
         assert b"\x1b[?1049l" in it.everything()
     text = log.read_text()
@@ -176,7 +176,7 @@ def test_facts_behind_a_dialog_do_not_send_the_whole_screen(tmp_path: Path) -> N
         it.wait_for("#" * 40)
         alone = per_view()
         it.press("q")
-        it.wait_for("Leave?")
+        it.wait_for("Quit?")
         behind = per_view()
         assert behind < 20 * alone, (alone, behind)
 

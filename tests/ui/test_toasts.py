@@ -45,12 +45,12 @@ async def test_a_toast_covers_a_part_of_the_key_bar_and_nothing_else(
     app = LiverlApp(FakeSource(view=view()), theme=theme)
     async with app.run_test(size=size, notifications=True) as pilot:
         await settle(pilot)
-        app.notifications.toast("no shell waits", "warning")
+        app.notifications.toast("cannot suspend", "warning")
         (toast,) = await toasts(pilot, 1)
         bar = app.screen.query_one(KeyBar).region
         assert bar.height == 1 and bar.contains_region(toast.region)
         assert toast.region.right == size[0] and toast.region.width < size[0] // 2
-        assert said(toast) == "▲ no shell waits"
+        assert said(toast) == "▲ cannot suspend"
 
 
 async def test_what_the_header_or_the_events_tell_too_is_one_line() -> None:

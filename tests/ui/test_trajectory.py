@@ -248,8 +248,10 @@ async def test_a_call_that_its_agent_left_is_called_abandoned(tmp_path: Path, do
     app = app_of(tmp_path, trial(1))
     async with app.run_test(size=(120, 40)) as pilot:
         shown = await opened(pilot, trial(1).path)
-        assert "── turn 2 · assistant · 1.2 s · ○ abandoned (the agent went away) · r0 ──" in shown.text
-        assert "▾ ○ abandoned (the agent went away)\n│ client_disconnected HTTP 499: the client" in shown.text
+        assert "── turn 2 · assistant · 1.2 s · ○ abandoned (the agent disconnected) · r0 ──" in shown.text
+        assert (
+            "▾ ○ abandoned (the agent disconnected)\n│ client_disconnected HTTP 499: the client" in shown.text
+        )
         assert "✖" not in shown.text and "failed" not in shown.text
         assert shown.style("abandoned") == "dim"
         assert ("failures" in shown.lines[1]) == done, "as the list of trials has it"
@@ -345,13 +347,13 @@ async def test_raw_record_and_back(tmp_path: Path) -> None:
         shown = await opened(pilot, trial(1).path)
         await shown.press("right_square_bracket", "right_square_bracket", "v")
         await shown.until(lambda: '"request_time": 1795220000000' in shown.text)
-        assert "── turn 2 · its record" in shown.text and "raw record" in shown.lines[0]
+        assert "── turn 2 · record" in shown.text and "raw record" in shown.lines[0]
         assert shown.style('"success"') == "accent"
         assert "turn 2/3" in shown.lines[0]
         await shown.press("v")
         assert shown.cursor.startswith("── turn 2")
         await shown.press("v")
-        await shown.until(lambda: "── turn 2 · its record" in shown.text)
+        await shown.until(lambda: "── turn 2 · record" in shown.text)
         for key, turn in (
             ("right_square_bracket", 3),
             ("right_square_bracket", 3),
@@ -359,7 +361,7 @@ async def test_raw_record_and_back(tmp_path: Path) -> None:
             ("left_square_bracket", 1),
         ):
             await shown.press(key)
-            await shown.until(lambda turn=turn: f"── turn {turn} · its record" in shown.text)
+            await shown.until(lambda turn=turn: f"── turn {turn} · record" in shown.text)
             assert f"turn {turn}/3" in shown.lines[0]
         await shown.press("v")
         assert shown.cursor.startswith("── turn 1"), "the one that was looked at last"
@@ -439,9 +441,9 @@ def test_what_went_wrong_stands_in_the_turns() -> None:
     text = "\n".join(rows)
     assert rows[0] == "▲ before turn 1: odd" and "turn 1 · assistant · ✖ failed · r7" in rows[1]
     assert "✖ failed" in rows[2] and found[2].text == "Timeout: too slow" and found[2].opened
-    assert "▲ finish length: cut off · moved from r7" in rows[3] and "✖ bash (no JSON object)" in rows[4]
+    assert "▲ finish length: cut off · moved from r7" in rows[3] and "✖ bash (not a JSON object)" in rows[4]
     assert "✖ result bash (error) no such file" in text
-    assert "the last record is cut off" in text and "2 records could not be read" in text
+    assert "the last record is incomplete" in text and "2 records could not be read" in text
 
 
 def test_long_messages_begin_closed() -> None:

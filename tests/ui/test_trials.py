@@ -82,11 +82,19 @@ async def test_the_title_counts_who_calls_tools() -> None:
             (tally(7, 16, 0, 16), "step 7: ● 16/16 trials call tools", "dim"),
             (tally(7, 13, 3, 16), "step 7: ▲ 13/16 trials call tools", "warn"),
             (tally(7, 0, 64, 64), "step 7: ✖ 0/64 trials call tools", "alarm"),
-            (tally(7, 0, 2, 64), "step 7: ▲ 0/2 trials call tools · 62 running · 62 no call yet", "warn"),
-            (tally(7, 0, 32, 64), "step 7: ✖ 0/32 trials call tools · 32 running · 32 no call yet", "alarm"),
+            (
+                tally(7, 0, 2, 64),
+                "step 7: ▲ 0/2 trials call tools · 62 running · 62 without a call yet",
+                "warn",
+            ),
+            (
+                tally(7, 0, 32, 64),
+                "step 7: ✖ 0/32 trials call tools · 32 running · 32 without a call yet",
+                "alarm",
+            ),
             (
                 StepTrials(7, 16, 15, 1, 0.5),
-                "step 7: ▲ 14/15 trials call tools · 1 running · 1 no call yet",
+                "step 7: ▲ 14/15 trials call tools · 1 running · 1 without a call yet",
                 "warn",
             ),
         ):
@@ -347,9 +355,9 @@ async def test_back_from_a_trial_it_is_still_selected(tmp_path: Path) -> None:
     [
         (
             120,
-            "step 7: ● 17/17 trials call tools · 16 running · 15 no call yet  1-8 of the newest 60 of 3,312",
+            "step 7: ● 17/17 trials call tools · 16 running · 15 without a call yet  1-8 of the newest 60 of 3,312",
         ),
-        (100, "step 7: ● 17/17 trials call tools · 16 running · 15 no call yet  1-8 of 60+"),
+        (100, "step 7: ● 17/17 trials call tools · 16 running · 15 without a call yet  1-8 of 60+"),
         (80, "step 7: ● 17/17 trials call tools · 16 running  1-8 of 60+"),
         (66, "step 7: ● 17/17 trials call tools  1-8 of 60+"),
         (58, "step 7: ● 17/17 trials call tools"),
@@ -378,17 +386,17 @@ async def test_equal_groups_are_named_once_all_of_the_step_is_known() -> None:
     app = app_of(seen(*group, *other, steps=(tally(7, 5, 0, 5),)))
     async with app.run_test(size=(120, 40)) as pilot:
         shown = await opened(pilot)
-        assert shown.pane.text.count("all equal") == 3 and shown.style("all equal") == "dim"
+        assert shown.pane.text.count("same reward") == 3 and shown.style("same reward") == "dim"
         await shown.press("!")
         assert shown.names == [], "late in a training most groups are equal"
-        assert "no trial is flagged" in shown.pane.text
+        assert "no flagged trials" in shown.pane.text
         await shown.press("slash", *"same", "enter")
         assert "no flagged trial matches" in shown.pane.text
         await shown.press("escape")
         await shown.press("!")
         await shown.press("!")
         await shown.show(seen(*group, *other, steps=(tally(7, 6, 0, 6),)))
-        assert "all equal" not in shown.pane.text
+        assert "same reward" not in shown.pane.text
 
 
 async def test_an_equal_group_is_dim_behind_the_flags_of_a_trial() -> None:
@@ -396,8 +404,8 @@ async def test_an_equal_group_is_dim_behind_the_flags_of_a_trial() -> None:
     app = app_of(seen(*group, steps=(tally(7, 3, 0, 3),)))
     async with app.run_test(size=(200, 50)) as pilot:
         shown = await opened(pilot, "4z")
-        assert "failures, all equal" in shown.lines[2]
-        assert shown.style("failures") == "bad" and shown.style(", all equal") == "dim"
+        assert "failures, same reward" in shown.lines[2]
+        assert shown.style("failures") == "bad" and shown.style(", same reward") == "dim"
 
 
 async def test_copy_takes_the_path(tmp_path: Path) -> None:
@@ -461,7 +469,9 @@ async def test_a_step_that_goes_on_is_read_again(tmp_path: Path, monkeypatch: py
         (tmp_path / "trials/step_0005/new-0a1b2c").mkdir()
         shown.pane._read_took = 0.0
         await shown.show(seen(steps=(tally(5, 0, 2, 2),)))
-        await shown.until(lambda: "0/1 trials call tools · 1 running · 1 no call yet" in shown.lines[0])
+        await shown.until(
+            lambda: "0/1 trials call tools · 1 running · 1 without a call yet" in shown.lines[0]
+        )
 
 
 async def test_a_line_per_step(tmp_path: Path) -> None:

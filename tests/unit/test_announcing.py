@@ -56,10 +56,10 @@ def test_nothing_is_new_to_who_has_just_come() -> None:
 
 def test_the_end_in_every_way() -> None:
     for it, words in (
-        (result(), "run done, exit code 0; q leaves"),
-        (result("failed", 1, "CUDA out of memory"), "run failed, exit code 1: CUDA out of memory; q leaves"),
-        (result("stopped", 5, "stopped by me"), "run stopped, exit code 5: stopped by me; q leaves"),
-        (None, "the run has ended; q leaves"),
+        (result(), "run done, exit code 0; q quits"),
+        (result("failed", 1, "CUDA out of memory"), "run failed, exit code 1: CUDA out of memory; q quits"),
+        (result("stopped", 5, "stopped by me"), "run stopped, exit code 5: stopped by me; q quits"),
+        (None, "the run has ended; q quits"),
     ):
         assert told(view(), linked("ended", result=it)) == [words]
     assert told(View(), linked("ended", result=result())) == [], "it is opened as what it is"
@@ -83,25 +83,27 @@ def test_many_new_symptoms_do_not_fill_the_screen() -> None:
 def test_a_lost_backend_and_what_can_be_done(before: Any) -> None:
     lost = msgspec.structs.replace(linked("lost", backend=HERE), why="the backend is dead")
     (text,) = told(linked(before, backend=HERE), lost)
-    assert text.startswith("the backend is dead: what is shown comes from the files. U starts it again")
+    assert text.startswith("the backend is dead; showing the run's files. Press U to restart it")
     (text,) = told(linked(before, backend=HERE), lost, readonly=True)
     assert "U " not in text, "a read-only interface cannot"
     there = msgspec.structs.replace(HERE, host="node7")
     (text,) = told(linked(before), linked("lost", backend=there))
-    assert "It belongs to node7" in text and "U starts" not in text
+    assert "Its host is node7" in text and "Press U" not in text
 
 
 def test_a_new_backend_is_told_whoever_started_it() -> None:
     again = msgspec.structs.replace(HERE, pid=1200)
-    assert told(linked("lost", backend=HERE), view(backend=again)) == ["there is a backend again: pid 1200"]
+    assert told(linked("lost", backend=HERE), view(backend=again)) == [
+        "the backend has been restarted: pid 1200"
+    ]
     assert told(linked("connecting", backend=HERE), view(backend=HERE)) == [], "it was only silent"
 
 
 def test_the_last_words() -> None:
     words = farewell(linked("live"), "liverl/first", "/runs/x")
-    assert "goes on" in words and words.endswith("liverl-tui attach --run /runs/x")
+    assert "run liverl/first is still running" in words and words.endswith("liverl-tui attach --run /runs/x")
     words = farewell(linked("lost", backend=HERE), "liverl/first", "/runs/x")
-    assert "may still run" in words and words.endswith("liverl-tui up --run /runs/x")
+    assert "may still be running" in words and words.endswith("liverl-tui up --run /runs/x")
     words = farewell(linked("lost"), "liverl/first", "/runs/x")
     assert "on node1" in words and elsewhere(linked("lost").snapshot) == "node1"
     assert farewell(linked("ended", result=result("failed", 137)), "r", "/x").endswith(

@@ -18,7 +18,7 @@ from liverl_tui.cli.status_table import render
 from liverl_tui.text.facts import plain_facts, remaining
 
 IDLE = Symptom(
-    "idle_replicas", "critical", "2 of 4 replicas idle", "not in the proxy's list", "liverl-tui restart proxy"
+    "idle_replicas", "critical", "2 of 4 replicas idle", "not listed in the proxy", "liverl-tui restart proxy"
 )
 STEPS = (StepTrials(8, 5, 2, 0, 0.25, calling=2), StepTrials(7, 16, 16, 3, 0.512, calling=13))
 
@@ -66,11 +66,11 @@ def test_what_matters_is_said_when_it_happens() -> None:
     assert plain_facts(later, idle) == []
     cooled = snapshot(proxy=ProxyStatus("http://h:1", cooled_down=("http://127.0.0.1:8001/v1",)))
     assert plain_facts(cooled, before) == [
-        "proxy: http://h:1, ? requests, ? failed; cooled down: http://127.0.0.1:8001/v1"
+        "proxy: http://h:1, ? requests, ? failed; in cooldown: http://127.0.0.1:8001/v1"
     ]
     sick = snapshot(symptoms=(IDLE,))
     assert plain_facts(sick, before) == ["critical: 2 of 4 replicas idle. Fix: liverl-tui restart proxy"]
-    assert plain_facts(before, sick) == ["no longer: critical: 2 of 4 replicas idle"]
+    assert plain_facts(before, sick) == ["resolved: critical: 2 of 4 replicas idle"]
 
 
 def test_gpus_are_one_sentence_and_their_owners_are_news() -> None:
@@ -151,7 +151,7 @@ def test_the_table_shows_everything_and_fits(width: int) -> None:
         return
     assert re.search(r"^◐ task +starting .*importing 40%", text, re.MULTILINE)
     assert re.search(r"^● r0 +ready +yes +3 +0 +1.24k +31%", text, re.MULTILINE)
-    assert re.search(r"^▲ r1 +not in the proxy's list +no ", text, re.MULTILINE)
+    assert re.search(r"^▲ r1 +not listed in the proxy +no ", text, re.MULTILINE)
     assert re.search(r"^● 0  H200  r0 +97%  118G/141G  busy", text, re.MULTILINE)
     assert re.search(r"^▲ 3  H200  pid 12345 \(a-long", text, re.MULTILINE)
 

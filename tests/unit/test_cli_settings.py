@@ -82,7 +82,7 @@ def test_who_looks_goes_before_the_run(tmp_path: Path) -> None:
             {"LIVERL_UI__REFRESH_INTERVAL": "soon"},
             "LIVERL_UI__REFRESH_INTERVAL: 'soon' is not a number of seconds",
         ),
-        ({"LIVERL_UI__REFRESH_INTERVAL": "0"}, "'0' is not a number of seconds from 0.05 on"),
+        ({"LIVERL_UI__REFRESH_INTERVAL": "0"}, "'0' is not a number of seconds of at least 0.05"),
         ({"LIVERL_UI__REFRESH_INTERVAL": "nan"}, "'nan' is not a number"),
     ],
 )

@@ -172,16 +172,16 @@ def test_an_empty_view_says_why():
     )
     assert empty_words(Frame(tab="trainer"), waiting) == "trainer has not started: waits for proxy"
     gone = Tab("r0", service("r0", "replica", "failed", why="exit 1"))
-    assert "attempt_001/logs/r0.1.log is not there" in empty_words(Frame(tab="r0"), gone)
-    assert "written nothing yet" in empty_words(Frame(tab="r0", file="r0.1.log"), gone)
+    assert "attempt_001/logs/r0.1.log does not exist" in empty_words(Frame(tab="r0"), gone)
+    assert "written no output yet" in empty_words(Frame(tab="r0", file="r0.1.log"), gone)
     assert "no log of its own" in empty_words(Frame(tab="e"), Tab("e", service("e", "environment", log=None)))
     assert "no log file" in empty_words(Frame(tab="x"), Tab("x"))
-    assert empty_words(Frame(), Tab(ALL)) == "no service has written anything yet"
+    assert empty_words(Frame(), Tab(ALL)) == "no service has written any output yet"
     assert empty_words(Frame(), Tab(ALL), "connecting") == "connecting"
     narrow = Frame(size=100, filter=Filter(needle("x")))
-    assert "no line passes the filter, in 100B of log;" in empty_words(narrow, gone)
+    assert "no line in 100B of log matches the filter;" in empty_words(narrow, gone)
     looking = Frame(size=100, filter=Filter(needle("x")), scanned=0.25)
-    assert "25% of 100B looked at" in empty_words(looking, gone)
+    assert "searched 25% of 100B" in empty_words(looking, gone)
     assert empty_words(Frame(error="cannot read: x"), gone) == "cannot read: x"
 
 

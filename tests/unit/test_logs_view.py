@@ -189,11 +189,11 @@ def test_a_search_goes_to_the_newest_hit_and_on_from_there_over_the_ends(tmp_pat
     view.next_hit(1)
     frame = finish(view)
     assert here(frame) == ("line 10 found", 1, 3)
-    assert frame.note == "from the top"
+    assert frame.note == "continued at the top"
     view.next_hit(-1)
     frame = finish(view)
     assert here(frame) == ("line 4000 found", 3, 3)
-    assert frame.note == "from the end"
+    assert frame.note == "continued at the end"
     view.first()
     view.search(needle("found"))
     assert here(finish(view)) == ("line 10 found", 1, 3), "not following: the next one below"
@@ -298,7 +298,7 @@ def test_a_file_that_is_written_anew_is_read_anew(tmp_path):
     view.poll()
     frame = view.frame()
     assert [line.copy for line in frame.lines if not line.mark] == ["new words"]
-    assert "was cut short" in frame.lines[0].text
+    assert "was truncated" in frame.lines[0].text
     path.unlink()
     path.write_text("another file\n")
     view.poll()
@@ -326,7 +326,7 @@ def test_going_to_a_time(tmp_path):
     assert frame.at == 200.0 and not frame.follow and not frame.note
     view.at_time(time.time() + 1000)
     frame = view.frame()
-    assert frame.follow and frame.note.startswith("nothing since ")
+    assert frame.follow and frame.note.startswith("no lines since ")
     view.close()
 
 

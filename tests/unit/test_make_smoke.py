@@ -39,7 +39,7 @@ def test_it_appears_whole(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(CliError, match=r"the model was not made \(exit 3\)"):
+    with pytest.raises(CliError, match=r"making the model failed \(exit 3\)"):
         make(tmp_path, tmp_path / "smoke", code=3)
     assert [p.name for p in tmp_path.iterdir()] == ["env"]
 
@@ -48,7 +48,7 @@ def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
     target = tmp_path / "smoke"
     target.mkdir()
     (target / "mine").touch()
-    with pytest.raises(CliError, match="is there already") as caught:
+    with pytest.raises(CliError, match="already exists") as caught:
         make(tmp_path, target)
     assert caught.value.exit_code == 2
     assert [p.name for p in target.iterdir()] == ["mine"]

@@ -28,7 +28,7 @@ def test_both_prompts_edit_alike(keys: list[str]) -> None:
         assert event._no_default_action
     assert (title.text, title.cursor) == (bottom.text, bottom.cursor)
     assert (
-        title.shown == f"/{title.text[: title.cursor]}▏{title.text[title.cursor :]} Enter keeps, Esc clears"
+        title.shown == f"/{title.text[: title.cursor]}▏{title.text[title.cursor :]} Enter applies, Esc clears"
     )
 
 

@@ -12,12 +12,12 @@ from liverl_tui.widgets.base.cells import Row, fit
 Kind = Literal["search", "include", "exclude", "time"]
 LABEL: dict[Kind, str] = {
     "search": "search /",
-    "include": "only lines with /",
-    "exclude": "without lines with /",
+    "include": "show lines with /",
+    "exclude": "hide lines with /",
     "time": "go to time ",
 }
 HINT: dict[Kind, str] = {
-    "search": "a regular expression; capitals matter only if you type one",
+    "search": "a regular expression; case matters only if you type a capital",
     "include": "a regular expression; empty shows all lines",
     "exclude": "a regular expression; empty shows all lines",
     "time": "5m (ago), 12:30, 12:30:15 or 2026-11-20 12:30",
@@ -132,7 +132,7 @@ class TitlePrompt(Line):
     def shown(self) -> str:
         """``/text▏`` while it is typed, ``/text`` afterwards, nothing without a text."""
         if self.open:
-            return f"/{self.text[: self.cursor]}▏{self.text[self.cursor :]} Enter keeps, Esc clears"
+            return f"/{self.text[: self.cursor]}▏{self.text[self.cursor :]} Enter applies, Esc clears"
         return f"/{self.text}" if self.text else ""
 
     def begin(self) -> None:

@@ -13,7 +13,7 @@ from liverl_tui.text.words import number
 from liverl_tui.widgets.base.cells import Span
 
 NO_TOOLS = "✖ NO TOOLS"
-ALL_EQUAL = "all equal"
+ALL_EQUAL = "same reward"
 
 
 def state_of(head: TrialHead, link: Link) -> tuple[str, str]:

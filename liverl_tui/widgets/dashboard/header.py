@@ -80,7 +80,7 @@ def _link(view: View, readonly: bool) -> tuple[Form, ...]:
         way = "" if readonly else f": {key} restarts it"
         short = "✖ backend lost" if readonly else f"✖ lost: {key}"
         return (
-            ((f"✖ backend died{way}; files shown", "alarm"),),
+            ((f"✖ backend died{way}; showing files", "alarm"),),
             ((f"✖ backend died{way}", "alarm"),),
             ((short, "alarm"),),
         )
@@ -90,7 +90,7 @@ def _link(view: View, readonly: bool) -> tuple[Form, ...]:
     if view.link == "ended":
         return (("○ run has ended", "dim"),), (("○ ended", "dim"),)
     if view.why:
-        return (("▲ backend does not answer", "warn"),), (("▲ silent", "warn"),)
+        return (("▲ backend does not answer", "warn"),), (("▲ no answer", "warn"),)
     return (("live", "dim"),), _NONE
 
 

@@ -11,7 +11,7 @@ from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.fitting import Chosen, Column, choose
 from liverl_tui.widgets.base.meters import bar
 
-STATE = 26  # columns: "▲ not in the proxy's list" is the longest that has columns beside it
+STATE = 26  # columns: "▲ not listed in the proxy" is the longest that has columns beside it
 CROWDED = 0.95  # share of the KV cache from which requests are put back
 METER = 10  # columns of a start's progress
 
@@ -101,7 +101,7 @@ def _listed(replica: ReplicaStatus, snapshot: Snapshot) -> tuple[str, str]:
         and address is not None
         and any(b.startswith(address) for b in snapshot.proxy.cooled_down)
     ):
-        return "▲ cool", "warn"  # the proxy has put it aside after failures
+        return "▲ cool", "warn"  # the proxy has put it in cooldown after failures
     return ("● in", "text") if replica.listed else ("○ out", "text")
 
 
@@ -152,7 +152,7 @@ def service_line(
         if proxy.unattributed:
             facts.append(f"{count(proxy.unattributed)} unattributed")
         if proxy.cooled_down:
-            facts.append(f"{len(proxy.cooled_down)} cooled down")
+            facts.append(f"{len(proxy.cooled_down)} in cooldown")
     elif service.kind == "trainer" and snapshot.policy_version is not None:
         facts.append(f"policy v{snapshot.policy_version}")
     if service.restarts:

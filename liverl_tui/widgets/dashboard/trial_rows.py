@@ -27,7 +27,7 @@ from liverl_tui.widgets.base.trial_words import (
 _TRIAL = (
     Column("state", "state", 9, 0),
     Column("step", "step", 4, 5, ">"),
-    Column("task", "task", 13, 1, grows=27),
+    Column("task", "task", 12, 1, grows=28),
     Column("turns", "turns", 5, 4, ">"),
     Column("calls", "calls", 10, 2, ">"),
     Column("reward", "reward", 6, 3, ">"),
@@ -35,14 +35,14 @@ _TRIAL = (
     Column("tokens", "tokens", 6, 9, ">"),
     Column("replica", "replica", 9, 10, grows=12),
     Column("age", "age", 5, 7, ">"),
-    Column("flags", "flags", 9, 8, grows=30),
+    Column("flags", "flags", 11, 8, grows=30),
 )
 _STEP = (
     Column("step", "step", 6, 0, ">"),
     Column("share", "tools", 28, 1),
     Column("reward", "mean reward", 11, 2, ">"),
     Column("running", "running", 7, 3, ">"),
-    Column("finishes", "last turns ended with", 21, 4, grows=60),
+    Column("finishes", "finish reasons", 21, 4, grows=60),
 )
 
 

@@ -173,12 +173,12 @@ class TrialsPane(RowsPane):
         if decided is not None:
             words = _words(f"step {decided.step}", decided)
             more = status.zero_tool_calls - decided.zero
-            words += [f"{more} earlier do not"] if more > 0 else []
+            words += [f"{more} earlier without tool calls"] if more > 0 else []
             return words, decided.style if decided.zero else "dim"
         if not status.total:
             return [""], "dim"
         if status.zero_tool_calls:  # trials that belong to no step
-            return [f"▲ {status.zero_tool_calls} of {status.total} trials call no tool"], "warn"
+            return [f"▲ {status.zero_tool_calls} of {status.total} trials made no tool call"], "warn"
         cut = f", {status.cut_off} cut off" if status.cut_off else ""
         return [f"{status.total} trials, {status.running} running{cut}"], "dim"
 
@@ -198,11 +198,11 @@ class TrialsPane(RowsPane):
             return ()
         if self._prompt.text or self._only_flagged:
             flagged = "flagged " if self._only_flagged else ""
-            said = f"no {flagged}trial matches" if self._prompt.text else "no trial is flagged"
+            said = f"no {flagged}trial matches" if self._prompt.text else "no flagged trials"
             return (Row((f"  {said}", "dim")),)
         if self._view.snapshot is None:
             return ()
-        return (Row(("  no trial has begun yet", "dim")),)
+        return (Row(("  no trials yet", "dim")),)
 
     def copy_line(self) -> str:
         """The path of the trial; a line of the table as it stands."""
@@ -388,4 +388,4 @@ def _words(of: str, tally: Tally) -> list[str]:
     words = [f"{of}: {tally.share if tally.decided else f'{tally.total} trials'}"]
     words += [f"{tally.running} running"] if tally.running else []
     words += [f"{tally.cut_off} cut off"] if tally.cut_off else []
-    return words + ([f"{tally.undecided} no call yet"] if tally.decided and tally.undecided else [])
+    return words + ([f"{tally.undecided} without a call yet"] if tally.decided and tally.undecided else [])

@@ -55,7 +55,7 @@ def alert_rows(symptom: Symptom, width: int, now: float) -> list[Row]:
     if symptom.fix:
         add(symptom.fix, "strong", "fix: ")
     if symptom.action is not None:
-        add(f"{find('alerts', 'apply').name} does it: {action_words(symptom.action)}", "info")
+        add(f"{find('alerts', 'apply').name} applies the fix: {action_words(symptom.action)}", "info")
     for line in symptom.evidence:
         rows.append(Row((" " * _INDENT, "text"), (fit(f"· {one_line(line)}", room).rstrip(), "dim")))
     return rows
@@ -71,6 +71,12 @@ def alert_text(symptom: Symptom) -> str:
     lines = [f"{symptom.severity}: {symptom.title}", symptom.cause]
     lines += [f"fix: {symptom.fix}"] if symptom.fix else []
     return "\n".join([*lines, *(f"- {line}" for line in symptom.evidence)])
+
+
+def _counted(serious: int, notices: int) -> str:
+    """``2 alerts, 1 notice``; ``none``."""
+    counts = ((serious, "alert"), (notices, "notice"))
+    return ", ".join(f"{count} {word}{'s' * (count != 1)}" for count, word in counts if count) or "none"
 
 
 class AlertList(Pane):
@@ -107,11 +113,11 @@ class AlertList(Pane):
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
         alerts, chosen = self.alerts, self.chosen
         serious = sum(s.severity != "info" for s in alerts)
-        facts = f"{serious} of {len(alerts)} need somebody" if alerts else "none"
+        facts = _counted(serious, len(alerts) - serious)
         head = self.title_row(width, facts, "warn" if serious else "dim")
         self._row_of = []
         if not alerts:
-            return [head, Row((" nothing is wrong, as far as can be seen", "dim"))]
+            return [head, Row((" no problem detected", "dim"))]
         rows: list[Row] = []
         of: list[int] = []
         begin = end = 0
@@ -169,7 +175,9 @@ class AlertList(Pane):
         elif verb == "restart" and service is not None:
             self._app.commands.restart_one(service)
         else:
-            self._app.notifications.toast("no key does that: the fix says what to do", "warning")
+            self._app.notifications.toast(
+                "this alert has no automatic fix; follow its `fix:` line", "warning"
+            )
 
     def action_open(self) -> None:
         """What the alert is about: the first trial of its evidence, or its service."""

@@ -156,7 +156,7 @@ class EventList(Pane):
         rows = [self.title_row(width, self._facts(), "warn" if self.prompt.text else "dim")]
         self._rows_of = []
         if not shown:
-            return [*rows, Row((" no event yet" if not self._known else " no event like that", "dim"))]
+            return [*rows, Row((" no events yet" if not self._known else " no event matches", "dim"))]
         for index, block in self._blocks(width, room):
             for row in block:
                 row.cursor = index == self._at and self.has_focus
@@ -205,9 +205,9 @@ class EventList(Pane):
             parts.append(f"{place} of {len(self._shown)}{of}")
         parts.append("following" if self.following else "not following (f follows)")
         if self.reading:
-            parts.append("reading older ones ...")
+            parts.append("reading older events ...")
         elif not self.complete and not self.following and self._at == 0:
-            parts.append("older ones are in the files")
+            parts.append("o loads older events")
         return " · ".join(parts)
 
     # -- moving

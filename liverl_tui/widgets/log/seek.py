@@ -68,8 +68,8 @@ class Seeker:
         if jump.origin is None or jump.wrapped:
             return None
         if jump.first:
-            return Jump(-1, jump.origin, wrapped="the last one above")
-        return Jump(jump.by, None, wrapped="from the top" if jump.by > 0 else "from the end")
+            return Jump(-1, jump.origin, wrapped="last match above")
+        return Jump(jump.by, None, wrapped="continued at the top" if jump.by > 0 else "continued at the end")
 
     def _gap(self, document: Document, origin: Place | None) -> bool:
         """Whether a search backwards would jump over bytes that are not searched yet."""

@@ -229,13 +229,13 @@ class LogSession:
         """Go to the first line that was written at a Unix time or later."""
         document = self.document
         if not any(segment.times.known for segment in document.segments):
-            self.note = "no time index: nobody noted when these lines were written"
+            self.note = "no time index: these lines have no recorded times"
             return
         place = document.at_time(at)
         clock = time.strftime("%H:%M:%S", time.localtime(at))
         if place is None:
             self.end()
-            self.note = f"nothing since {clock}"
+            self.note = f"no lines since {clock}"
             return
         self._moved(lambda view: view.go(place))  # the title says when that line was written
 
@@ -372,7 +372,7 @@ def _border(document: Document, segment: Segment) -> str:
     """What stands above the first line of a file."""
     name, before = segment.path.name, document.segments[: document.segments.index(segment)]
     if segment.epoch:
-        return f"{name} was cut short; what it held is gone"
+        return f"{name} was truncated; its earlier lines are lost"
     if any(other.path == segment.path for other in before):
         return f"{name} was replaced by a new file"
     since = segment.times.times[0] if segment.times.known else None

@@ -96,20 +96,20 @@ def empty_words(frame: Frame, tab: Tab, link_words: str = "") -> str:
         return frame.error
     if frame.filter.active and frame.size:
         if frame.scanned is not None:
-            return f"no line so far; {frame.scanned:.0%} of {words.size(frame.size)} looked at"
-        return f"no line passes the filter, in {words.size(frame.size)} of log; Esc shows all lines"
+            return f"no match yet; searched {frame.scanned:.0%} of {words.size(frame.size)}"
+        return f"no line in {words.size(frame.size)} of log matches the filter; Esc shows all lines"
     if tab.name == ALL:
-        return link_words or "no service has written anything yet"
+        return link_words or "no service has written any output yet"
     status = tab.status
     if frame.file and not frame.size:
-        return f"{frame.file} is empty: {tab.name} has written nothing yet"
+        return f"{frame.file} is empty: {tab.name} has written no output yet"
     if status is None:
-        return f"{tab.name} has no log file here"
+        return f"{tab.name} has no log file"
     if status.generation == 0:
         return f"{tab.name} has not started: {status.why}"
     if status.log is None:
         return f"{tab.name} has no log of its own: {status.why}"
-    return f"{status.log} is not there (yet): {tab.name} is {words.state_word(status.state)}: {status.why}"
+    return f"{status.log} does not exist: {tab.name} is {words.state_word(status.state)}: {status.why}"
 
 
 def tab_row(tabs: list[Tab], active: str, width: int) -> tuple[Row, list[tuple[int, int, str]]]:

@@ -95,7 +95,7 @@ class DetailPane(Pane):
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
         about = self.about
         if about is None:
-            return [self.title_row(width, "no service is known yet")]
+            return [self.title_row(width, "no services yet")]
         self._lines = detail_rows(about, width)
         room = max(1, height - 1)
         self._top = max(0, min(self._top, len(self._lines) - room))

@@ -56,7 +56,7 @@ class About:
         """What it is, in a few words."""
         if self.service is not None:
             return self.service.kind
-        return "replica, an actor of verl's" if self.replica is not None else "not there now"
+        return "replica, a Ray actor of verl" if self.replica is not None else "not present"
 
 
 def detail_rows(about: About, width: int) -> list[Row]:
@@ -123,15 +123,15 @@ def _state(about: About, width: int) -> Iterator[Row]:
             "last exit", service.exit.words() + when, width, "text" if service.exit.ok else "bad"
         )
     if service.deadline is not None and service.deadline > now:
-        what = "started again" if service.state == "backing_off" else "the next signal"
+        what = "restart" if service.state == "backing_off" else "next signal"
         if service.state == "starting":
-            what = "given up on"
+            what = "start timeout"
         yield from _fact("deadline", f"{what} in {duration(service.deadline - now)}", width)
     if service.incoming_pid is not None:
-        yield from _fact("successor", f"pid {service.incoming_pid} starts beside it", width, "info")
+        yield from _fact("replacement", f"pid {service.incoming_pid} is starting", width, "info")
     if service.retiring_pids:
         pids = ", ".join(map(str, service.retiring_pids))
-        yield from _fact("draining", f"replaced, and still serving what they have: pid {pids}", width, "info")
+        yield from _fact("draining", f"replaced; finishing their requests: pid {pids}", width, "info")
     if service.address is not None:
         yield from _fact("address", service.address, width)
     others = {n: p for n, p in service.ports.items() if f":{p}" not in (service.address or "")}
@@ -164,12 +164,12 @@ def _actor(about: About, width: int) -> Iterator[Row]:
     yield from _stands(replica, of_replica(replica, SnapshotIndex(snapshot), now), now, width)
     if replica.generation:
         pid = f", pid {replica.pid}" if replica.pid is not None else ""
-        yield from _fact("actor", f"number {replica.generation} of this name{pid}", width)
-    yield from _fact("owner", "verl: it ends and comes back with the trainer", width)
+        yield from _fact("actor", f"generation {replica.generation} of this name{pid}", width)
+    yield from _fact("owner", "verl; restart the trainer to restart it", width)
     if replica.address is not None:
         yield from _fact("address", replica.address, width)
     if replica.max_concurrency is not None:
-        yield from _fact("KV cache", f"holds {replica.max_concurrency:.1f} requests of full length", width)
+        yield from _fact("KV cache", f"room for {replica.max_concurrency:.1f} requests of full length", width)
     yield from _gpus(about, width)
 
 
@@ -214,7 +214,7 @@ def _replica(about: About, width: int) -> Iterator[Row]:
     )
     yield from _fact("engine", f"{cache}, {count(replica.tokens_per_s)} tokens/s", width)
     yield from _fact(
-        "since its start",
+        "since start",
         f"{count(replica.request_success_total)} requests, {count(replica.prompt_tokens_total)} prompt and "
         f"{count(replica.generation_tokens_total)} generated tokens",
         width,
@@ -224,11 +224,11 @@ def _replica(about: About, width: int) -> Iterator[Row]:
 def _weights(replica: ReplicaStatus, wanted: int | None, width: int) -> Iterator[Row]:
     if replica.policy_version is None and replica.kind == "verl":
         # vLLM does not tell; verl brings them itself.
-        yield from _fact("weights", f"verl brings the trainer's to it: version {wanted}", width)
+        yield from _fact("weights", f"copied by verl from the trainer: version {wanted}", width)
         return
     version = UNKNOWN if replica.policy_version is None else f"{replica.policy_version}"
     behind = wanted is not None and replica.policy_version != wanted
-    of = f", the trainer's is {wanted}" if behind else ""
+    of = f", the trainer has {wanted}" if behind else ""
     yield from _fact("weights", f"version {version}{of}", width, "warn" if behind else "text")
 
 
@@ -241,7 +241,7 @@ def _proxy(about: About, width: int) -> Iterator[Row]:
     for index, backend in enumerate(proxy.backends):
         out = backend in proxy.cooled_down
         name = f"{names[backend]}  " if backend in names else ""
-        text = f"{name}{backend}" + ("  out of rotation after failures" if out else "")
+        text = f"{name}{backend}" + ("  in cooldown after failures" if out else "")
         yield from _fact("backends" if not index else "", text, width, "warn" if out else "text")
     if not proxy.backends:
         yield from _fact("backends", "none: every request fails", width, "bad")
@@ -274,9 +274,9 @@ def _processes(about: About, width: int) -> Iterator[Row]:
         row.add(f" {age(about.now - process.started_at):>5}  ", "dim")
         row.add("  " * max(0, process.depth - 1) + ("└ " if process.depth else ""), "rule")
         row.add(one_line(process.command), "warn" if zombie else "text")
-        yield row.add(" (ended, not reaped)" if zombie else "", "warn")
+        yield row.add(" (zombie)" if zombie else "", "warn")
     if len(processes) > 1:
-        yield Row((f" {len(processes):>8} {cpu:>6} {size(total):>5}  together", "dim"))
+        yield Row((f" {len(processes):>8} {cpu:>6} {size(total):>5}  total", "dim"))
 
 
 def _probes(about: About, width: int) -> Iterator[Row]:
@@ -285,13 +285,13 @@ def _probes(about: About, width: int) -> Iterator[Row]:
         return
     for probe in detail.probes:
         glyph, outcome, style = _outcome(probe, about)
-        counts = "one failure counts" if probe.failures == 1 else f"{probe.failures} failures in a row count"
-        every = f"  (every {probe.interval:g} s, {probe.timeout:g} s for an answer, {counts})"
+        counts = "fails after 1 failure" if probe.failures == 1 else f"fails after {probe.failures} in a row"
+        every = f"  (every {probe.interval:g} s, timeout {probe.timeout:g} s, {counts})"
         if probe.what == "the process exists":
             every = ""
         elif probe.name == "startup" and detail.startup_deadline is not None:
             every = f"  (every {probe.interval:g} s, within {duration(detail.startup_deadline)})"
-        meaning = {"startup": "ready when", "ready": "degraded if not", "live": "restarted if not"}[
+        meaning = {"startup": "startup probe", "ready": "readiness probe", "live": "liveness probe"}[
             probe.name
         ]
         yield from _fact(meaning, probe.what + every, width)
@@ -304,15 +304,15 @@ def _outcome(probe: ProbeFacts, about: About) -> tuple[str, str, str]:
     if probe.at is not None:
         ago = f"{age(about.now - probe.at)} ago"
         if probe.problem is None:
-            return "●", f"held {ago}", "ok"
+            return "●", f"passed {ago}", "ok"
         return "▲", f"{ago}: {probe.problem}", "warn"
     if about.detail is not None and not about.detail.live:
-        return "○", "not known without a backend", "dim"
+        return "○", "unknown without a backend", "dim"
     if probe.what == "the process exists" and service is not None and service.pid is not None:
-        return "●", "it does", "ok"
+        return "●", "yes", "ok"
     if probe.name == "startup" and service is not None and service.ready_at is not None:
-        return "●", "held before this backend took over", "ok"
-    return "○", "not asked yet", "dim"
+        return "●", "passed before this backend took over", "ok"
+    return "○", "not run yet", "dim"
 
 
 def _starts(about: About, width: int) -> Iterator[Row]:
@@ -324,7 +324,7 @@ def _starts(about: About, width: int) -> Iterator[Row]:
     if detail.stop:
         yield from _fact("stopped by", stages_words(detail.stop), width)
     if detail.drain:
-        yield from _fact("replaced by", stages_words(detail.drain), width)
+        yield from _fact("drained by", stages_words(detail.drain), width)
     if not detail.generations:
         return
     yield Row((f" {'start':>6} {'attempt':>7} {'pid':>8} {'ago':>6} {'ready':>8} {'lasted':>7}  end", "head"))
@@ -351,9 +351,9 @@ def _start(start: Generation, about: About, width: int) -> Iterator[Row]:
         and start.generation == about.service.generation
         and about.service.pid is not None
     ):
-        end, style = "runs", "ok"
+        end, style = "running", "ok"
     elif start.role == "retiring":
-        end, style = "drains", "info"
+        end, style = "draining", "info"
     if start.why and start.exit is not None and start.exit.words() not in start.why:
         end = f"{end}: {start.why}" if end else start.why
     for index, line in enumerate(wrap(end, width - len(head))):
@@ -396,7 +396,7 @@ def _environment(about: About, width: int) -> Iterator[Row]:
             else:
                 yield Row((f"   {line}", "text"))
     if detail.unset_env:
-        yield from _fact("taken away", " ".join(detail.unset_env), width)
+        yield from _fact("unset", " ".join(detail.unset_env), width)
 
 
 def _events(about: About, width: int) -> Iterator[Row]:
@@ -418,14 +418,15 @@ def _took(begin: float, end: float) -> str:
 
 def restart_words(policy: RestartPolicy) -> str:
     if policy.mode == "never":
-        return "never restarted by itself"
+        return "never restarted automatically"
     when = "after a failure" if policy.mode == "on_failure" else "always"
     return (
-        f"restarted {when}: at once, then after {number(policy.base, 0)} s doubling to {number(policy.cap, 0)} s; more "
-        f"than {policy.max_failures} failures in {duration(policy.window)}: given up"
+        f"restarted {when}: immediately, then after {number(policy.base, 0)} s, doubling up to "
+        f"{number(policy.cap, 0)} s; gives up after more than {policy.max_failures} failures in "
+        f"{duration(policy.window)}"
     )
 
 
 def stages_words(stages: Sequence[StopStage]) -> str:
-    whom = {"leader": "its leader", "tree": "its tree"}
+    whom = {"leader": "the main process", "tree": "all its processes"}
     return ", ".join(f"{s.signal} to {whom[s.target]} ({s.grace:g} s)" for s in stages)

@@ -19,7 +19,7 @@ from liverl_tui.widgets.base.trial_words import replica_name
 from liverl_tui.widgets.trajectory.text import argument_lines, clean_lines, json_spans
 
 Form = Literal["plain", "json", "arguments"]
-ABANDONED = "○ abandoned (the agent went away)"
+ABANDONED = "○ abandoned (the agent disconnected)"
 LONG = 12  # lines; longer messages and thoughts begin closed
 _LABELS: dict[PartKind, tuple[str, str]] = {
     "system": ("system", "dim"),
@@ -105,7 +105,9 @@ def build(
         blocks += _parts(turn, turn.answer, "answer", hidden)
         blocks += _parts(turn, turn.after, "after", hidden)
     if trajectory.torn:
-        blocks.append(_note("torn", 0, "the last record is cut off: its writer died, or the disk was full"))
+        blocks.append(
+            _note("torn", 0, "the last record is incomplete: its writer died, or the disk was full")
+        )
     if trajectory.bad_records:
         blocks.append(_note("bad", 0, f"{trajectory.bad_records} records could not be read"))
     if trajectory.files:
@@ -116,7 +118,7 @@ def build(
 
 def raw_blocks(turn: Turn, text: str) -> list[Block]:
     """The record of one turn as it stands in the file."""
-    label = ((f"turn {turn.number}", "title"), (f" · its record, {size(turn.size or len(text))}", "dim"))
+    label = ((f"turn {turn.number}", "title"), (f" · record, {size(turn.size or len(text))}", "dim"))
     return [
         Block("raw:rule", turn.number, label, rule=True),
         Block("raw", turn.number, (("record", "text"),), text, form="json", headless=True),
@@ -138,7 +140,7 @@ def _part(part: Part, key: str, turn: Turn) -> Block:
         name = (one_line(part.name), "strong" if part.kind == "call" else "text")
         label = (name,) if part.kind == "call" else ((f"{word} ", "dim"), name)
     if part.failed:
-        what = "no JSON object" if part.kind == "call" else "error"
+        what = "not a JSON object" if part.kind == "call" else "error"
         label = (("✖ ", "bad"), *label, (f" ({what})", "bad"))
     if part.kind == "error":
         label = ((ABANDONED, "dim"),) if turn.abandoned else (("✖ ", "bad"), *label)

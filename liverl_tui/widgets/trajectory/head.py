@@ -50,7 +50,7 @@ def header_rows(
         return [title, Row((f"  ▲ {problem}", "warn") if problem else ("  reading …", "dim"))]
     rows = [title, pack(_parts(trajectory, names or {}, link), width)]
     if problem:
-        rows.append(Row((f"▲ {problem}; shown is what was read before", "warn")))
+        rows.append(Row((f"▲ {problem}; showing what was read before", "warn")))
     if trajectory.exception is not None:
         rows.append(Row((f"✖ {one_line(trajectory.exception)}", "bad")))
     if hidden:
