@@ -6,7 +6,8 @@ Times are Unix seconds (``float``), durations seconds, sizes bytes, shares 0..1 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import functools
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -119,8 +120,61 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     tree: TreeStats = TreeStats()
 
 
+_MOMENTARY = msgspec.Meta(extra={"momentary": True})  # true only while somebody measures it
+Gauge = Annotated[float | None, _MOMENTARY]
+
+
+class EngineFacts(msgspec.Struct, frozen=True):
+    """What an engine's ``/metrics`` says at one scrape. Counters (``*_total``) are the engine's own since its start.
+
+    Several engines behind one server are summed; ``kv_cache_usage`` (0..1) is their mean and ``policy_version`` the
+    oldest. ``sleep_state``: ``awake``, ``weights_offloaded``, ``discard_all`` or ``asleep``.
+
+    ``tool_calls_total`` only tells whether any answer held a tool call: streamed answers are counted by piece, and
+    an exception of the parser counts as none.
+    """
+
+    running: Gauge = None  # requests
+    waiting: Gauge = None  # requests
+    kv_cache_usage: Gauge = None  # 0..1
+    prompt_tokens_total: float | None = None
+    generation_tokens_total: float | None = None
+    prefix_cache_queries_total: float | None = None
+    prefix_cache_hits_total: float | None = None
+    request_success_total: float | None = None
+    policy_version: int | None = None
+    sleep_state: Annotated[str | None, _MOMENTARY] = None
+    preemptions_total: float | None = None
+    aborted_total: float | None = None
+    errors_total: float | None = None
+    admission_rejections_total: float | None = None
+    corrupted_requests_total: float | None = None
+    tool_calls_total: float | None = None  # turns in which its parser found a tool call
+    no_tool_calls_total: float | None = None
+    updates_in_flight: Gauge = None  # weight updates
+    sleeps_in_flight: Gauge = None  # falling asleep and waking up
+    actor_generate_total: float | None = None  # answers that did not come over HTTP; embedded replicas only
+    kv_blocks: int | None = None
+    kv_block_size: int | None = None  # tokens
+    kv_tokens: int | None = None
+    max_concurrency: float | None = None  # requests of the longest kind that the KV cache holds; of the least
+    # Rates over the last seconds, of the counters above.
+    tokens_per_s: Gauge = None  # generated
+    prefix_cache_hit_rate: Gauge = None  # 0..1, cached share of the prompt tokens that were looked up
+
+    def lasting(self) -> EngineFacts:
+        """What stays true when nobody asks the engine any more: totals, sizes and the policy version."""
+        return msgspec.structs.replace(self, **dict.fromkeys(_momentary_facts()))
+
+
+@functools.cache
+def _momentary_facts() -> tuple[str, ...]:
+    fields = msgspec.structs.fields(EngineFacts)
+    return tuple(field.name for field in fields if _MOMENTARY in getattr(field.type, "__metadata__", ()))
+
+
 class ReplicaStatus(msgspec.Struct, frozen=True):
-    """One inference replica. Counters are the engine's own since its start; rates are per second."""
+    """One inference replica. In JSON the fields of ``engine`` stand beside the others (see ``snapshot_json``)."""
 
     name: str
     state: ServiceState
@@ -129,15 +183,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     generation: int = 0
     restarts: int = 0
     gpus: tuple[str, ...] = ()
-    policy_version: int | None = None
-    running: float | None = None
-    waiting: float | None = None
-    kv_cache_usage: float | None = None  # 0..1
-    generation_tokens_total: float | None = None
-    prompt_tokens_total: float | None = None
-    tokens_per_s: float | None = None
-    prefix_cache_hit_rate: float | None = None  # 0..1
-    request_success_total: float | None = None
+    engine: EngineFacts = EngineFacts()  # nothing is known of it while it does not serve
     since: float | None = None
     stage: str | None = None
     progress: float | None = None
@@ -150,8 +196,6 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         None  # asleep, waking, updating, serving, idle: of one that the trainer puts to sleep
     )
     activity_since: float | None = None
-    tool_calls_total: float | None = None  # turns in which its parser found a tool call
-    max_concurrency: float | None = None  # requests of full length that its KV cache holds at once
 
 
 class ReplicaSet(msgspec.Struct, frozen=True):

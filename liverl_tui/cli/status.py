@@ -69,9 +69,9 @@ def _show(snapshot: Snapshot, as_json: bool) -> None:
 
 
 def _json(snapshot: Snapshot, *, live: bool, indent: int | None, **more: Any) -> str:
-    import msgspec
+    from liverl.snapshot_json import plain_snapshot
 
-    return json.dumps({"live": live, **msgspec.to_builtins(snapshot), **more}, indent=indent)
+    return json.dumps({"live": live, **plain_snapshot(snapshot), **more}, indent=indent)
 
 
 def _table(snapshot: Snapshot, width: int) -> list[str]:

@@ -85,7 +85,8 @@ def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float
         return StatusLabel("◌", words, "info", kind=replica.activity or "")
     if replica.state == "ready" and not replica.listed and snapshot_index.lists:
         wanted = snapshot_index.snapshot.policy_version
-        if snapshot_index.trains and (replica.policy_version is None or replica.policy_version != wanted):
+        version = replica.engine.policy_version
+        if snapshot_index.trains and (version is None or version != wanted):
             return StatusLabel(
                 "◐", "awaits weights" if wanted is None else f"awaits weights v{wanted}", "info"
             )

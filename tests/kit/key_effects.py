@@ -173,7 +173,7 @@ def _together(programs: Iterable[str], packages: Iterable[str]) -> frozenset[str
 
 @functools.cache
 def _litellm(served: str, timeout: float, cooldown: float) -> str:
-    return render_litellm_config(["http://127.0.0.1:4001"], served, timeout, cooldown)
+    return render_litellm_config(["http://127.0.0.1:4001"], served, timeout, cooldown, prefix="hosted_vllm/")
 
 
 def _interface(config: RunConfig) -> UiSettings:

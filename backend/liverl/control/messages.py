@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from liverl.model import Event, Snapshot
+from liverl.snapshot_json import decode_snapshot
 
 PROTOCOL = 1
 LINE_LIMIT = 16 * 1024 * 1024  # bytes of one line, on both ends; a snapshot of a large run is about 100 KiB
@@ -134,7 +135,15 @@ class Cursor:
 
 
 _encoder = msgspec.json.Encoder()
-_incoming = msgspec.json.Decoder(Incoming)
+
+
+class _IncomingLine(Incoming, frozen=True):
+    """A line as it is decoded first: a snapshot has a JSON form of its own."""
+
+    snapshot: msgspec.Raw = msgspec.Raw(b"")  # type: ignore[assignment]
+
+
+_incoming = msgspec.json.Decoder(_IncomingLine)
 _request = msgspec.json.Decoder(Request)
 
 
@@ -150,7 +159,9 @@ def decode_incoming(line: bytes) -> Incoming:
         ProtocolMismatch: it is not one.
     """
     try:
-        return _incoming.decode(line)
+        message = _incoming.decode(line)
+        state = bytes(message.snapshot)
+        return msgspec.structs.replace(message, snapshot=decode_snapshot(state) if state else None)
     except msgspec.DecodeError as error:
         raise ProtocolMismatch(
             f"the backend sent something that this version does not know: {error}"

@@ -9,10 +9,11 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import yaml
 
+from liverl.engines import ENGINES
+
 _BASES = ("api_base", "base_url")  # LiteLLM takes either
 _VARIABLE = "os.environ/"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1", "::"})
-_VLLM = "hosted_vllm/"
 
 Document = dict[str, Any]
 Place = tuple[str, int]  # host in one spelling, port
@@ -92,7 +93,8 @@ def add(
         raise ListingError(f"not an address: {address!r}")
     known = {place(url, own) for url in replicas} | {wanted}
     names = _names(document, lambda base, _: place(base, own) in known, env)
-    names = names or _names(document, lambda _, model: model.startswith(_VLLM), env)
+    prefixes = tuple(engine.litellm_prefix for engine in ENGINES.values())
+    names = names or _names(document, lambda _, model: model.startswith(prefixes), env)
     if not names:
         raise ListingError("none of its model names routes to a replica")
     models: list[Document] = list(document["model_list"])
