@@ -80,7 +80,7 @@ class Journal:
             svc=name,
             gen=gen,
             role="current",
-            machine={"state": state, "generation": gen, "why": "x"},
+            unit={"state": state, "generation": gen, "why": "x"},
         )
 
 
@@ -102,7 +102,7 @@ def test_a_server_that_an_older_version_took_for_completed(
     RunDir(run_dir).plan.write_bytes(msgspec.json.encode(plan))
     machine = {"state": "stopped", "generation": 1, "why": "completed (exit 0)", "last_failure": "exit 0"}
     machine |= {"exit": {"code": 0}, "wanted": wanted}
-    Journal(run_dir).add(k="state", svc="it", gen=1, role="current", machine=machine)
+    Journal(run_dir).add(k="state", svc="it", gen=1, role="current", unit=machine)
     (shown,) = polled(run_dir).services
     assert (shown.state, shown.why) == ("stopped", why)
 

@@ -353,7 +353,7 @@ def test_verls_environment_gets_our_modules_alone() -> None:
         stub = files[f"{_PATH}/liverl/__init__.py"]
         scope: dict[str, Any] = {}
         exec(stub.text, scope)
-        assert (Path(scope["__path__"][0]) / "verlside" / "smoke.py").is_file()
+        assert (Path(scope["__path__"][0]) / "verl_runtime" / "smoke.py").is_file()
         assert stub.mode == 0o644
         assert service(plan_of(), name).env["PYTHONPATH"] == "{run_dir}/trainer/path"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.state_machine import FAILED, GENERATION, NOW, POLICY, RULES, Driver, rules
-from kit.state_machine import unit as example
+from kit.state_machine import machine as example
 from msgspec.structs import replace as with_fields
 
 from liverl.model import Exit

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.state_machine import EVENTS, EXAMPLES, FAILED, GENERATION, NOW, RULES, Driver
-from kit.state_machine import unit as example
+from kit.state_machine import machine as example
 
 from liverl.model import STATE_WORDS, Exit
 from liverl.supervise.services import state_machine as m

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kit.state_machine import EXAMPLES, FAILED, GENERATION, LAST, NOW, RULES, STOP, TREE, Driver, rules
-from kit.state_machine import unit as example
+from kit.state_machine import machine as example
 
 from liverl.plan.spec import DEFAULT_STOP, StopStage
 from liverl.supervise.services import state_machine as m

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kit.state_machine import EVENTS, EXAMPLES, FAILED, GENERATION, LAST, NOW, RULES, STOP, TREE
-from kit.state_machine import unit as example
+from kit.state_machine import machine as example
 
 from liverl.supervise.services import state_machine as m
 
