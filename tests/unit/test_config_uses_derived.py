@@ -83,12 +83,6 @@ UNSEEN: dict[str, tuple[list[tuple[str, str, str]], str, str, Proof]] = {
         "",
         becomes_the_runs_key,
     ),
-    "run.engine": (
-        [VERL, COMMAND],
-        "topology verl has one engine, and any other is refused",
-        "run.engine=embedded",
-        is_refused,
-    ),
     "infrastructure.ngpus_per_node": (
         [("managed", "vllm", "none")],
         "the limit of run.replicas x vllm.gen_tp: what does not fit is refused",

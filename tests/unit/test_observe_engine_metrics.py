@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from liverl.engines import ENGINES
 from liverl.engines.vllm.metrics import METRICS
 from liverl.model import EngineFacts
 from liverl.observe.engine.metrics import EngineMeter, RateWindow, parse_engine_metrics
+from liverl.observe.engine.store import EngineStore
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 
@@ -171,5 +173,19 @@ def test_the_meter_gives_rates_of_the_window() -> None:
     rates = meter.update(2.0, facts(300, 200, 75))
     assert rates.tokens_per_s == pytest.approx(150.0)
     assert rates.prefix_cache_hit_rate == pytest.approx(0.75)
-    meter.clear()
-    assert meter.update(3.0, facts(1, 1, 1)).tokens_per_s is None
+    assert rates.generation_tokens_total == 300.0, "the facts come with their rates"
+
+
+def test_the_store_keeps_each_replicas_last_answer() -> None:
+    store = EngineStore(ENGINES["vllm"])
+    assert store.get("r0") is None and store.known("r0") == EngineFacts()
+    store.scraped("r0", 10.0, "vllm:generation_tokens_total 100")
+    store.scraped("r1", 10.0, "vllm:generation_tokens_total 900")
+    before = store.all()
+    facts = store.scraped("r0", 12.0, "vllm:generation_tokens_total 160")
+    assert store.get("r0") is facts is store.known("r0") and facts.tokens_per_s == 30.0
+    assert before["r0"].generation_tokens_total == 100.0, "what was read before does not change"
+    store.forget("r0")
+    assert store.get("r0") is None and store.known("r1").generation_tokens_total == 900.0
+    # the next process counts from 0 on: no rate is made of two processes
+    assert store.scraped("r0", 14.0, "vllm:generation_tokens_total 40").tokens_per_s is None
