@@ -77,12 +77,14 @@ def add(
     replicas: Iterable[str],
     own: Collection[str] = (),
     env: Mapping[str, str] | None = None,
+    *,
+    prefix: str = ENGINES["vllm"].litellm_prefix,
 ) -> tuple[Document, tuple[str, ...]]:
     """``document`` with ``address`` once under every model name that routes to a replica, and these names.
 
     ``replicas``: the addresses of all known replicas, by which a name of the policy is told from one that leads
-    elsewhere (a judge, another provider). Where none of them is listed, the names that mean a vLLM count. A name
-    that lists the address already gets no second entry. The rest stays as it is.
+    elsewhere (a judge, another provider). Where none of them is listed, the names whose model begins with the engine's
+    ``prefix`` count. A name that lists the address already gets no second entry. The rest stays as it is.
 
     Raises:
         ListingError: no name routes to a replica.
@@ -93,8 +95,7 @@ def add(
         raise ListingError(f"not an address: {address!r}")
     known = {place(url, own) for url in replicas} | {wanted}
     names = _names(document, lambda base, _: place(base, own) in known, env)
-    prefixes = tuple(engine.litellm_prefix for engine in ENGINES.values())
-    names = names or _names(document, lambda _, model: model.startswith(prefixes), env)
+    names = names or _names(document, lambda _, model: model.startswith(prefix), env)
     if not names:
         raise ListingError("none of its model names routes to a replica")
     models: list[Document] = list(document["model_list"])

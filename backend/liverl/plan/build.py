@@ -164,7 +164,7 @@ def environment_spec(config: RunConfig, name: str) -> EnvironmentSpec:
     """A named environment; LiveRL's ``environment.venv_path`` is verl's."""
     engine = ENGINES[config.run.engine]
     entry = config.environments.get(name)
-    if entry is None and name == engine.environment:
+    if entry is None and name == engine.environment and engine.requirements:
         entry = EnvironmentEntry(requirements=engine.requirements)
     if entry is None:
         raise PlanError(f"environments.{name}: there is no such environment, and the plan needs it")
