@@ -36,9 +36,8 @@ _FlatReplica = msgspec.defstruct(
     [field for field in _definitions(ReplicaStatus) if field[0] != _ENGINE] + _definitions(EngineFacts),
     frozen=True,
 )
-_FlatReplicas = msgspec.defstruct(
-    "_FlatReplicas", _definitions(ReplicaSet, items=tuple[_FlatReplica, ...]), frozen=True
-)
+_items: Any = tuple[_FlatReplica, ...]  # type: ignore[valid-type]  # made above by the structs' fields
+_FlatReplicas = msgspec.defstruct("_FlatReplicas", _definitions(ReplicaSet, items=_items), frozen=True)
 _FlatSnapshot = msgspec.defstruct(
     "_FlatSnapshot", _definitions(Snapshot, replicas=_FlatReplicas), frozen=True
 )
