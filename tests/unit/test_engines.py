@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -124,6 +125,14 @@ def test_the_plan_starts_it(toy: Engine) -> None:
     assert environment.requirements == ("toy-engine==1.0",)
     (own,) = [e for e in planned("environments.toy.requirements=[toy==2]").environments if e.name == "toy"]
     assert own.requirements == ("toy==2",), "the configuration has the last word"
+
+
+def test_two_engines_may_share_an_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan's own word decides; its template's environment only where an older version wrote the plan."""
+    other = replace(TOY, environment=None)
+    monkeypatch.setitem(ENGINES, "toy", other)
+    assert planned().replica_engine is other
+    assert msgspec.structs.replace(planned(), engine="").replica_engine is ENGINES["embedded"]
 
 
 async def test_its_metrics_become_the_facts_of_a_replica(toy: Engine, tmp_path: Path) -> None:
