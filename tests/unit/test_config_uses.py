@@ -27,7 +27,9 @@ VARIANTS: list[list[str]] = [
 
 
 def config_for(topology: str, engine: str, kind: str, further: list[str] | None = None) -> RunConfig:
-    profile = "liverl-gen1" if topology != "managed" else "vllm-managed" if engine == "vllm" else "embedded"
+    profile = (
+        "liverl-gen1" if topology != "managed" else "embedded" if engine == "embedded" else "vllm-managed"
+    )
     sets = [f"run.topology={topology}", f"run.engine={engine}", f"trainer.kind={kind}"]
     if kind == "command":
         sets.append("trainer.command=[bash, x.sh]")

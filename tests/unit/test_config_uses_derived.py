@@ -84,7 +84,7 @@ UNSEEN: dict[str, tuple[list[tuple[str, str, str]], str, str, Proof]] = {
         becomes_the_runs_key,
     ),
     "infrastructure.ngpus_per_node": (
-        [("managed", "vllm", "none")],
+        [c for c in COMBINATIONS if c[0] == "managed" and ENGINES[c[1]].gpus],
         "the limit of run.replicas x vllm.gen_tp: what does not fit is refused",
         "infrastructure.ngpus_per_node=7",
         is_refused,
