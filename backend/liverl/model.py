@@ -28,6 +28,10 @@ ServiceState = Literal[
 RunState = Literal["starting", "running", "stopping", "done", "failed", "stopped", "dead"]
 Level = Literal["debug", "info", "warning", "error"]
 
+# The shape of what scripts read: result.json, snapshot.json and `status --json` (tests/data/contract.json has it).
+# One more with each change that a script could notice.
+SCHEMA = 1
+
 STATE_WORDS: tuple[ServiceState, ...] = (
     "waiting",
     "preparing",
@@ -340,6 +344,7 @@ class Result(msgspec.Struct, frozen=True):
     ended_at: float
     attempt: int = 1
     summary: str = ""
+    schema: int = SCHEMA
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -377,6 +382,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     host: HostStats = HostStats()
     symptoms: tuple[Symptom, ...] = ()
     result: Result | None = None
+    schema: int = SCHEMA
 
     def service(self, name: str) -> ServiceStatus | None:
         return next((s for s in self.services if s.name == name), None)

@@ -69,9 +69,11 @@ def _show(snapshot: Snapshot, as_json: bool) -> None:
 
 
 def _json(snapshot: Snapshot, *, live: bool, indent: int | None, **more: Any) -> str:
+    from liverl.model import SCHEMA
     from liverl.snapshot_json import plain_snapshot
 
-    return json.dumps({"live": live, **plain_snapshot(snapshot), **more}, indent=indent)
+    told = {**plain_snapshot(snapshot), **more, "schema": SCHEMA}  # as it is printed, whoever wrote it
+    return json.dumps({"schema": SCHEMA, "live": live, **told}, indent=indent)
 
 
 def _table(snapshot: Snapshot, width: int) -> list[str]:
@@ -132,6 +134,7 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
     import msgspec
 
     from liverl.control.history import last_events
+    from liverl.model import SCHEMA
     from liverl.offline.run import OfflineRun
     from liverl_tui.cli.plain import EventLines
 
@@ -148,7 +151,7 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
             "events": msgspec.to_builtins(events),
         }
         indent = None if compact else 2
-        text = json.dumps({"live": False, **told}, indent=indent)
+        text = json.dumps({"schema": SCHEMA, "live": False, **told}, indent=indent)
         click.echo(text if snapshot is None else _json(snapshot, live=False, indent=indent, **told))
         return
     if result is not None:

@@ -34,8 +34,8 @@ def cells(row: Row) -> tuple[str, ...]:
         return (row.row, row.what, "nothing was seen", "", "", "", row.verdict, row.load)
     beside = ", ".join(f"{name} {number(v)} ({ratio(row.value, v)})" for name, v in row.beside.items())
     spread = f" ({number(min(row.values))}-{number(max(row.values))})" if len(row.values) > 1 else ""
-    target = f"<= {row.limit:g} {row.machine}" if row.limit is not None else ""
-    mine = f"{number(row.value)} {row.machine}{spread}"
+    target = f"<= {row.limit:g} {row.unit}" if row.limit is not None else ""
+    mine = f"{number(row.value)} {row.unit}{spread}"
     return (row.row, row.what, mine, beside, row.note, target, row.verdict, row.load)
 
 

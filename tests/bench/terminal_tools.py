@@ -224,7 +224,7 @@ class Row:
 
     row: str
     what: str
-    machine: str
+    unit: str
     values: list[float] = field(default_factory=list)
     limit: float | None = None
     share: float = 0.5  # which quantile is held against the limit

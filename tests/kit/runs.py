@@ -23,6 +23,18 @@ from liverl.procs import procfs
 from liverl.rundir.layout import RunDir
 
 TOY = Path(__file__).with_name("toy.py")
+# A web server on the socket that the run holds; it tells its pid.
+WEB = """
+import http.server, os, socket
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(str(os.getpid()).encode())
+    def log_message(self, *args): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
+server.socket.close()
+server.socket = socket.socket(fileno=int(os.environ["LIVERL_LISTEN_FD"]))
+server.serve_forever()
+"""
 QUICK_STOP = (
     StopStage("TERM", "leader", 0.5),
     StopStage("TERM", "tree", 0.3),

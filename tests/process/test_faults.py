@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kit.runs import ToyRun, make_run, toy
+from kit.runs import WEB, ToyRun, make_run, toy
 from kit.waiting import wait_until
 
 from liverl.plan.spec import PortSpec, Probe, Probes, RestartPolicy, ServiceSpec
@@ -23,18 +23,6 @@ Make = Callable[..., ToyRun]
 NEVER = RestartPolicy(mode="never")
 INSIDE = Path(__file__).with_name("faults_inside.py")
 
-# A web server on the socket that the run holds; it tells its pid.
-WEB = """
-import http.server, os, socket
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200); self.end_headers(); self.wfile.write(str(os.getpid()).encode())
-    def log_message(self, *args): pass
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
-server.socket.close()
-server.socket = socket.socket(fileno=int(os.environ["LIVERL_LISTEN_FD"]))
-server.serve_forever()
-"""
 # Deaf to SIGTERM, once it says so.
 DEAF = """
 import signal, time

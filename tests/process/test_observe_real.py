@@ -90,10 +90,14 @@ def test_pids_and_their_users() -> None:
 
 
 def test_observing_needs_neither_a_loop_nor_a_terminal() -> None:
-    modules = ["gpus", "gpu_ledger", "procstats", "steps", "engine_metrics", "trials", "causes", "stages"]
+    modules = [
+        *("liverl.observe.gpu.sampler", "liverl.observe.gpu.ledger", "liverl.procs.stats"),
+        *("liverl.observe.metrics.steps", "liverl.observe.engine.metrics", "liverl.observe.trials.scanner"),
+        *("liverl.logs.fatal_lines", "liverl.observe.boot.stages"),
+    ]
     code = (
         "import sys, importlib\n"
-        f"for name in {modules}: importlib.import_module('liverl.observe.' + name)\n"
+        f"for name in {modules}: importlib.import_module(name)\n"
         "sys.modules['liverl.observe.gpu.sampler'].GpuSampler()\n"
         "print([m for m in ('textual', 'rich', 'aiohttp', 'ray', 'litellm', 'pynvml') if m in sys.modules])"
     )

@@ -24,6 +24,7 @@ from liverl.control.server import ControlServer
 from liverl.daemon.launch import EXIT_HELD, StopRequest
 from liverl.daemon.run import Run
 from liverl.model import Level, Result
+from liverl.plan import moved
 from liverl.plan.slurm import within_batch_limits
 from liverl.plan.spec import Plan
 from liverl.procs import procfs
@@ -77,7 +78,7 @@ def read_plan(path: Path) -> Plan:
         StartProblem: there is none, or it is of an incompatible version.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Plan)
+        return moved.read_plan(path.read_bytes())
     except FileNotFoundError:
         raise StartProblem(f"{path.parent} is not a run directory: it has no plan.json", 4) from None
     except msgspec.MsgspecError as error:

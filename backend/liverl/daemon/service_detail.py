@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from liverl.control.messages import CommandError
 from liverl.control.service_detail import Generation, GpuUse, ProbeFacts, ServiceDetail
 from liverl.model import Exit
+from liverl.plan import moved
 from liverl.plan.spec import EnvironmentSpec, Plan, Probe, ServiceSpec
 from liverl.rundir.layout import RunDir
 from liverl.supervise.services import prepare
@@ -117,7 +118,7 @@ def filed_detail(run_dir: Path, name: str) -> ServiceDetail | None:
     """What the files of a run tell of one of its services; None where they know no such service."""
     run = RunDir(run_dir)
     try:
-        plan = msgspec.json.decode(run.plan.read_bytes(), type=Plan)
+        plan = moved.read_plan(run.plan.read_bytes())
     except (OSError, msgspec.MsgspecError):
         return None
     environment = _environment(plan, name, live=False)

@@ -52,6 +52,7 @@ def configure() -> None:
     """Send the engine's loggers to standard output, with this process's pid in every prefix."""
     pid = os.getpid()
     for name, prefix, plain in (
+        ("liverl.agents", f"(APIServer pid={pid})", False),
         ("liverl.embedded", f"(APIServer pid={pid})", False),
         (core_log.name, f"(EngineCore pid={pid})", False),
         (uvicorn_log.name, f"(APIServer pid={pid})", True),
@@ -65,20 +66,20 @@ def configure() -> None:
         logger.setLevel(logging.INFO)
 
 
-def bar_text(done: int, total: int, elapsed: float, machine: str = "it", *, rate: float | None = None) -> str:
+def bar_text(done: int, total: int, elapsed: float, unit: str = "it", *, rate: float | None = None) -> str:
     """tqdm's ``50%|█████     | 3/6 [00:20<00:20,  6.36s/it]``."""
     share = done / total if total else 1.0
     eighths = round(share * _BAR_WIDTH * 8)
     full, part = divmod(eighths, 8)
     bar = ("█" * full + (_BLOCKS[part] if part else "")).ljust(_BAR_WIDTH)
-    return f"{share:4.0%}|{bar}| {done}/{total} [{_pace(done, total, elapsed, machine, rate)}]"
+    return f"{share:4.0%}|{bar}| {done}/{total} [{_pace(done, total, elapsed, unit, rate)}]"
 
 
-def _pace(done: int, total: int, elapsed: float, machine: str, rate: float | None = None) -> str:
+def _pace(done: int, total: int, elapsed: float, unit: str, rate: float | None = None) -> str:
     rate = rate if rate is not None else (done / elapsed if elapsed > 0 and done else None)
     if not rate:
-        return f"{_clock(elapsed)}<?, ?{machine}/s"
-    speed = f"{rate:5.2f}{machine}/s" if rate >= 1 else f"{1 / rate:5.2f}s/{machine}"
+        return f"{_clock(elapsed)}<?, ?{unit}/s"
+    speed = f"{rate:5.2f}{unit}/s" if rate >= 1 else f"{1 / rate:5.2f}s/{unit}"
     return f"{_clock(elapsed)}<{_clock((total - done) / rate)}, {speed}"
 
 

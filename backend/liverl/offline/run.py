@@ -35,6 +35,7 @@ from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.steps import MetricsReader
 from liverl.observe.trials.scanner import TrialScanner, cut_off
 from liverl.offline.services import OrphanedServices, left_gpu, left_proxy, left_replicas, read_past
+from liverl.plan import moved
 from liverl.plan.spec import Plan
 from liverl.procs import procfs
 from liverl.procs.stats import ProcSampler
@@ -156,7 +157,7 @@ class OfflineRun:
 
     def _read_plan(self) -> Plan | None:
         try:
-            return msgspec.json.decode(self._run.plan.read_bytes(), type=Plan)
+            return moved.read_plan(self._run.plan.read_bytes())
         except (OSError, ValueError):
             return None
 
@@ -306,9 +307,9 @@ def _phase(
 
 def _ago(seconds: float) -> str:
     total = max(0, int(seconds))
-    for machine, length in (("d", 86400), ("h", 3600), ("m", 60)):
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if total >= length:
-            return f"{total // length}{machine}"
+            return f"{total // length}{unit}"
     return f"{total}s"
 
 

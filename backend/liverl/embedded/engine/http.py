@@ -176,7 +176,7 @@ class EngineServer:
             core_log.error("fault: crash at completion %d", self._completions)
             os._exit(1)
         prompt = self.core.prompt(request)
-        async with self._endpoint(request, prompt) as (slot, generation):
+        async with self._place_in_batch(request, prompt) as (slot, generation):
             queued = slot.admitted - arrived
             reply = Reply(request, generation, request.model or self.served[0], slot.cached_tokens)
             if request.stream:
@@ -189,7 +189,7 @@ class EngineServer:
             return _json(reply.body())
 
     @contextlib.asynccontextmanager
-    async def _endpoint(
+    async def _place_in_batch(
         self, request: ChatRequest, prompt: list[int]
     ) -> AsyncIterator[tuple[Slot, Generation]]:
         """A seat in the batch, and the reply sampled once it is taken; counts a request that is given up."""

@@ -172,7 +172,3 @@ def main(argv: list[str] | None = None) -> int:
         api_log.info("fault: leaked worker pid=%d", leak_worker())
     asyncio.run(serve(args, config, sock))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -276,7 +276,3 @@ def main(argv: list[str] | None = None) -> int:
     if config.faults.leak_worker:
         print(f"fault: leaked worker pid={leak_worker()}")
     return asyncio.run(_train(config, run_key))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -151,10 +151,10 @@ async def run_batch(
     on_finished: Callable[[TrialOutcome], None],
 ) -> list[TrialOutcome]:
     """All trials of a step, ``num_workers`` at a time; ``on_finished`` hears of each as it ends."""
-    endpoints = asyncio.Semaphore(config.num_workers)
+    free_workers = asyncio.Semaphore(config.num_workers)
 
     async def one(plan: TrialPlan) -> TrialOutcome:
-        async with endpoints:
+        async with free_workers:
             outcome = await run_trial(session, config, plan, policy_version, run_key)
         on_finished(outcome)
         return outcome

@@ -1,0 +1,82 @@
+"""Modules and scripts of ours that earlier versions wrote into ``plan.json``, and their names in this version.
+
+A run outlives an upgrade. Its plan names modules (``-m``, entry points, Hydra's ``_target_``) and scripts (by path)
+of the version that made it, at the place where that was installed; ``read_plan`` replaces them, so that this version
+can start the services of that plan. Whoever moves a module that a plan can name adds it to ``MODULES``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+import msgspec
+from msgspec.structs import replace
+
+from liverl.plan.spec import FileSpec, Plan, ServiceSpec
+
+PACKAGE = Path(__file__).parents[1]
+# Below the package ``liverl``, then and now. A package stands for everything in it.
+MODULES: dict[str, str] = {"verlside": "verl_runtime"}
+# Started by their path, which is relative to the package here, then and now.
+SCRIPTS: dict[str, str] = {"proxy/runtime/runner.py": "proxy/runtime/runner.py"}
+
+
+def read_plan(data: bytes) -> Plan:
+    """The plan in ``data`` (the content of ``plan.json``, of this version or an earlier one), with present names.
+
+    Raises:
+        msgspec.MsgspecError: it is not a plan, or one of an incompatible version.
+    """
+    return with_present_names(msgspec.json.decode(data, type=Plan))
+
+
+def with_present_names(plan: Plan) -> Plan:
+    """``plan`` with each module of ``MODULES`` and each script of ``SCRIPTS`` where it is now. A plan of this version
+    stays as it is."""
+    template, ray = plan.replica_template, plan.ray
+    return replace(
+        plan,
+        services=tuple(_service(spec) for spec in plan.services),
+        replica_template=_service(template) if template is not None else None,
+        ray=replace(ray, child_env=_env(ray.child_env)) if ray is not None else None,
+    )
+
+
+def _service(spec: ServiceSpec) -> ServiceSpec:
+    return replace(
+        spec,
+        argv=tuple(_script(_modules(word)) for word in spec.argv),
+        env=_env(spec.env),
+        files=tuple(_file(file) for file in spec.files),
+    )
+
+
+def _env(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: _modules(value) for name, value in env.items()}
+
+
+def _file(file: FileSpec) -> FileSpec:
+    if PurePosixPath(file.path).parts[-2:] == (PACKAGE.name, "__init__.py"):
+        from liverl.plan.verl_trainer import stub
+
+        return replace(file, text=stub().text)  # it says where our package is installed
+    return replace(file, text=_modules(file.text))
+
+
+def _modules(text: str) -> str:
+    """``text`` with the present names of moved modules; a name that only begins with one of these stays."""
+    if not MODULES:
+        return text
+    names = "|".join(re.escape(name) for name in sorted(MODULES, key=len, reverse=True))
+    dotted = rf"(?<![\w./]){PACKAGE.name}\.({names})(?!\w)"
+    return re.sub(dotted, lambda match: f"{PACKAGE.name}.{MODULES[match[1]]}", text)
+
+
+def _script(word: str) -> str:
+    """A script of ours, in whatever installation, as that of this one; any other word stays."""
+    for then, now in SCRIPTS.items():
+        if word.endswith(f"/{PACKAGE.name}/{then}"):
+            return str(PACKAGE / now)
+    return word

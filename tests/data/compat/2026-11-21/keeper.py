@@ -1,0 +1,380 @@
+"""The keeper: parent and subreaper of a run's services, holder of its listening sockets.
+
+A script of its own (``python -I -S keeper.py RUN_DIR``), standard library only, so that it stays small and
+outlives the backend: services keep their parent, exit statuses stay real, and the proxy's port stays ours
+while no backend lives. It decides nothing. One request per line on ``keeper.sock`` (JSON), one answer each:
+
+``hello``                         -> pid, children, listeners
+``spawn`` token argv env cwd log fds -> pid, tick (idempotent: a token is started once)
+``listen`` name host port         -> port (idempotent)
+``adopt_fd`` name (+ SCM_RIGHTS)  -> takes over a listening socket
+``get_fd`` name                   -> answer (+ SCM_RIGHTS)
+``forget`` token                  -> drops an ended child's record
+``ends``                          -> empty, once the end of every child that ended before has been told
+``exit``                          -> ends the keeper; while children are left it is refused, and the keeper ends
+                                     with the last of them, once nobody is connected any more
+
+Whenever a leader ends, every client is sent ``{"exit": {...}}`` and ``exits/TOKEN.json`` is written.
+"""
+
+import ctypes
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any
+
+PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
+MAX_LINE = 4 << 20
+LOOK_AROUND_MS = 60_000
+BACKLOG = 2048  # requests that wait for a proxy to accept them; the kernel caps it at net.core.somaxconn
+
+
+class Client:
+    """One connection: what has been read of its next line, and a descriptor it has sent along."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.buffer = b""
+        self.fds: list[int] = []
+
+
+class Keeper:
+    def __init__(self, run_dir: str) -> None:
+        self.run_dir = run_dir
+        self.children: dict[str, dict[str, Any]] = {}
+        self.by_pid: dict[int, str] = {}
+        self.unwritten: list[tuple[str, dict[str, Any]]] = []  # ends that are told already
+        self.listeners: dict[str, socket.socket] = {}
+        self.clients: dict[int, Client] = {}
+        self.server = self._bind()
+        self.wake_r, wake_w = os.pipe()
+        os.set_blocking(self.wake_r, False)
+        os.set_blocking(wake_w, False)
+        signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        # Ended by its backend, or by SIGKILL: a batch system's TERM to every process must not take the
+        # exit statuses and the port away before the services have ended.
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        self.poll = select.poll()
+        self.poll.register(self.server, select.POLLIN)
+        self.poll.register(self.wake_r, select.POLLIN)
+        self.dismissed = False  # it ends with its last child, unless somebody comes
+        self.ended = False
+
+    def _bind(self) -> socket.socket:
+        os.chdir(self.run_dir)  # a relative socket path: no limit of 107 bytes
+        os.makedirs("exits", exist_ok=True)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            probe.connect("keeper.sock")
+        except OSError:
+            try:
+                os.unlink("keeper.sock")
+            except FileNotFoundError:
+                pass
+        else:
+            complain("another keeper serves this run")
+            raise SystemExit(3)
+        finally:
+            probe.close()
+        before = os.umask(0o177)
+        sock.bind("keeper.sock")
+        os.umask(before)
+        sock.listen(8)
+        sock.setblocking(False)
+        return sock
+
+    def run(self) -> None:
+        while not self.ended:
+            # Whoever removed the run's directory has given it up: without services there is nothing to keep.
+            if not self.by_pid and os.stat(".").st_nlink == 0:
+                return
+            for fd, _ in self.poll.poll(LOOK_AROUND_MS):
+                if fd == self.wake_r:
+                    self._drain_wakeups()
+                elif fd == self.server.fileno():
+                    self._accept()
+                elif fd in self.clients:
+                    self._read(self.clients[fd])
+            self._reap()
+            if self.dismissed and not self.by_pid and not self.clients and not self.poll.poll(0):
+                return
+
+    def _drain_wakeups(self) -> None:
+        try:
+            os.read(self.wake_r, 4096)
+        except BlockingIOError:
+            pass
+
+    # --- children ---
+
+    def _reap(self) -> None:
+        self._tell_ends()
+        # Told first: behind the last pages of a checkpoint an fsync takes longer than anybody waits for a word.
+        while self.unwritten:
+            token, child = self.unwritten.pop(0)
+            try:
+                self._write_exit(token, child)
+            except OSError as error:
+                # Kept in memory, and told to whoever asks: a full disk must not lose a status.
+                complain(f"exit status of {token} not written: {error}")
+
+    def _tell_ends(self) -> None:
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            token = self.by_pid.pop(pid, None)
+            if token is not None:
+                self.unwritten.append((token, self.children[token]))
+                self._ended(token, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+    def _ended(self, token: str, status: int, cpu: float, peak: int) -> None:
+        child = self.children[token]
+        child["exit"] = {
+            "code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+            "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+            "at": time.time(),
+            "cpu_seconds": round(cpu, 3),
+            "peak_rss_bytes": peak,
+        }
+        for client in list(self.clients.values()):
+            self._send(client, {"exit": child})
+
+    def _write_exit(self, token: str, child: dict[str, Any]) -> None:
+        path = f"exits/{token}.json"
+        with open(path + ".tmp", "w", encoding="utf-8") as file:
+            json.dump(child, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path + ".tmp", path)
+
+    def _spawn(self, request: dict[str, Any]) -> dict[str, Any]:
+        token = request["token"]
+        if token in self.children:
+            return self.children[token]
+        env = dict(request["env"])
+        inherited = {}
+        for variable, name in request.get("fds", {}).items():
+            fd = self.listeners[name].fileno()
+            inherited[variable] = fd
+            env[variable] = str(fd)
+        out = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        error_r, error_w = os.pipe()
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._child(request, env, out, list(inherited.values()), error_w)
+            os.close(error_w)
+            error_w = -1
+            problem = b""
+            while chunk := os.read(error_r, 4096):
+                problem += chunk
+        finally:
+            os.close(out)
+            os.close(error_r)
+            if error_w >= 0:
+                os.close(error_w)
+        if problem:
+            os.waitpid(pid, 0)
+            return {"error": problem.decode("utf-8", "replace")}
+        self.by_pid[pid] = token
+        self.children[token] = {"token": token, "pid": pid, "tick": start_tick(pid), "exit": None}
+        return self.children[token]
+
+    def _child(
+        self, request: dict[str, Any], env: dict[str, str], out: int, fds: list[int], error_w: int
+    ) -> None:
+        """After the fork: become the service. Never returns."""
+        what = "start"
+        try:
+            what = "setsid"
+            os.setsid()
+            null = os.open("/dev/null", os.O_RDONLY)
+            os.dup2(null, 0)
+            os.dup2(out, 1)
+            os.dup2(out, 2)
+            for fd in fds:
+                os.set_inheritable(fd, True)
+            for number in range(1, signal.NSIG):
+                if number not in (signal.SIGKILL, signal.SIGSTOP, 32, 33):
+                    try:
+                        signal.signal(number, signal.SIG_DFL)
+                    except (OSError, ValueError):
+                        continue
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            what = f"enter {request['cwd']}"
+            os.chdir(request["cwd"])
+            argv = request["argv"]
+            what = f"execute {argv[0]}"
+            os.execvpe(argv[0], argv, env)
+        except BaseException as error:  # noqa: BLE001 - after a fork nothing may escape
+            os.write(error_w, f"cannot {what}: {error}".encode())
+        finally:
+            os._exit(127)
+
+    # --- clients ---
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self.server.accept()
+        except BlockingIOError:
+            return
+        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        _, uid, _ = struct.unpack("3i", raw)
+        if uid not in (0, os.geteuid()):
+            sock.close()
+            return
+        sock.settimeout(2.0)
+        self.clients[sock.fileno()] = Client(sock)
+        self.poll.register(sock, select.POLLIN)
+
+    def _drop(self, client: Client) -> None:
+        fd = client.sock.fileno()
+        if fd in self.clients:
+            self.poll.unregister(fd)
+            del self.clients[fd]
+        for extra in client.fds:
+            os.close(extra)
+        client.fds = []
+        client.sock.close()
+
+    def _read(self, client: Client) -> None:
+        try:
+            data, fds, _, _ = socket.recv_fds(client.sock, 1 << 16, 4, socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            data, fds = b"", []
+        client.fds += fds
+        if not data or len(client.buffer) + len(data) > MAX_LINE:
+            self._drop(client)
+            return
+        client.buffer += data
+        while b"\n" in client.buffer:
+            line, client.buffer = client.buffer.split(b"\n", 1)
+            self._answer(client, line)
+
+    def _answer(self, client: Client, line: bytes) -> None:
+        send_fds: list[int] = []
+        number = None
+        try:
+            request = json.loads(line)
+            number = request.get("id")
+            answer = self._do(client, request, send_fds)
+        except (OSError, KeyError, ValueError, TypeError) as error:
+            answer = {"error": f"{type(error).__name__}: {error}", "errno": getattr(error, "errno", None)}
+        self._send(client, {"id": number, **answer}, send_fds)
+
+    def _send(self, client: Client, message: dict[str, Any], fds: list[int] | None = None) -> None:
+        data = json.dumps(message).encode() + b"\n"
+        try:
+            sent = socket.send_fds(client.sock, [data], fds) if fds else client.sock.send(data)
+            if sent < len(data):
+                client.sock.sendall(data[sent:])
+        except OSError:
+            self._drop(client)
+
+    def _do(self, client: Client, request: dict[str, Any], send_fds: list[int]) -> dict[str, Any]:
+        what = request["do"]
+        if what == "hello":
+            self.dismissed = False  # there is somebody to keep for
+            ports = {name: sock.getsockname()[1] for name, sock in self.listeners.items()}
+            return {"pid": os.getpid(), "children": list(self.children.values()), "listeners": ports}
+        if what == "ends":
+            self._tell_ends()
+            return {}
+        if what == "spawn":
+            return self._spawn(request)
+        if what == "listen":
+            return {"port": self._listen(request["name"], request["host"], request["port"])}
+        if what == "get_fd":
+            send_fds.append(self.listeners[request["name"]].fileno())
+            return {"name": request["name"]}
+        if what == "adopt_fd":
+            fd = client.fds.pop(0) if client.fds else -1
+            if fd < 0:
+                raise ValueError("no descriptor came with the request")
+            self.listeners.setdefault(request["name"], socket.socket(fileno=fd))
+            return {"port": self.listeners[request["name"]].getsockname()[1]}
+        if what == "forget":
+            child = self.children.get(request["token"])
+            if child is not None and child["exit"] is not None:
+                del self.children[request["token"]]
+            return {}
+        if what == "close":
+            sock = self.listeners.pop(request["name"], None)
+            if sock is not None:
+                sock.close()
+            return {}
+        if what == "exit":
+            self._reap()
+            self.dismissed = True
+            if self.by_pid:
+                return {"error": f"{len(self.by_pid)} services still run"}
+            self.ended = True
+            return {}
+        raise ValueError(f"unknown request {what!r}")
+
+    def _listen(self, name: str, host: str, port: int) -> int:
+        if name not in self.listeners:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind((host, port))
+                sock.listen(BACKLOG)
+            except OSError as error:
+                sock.close()
+                raise OSError(error.errno, f"{host}:{port}: {os.strerror(error.errno or 0)}") from None
+            self.listeners[name] = sock
+        number: int = self.listeners[name].getsockname()[1]
+        return number
+
+
+def complain(text: str) -> None:
+    """A line for keeper.log; on a full disk there is no room for it, and that must not end the keeper."""
+    try:
+        os.write(2, f"{text}\n".encode())
+    except OSError:
+        pass
+
+
+def start_tick(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ESRCH):
+            return None
+        raise
+
+
+def main() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_NAME, b"liverl-keeper", 0, 0, 0)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        print(f"cannot become a subreaper: {os.strerror(ctypes.get_errno())}", file=sys.stderr)
+    keeper = Keeper(sys.argv[1])
+    print("ready", flush=True)
+    # The pipe to the backend ends here: from now on the socket is the only tie.
+    null = os.open("/dev/null", os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+    keeper.run()
+    if os.path.exists("keeper.sock"):
+        os.unlink("keeper.sock")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""What a real run writes and prints, against ``tests/data/contract.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import contract
+from kit.contract import ON_PURPOSE, problems
+from kit.runs import WEB, ToyRun, make_run, toy
+from kit.waiting import wait_until
+from msgspec.structs import replace
+
+from liverl.control import blocking
+from liverl.observe.history import read_history
+from liverl.plan.spec import PortSpec, Probe, Probes, RestartPolicy, StopStage
+from liverl.rundir.layout import RunDir
+from liverl_tui.cli import main as cli
+
+NEVER = RestartPolicy(mode="never")
+
+
+def shell(*args: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", cli.__name__, *map(str, args)]
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
+    )
+
+
+def printed(*args: object) -> Any:
+    done = shell(*args)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@dataclass
+class Told:
+    """What one run has written and printed, by the names of the contract."""
+
+    run: ToyRun
+    outputs: dict[str, list[Any]] = field(default_factory=dict)
+    waited: int = 0  # the exit code of a ``wait`` whose time was over
+    stopped: int = 0  # that of one for the run's end
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """A run in which everything happens that the journal has a record for."""
+    probes = Probes(startup=Probe("http", port="http", interval=0.1))
+    held = (PortSpec("http", held=True),)
+    door = toy("door", ports=held, probes=probes, drain=(StopStage("TERM", "leader", 30.0),))
+    folder = tmp_path_factory.mktemp("runs")
+    run = make_run(
+        folder,
+        [
+            replace(door, argv=(sys.executable, "-c", WEB)),
+            toy("task", "exit", "0", restart=NEVER),
+            toy("bad", "raise", fatal=False, restart=NEVER),
+            toy("trainer", "sleep", kind="trainer", ends_run=True, restart=NEVER),
+        ],
+        replica=toy("replica-{index}", "http", "{port:http}", kind="replica", ports=(PortSpec("http"),)),
+        replicas=1,
+    )
+    found = Told(run)
+    try:
+        _live(found)
+        run.command("stop")
+        run.result()
+        _ended(found)
+    finally:
+        run.end()
+    return found
+
+
+def _live(told: Told) -> None:
+    run, files = told.run, RunDir(told.run.run_dir)
+    run.start()
+    for name in ("door", "replica-0", "trainer"):
+        run.until(name, "ready")
+    run.until("bad", "failed")
+    run.until("task", "stopped")
+    with blocking.Connection(run.run_dir) as connection:
+        connection.command("scale", {"delta": 1}, wait=False)  # without a proxy nothing is ever listed
+    run.command("restart", service="door")
+    wait_until(lambda: not run.service("door").retiring_pids, what="the end of the old door")
+    wait_until(lambda: run.snapshot().symptoms, what="a symptom")
+    wait_until(lambda: list(read_history(run.run_dir)), what="history.jsonl")
+    wait_until(files.members.exists, what="members.json")
+    told.outputs["status --json"] = [printed("status", "--json", run.run_dir)]
+    told.outputs["plan --json"] = [printed("plan", "--json", "--run", run.run_dir)]
+    told.outputs["ls --json"] = [printed("ls", "--json", "--run-root", run.run_dir.parents[1])]
+    told.outputs["snapshot.json"] = [json.loads(files.snapshot.read_bytes())]
+    told.waited = shell("wait", "--for", "done", "--timeout", "0", run.run_dir).returncode
+
+
+def _ended(told: Told) -> None:
+    run, files = told.run, RunDir(told.run.run_dir)
+    told.outputs["status --json"].append(printed("status", "--json", run.run_dir))
+    told.outputs["ls --json"].append(printed("ls", "--json", "--run-root", run.run_dir.parents[1]))
+    told.outputs["snapshot.json"].append(json.loads(files.snapshot.read_bytes()))
+    told.outputs["result.json"] = [json.loads(files.result.read_bytes())]
+    for name in ("events.jsonl", "history.jsonl", "journal.jsonl"):
+        lines = (run.run_dir / name).read_text().splitlines()
+        told.outputs[name] = [json.loads(line) for line in lines]
+    told.stopped = shell("wait", "--for", "done", run.run_dir).returncode
+
+
+OUTPUTS = [name for name in contract.stored()["outputs"] if name != "metrics.jsonl"]
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_its_outputs_have_the_contracts_shape(told: Told, name: str) -> None:
+    shape = contract.output(name)
+    assert told.outputs[name], f"nothing of {name}"
+    found = [problem for value in told.outputs[name] for problem in problems(value, shape)]
+    assert found == [], "\n".join([ON_PURPOSE, *found])
+
+
+def test_its_journal_has_the_contracts_records(told: Told) -> None:
+    shapes = contract.stored()["journal"]
+    records = told.outputs["journal.jsonl"]
+    assert {record["k"] for record in records} == set(shapes), ON_PURPOSE
+    found = [
+        f"{record['k']}: {problem}" for record in records for problem in problems(record, shapes[record["k"]])
+    ]
+    assert found == [], "\n".join([ON_PURPOSE, *found])
+
+
+def test_it_says_its_schema(told: Told) -> None:
+    for name in ("status --json", "snapshot.json", "result.json"):
+        assert {value["schema"] for value in told.outputs[name]} == {contract.stored()["schema"]}
+    live, ended = told.outputs["status --json"]
+    assert (live["live"], ended["live"], "events" in live, len(ended["events"])) == (True, False, False, 10)
+
+
+# What this run need not have: that of a trainer and of LiteLLM, sockets of what has ended, and what comes with time.
+ELSEWHERE = ("attempt_NNN/logs/SERVICE.GENERATION.log.idx", "attempt_NNN/metrics", "checkpoints", "config.yaml",
+             "control.sock", "history.old.jsonl", "keeper.sock", "metrics.jsonl", "proxy", "trainer.json",
+             "trials")  # fmt: skip
+_PARTS = {"NNNN": r"\d{4,}", "NNN": r"\d{3,}", "N": r"\d+", "SERVICE": r"[\w-]+", "GENERATION": r"\d+",
+          "TRIAL": r"[^/]+", "NAME": r"\w+"}  # fmt: skip
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    words = re.split(r"\b|(?<=_)", path)
+    return re.compile("".join(_PARTS.get(word, re.escape(word)) for word in words))
+
+
+def test_its_files_are_those_of_the_contract(told: Told) -> None:
+    run_dir = told.run.run_dir
+    files = {str(path.relative_to(run_dir)) for path in run_dir.rglob("*") if not path.is_dir()}
+    patterns = {path: _pattern(path) for path in contract.stored()["files"]}
+    unknown = {file for file in files if not any(p.fullmatch(file) for p in patterns.values())}
+    assert unknown == set(), ON_PURPOSE
+    missing = {path for path, pattern in patterns.items() if not any(map(pattern.fullmatch, files))}
+    assert {path for path in missing if not path.startswith(ELSEWHERE)} == set(), ON_PURPOSE
+
+
+# --- exit codes ---------------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_stopped_ends_with_5_and_a_wait_whose_time_is_over_with_124(told: Told) -> None:
+    assert (told.outputs["result.json"][0]["exit_code"], told.stopped, told.waited) == (5, 5, 124)
+
+
+@pytest.mark.parametrize(
+    ("way", "code"),
+    [(("exit", "0"), 0), (("exit", "7"), 1), (("raise",), 1), (("sleep",), 128 + signal.SIGKILL)],
+)
+def test_a_run_ends_with_the_code_of_its_trainers_end(
+    way: tuple[str, ...], code: int, tmp_path: Path, ending: Callable[[ToyRun], ToyRun]
+) -> None:
+    trainer = toy("trainer", *way, kind="trainer", ends_run=True, restart=NEVER)
+    run = ending(make_run(tmp_path, [trainer]))
+    run.start()
+    if way == ("sleep",):
+        pid = run.until("trainer", "ready").pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+    assert run.result().exit_code == code
+    assert shell("attach", "--plain", run.run_dir).returncode == code
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("ls",), 0),
+        (("no-such-command",), 2),
+        (("status", "--no-such-option"), 2),
+        (("plan", "--set", "no.such.key=1"), 2),
+        (("status", "--run", "nowhere/none"), 4),
+        (("stop", "--run", "nowhere/none"), 4),
+    ],
+)
+def test_a_command_ends_with(args: tuple[str, ...], code: int) -> None:
+    done = shell(*args)
+    assert done.returncode == code, done.stderr
+
+
+def test_a_run_that_preflight_refuses_ends_with_3(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+        options = ("--detach", "--run-root", tmp_path, "--set", f"infrastructure.litellm_port={port}")
+        done = shell("up", *options)
+    assert done.returncode == 3, done.stderr
+    assert not [*tmp_path.iterdir()]
