@@ -125,7 +125,11 @@ class ServiceStatus(msgspec.Struct, frozen=True):
 
 
 _MOMENTARY = msgspec.Meta(extra={"momentary": True})  # true only while somebody measures it
+_INSIDE = msgspec.Meta(extra={"json": False})  # the backend's own: not in the JSON of a replica
 Gauge = Annotated[float | None, _MOMENTARY]
+Inside = Annotated[float | None, _INSIDE]
+InsideCount = Annotated[int | None, _INSIDE]
+InsideGauge = Annotated[float | None, _MOMENTARY, _INSIDE]
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
@@ -143,24 +147,24 @@ class EngineFacts(msgspec.Struct, frozen=True):
     kv_cache_usage: Gauge = None  # 0..1
     prompt_tokens_total: float | None = None
     generation_tokens_total: float | None = None
-    prefix_cache_queries_total: float | None = None
-    prefix_cache_hits_total: float | None = None
+    prefix_cache_queries_total: Inside = None
+    prefix_cache_hits_total: Inside = None
     request_success_total: float | None = None
     policy_version: int | None = None
-    sleep_state: Annotated[str | None, _MOMENTARY] = None
-    preemptions_total: float | None = None
-    aborted_total: float | None = None
-    errors_total: float | None = None
-    admission_rejections_total: float | None = None
-    corrupted_requests_total: float | None = None
+    sleep_state: Annotated[str | None, _MOMENTARY, _INSIDE] = None
+    preemptions_total: Inside = None
+    aborted_total: Inside = None
+    errors_total: Inside = None
+    admission_rejections_total: Inside = None
+    corrupted_requests_total: Inside = None
     tool_calls_total: float | None = None  # turns in which its parser found a tool call
-    no_tool_calls_total: float | None = None
-    updates_in_flight: Gauge = None  # weight updates
-    sleeps_in_flight: Gauge = None  # falling asleep and waking up
-    actor_generate_total: float | None = None  # answers that did not come over HTTP; embedded replicas only
-    kv_blocks: int | None = None
-    kv_block_size: int | None = None  # tokens
-    kv_tokens: int | None = None
+    no_tool_calls_total: Inside = None
+    updates_in_flight: InsideGauge = None  # weight updates
+    sleeps_in_flight: InsideGauge = None  # falling asleep and waking up
+    actor_generate_total: Inside = None  # answers that did not come over HTTP; embedded replicas only
+    kv_blocks: InsideCount = None
+    kv_block_size: InsideCount = None  # tokens
+    kv_tokens: InsideCount = None
     max_concurrency: float | None = None  # requests of the longest kind that the KV cache holds; of the least
     # Rates over the last seconds, of the counters above.
     tokens_per_s: Gauge = None  # generated
@@ -168,13 +172,19 @@ class EngineFacts(msgspec.Struct, frozen=True):
 
     def lasting(self) -> EngineFacts:
         """What stays true when nobody asks the engine any more: totals, sizes and the policy version."""
-        return msgspec.structs.replace(self, **dict.fromkeys(_momentary_facts()))
+        return msgspec.structs.replace(self, **dict.fromkeys(_marked(_MOMENTARY)))
 
 
 @functools.cache
-def _momentary_facts() -> tuple[str, ...]:
+def _marked(mark: msgspec.Meta) -> tuple[str, ...]:
     fields = msgspec.structs.fields(EngineFacts)
-    return tuple(field.name for field in fields if _MOMENTARY in getattr(field.type, "__metadata__", ()))
+    return tuple(field.name for field in fields if mark in getattr(field.type, "__metadata__", ()))
+
+
+def published_facts() -> tuple[str, ...]:
+    """The facts that stand in the JSON of a replica: all that are not marked as the backend's own."""
+    inside = _marked(_INSIDE)
+    return tuple(name for name in EngineFacts.__struct_fields__ if name not in inside)
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
 """The JSON form of a snapshot: ``snapshot.json``, ``status --json`` and the control socket.
 
 Inside, a replica nests what its engine says (``ReplicaStatus.engine``); in JSON these fields stand beside the
-replica's own. Both directions go by the fields of the structs, so a new field needs no edit here.
+replica's own, without those that are marked as the backend's own. Both directions go by the fields of the structs, so a
+new field needs no edit here. ``FlatSnapshot`` is the form as a type.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from typing import Any
 
 import msgspec
 
-from liverl.model import EngineFacts, ReplicaSet, ReplicaStatus, Snapshot
+from liverl.model import EngineFacts, ReplicaSet, ReplicaStatus, Snapshot, published_facts
 
 _ENGINE = "engine"
 _OWN = tuple(field for field in ReplicaStatus.__struct_fields__ if field != _ENGINE)
-_FACTS = EngineFacts.__struct_fields__
+_ALL_FACTS = EngineFacts.__struct_fields__
+_FACTS = published_facts()
 
 
 def _definitions(struct: type[msgspec.Struct], **types: Any) -> list[Any]:
@@ -33,15 +35,14 @@ def _definitions(struct: type[msgspec.Struct], **types: Any) -> list[Any]:
 
 _FlatReplica = msgspec.defstruct(
     "_FlatReplica",
-    [field for field in _definitions(ReplicaStatus) if field[0] != _ENGINE] + _definitions(EngineFacts),
+    [field for field in _definitions(ReplicaStatus) if field[0] != _ENGINE]
+    + [field for field in _definitions(EngineFacts) if field[0] in _FACTS],
     frozen=True,
 )
 _items: Any = tuple[_FlatReplica, ...]  # type: ignore[valid-type]  # made above by the structs' fields
 _FlatReplicas = msgspec.defstruct("_FlatReplicas", _definitions(ReplicaSet, items=_items), frozen=True)
-_FlatSnapshot = msgspec.defstruct(
-    "_FlatSnapshot", _definitions(Snapshot, replicas=_FlatReplicas), frozen=True
-)
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_FlatSnapshot)
+FlatSnapshot = msgspec.defstruct("FlatSnapshot", _definitions(Snapshot, replicas=_FlatReplicas), frozen=True)
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(FlatSnapshot)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -77,8 +78,8 @@ def replica_of(fields: dict[str, Any]) -> ReplicaStatus:
     Raises:
         TypeError: a field of neither, or one without a default is missing.
     """
-    own = {name: value for name, value in fields.items() if name not in _FACTS}
-    facts = {name: value for name, value in fields.items() if name in _FACTS}
+    own = {name: value for name, value in fields.items() if name not in _ALL_FACTS}
+    facts = {name: value for name, value in fields.items() if name in _ALL_FACTS}
     return ReplicaStatus(**own, engine=EngineFacts(**facts))
 
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterator
-from typing import get_args
+from typing import get_args, get_type_hints
 
 import msgspec
 
@@ -62,7 +62,7 @@ def _combined(names: MetricNames, fact: str, values: list[float]) -> float:
 @functools.cache
 def _whole_facts() -> frozenset[str]:
     """Facts that are whole numbers."""
-    return frozenset(f.name for f in msgspec.structs.fields(EngineFacts) if int in get_args(f.type))
+    return frozenset(name for name, kind in get_type_hints(EngineFacts).items() if int in get_args(kind))
 
 
 def _first(samples: Samples, names: tuple[str, ...]) -> list[tuple[dict[str, str], float]]:
