@@ -8,29 +8,41 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.driver import Driver
+from textual.notifications import Notify
 
 from liverl.model import Snapshot
-from liverl_tui.app.actions import RunActions
+from liverl_tui.app.actions import part_of_each
+from liverl_tui.app.commands import Commands
+from liverl_tui.app.lifecycle import Lifecycle
+from liverl_tui.app.navigation import Navigation
+from liverl_tui.app.notifications import Notifications
 from liverl_tui.data.source import Source
 from liverl_tui.data.view import View
-from liverl_tui.keys.bindings import bindings
+from liverl_tui.keys.bindings import bindings, keys_of
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.dashboard import Dashboard
+from liverl_tui.term.ordered_keys import KeysInOrder
+from liverl_tui.term.private import driver_of
 from liverl_tui.text import themes
 from liverl_tui.widgets.base.cells import CellPanel
 
 FRESH_S = 0.6  # after a view, the clocks need not be moved on
 HOLD_S = 0.5  # the first paint waits no longer than this for the panes to be filled
+_BACK = "back"  # everywhere, and not listed
+_ACTIONS = (*(key.action for key in keys_of("app")), _BACK)
 
 
-class LiverlApp(RunActions):
-    """Shows one run. ``readonly``: every key that would change it is refused. ``first``: its state, where it is known
-    already. ``painted`` is called once, when there is something on the screen."""
+class LiverlApp(KeysInOrder):
+    """Shows one run. Its parts do what its keys ask for; ``action_target`` tells which part does which action.
+
+    ``readonly``: every key that would change the run is refused. ``first``: its state, where it is known already.
+    ``painted`` is called once, when there is something on the screen."""
 
     TITLE = "liverl-tui"
     ENABLE_COMMAND_PALETTE = False  # ours is opened by its own key, from the same table
     CSS_PATH = "../styles/app.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("app"), Binding("escape", "back", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("app"), Binding("escape", _BACK, show=False)]
 
     def __init__(
         self,
@@ -48,13 +60,17 @@ class LiverlApp(RunActions):
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.source = source
         self.readonly = readonly
-        self.wants_bell = bell
         self.view = View() if first is None else View("live", snapshot=first)
         # Where there is something to show, nothing is drawn before it has its place: mounting, placing and filling
         # the panes would be five full paints, over ssh 60 KB, of which the last one is enough.
         self.held = first is not None
         self._painted = painted
         self._shown_at = 0.0
+        self.notifications = Notifications(self, wants_bell=bell)
+        self.commands = Commands(self, self.notifications)
+        self.navigation = Navigation(self, self.commands, self.notifications)
+        self.lifecycle = Lifecycle(self, self.commands, self.notifications)
+        self._part_of = part_of_each(_ACTIONS, (self.commands, self.navigation, self.lifecycle))
         for entry in themes.textual_themes():
             self.register_theme(entry)
         self.theme = themes.ANSI.name if self.no_color else themes.resolve(theme, self.console.color_system)
@@ -70,9 +86,9 @@ class LiverlApp(RunActions):
 
     def on_mount(self) -> None:
         self.theme_changed_signal.subscribe(self, lambda _theme: self._redraw())
-        self.app_suspend_signal.subscribe(self, lambda _app: self.window_title.restore())
+        self.app_suspend_signal.subscribe(self, lambda _app: self.notifications.window_title.restore())
         self.app_resume_signal.subscribe(self, lambda _app: self._resumed())
-        self.listen()
+        self.lifecycle.listen()
         if self.held:
             self.set_timer(HOLD_S, self.release)
         else:
@@ -83,11 +99,11 @@ class LiverlApp(RunActions):
     def _resumed(self) -> None:
         """Back from the shell: nothing of ours is on the screen any more."""
         self.refresh(layout=True)
-        self.announce(self.view, self.view)
+        self.notifications.announce(self.view, self.view)
 
     def on_unmount(self) -> None:
-        self.window_title.restore()
-        self.listen_no_more()
+        self.notifications.window_title.restore()
+        self.lifecycle.listen_no_more()
 
     def release(self) -> None:
         """Paint what there is, and from now on everything that changes."""
@@ -125,7 +141,7 @@ class LiverlApp(RunActions):
         for screen in self.screen_stack:
             if isinstance(screen, RunScreen) and screen.is_current:
                 screen.show(view)
-        self.announce(before, view)
+        self.notifications.announce(before, view)
 
     def _tick(self) -> None:
         """Clocks go on while nothing else happens."""
@@ -140,12 +156,27 @@ class LiverlApp(RunActions):
             for panel in screen.query(CellPanel):
                 panel.update()
 
-    def action_back(self) -> None:  # type: ignore[override]
-        """One screen back, or out of a maximised pane."""
-        if len(self.screen_stack) > 1:
-            self.pop_screen()
-        elif isinstance(self.screen, Dashboard) and self.screen.maximised is not None:
-            self.screen.action_maximise()
+    # -- for the parts
+
+    @property
+    def run_screen(self) -> RunScreen | None:
+        """The full screen that is seen, be it behind a dialog."""
+        return next((s for s in reversed(self.screen_stack) if isinstance(s, RunScreen)), None)
+
+    @property
+    def driver(self) -> Driver | None:
+        return driver_of(self)
+
+    def write_to_terminal(self, sequence: str) -> None:
+        """Send something that is not cells."""
+        if self.driver is not None:
+            self.driver.write(sequence)
+
+    def on_notify(self, message: Notify) -> None:
+        self.notifications.drop_outdated(message.notification)
+
+    def action_target(self, name: str) -> object:
+        return self._part_of.get(name, self)
 
     # -- our own faults: where Textual would show a traceback of many screens, one line says what it means
 

@@ -3,13 +3,19 @@ went. What could hurt is confirmed first, with its consequence in words."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from liverl.model import ServiceStatus
-from liverl_tui.app.base import AppBase, asks
 from liverl_tui.data.view import ENDED, STARTABLE, actors, processes
 from liverl_tui.text.words import state_word
+
+if TYPE_CHECKING:
+    from liverl_tui.app.host import ScreensHost
+    from liverl_tui.app.notifications import Notifications
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 # (verb, kind of service) -> what follows from it
 CONSEQUENCES: dict[tuple[str, str], str] = {
@@ -74,22 +80,44 @@ def none_words(verb: str, selected: ServiceStatus | None) -> str:
     return f"{verb}: {selected.name} is {state_word(selected.state)}"
 
 
-class Commands(AppBase):
-    """Commands."""
+def asks(method: Method) -> Method:
+    """A method of ``Commands`` that needs the backend: where nothing can be asked, a toast says why instead."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    @functools.wraps(method)
+    def guarded(self: Commands, *args: Any, **kwargs: Any) -> Any:
+        return method(self, *args, **kwargs) if self.may_ask() else None
+
+    return guarded  # type: ignore[return-value]
+
+
+class Commands:
+    """Asks the backend of the run that ``host`` shows."""
+
+    def __init__(self, host: ScreensHost, notifications: Notifications) -> None:
+        self._host = host
+        self.toast = notifications.toast
         self._under_way: set[str] = set()
 
     # -- asking
 
-    async def send(self, name: str, **args: Any) -> dict[str, Any]:
-        """Ask the backend.
+    def refused(self) -> str | None:
+        """Why nothing can be asked of the backend now; None where it can."""
+        if self._host.readonly:
+            return "this interface is read-only (--readonly): nothing is changed"
+        view = self._host.view
+        return {
+            "live": None,
+            "connecting": view.why or "not connected to the backend yet",
+            "lost": "there is no backend to ask; U starts it again",
+            "ended": "this run has ended: nothing in it can be changed any more",
+        }[view.link]
 
-        Raises:
-            ControlError: refused, failed, or nobody there.
-        """
-        return await self.source.command(name, **args)
+    def may_ask(self) -> bool:
+        """Whether the backend can be asked for something now; where it cannot, a toast says why."""
+        why = self.refused()
+        if why is not None:
+            self.toast(why, "warning")
+        return why is None
 
     @asks
     def ask(self, what: str, name: str, **args: Any) -> None:
@@ -99,13 +127,13 @@ class Commands(AppBase):
             return
         self._under_way.add(what)
         self.toast(f"{what} ...", about=what)
-        self.run_worker(self._ask(what, name, args), name=what, group="commands")
+        self._host.run_worker(self._ask(what, name, args), name=what, group="commands")
 
     async def _ask(self, what: str, name: str, args: dict[str, Any]) -> None:
         from liverl.control.messages import ControlError
 
         try:
-            answer = await self.send(name, **args)
+            answer = await self._host.source.command(name, **args)
         except ControlError as error:
             meant = getattr(error, "did_you_mean", None)
             hint = f" (did you mean {meant}?)" if meant else ""
@@ -121,12 +149,12 @@ class Commands(AppBase):
         """Do ``then`` if it is wanted."""
         from liverl_tui.screens.dialogs import Confirm
 
-        self.push_screen(Confirm(question, why, yes), lambda said: then() if said == "yes" else None)
+        self._host.push_screen(Confirm(question, why, yes), lambda said: then() if said == "yes" else None)
 
     # -- which service is meant
 
     def service(self, name: str | None) -> ServiceStatus | None:
-        snapshot = self.view.snapshot
+        snapshot = self._host.view.snapshot
         return snapshot.service(name) if snapshot is not None and name is not None else None
 
     def selected_service(self) -> str | None:
@@ -135,11 +163,11 @@ class Commands(AppBase):
 
     def selected_actor(self) -> str | None:
         """The same of a replica that is an actor of verl's."""
-        names = {replica.name for replica in actors(self.view.snapshot)}
+        names = {replica.name for replica in actors(self._host.view.snapshot)}
         return self._selected(lambda name: name in names)
 
     def _selected(self, is_one: Callable[[str], bool]) -> str | None:
-        screen = self.run_screen
+        screen = self._host.run_screen
         if screen is None:
             return None
         candidates = [screen, *(screen.focused.ancestors_with_self if screen.focused is not None else ())]
@@ -157,7 +185,11 @@ class Commands(AppBase):
         from liverl_tui.screens.dialogs import Choose
 
         chosen, actor = self.service(self.selected_service()), self.selected_actor()
-        if chosen is None and actor is not None and actor == getattr(self.screen, "selected_service", None):
+        if (
+            chosen is None
+            and actor is not None
+            and actor == getattr(self._host.screen, "selected_service", None)
+        ):
             if verb == "start":  # of a launch that was adopted, the backend lists it in the proxy's file
                 self.ask(f"start {actor}", "start_service", service=actor)
             else:
@@ -166,7 +198,7 @@ class Commands(AppBase):
         if chosen is not None and chosen.kind != "environment" and states(chosen):
             then(chosen)
             return
-        items = [s for s in processes(self.view.snapshot) if states(s)]
+        items = [s for s in processes(self._host.view.snapshot) if states(s)]
         if not items:
             self.toast(none_words(verb, chosen), "warning")
             return
@@ -177,13 +209,13 @@ class Commands(AppBase):
             if service is not None:
                 then(service)
 
-        self.push_screen(Choose(f"{verb.capitalize()} which service?", words), picked)
+        self._host.push_screen(Choose(f"{verb.capitalize()} which service?", words), picked)
 
     # -- the keys
 
     @asks
     def action_restart_proxy(self) -> None:
-        proxy = next((s for s in processes(self.view.snapshot) if s.kind == "proxy"), None)
+        proxy = next((s for s in processes(self._host.view.snapshot) if s.kind == "proxy"), None)
         if proxy is None:
             self.toast("this run has no proxy of its own to restart", "warning")
             return
@@ -195,7 +227,7 @@ class Commands(AppBase):
 
     @asks
     def action_remove_replica(self) -> None:
-        if sum(s.kind == "replica" for s in processes(self.view.snapshot)) == 1:
+        if sum(s.kind == "replica" for s in processes(self._host.view.snapshot)) == 1:
             self.toast("the last replica cannot be removed", "warning")
             return
         self._choose("remove", lambda s: s.kind == "replica", self.remove_one)

@@ -8,43 +8,49 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from liverl_tui.app.commands import Commands
-from liverl_tui.data.host import host_of
 from liverl_tui.data.view import actors, processes
-from liverl_tui.term.private import driver_of, mouse_is_on, set_mouse
+from liverl_tui.term.private import mouse_is_on, set_mouse
 from liverl_tui.term.terminal import inside_tmux
 from liverl_tui.text import themes
 
 if TYPE_CHECKING:
     from liverl.model import TrialHead
+    from liverl_tui.app.commands import Commands
+    from liverl_tui.app.host import NavigationHost
+    from liverl_tui.app.notifications import Notifications
     from liverl_tui.screens.base import RunScreen
 
 # Pictures must not fetch fonts from anywhere: the viewer's own monospace will do.
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
-class Navigation(Commands):
+class Navigation:
     """Actions that change nothing about the run."""
+
+    def __init__(self, host: NavigationHost, commands: Commands, notifications: Notifications) -> None:
+        self._host = host
+        self._commands = commands
+        self.toast = notifications.toast
 
     # -- screens
 
     def _open(self, screen: RunScreen) -> None:
         """Show a full screen; where one of its kind is open already, go back to that."""
-        stack = self.screen_stack
+        stack = self._host.screen_stack
         for depth, open_ in enumerate(stack):
             if type(open_) is type(screen):
                 for _ in stack[depth + 1 :]:
-                    self.pop_screen()
+                    self._host.pop_screen()
                 return
-        self.push_screen(screen)
+        self._host.push_screen(screen)
 
     def open_service(self, name: str) -> None:
         """The detail of one service."""
         from liverl_tui.screens.service import ServiceScreen
 
-        if isinstance(self.screen, ServiceScreen):
-            self.pop_screen()
-        self.push_screen(ServiceScreen(name))
+        if isinstance(self._host.screen, ServiceScreen):
+            self._host.pop_screen()
+        self._host.push_screen(ServiceScreen(name))
 
     def open_trial(
         self,
@@ -57,32 +63,44 @@ class Navigation(Commands):
         """One trial turn by turn; ``path`` of its directory in the run's. For the others see ``TrajectoryScreen``."""
         from liverl_tui.screens.trajectory import TrajectoryScreen
 
-        self.push_screen(TrajectoryScreen(path, trials=trials, among=among, moved=moved))
+        self._host.push_screen(TrajectoryScreen(path, trials=trials, among=among, moved=moved))
 
     def open_log(self, name: str) -> None:
         """The log of one service, in the dashboard's pane; of an actor of verl's what it says in the trainer's."""
         from liverl_tui.screens.dashboard import Dashboard
         from liverl_tui.widgets.log.pane import LogsPane
 
-        dashboard = next((screen for screen in self.screen_stack if isinstance(screen, Dashboard)), None)
+        dashboard = next(
+            (screen for screen in self._host.screen_stack if isinstance(screen, Dashboard)), None
+        )
         if dashboard is None:
             return
-        while self.screen is not dashboard:
-            self.pop_screen()
+        while self._host.screen is not dashboard:
+            self._host.pop_screen()
         dashboard.action_jump("logs")
         pane = dashboard.query_one(LogsPane)
-        actor = next((replica for replica in actors(self.view.snapshot) if replica.name == name), None)
+        actor = next((replica for replica in actors(self._host.view.snapshot) if replica.name == name), None)
         if actor is None:
             pane.show_service(name)
         else:
             pane.show_actor("trainer", actor.pid)
 
+    def action_back(self) -> None:
+        """One screen back, or out of a maximised pane."""
+        from liverl_tui.screens.dashboard import Dashboard
+
+        screen = self._host.screen
+        if len(self._host.screen_stack) > 1:
+            self._host.pop_screen()
+        elif isinstance(screen, Dashboard) and screen.maximised is not None:
+            screen.action_maximise()
+
     def action_services(self) -> None:
-        names = [s.name for s in processes(self.view.snapshot)]
+        names = [s.name for s in processes(self._host.view.snapshot)]
         if not names:
             self.toast("no service is known yet", "warning")
             return
-        self.open_service(self.selected_service() or self.selected_actor() or names[0])
+        self.open_service(self._commands.selected_service() or self._commands.selected_actor() or names[0])
 
     def action_metrics(self) -> None:
         from liverl_tui.screens.metrics import MetricsScreen
@@ -102,21 +120,21 @@ class Navigation(Commands):
     def action_help(self) -> None:
         from liverl_tui.screens.help import HelpScreen
 
-        screen = self.run_screen
+        screen = self._host.run_screen
         scopes = tuple(scope for scope, _ in screen.scoped_nodes()) if screen is not None else ()
         self._open(HelpScreen(scopes))
 
     def action_palette(self) -> None:
         from liverl_tui.screens.palette import Palette, entries
 
-        self.push_screen(
-            Palette(entries(host_of(self))), lambda entry: entry.do() if entry is not None else None
+        self._host.push_screen(
+            Palette(entries(self._host)), lambda entry: entry.do() if entry is not None else None
         )
 
     # -- copies and pictures
 
     def _near(self) -> list[Any]:
-        screen = self.run_screen
+        screen = self._host.run_screen
         if screen is None:
             return []
         return [*(screen.focused.ancestors_with_self if screen.focused is not None else ()), screen]
@@ -138,31 +156,27 @@ class Navigation(Commands):
         if not text.strip():
             self.toast("there is nothing to copy here", "warning")
             return
-        self.run_worker(self._copy(text), group="copy", exclusive=True)
+        self._host.run_worker(self._copy(text), group="copy", exclusive=True)
 
     async def _copy(self, text: str) -> None:
         from liverl_tui.term.clipboard import copy
 
-        run_dir, in_run = self.source.run.path, not self.readonly
-        done = await asyncio.to_thread(copy, text, self.write_to_terminal, run_dir, in_run=in_run)
+        run_dir, in_run = self._host.source.run.path, not self._host.readonly
+        done = await asyncio.to_thread(copy, text, self._host.write_to_terminal, run_dir, in_run=in_run)
         self.toast(done.words, "information" if done.ok else "error")
 
-    def write_to_terminal(self, sequence: str) -> None:
-        """Send something that is not cells."""
-        driver = driver_of(self)
-        if driver is not None:
-            driver.write(sequence)
-
     def action_picture(self) -> None:
-        screen = self.run_screen
+        screen = self._host.run_screen
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{screen.scope if screen is not None else 'screen'}.svg"
-        picture = _FONTS.sub("", self.export_screenshot(title=f"liverl-tui {self.source.run.name}"))
-        self.run_worker(self._save(name, picture), group="screenshot")
+        picture = _FONTS.sub(
+            "", self._host.export_screenshot(title=f"liverl-tui {self._host.source.run.name}")
+        )
+        self._host.run_worker(self._save(name, picture), group="screenshot")
 
     async def _save(self, name: str, picture: str) -> None:
         from liverl_tui.data.own_files import write_own
 
-        run_dir, in_run = self.source.run.path, not self.readonly
+        run_dir, in_run = self._host.source.run.path, not self._host.readonly
         try:
             path = await asyncio.to_thread(write_own, run_dir, f"screenshots/{name}", picture, in_run=in_run)
         except OSError as error:
@@ -173,17 +187,17 @@ class Navigation(Commands):
     # -- looks
 
     def use_theme(self, name: str) -> None:
-        if self.no_color:
+        if self._host.no_color:
             self.toast("NO_COLOR is set: there are no colours to choose from", "warning")
             return
-        self.theme = themes.resolve(name)
-        self.toast(f"theme {self.theme.removeprefix('liverl-')}")
+        self._host.theme = themes.resolve(name)
+        self.toast(f"theme {self._host.theme.removeprefix('liverl-')}")
 
     def action_theme(self) -> None:
-        self.use_theme(themes.following(self.theme))
+        self.use_theme(themes.following(self._host.theme))
 
     def action_mouse(self) -> None:
-        driver = driver_of(self)
+        driver = self._host.driver
         on = not mouse_is_on(driver)
         if not set_mouse(driver, on):
             self.toast("the mouse cannot be switched in this terminal", "warning")

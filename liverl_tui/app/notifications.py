@@ -1,13 +1,24 @@
-"""What is told beside the panes: toasts and the bell for what is new, the window's title, the last words. Pure."""
+"""What is told beside the panes: toasts and the bell for what is new, the window's title, the last words."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from textual.notifications import Notification, Notify
 
 from liverl.model import Result, Snapshot
 from liverl_tui.data.view import View
+from liverl_tui.term.terminal import WindowTitle, has_title
+from liverl_tui.text.words import LEVEL_GLYPH, one_line
+from liverl_tui.widgets.base.cells import fit
+
+if TYPE_CHECKING:
+    from liverl_tui.app.host import NotificationsHost
+
+INFO_S, ERROR_S = 4.0, 8.0  # how long toasts stay
+_BESIDE = 5  # columns of a toast beside its text: its edge, its padding, its glyph
 
 Severity = Literal["information", "warning", "error"]
 _ENDED = ("done", "failed", "stopped")
@@ -159,3 +170,58 @@ def farewell(view: View, run: str, path: str) -> str:
     if view.link == "ended":
         return f"run {run} has ended"
     return f"left; run {run} goes on. Back to it: {back}"
+
+
+@dataclass
+class Toast(Notification):
+    """A toast of ours. ``about``: what it is about, broad before narrow (``failure/trainer``); a newer one about the
+    same, or about what that is a part of, takes its place."""
+
+    about: str = ""
+
+
+class Notifications:
+    """Toasts, the bell and the window's title of ``host``. ``wants_bell``: the bell may ring."""
+
+    def __init__(self, host: NotificationsHost, *, wants_bell: bool = True) -> None:
+        self._host = host
+        self.wants_bell = wants_bell
+        self.window_title = WindowTitle(host.write_to_terminal)
+
+    def toast(
+        self, text: str, severity: Severity = "information", *, brief: bool = False, about: str = ""
+    ) -> None:
+        """Say something for a while, in the row of the key bar. ``text`` may come from outside: nothing in it is
+        taken as markup. ``brief``: it can be read elsewhere too, and is cut where one line has no room for it.
+        ``about``: see ``Toast``."""
+        timeout = INFO_S if severity == "information" else ERROR_S
+        glyph = {
+            "information": "",
+            "warning": f"{LEVEL_GLYPH['warning']} ",
+            "error": f"{LEVEL_GLYPH['error']} ",
+        }
+        said = one_line(text)
+        if brief:
+            said = fit(said, self._host.size.width - _BESIDE).rstrip()
+        told = Toast(glyph[severity] + said, "", severity, timeout, markup=False, about=about)
+        self._host.post_message(Notify(told))
+
+    def drop_outdated(self, new: Notification) -> None:
+        """Before ``new`` is shown: no two say the same, and what is out of date goes."""
+        about = new.about if isinstance(new, Toast) else ""
+        for old in self._host.toasts():
+            known = old.about if isinstance(old, Toast) else ""
+            replaced = about and (known == about or known.startswith(f"{about}/"))
+            if replaced or old.message == new.message:
+                self._host.drop_toast(old)  # the new one's place is drawn next
+
+    def announce(self, before: View, after: View) -> None:
+        """Window title, bell and toasts for what is new."""
+        host = self._host
+        if has_title(host.driver):
+            self.window_title.set(title(after))
+        new = notices(before, after, getattr(host.source, "name", ""), readonly=host.readonly)
+        for notice in new:
+            self.toast(notice.text, notice.severity, brief=notice.brief, about=notice.about)
+        if self.wants_bell and any(n.bell for n in new):
+            host.bell()

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from liverl.exit_codes import ExitCode
 from liverl_tui.text.errors import CliError
 
 REMOTE_INTERVAL_S = 1.0  # between two paints of live numbers over ssh; half as many bytes
@@ -74,7 +75,7 @@ def read_settings(config: Path, env: Mapping[str, str] = os.environ) -> UiSettin
             values[key], origin[key] = chosen, PREFIX + key.upper()
 
     def wrong(key: str, expected: str) -> CliError:
-        return CliError(f"{origin[key].format(key)}: {values[key]!r} is not {expected}", 2)
+        return CliError(f"{origin[key].format(key)}: {values[key]!r} is not {expected}", ExitCode.USAGE)
 
     def switch(key: str, default: bool) -> bool:
         word = values.get(key, "").lower()
@@ -115,4 +116,4 @@ def check_theme(name: str | None) -> None:
         known = [AUTO, *(theme.removeprefix("liverl-") for theme in PALETTES)]
         close = get_close_matches(str(name), [*known, *PALETTES, *ALIASES], 1)
         hint = f": did you mean {close[0]}?" if close else ""
-        raise CliError(f"ui.theme: no theme {name!r}{hint} ({', '.join(known)})", 2) from None
+        raise CliError(f"ui.theme: no theme {name!r}{hint} ({', '.join(known)})", ExitCode.USAGE) from None

@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Callable
 
+from liverl.exit_codes import ExitCode
 from liverl.rundir.layout import RunDir
 from liverl_tui.app.settings import UiSettings, before_textual, check_theme, read_settings
 from liverl_tui.data.first_view import FirstLook
@@ -55,7 +56,7 @@ def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[[], 
         return app.return_code
     _say(farewell(app.view, run.name, str(run.path)))
     result = run.read_result() if app.view.link == "ended" else None
-    return result.exit_code if result is not None else 0
+    return result.exit_code if result is not None else ExitCode.OK
 
 
 def _say(text: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from liverl.exit_codes import ExitCode
+
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -19,4 +21,4 @@ def completion_command(shell: str) -> int:
     # The template only: `source()` of bash first runs bash to look at its version.
     completion = kind(cli, {}, PROGRAM, "_LIVERL_TUI_COMPLETE")
     click.echo(completion.source_template % completion.source_vars())
-    return 0
+    return ExitCode.OK

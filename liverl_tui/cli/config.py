@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl_tui.cli.options import UpOptions, config_options, run_options
 
@@ -20,7 +21,7 @@ def config_command(resolved: bool, run: Path | None, **values: Any) -> int:
     with --run that of a run. Secrets are never printed."""
     if run is not None:
         click.echo(find_run(run, values["run_root"]).config.read_text(), nl=False)
-        return 0
+        return ExitCode.OK
     if resolved or values["config"] or values["sets"] or values["profile"]:
         from liverl.config import dump_yaml
         from liverl_tui.cli.target import load_target
@@ -29,8 +30,8 @@ def config_command(resolved: bool, run: Path | None, **values: Any) -> int:
         for warning in target.loaded.warnings:
             click.echo(f"warning: {warning}", err=True)
         click.echo(dump_yaml(target.loaded.config, target.loaded.kept), nl=False)
-        return 0
+        return ExitCode.OK
     from liverl.config.profiles import default_text
 
     click.echo(default_text(), nl=False)
-    return 0
+    return ExitCode.OK

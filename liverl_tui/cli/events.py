@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl_tui.cli.options import named_run, run_options
@@ -37,7 +38,7 @@ def events_command(run: Path | None, run_root: Path | None, follow: bool, as_jso
         show.event(event)
     if follow and isinstance(backend_alive(found.path), LiveBackend):
         _follow(found, cursor.seq, show)
-    return 0
+    return ExitCode.OK
 
 
 class _Show:

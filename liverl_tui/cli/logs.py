@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from liverl.exit_codes import ExitCode
 from liverl.logs.files import LogFile, log_files
 from liverl.logs.tail import BLOCK, Line, all_lines, last_lines
 from liverl.logs.text import LineAssembler, coloured, plain
@@ -58,21 +59,21 @@ def logs_command(
         out.line(line.service, line.text)
     if follower is not None:
         follower.follow()
-    return 0
+    return ExitCode.OK
 
 
 def _pattern(grep: str | None) -> re.Pattern[str] | None:
     try:
         return None if grep is None else re.compile(grep)
     except re.error as error:
-        raise CliError(f"--grep {grep!r} is not a regular expression: {error}", 2) from error
+        raise CliError(f"--grep {grep!r} is not a regular expression: {error}", ExitCode.USAGE) from error
 
 
 def _age(since: str | None) -> float | None:
     try:
         return None if since is None else parse_age(since)
     except ValueError as error:
-        raise CliError(f"--since: {error}", 2) from error
+        raise CliError(f"--since: {error}", ExitCode.USAGE) from error
 
 
 def _check_services(run: RunDir, logs: list[LogFile], services: tuple[str, ...]) -> None:
@@ -90,7 +91,7 @@ def _check_services(run: RunDir, logs: list[LogFile], services: tuple[str, ...])
             close = get_close_matches(service, known, 1)
             hint = f": did you mean {close[0]}?" if close else ""
             names = ", ".join(sorted(known)) or "none has a log yet"
-            raise CliError(f"no service {service!r} in run {run.name}{hint} ({names})", 2)
+            raise CliError(f"no service {service!r} in run {run.name}{hint} ({names})", ExitCode.USAGE)
 
 
 def _history(

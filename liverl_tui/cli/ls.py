@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from liverl.exit_codes import ExitCode
 from liverl.rundir.index import RunInfo, candidates, runs_elsewhere
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import run_options
@@ -34,17 +35,17 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
     rows = [(info, _steps(info)) for info in infos]
     if as_json:
         click.echo(json.dumps([_plain(info, steps) for info, steps in rows], indent=2))
-        return 0
+        return ExitCode.OK
     if not rows:
         click.echo("no runs; start one with: liverl-tui up", err=True)
-        return 0
+        return ExitCode.OK
     width = max(len(i.run) for i, _ in rows)
     for info, steps in rows:
         word = WORDS.get(info.state, info.state) + (f" {info.host}" if info.state == "elsewhere" else "")
         begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.started_at)) if info.started_at else "-"
         step = f"{steps} steps" if steps is not None else "-"
         click.echo(f"{info.run:<{width}}  {word:<12}  {begun:<16}  {step:<10}  {info.run_dir}")
-    return 0
+    return ExitCode.OK
 
 
 def _steps(info: RunInfo) -> int | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
+from liverl.exit_codes import ExitCode, of_signal, rows
 from liverl_tui.cli.options import UpOptions, up_options
 
 PROGRAM = "liverl-tui"
@@ -32,17 +34,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("completion", "Print shell completion for bash, zsh or fish."),
 }
 
-EPILOG = """\b
-Exit codes:
-  0   done                          4   no such run here
-  1   the run or command failed     5   stopped, can be resumed
-  2   usage or configuration        75  stopped, but something would not die
-  3   preflight found a fault       124 wait timed out
-  128+n  ended by signal n (130: Ctrl-C; the run itself goes on unless `up` held it)
-"""
-
-_SIGINT_EXIT = 130
-_SIGPIPE_EXIT = 141
+EPILOG = "\n".join(
+    [
+        "\b",
+        "Exit codes:",
+        *(f"  {code:<5}  {meaning}" for code, meaning in rows()),
+        "After Ctrl-C the run itself goes on, unless `up` held it.",
+    ]
+)
 
 
 class Commands(click.Group):
@@ -126,18 +125,18 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         code = cli.main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return code if isinstance(code, int) else ExitCode.OK
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return _SIGINT_EXIT
+        return of_signal(signal.SIGINT)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter complains when it flushes at exit
-        return _SIGPIPE_EXIT
+        return of_signal(signal.SIGPIPE)
     except OSError as error:
         complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-        return 1
+        return ExitCode.FAILED
     except Exception as error:
         exit_code = getattr(error, "exit_code", None)
         if not isinstance(exit_code, int):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from liverl.exit_codes import ExitCode
 from liverl_tui.cli.options import config_options
 from liverl_tui.text.errors import CliError
 
@@ -38,7 +39,7 @@ def make_smoke_command(directory: str, seconds: float, **values: Any) -> int:
     """
     folder = Path(directory).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CliError(f"{folder} is there already: name a new directory, or remove it first", 2)
+        raise CliError(f"{folder} is there already: name a new directory, or remove it first", ExitCode.USAGE)
     config = _config(values)
     draft = folder.with_name(f"{folder.name}.{os.getpid()}")
     try:
@@ -51,7 +52,7 @@ def make_smoke_command(directory: str, seconds: float, **values: Any) -> int:
         shutil.rmtree(draft, ignore_errors=True)
     click.echo(f"{folder} holds model/, train.parquet and val.parquet; a run with it:")
     click.echo(f"  liverl-tui up --profile {PROFILE} --set model.model_path=smoke:{folder}")
-    return 0
+    return ExitCode.OK
 
 
 def _config(values: dict[str, Any]) -> RunConfig:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import UpOptions, config_options, run_options
@@ -32,7 +33,7 @@ def plan_command(as_json: bool, run: Path | None, **values: Any) -> int:
             click.echo(f"warning: {warning}", err=True)
         plan = target.plan()
     click.echo((plan_json(plan) if as_json else plan_text(plan)).rstrip("\n"))
-    return 0
+    return ExitCode.OK
 
 
 def _stored(run: RunDir) -> Any:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import DeadBackend, RunDir, backend_alive
 from liverl_tui.cli.options import run_options
 from liverl_tui.text.errors import CliError
 
-EXIT_LEFT_OVER = 75  # stopped, but something would not die
 ENDED = ("stopped", "failed", "gave_up")  # states of a service of which nothing runs
 NAMES = 6  # services that one line names
 
@@ -43,10 +43,10 @@ def _send(run: RunDir, name: str, args: dict[str, Any], what: str, *, wait: bool
             hint = f": did you mean {error.did_you_mean}?" if error.did_you_mean else ""
             known = ", ".join(s.name for s in connection.snapshot().services)
             raise CliError(
-                f"no service {args.get('service')!r} in run {run.name}{hint} ({known})", 2
+                f"no service {args.get('service')!r} in run {run.name}{hint} ({known})", ExitCode.USAGE
             ) from error
     click.echo(f"{what}: accepted" if answer.get("accepted") else answer.get("text") or f"{what}: done")
-    return 0
+    return ExitCode.OK
 
 
 @click.command("restart")
@@ -84,10 +84,10 @@ def stop_command(
     found = find_run(run, run_root)
     if services:
         if now:
-            raise CliError("--now stops the whole run: leave the services out", 2)
+            raise CliError("--now stops the whole run: leave the services out", ExitCode.USAGE)
         for service in services:
             _send(found, "stop_service", {"service": service}, f"stop {service}", wait=not no_wait)
-        return 0
+        return ExitCode.OK
     return _stop_run(found, now=now, wait=not no_wait)
 
 
@@ -96,7 +96,7 @@ def _stop_run(run: RunDir, *, now: bool, wait: bool) -> int:
 
     if isinstance(backend_alive(run.path), DeadBackend) and (ended := run.read_result()) is not None:
         click.echo(f"run {run.name} has ended: {ended.summary or ended.state}")
-        return 0  # what was asked for is so
+        return ExitCode.OK  # what was asked for is so
     who = f"cli pid {os.getpid()}"
     progress = StopProgress()
     result = stop_run(
@@ -104,10 +104,10 @@ def _stop_run(run: RunDir, *, now: bool, wait: bool) -> int:
     )
     if result is None:
         click.echo(f"stopping run {run.name}")
-        return 0
+        return ExitCode.OK
     click.echo(f"run {run.name}: {result.summary or result.state}")
     # stopping is what was asked for
-    return result.exit_code if result.exit_code == EXIT_LEFT_OVER else 0
+    return result.exit_code if result.exit_code == ExitCode.LEFT_OVER else ExitCode.OK
 
 
 def _note(text: str | None) -> None:
@@ -143,6 +143,6 @@ class StopProgress:
 def scale_command(run: Path | None, run_root: Path | None, change: str, no_wait: bool) -> int:
     """Add (+1) or remove (-1) replicas, or say how many there shall be."""
     if not re.fullmatch(r"[+-]?\d{1,4}", change):
-        raise CliError(f"scale takes +1, -1 or a number of replicas, not {change!r}", 2)
+        raise CliError(f"scale takes +1, -1 or a number of replicas, not {change!r}", ExitCode.USAGE)
     args = {"delta": int(change)} if change[0] in "+-" else {"to": int(change)}
     return _send(find_run(run, run_root), "scale", args, f"scale {change}", wait=not no_wait)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from liverl.exit_codes import ExitCode
 from liverl.rundir.index import describe, find_run
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import named_run, run_options
@@ -24,7 +25,6 @@ LAST_EVENTS = 10
 INTERVAL_S = 1.0  # between two tables of --watch
 WIDE = 10_000  # columns of what is no terminal
 LEAST_WIDTH = 60
-EXIT_DEAD = 4
 
 
 @click.command("status")
@@ -50,8 +50,8 @@ def status_command(run: Path | None, run_root: Path | None, as_json: bool, watch
                 _redraw(connection)
     except BackendDead as error:
         _show_files(found, str(error), as_json, compact=watch)
-        return EXIT_DEAD if began and found.read_result() is None else 0
-    return 0
+        return ExitCode.NO_RUN if began and found.read_result() is None else ExitCode.OK
+    return ExitCode.OK
 
 
 def _can_redraw() -> bool:

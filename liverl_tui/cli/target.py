@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from liverl.exit_codes import ExitCode
 from liverl.rundir.layout import valid_name
 from liverl_tui.cli.options import UpOptions
 from liverl_tui.text.errors import CliError
@@ -36,7 +37,7 @@ class Target:
         try:
             return make_plan(self.loaded, self.run_dir)
         except PlanError as error:
-            raise CliError(str(error), 2) from error
+            raise CliError(str(error), ExitCode.USAGE) from error
 
 
 def load_target(options: UpOptions) -> Target:
@@ -69,7 +70,7 @@ def _check_name(what: str, name: str) -> None:
         raise CliError(
             f"{what}: {name!r} cannot be a directory's name: letters, digits, '.', '_' and '-', at most 128, "
             "and a letter or a digit first",
-            2,
+            ExitCode.USAGE,
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from liverl.exit_codes import ExitCode
 from liverl.rundir.index import RunInfo, RunLookupError, candidates, describe, elsewhere_message, find_run
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl_tui.app.settings import check_theme
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from liverl.config.schema import RunConfig
     from liverl.plan.spec import Plan
     from liverl_tui.cli.plain import Asked
-
-EXIT_USAGE = 2
-EXIT_PREFLIGHT = 3
 
 
 @click.command("up")
@@ -58,7 +56,7 @@ def bare(options: UpOptions) -> int:
         here = candidates(options.run_root)
         live = [i for i in here if i.state == "live"]
         if len(live) > 1:
-            raise CliError(_several("live here", live, "attach"), EXIT_USAGE)
+            raise CliError(_several("live here", live, "attach"), ExitCode.USAGE)
         if live:
             return _show(RunDir(live[0].run_dir), options, f"run {live[0].run} is live")
         orphan = _only_orphan(here, options)
@@ -76,7 +74,9 @@ def _only_orphan(infos: list[RunInfo], options: UpOptions) -> RunDir | None:
     orphaned = [i for i in infos if i.state == "orphaned"]
     if len(orphaned) > 1:
         command = "up --detach" if options.detach else "up"
-        raise CliError(_several("without a backend", orphaned, command, detach=options.detach), EXIT_USAGE)
+        raise CliError(
+            _several("without a backend", orphaned, command, detach=options.detach), ExitCode.USAGE
+        )
     return RunDir(orphaned[0].run_dir) if orphaned else None
 
 
@@ -96,12 +96,14 @@ def up(options: UpOptions) -> int:
         raise CliError(
             "--detach is refused in a Slurm job: Slurm kills what is left of a job when its script returns. "
             "Without it the job lasts as long as the run (srun --overlap or ssh, then attach, to look at it)",
-            EXIT_USAGE,
+            ExitCode.USAGE,
         )
     if options.wait and not options.detach:
-        raise CliError("--wait goes with --detach", EXIT_USAGE)
+        raise CliError("--wait goes with --detach", ExitCode.USAGE)
     if options.readonly and _mode(options) != "interface":
-        raise CliError("--readonly goes with the interface; as lines, `attach` changes nothing", EXIT_USAGE)
+        raise CliError(
+            "--readonly goes with the interface; as lines, `attach` changes nothing", ExitCode.USAGE
+        )
     if options.run is not None:
         return _continue(find_run(options.run, options.run_root), options)
     if options.resume:
@@ -150,7 +152,7 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
         return
     if not sys.stdin.isatty():
         raise CliError(
-            "this run takes GPUs and there is no terminal to ask on: add --yes to start it", EXIT_USAGE
+            "this run takes GPUs and there is no terminal to ask on: add --yes to start it", ExitCode.USAGE
         )
     from liverl.plan.render import plan_brief
 
@@ -170,7 +172,8 @@ def _preflight(plan: Plan, config: RunConfig) -> None:
         failed += check.status == "fail"
     if failed:
         raise CliError(
-            f"{failed} preflight check{'s' if failed > 1 else ''} failed: nothing was started", EXIT_PREFLIGHT
+            f"{failed} preflight check{'s' if failed > 1 else ''} failed: nothing was started",
+            ExitCode.PREFLIGHT,
         )
 
 
@@ -197,7 +200,7 @@ def _continue(run: RunDir, options: UpOptions) -> int:
         raise CliError(
             f"run {run.name} has ended ({result.state}, exit code {result.exit_code}). "
             f"Its next attempt: liverl-tui up --resume {run.path}; another run: --name NAME",
-            EXIT_USAGE,
+            ExitCode.USAGE,
         )
     return _start(run, options, f"run {run.name} goes on with attempt {result.attempt + 1}", resume=True)
 
@@ -252,7 +255,7 @@ def _follow(run: RunDir, options: UpOptions, text: str, from_seq: int, asked: As
 def _detached(run: RunDir, options: UpOptions) -> int:
     click.echo(run.path)
     if options.wait is None:
-        return 0
+        return ExitCode.OK
     sys.stdout.flush()
     from liverl_tui.cli.wait import wait_for
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import named_run, run_options
@@ -16,14 +17,18 @@ from liverl_tui.text.errors import CliError
 if TYPE_CHECKING:
     from liverl.control.blocking import Connection
 
-EXIT_TIMEOUT = 124  # as timeout(1)
 SILENT_S = 10.0  # a backend that does not answer for this long is not just about to end
 
 
 @click.command("wait")
 @named_run
 @click.option("--for", "what", type=click.Choice(["ready", "done"]), required=True, help="What to wait for.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Seconds; then exit code 124.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="S",
+    help=f"Seconds; then exit code {ExitCode.TIMEOUT}.",
+)
 @run_options
 def wait_command(run: Path | None, run_root: Path | None, what: str, timeout: float | None) -> int:
     """Wait until a run is ready or done.
@@ -74,10 +79,10 @@ def wait_on(connection: Connection, run: RunDir, what: str, deadline: float | No
     while True:
         message = connection.read(None if deadline is None else max(0.0, deadline - time.monotonic()))
         if message is None:
-            raise CliError(f"run {run.name} is not {what}: the time is over", EXIT_TIMEOUT)
+            raise CliError(f"run {run.name} is not {what}: the time is over", ExitCode.TIMEOUT)
         if message.snapshot is not None:
             if what == "ready" and message.snapshot.state == "running":
-                return 0
+                return ExitCode.OK
             if what == "ready" and message.snapshot.result is not None:
                 return message.snapshot.result.exit_code
         elif message.bye is not None:

@@ -16,19 +16,7 @@ if TYPE_CHECKING:
     from textual.dom import DOMNode
 
 
-class Host(Protocol):
-    """The application, as far as what it shows is concerned.
-
-    ``held``: nothing is painted yet, and ``release`` begins to. ``readonly``: commands are refused, with a toast.
-    """
-
-    source: Source
-    view: View
-    readonly: bool
-    held: bool
-
-    def release(self) -> None: ...
-
+class Notifications(Protocol):
     def toast(
         self,
         text: str,
@@ -38,18 +26,9 @@ class Host(Protocol):
         about: str = "",
     ) -> None: ...
 
-    @property
-    def run_screen(self) -> Any: ...
 
-    def call_later(self, callback: Callable[..., Any], *args: Any) -> bool: ...
-
-    async def send(self, name: str, **args: Any) -> dict[str, Any]: ...
-
-    def service(self, name: str | None) -> ServiceStatus | None: ...
-
-    def action_back(self) -> None: ...
-
-    def action_events(self) -> None: ...
+class Commands(Protocol):
+    """What changes the run. Where it cannot be done now, a toast says why; what could hurt is confirmed first."""
 
     def action_add_replica(self) -> None: ...
 
@@ -60,6 +39,14 @@ class Host(Protocol):
     def stop_one(self, service: ServiceStatus) -> None: ...
 
     def remove_one(self, service: ServiceStatus) -> None: ...
+
+
+class Navigation(Protocol):
+    """What changes the screen only."""
+
+    def action_back(self) -> None: ...
+
+    def action_events(self) -> None: ...
 
     def open_service(self, name: str) -> None: ...
 
@@ -75,6 +62,34 @@ class Host(Protocol):
     ) -> None: ...
 
     def use_theme(self, name: str) -> None: ...
+
+
+class Host(Protocol):
+    """The application, as far as what it shows is concerned.
+
+    ``held``: nothing is painted yet, and ``release`` begins to. ``readonly``: commands are refused, with a toast.
+    """
+
+    source: Source
+    view: View
+    readonly: bool
+    held: bool
+
+    @property
+    def notifications(self) -> Notifications: ...
+
+    @property
+    def commands(self) -> Commands: ...
+
+    @property
+    def navigation(self) -> Navigation: ...
+
+    @property
+    def run_screen(self) -> Any: ...
+
+    def release(self) -> None: ...
+
+    def call_later(self, callback: Callable[..., Any], *args: Any) -> bool: ...
 
 
 def host_of(node: DOMNode) -> Host:

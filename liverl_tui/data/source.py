@@ -9,13 +9,14 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from liverl.control.messages import BackendDead, BackendSilent, ControlError, ProtocolMismatch
+from liverl.exit_codes import ExitCode
 from liverl.model import Event, Snapshot
 from liverl.rundir.layout import BackendRecord, LiveBackend, RunDir, backend_alive, read_backend
 from liverl_tui.data.view import KEPT_EVENTS, Link, View
@@ -23,6 +24,8 @@ from liverl_tui.data.view import KEPT_EVENTS, Link, View
 if TYPE_CHECKING:
     from liverl.control.client import Client
     from liverl.daemon.launch import LaunchError
+
+Answer = TypeVar("Answer")
 
 RETRY_S = 1.0  # until a backend that did not answer is asked again
 LOOK_S = 0.5  # between two looks for a backend, where there was none
@@ -127,6 +130,28 @@ class Newest:
         return before if (before[-1].seq if before else 0) == self.seq else tuple(self._events)
 
 
+class SharedClient:
+    """A connected client that several tasks use at the same time; the last one to leave closes it.
+
+    The stream of snapshots may end before the answer to the command that has stopped the backend is read.
+    """
+
+    def __init__(self, client: Client, close: Callable[[], Awaitable[None]]) -> None:
+        self.client = client
+        self._close = close
+        self._users = 0
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[Client]:
+        self._users += 1
+        try:
+            yield self.client
+        finally:
+            self._users -= 1
+            if not self._users:
+                await self._close()
+
+
 class RunSource:
     """A run on this host. With ``start`` its backend is started first, and ``error`` says why it was not."""
 
@@ -148,6 +173,7 @@ class RunSource:
         self._first = first
         self._look = asyncio.Event()  # a backend may be there now
         self._heard = 0.0
+        self._shared: SharedClient | None = None  # of the backend that was listened to last
 
     async def views(self) -> AsyncIterator[View]:
         newest = Newest(self.interval)
@@ -219,9 +245,7 @@ class RunSource:
             ) from error
 
     async def _listen(self, newest: Newest) -> None:
-        from liverl.control.client import connect
-
-        async with connect(self.run.path, name=self.name) as client:
+        async with self._connected() as client:
             snapshot = await self._ask(client)
             events = client.events(max(newest.seq, snapshot.seq - KEPT_EVENTS), follow=False)
             newest.add(snapshot, *[event async for event in events])
@@ -237,15 +261,39 @@ class RunSource:
             finally:
                 watching.cancel()
 
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Client]:
+        """A new connection, which commands use too as long as it lasts.
+
+        Raises:
+            ControlError: there is nobody to talk to here.
+        """
+        from liverl.control.client import connect
+
+        stack = AsyncExitStack()
+        client = await stack.enter_async_context(connect(self.run.path, name=self.name))
+        shared = SharedClient(client, stack.aclose)
+        async with shared.use():
+            self._shared = shared
+            yield client
+
     async def _ask(self, client: Client) -> Snapshot:
         """The present state.
 
         Raises:
             BackendSilent: it is not said in time.
         """
+        return await self._in_time(client, client.snapshot())
+
+    async def _in_time(self, client: Client, answer: Awaitable[Answer]) -> Answer:
+        """What ``answer`` gives, within ``ANSWER_S`` seconds.
+
+        Raises:
+            BackendSilent: it takes longer.
+        """
         try:
             async with asyncio.timeout(ANSWER_S):
-                return await client.snapshot()
+                return await answer
         except TimeoutError:
             raise BackendSilent(
                 f"the backend of {self.run.name} (pid {client.hello.pid}) lives but does not answer"
@@ -307,6 +355,12 @@ class RunSource:
     # -- the other way
 
     async def command(self, name: str, **args: Any) -> dict[str, Any]:
+        shared = self._shared
+        if shared is not None and shared.client.connected:
+            async with shared.use() as client:
+                # A backend that does not answer now must not do it later, when nobody expects it any more.
+                await self._in_time(client, client.ping())
+                return await client.command(name, **args)
         from liverl.control.client import connect
 
         async with connect(self.run.path, name=self.name) as client:
@@ -317,7 +371,8 @@ class RunSource:
 
         if await asyncio.to_thread(self.run.read_result) is not None:
             raise LaunchError(
-                f"run {self.run.name} has ended; its next attempt: liverl-tui up --resume {self.run.path}", 2
+                f"run {self.run.name} has ended; its next attempt: liverl-tui up --resume {self.run.path}",
+                ExitCode.USAGE,
             )
         await asyncio.to_thread(start_backend, self.run.path)
         self._look.set()

@@ -26,9 +26,10 @@ Scope = Literal[
 class Key:
     """One action and its keys.
 
-    ``action`` is a Textual action: ``action_<name>`` on the app, screen or pane of ``scope``. ``label`` stands in
-    the key bar where ``bar`` says so: wherever the key works, or in some scopes only. ``help`` is the sentence of the
-    help screen and the palette. ``changes``: it alters the run, and is refused in a read-only interface.
+    ``action`` is a Textual action: ``action_<name>`` on the screen or pane of ``scope``, or on a part of the app
+    (``app/commands.py``, ``app/navigation.py``, ``app/lifecycle.py``). ``label`` stands in the key bar where ``bar``
+    says so: wherever the key works, or in some scopes only. ``help`` is the sentence of the help screen and the
+    palette. ``changes``: it alters the run, and is refused in a read-only interface.
     """
 
     scope: Scope

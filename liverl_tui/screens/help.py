@@ -211,7 +211,7 @@ class HelpScreen(RunScreen):
         return self.query_one(HelpPane)
 
     def action_back(self) -> None:
-        self.liverl.action_back()
+        self.liverl.navigation.action_back()
 
     def action_filter(self) -> None:
         field = self.query_one(FilterInput)

@@ -51,31 +51,37 @@ def _of_keys(app: Host) -> Iterator[Entry]:
 def _of_services(app: Host) -> Iterator[Entry]:
     for service in processes(app.view.snapshot):
         name, now = service.name, f"{service.kind}, {state_word(service.state)}"
-        yield Entry(f"service {name}", f"Its detail ({now})", partial(app.open_service, name))
+        yield Entry(f"service {name}", f"Its detail ({now})", partial(app.navigation.open_service, name))
         if service.log is not None:
-            yield Entry(f"logs {name}", f"Its log ({now})", partial(app.open_log, name))
+            yield Entry(f"logs {name}", f"Its log ({now})", partial(app.navigation.open_log, name))
         if app.readonly:
             continue
-        yield Entry(f"restart {name}", f"Restart it ({now})", partial(app.restart_one, service))
+        yield Entry(f"restart {name}", f"Restart it ({now})", partial(app.commands.restart_one, service))
         if service.state in STARTABLE:
-            yield Entry(f"start {name}", f"Start it ({now})", partial(app.start_one, service))
+            yield Entry(f"start {name}", f"Start it ({now})", partial(app.commands.start_one, service))
         if service.state not in ENDED:
-            yield Entry(f"stop {name}", f"Stop it ({now})", partial(app.stop_one, service))
+            yield Entry(f"stop {name}", f"Stop it ({now})", partial(app.commands.stop_one, service))
         if service.kind == "replica":
-            yield Entry(f"remove {name}", f"Drain and remove it ({now})", partial(app.remove_one, service))
+            yield Entry(
+                f"remove {name}", f"Drain and remove it ({now})", partial(app.commands.remove_one, service)
+            )
 
 
 def _of_actors(app: Host) -> Iterator[Entry]:
     for replica in actors(app.view.snapshot):
         name, now = replica.name, f"replica of verl's, {state_word(replica.state)}"
-        yield Entry(f"replica {name}", f"Its detail ({now})", partial(app.open_service, name))
-        yield Entry(f"logs {name}", f"What it says in the trainer's log ({now})", partial(app.open_log, name))
+        yield Entry(f"replica {name}", f"Its detail ({now})", partial(app.navigation.open_service, name))
+        yield Entry(
+            f"logs {name}",
+            f"What it says in the trainer's log ({now})",
+            partial(app.navigation.open_log, name),
+        )
 
 
 def _of_themes(app: Host) -> Iterator[Entry]:
     for name in themes.PALETTES:
         short = name.removeprefix("liverl-")
-        yield Entry(f"theme {short}", "Use this theme", partial(app.use_theme, name))
+        yield Entry(f"theme {short}", "Use this theme", partial(app.navigation.use_theme, name))
 
 
 def rank(query: str, found: Sequence[Entry]) -> list[Entry]:

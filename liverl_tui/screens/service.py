@@ -212,7 +212,7 @@ class ServiceScreen(RunScreen):
 
     async def _from_backend(self, name: str) -> tuple[ServiceDetail | None, str]:
         try:
-            answer = await self.liverl.send("inspect", service=name)
+            answer = await self.liverl.source.command("inspect", service=name)
             return msgspec.convert(answer, ServiceDetail), ""
         except ControlError as error:
             return None, str(error)
@@ -256,4 +256,4 @@ class ServiceScreen(RunScreen):
     def action_logs(self) -> None:
         """Its log, in the dashboard's pane."""
         if self.selected_service is not None:
-            self.liverl.open_log(self.selected_service)
+            self.liverl.navigation.open_log(self.selected_service)

@@ -78,7 +78,7 @@ def key_bindings(node: DOMNode, key: str) -> Sequence[Binding]:
 
 
 class HookedApp(App[None]):
-    """An app that decides what is painted, and what is printed after a fault of its own."""
+    """An app that decides what is painted, which object does an action, and what is printed after a fault."""
 
     last_words = ""  # printed in place of a traceback when the app has failed
 
@@ -89,6 +89,10 @@ class HookedApp(App[None]):
     def describe_fault(self, error: Exception) -> str:
         """The line to print when ``error`` ends the app; "" = Textual's traceback."""
         return ""
+
+    def action_target(self, name: str) -> object:
+        """The object whose method ``action_<name>`` does an action of the app. Textual asks the app itself only."""
+        return self
 
     @property
     def is_batching(self) -> bool:
@@ -113,6 +117,10 @@ class HookedApp(App[None]):
     def drop_toast(self, toast: Notification) -> None:
         """Take one notification away; the screen shows it at the next change of the toasts."""
         self._unnotify(toast, refresh=False)
+
+    async def _dispatch_action(self, namespace: Any, action_name: str, params: Any) -> bool:
+        target: Any = self.action_target(action_name) if namespace is self else namespace
+        return await super()._dispatch_action(target, action_name, params)
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
         if self.may_paint():

@@ -1,7 +1,8 @@
 """What scripts may rely on, as data: ``tests/data/contract.json``.
 
-``PYTHONPATH=tests python tests/kit/contract.py`` writes there what the code says of itself: schema, protocol, commands
-with their options, and of the outputs each field with its type. The rest of that file is written by hand.
+``PYTHONPATH=tests python tests/kit/contract.py`` writes there what the code says of itself: schema, protocol, exit
+codes, commands with their options, and of the outputs each field with its type. The rest of that file is written by
+hand.
 
 A field's path is ``a.b``; ``a[]`` is any element of an array, ``a[0]`` one of a tuple, ``a{}`` any value of a map. A
 ``?`` at its end means that it may be absent. ``&`` names an output whose fields this one has too.
@@ -19,6 +20,7 @@ import msgspec
 from msgspec import inspect
 
 from liverl.control.messages import PROTOCOL
+from liverl.exit_codes import rows
 from liverl.model import SCHEMA, Event, Result
 from liverl.observe.history import Sample
 from liverl.plan.spec import Plan
@@ -28,7 +30,7 @@ from liverl_tui.cli.main import cli
 FILE = Path(__file__).parents[1] / "data" / "contract.json"
 ON_PURPOSE = """
 What scripts rely on has changed. If that is not on purpose, take it back. If it is, then in one commit:
- 1. write tests/data/contract.json anew: PYTHONPATH=tests python tests/kit/contract.py (files, exit_codes, journal,
+ 1. write tests/data/contract.json anew: PYTHONPATH=tests python tests/kit/contract.py (files, journal,
     metrics.jsonl and ls --json in it by hand);
  2. add one to SCHEMA in liverl.model, and to PROTOCOL in liverl.control.messages if a snapshot, an event or a message
     has changed;
@@ -78,7 +80,14 @@ def introspected() -> dict[str, Any]:
         command = cli.get_command(context, name)
         assert command is not None, name
         commands[name] = parameters(command)
-    return {"schema": SCHEMA, "protocol": PROTOCOL, "commands": commands, "outputs": outputs}
+    codes = dict(rows())
+    return {
+        "schema": SCHEMA,
+        "protocol": PROTOCOL,
+        "commands": commands,
+        "exit_codes": codes,
+        "outputs": outputs,
+    }
 
 
 # --- types --------------------------------------------------------------------------------------------

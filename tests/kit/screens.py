@@ -81,9 +81,7 @@ class RecordingApp(LiverlApp):
     def __init__(self, shown: View) -> None:
         super().__init__(FakeSource(view=shown))
         self.opened: list[str] = []
-
-    def open_service(self, name: str) -> None:
-        self.opened.append(name)
+        self.navigation.open_service = self.opened.append  # type: ignore[method-assign]
 
 
 def service(name: str, kind: str, state: str = "ready", **fields: Any) -> ServiceStatus:

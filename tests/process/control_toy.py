@@ -87,6 +87,8 @@ class Toy:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(args["seconds"]):
                     await self.hurry.wait()
+            if args.get("fail"):
+                raise CommandError("failed", "slow has failed")
             return {"text": "slow is done"}
         if name == "hurry":  # ends what is slow
             self.hurry.set()
@@ -99,7 +101,8 @@ class Toy:
             raise RuntimeError("a bug in the handler")
         if name == "rss":
             pages = int(Path("/proc/self/statm").read_text().split()[1])
-            return {"bytes": pages * 4096, "clients": self.server.clients}
+            commands = len(self.server.commands) - 1  # that are under way beside this one
+            return {"bytes": pages * 4096, "clients": self.server.clients, "commands": commands}
         if name == "state":
             self.state = args["state"]
             self.server.publish_snapshot()

@@ -98,6 +98,16 @@ def test_a_service_tells_everything_about_itself_and_keeps_its_secrets(
         with pytest.raises(CommandError) as refused:
             run.command("inspect", service=wrong)
         assert (refused.value.code, refused.value.did_you_mean) == ("unknown_service", meant)
+    for name, args, text, meant in (
+        ("inspect", {"servce": "web"}, "inspect: unknown argument 'servce'; arguments: service", "service"),
+        ("stop", {"now": "no"}, "stop: argument 'now': found \"no\", expected true or false", None),
+        ("insepct", {}, "unknown command 'insepct'", "inspect"),
+    ):
+        with pytest.raises(CommandError) as refused:
+            run.command(name, **args)
+        code = "bad_args" if args else "unknown_command"
+        assert (refused.value.code, refused.value.did_you_mean) == (code, meant)
+        assert str(refused.value).startswith(text)
 
     # without a backend the files tell the same, but for what only a backend knows
     run.kill_backend()

@@ -10,5 +10,5 @@ def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is meant for those who look on waits for the tests, however busy the machine is: a key for the one before
     it, a toast to be read."""
     monkeypatch.setattr("liverl_tui.term.ordered_keys.PATIENCE_S", 30.0)
-    monkeypatch.setattr("liverl_tui.app.base.INFO_S", 600.0)
-    monkeypatch.setattr("liverl_tui.app.base.ERROR_S", 600.0)
+    monkeypatch.setattr("liverl_tui.app.notifications.INFO_S", 600.0)
+    monkeypatch.setattr("liverl_tui.app.notifications.ERROR_S", 600.0)

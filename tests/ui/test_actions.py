@@ -366,6 +366,27 @@ async def test_u_restarts_a_dead_backend_and_adopts(tmp_path: Path) -> None:
         assert source(app).revived == 1
 
 
+async def test_u_starts_a_backend_once_at_a_time(tmp_path: Path) -> None:
+    class SlowToStart(FakeSource):
+        go_on = asyncio.Event()
+
+        async def revive(self) -> None:
+            await super().revive()
+            await self.go_on.wait()
+
+    app = App(SlowToStart(tmp_path, view=lost()))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "U", "enter")
+        await until(pilot, lambda: source(app).revived == 1)
+        await press(pilot, "U", "enter")
+        assert "being started already" in said(app) and source(app).revived == 1
+        SlowToStart.go_on.set()
+        await until(pilot, lambda: "backend is up" in said(app))
+        await press(pilot, "U", "enter")
+        await until(pilot, lambda: source(app).revived == 2)
+
+
 async def test_u_tells_why_it_did_not_come_up(tmp_path: Path) -> None:
     class Broken(FakeSource):
         async def revive(self) -> None:
@@ -476,12 +497,12 @@ async def test_the_bell_rings_once_for_a_new_critical_symptom(monkeypatch: pytes
         await show(pilot, view(symptoms=(old, new)), view(symptoms=(old, new)))
         assert rung == [1]
         assert said(app).count("r0 is out of memory") == 1 and "idle" not in said(app)
-        app.wants_bell = False
+        app.notifications.wants_bell = False
         await show(pilot, view(), view(symptoms=(new,)))
         assert rung == [1] and said(app).count("r0 is out of memory") == 1, (
             "the newer takes the older's place"
         )
-    assert not App(FakeSource(), bell=False).wants_bell
+    assert not App(FakeSource(), bell=False).notifications.wants_bell
 
 
 async def test_a_dying_backend_rings_and_names_the_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -528,7 +549,7 @@ async def test_full_screens_open_once_and_escape_comes_back() -> None:
             await press(pilot, "escape")
             assert len(app.screen_stack) == 1
         await press(pilot, "2", "down", "V")
-        assert type(app.screen).__name__ == "ServiceScreen" and app.selected_service() == "r1"
+        assert type(app.screen).__name__ == "ServiceScreen" and app.commands.selected_service() == "r1"
         await press(pilot, "escape")
         assert len(app.screen_stack) == 1
 

@@ -157,6 +157,6 @@ async def test_an_empty_pane_has_nothing_to_copy(monkeypatch: pytest.MonkeyPatch
     app = LiverlApp(FakeSource(view=view()))
     async with app.run_test() as pilot:
         await settle(pilot)
-        app.copy_text("  \n")
+        app.navigation.copy_text("  \n")
         await settle(pilot)
         assert "nothing to copy" in next(iter(app._notifications)).message

@@ -300,7 +300,7 @@ async def test_a_toast_is_drawn_whole_while_facts_change_behind() -> None:
     size = (80, 24)
     async with app.run_test(size=size, notifications=True) as pilot:
         await settle(pilot)
-        app.toast("response_mask must contain at least one valid token " * 3, "error")
+        app.notifications.toast("response_mask must contain at least one valid token " * 3, "error")
         await until(pilot, lambda: any(t.region.height > 1 for t in app.screen.query("Toast")), str)
         await pilot.pause(0.05)
         for tick in range(1, 4):

@@ -212,7 +212,7 @@ async def test_the_palette_names_services_and_themes() -> None:
         await press(pilot, "colon")
         await type_in(pilot, "service trainer")
         await press(pilot, "enter")
-        await until(pilot, lambda: app.selected_service() == "trainer")
+        await until(pilot, lambda: app.commands.selected_service() == "trainer")
 
 
 async def test_the_palette_moves_by_arrows_and_escape_does_nothing() -> None:

@@ -406,7 +406,7 @@ async def test_copying_takes_what_is_shown_as_it_was_written(run):
     async with logs(run, whole=True) as ui:
         await ui.shows("last line")
         copied: list[str] = []
-        ui.app.copy_text = copied.append
+        ui.app.navigation.copy_text = copied.append
         await ui.press("y", "Y")
         await ui.until(lambda: len(copied) == 2)
         assert copied[0] == "last line"

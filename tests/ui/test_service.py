@@ -243,7 +243,7 @@ async def test_a_replica_that_verl_keeps_has_a_page_of_its_own() -> None:
         assert logs.filter.include.pattern.search(line) and not logs.filter.include.pattern.search(
             line.replace(f"{ME}", f"{ME}9")
         )
-        screen.app.open_log("proxy")
+        screen.app.navigation.open_log("proxy")
         assert not logs.filter.active, "the filter was the actor's"
 
 

@@ -19,12 +19,12 @@ from kit.pilots import until
 from kit.runs import ToyRun, make_run, toy
 from kit.screens import FakeSource, event, snapshot
 
-from liverl.control.messages import BackendDead, CommandError
+from liverl.control.messages import BackendDead, BackendSilent, CommandError, ControlError
 from liverl.daemon.launch import LaunchError, start_backend
 from liverl.rundir.layout import RunDir, read_backend, write_atomic
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data import source
-from liverl_tui.data.source import Newest, RunSource
+from liverl_tui.data.source import Newest, RunSource, SharedClient
 from liverl_tui.data.view import KEPT_EVENTS, View
 from liverl_tui.widgets.dashboard.header import Header
 
@@ -352,6 +352,121 @@ async def test_commands_go_to_the_backend_and_its_refusals_come_back(
     assert answer["text"].startswith("proxy restarted for interface pid ")
     with pytest.raises(CommandError, match="no service proxi"):
         await asked.command("restart", service="proxi")
+
+
+# -- one connection for all commands
+
+
+async def under_way(asked: RunSource, count: int) -> int:
+    """Wait until the backend has ``count`` slow commands under way. Returns its number of connections."""
+    deadline = time.monotonic() + 60
+    while (told := await asked.command("rss"))["commands"] != count:
+        assert time.monotonic() < deadline, told
+        await asyncio.sleep(0.01)
+    return int(told["clients"])
+
+
+async def begin_slow(seen: Seen, count: int, **args: Any) -> asyncio.Task[dict[str, Any]]:
+    """Have the backend do something that ends with ``hurry``; it is the ``count``th that is under way."""
+    slow = asyncio.create_task(seen.source.command("slow", seconds=3600, **args))
+    assert await under_way(seen.source, count) == 2, "no connection of its own"
+    return slow
+
+
+@asynccontextmanager
+async def listening(run: SimpleNamespace) -> AsyncIterator[Seen]:
+    """Views of a run whose backend is connected."""
+    async with looking(run.run_dir) as seen:
+        await seen.link("live")
+        yield seen
+
+
+async def test_commands_share_the_connection_of_the_views(quick: Callable[..., SimpleNamespace]) -> None:
+    async with listening(quick()) as seen:
+        one, other = (seen.source.command("restart", service=name) for name in ("proxy", "replica-0"))
+        answers = await asyncio.gather(one, other)
+        assert [answer["text"].partition(" ")[0] for answer in answers] == ["proxy", "replica-0"]
+        assert await under_way(seen.source, 0) == 2, "one for requests, one for the stream of snapshots"
+        with pytest.raises(CommandError, match="no service proxi"):
+            await seen.source.command("restart", service="proxi")
+        assert await under_way(seen.source, 0) == 2
+
+
+async def test_a_slow_command_holds_up_neither_others_nor_the_views(
+    quick: Callable[..., SimpleNamespace],
+) -> None:
+    async with listening(quick()) as seen:
+        slow = await begin_slow(seen, 1)
+        answer = await seen.source.command("restart", service="proxy")
+        assert answer["text"].startswith("proxy restarted")
+        await seen.source.command("state", state="stopping")
+        await seen.until(lambda v: v.snapshot is not None and v.snapshot.state == "stopping")
+        assert not slow.done()
+        await seen.source.command("hurry")
+        assert (await slow)["text"] == "slow is done"
+
+
+async def test_a_command_that_is_given_up_and_fails_leaves_the_others_alone(
+    quick: Callable[..., SimpleNamespace],
+) -> None:
+    async with listening(quick()) as seen:
+        given_up = await begin_slow(seen, 1, fail=True)
+        waited_for = await begin_slow(seen, 2)
+        given_up.cancel()
+        await asyncio.wait({given_up})
+        await seen.source.command("hurry")
+        assert (await waited_for)["text"] == "slow is done"
+        assert await under_way(seen.source, 0) == 2
+
+
+async def test_a_command_under_way_is_answered_after_the_views_have_ended(
+    quick: Callable[..., SimpleNamespace],
+) -> None:
+    async with listening(quick()) as seen:
+        slow = await begin_slow(seen, 1)
+        await seen.end()
+        await seen.source.command("hurry")
+        assert (await slow)["text"] == "slow is done"
+
+
+async def test_a_connection_that_has_ended_is_not_used_again(quick: Callable[..., SimpleNamespace]) -> None:
+    async with listening(quick()) as seen:
+        shared = seen.source._shared
+        assert shared is not None and shared.client.connected
+        shared.client._fail(ControlError("the connection was lost"))
+        assert not shared.client.connected
+        assert await under_way(seen.source, 0) == 3
+
+
+async def test_what_a_silent_backend_was_asked_for_is_not_done_later(
+    quick: Callable[..., SimpleNamespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "ANSWER_S", 0.3)
+    run = quick()
+    async with listening(run) as seen:
+        os.kill(run.pid, signal.SIGSTOP)
+        with pytest.raises(BackendSilent, match=rf"\(pid {run.pid}\) lives but does not answer"):
+            async with asyncio.timeout(60):
+                await seen.source.command("emit", count=1)
+        os.kill(run.pid, signal.SIGCONT)
+        monkeypatch.setattr(source, "ANSWER_S", 60.0)
+        await seen.source.command("emit", count=2)
+        end = await seen.until(lambda v: v.events and v.events[-1].text == "1")
+        assert [e.text for e in end.events[-3:]] == [f"toy backend {run.pid} serves", "0", "1"]
+
+
+async def test_the_last_user_of_a_client_closes_it() -> None:
+    closed: list[bool] = []
+
+    async def close() -> None:
+        closed.append(True)
+
+    shared = SharedClient(SimpleNamespace(), close)  # type: ignore[arg-type]
+    async with shared.use() as one:
+        async with shared.use() as other:
+            assert one is other is shared.client
+        assert closed == []
+    assert closed == [True]
 
 
 async def test_it_can_be_left_at_any_moment(quick: Callable[..., SimpleNamespace]) -> None:

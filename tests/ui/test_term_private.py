@@ -41,6 +41,7 @@ METHODS: dict[tuple[type, str], list[str]] = {
     (App, "_display"): ["self", "screen", "renderable"],
     (App, "_handle_exception"): ["self", "error"],
     (App, "_fatal_error"): ["self"],
+    (App, "_dispatch_action"): ["self", "namespace", "action_name", "params"],
     (App, "_print_error_renderables"): ["self"],
     (App, "_unnotify"): ["self", "notification", "refresh"],
     (Screen, "_compositor_refresh"): ["self"],
@@ -130,6 +131,38 @@ async def test_an_app_that_may_not_paint_sends_nothing(monkeypatch: pytest.Monke
         app.held = False
         app.paint_whole(app.screen)
         assert sent == [app.screen]
+
+
+async def test_an_action_of_the_app_is_done_by_its_target() -> None:
+    done: list[tuple[str, object]] = []
+
+    class Part:
+        def action_greet(self, name: str) -> None:
+            done.append(("part", name))
+
+    class Composed(HookedApp):
+        def action_target(self, name: str) -> object:
+            return Part() if name == "greet" else self
+
+        def action_greet(self, name: str) -> None:
+            done.append(("app", name))
+
+        async def action_wait(self) -> None:
+            done.append(("app", "waited"))
+
+    class Own(Screen[None]):
+        def action_greet(self, name: str) -> None:
+            done.append(("screen", name))
+
+    app = Composed()
+    async with app.run_test():
+        await app.push_screen(Own())
+        assert await app.run_action("greet('Ada')")
+        assert await app.run_action("app.greet('Bo')", app.screen)
+        assert await app.run_action("greet('Cy')", app.screen), "the screen has an action of that name itself"
+        assert await app.run_action("wait")
+        assert not await app.run_action("fly")
+    assert done == [("part", "Ada"), ("part", "Bo"), ("screen", "Cy"), ("app", "waited")]
 
 
 async def test_an_app_knows_whether_it_batches_or_closes() -> None:

@@ -156,7 +156,7 @@ async def test_textuals_own_widgets_work_in_every_theme(theme: str) -> None:
     async with app.run_test(notifications=True) as pilot:
         await settle(pilot)
         for severity in ("information", "warning", "error"):
-            app.toast(f"a toast: {severity}", severity)  # type: ignore[arg-type]
+            app.notifications.toast(f"a toast: {severity}", severity)  # type: ignore[arg-type]
         app.push_screen(Quit("liverl/first", "step 3/20"))
         await settle(pilot)
         await press(pilot, "escape")

@@ -45,7 +45,7 @@ async def test_a_toast_covers_a_part_of_the_key_bar_and_nothing_else(
     app = LiverlApp(FakeSource(view=view()), theme=theme)
     async with app.run_test(size=size, notifications=True) as pilot:
         await settle(pilot)
-        app.toast("no shell waits", "warning")
+        app.notifications.toast("no shell waits", "warning")
         (toast,) = await toasts(pilot, 1)
         bar = app.screen.query_one(KeyBar).region
         assert bar.height == 1 and bar.contains_region(toast.region)
@@ -76,7 +76,7 @@ async def test_an_answer_that_is_told_nowhere_else_is_whole() -> None:
     text = "saved " + "/a/long/path" * 9 + "/with/a/name.svg, which is more than what one line holds"
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await settle(pilot)
-        app.toast(text)
+        app.notifications.toast(text)
         (toast,) = await toasts(pilot, 1)
         assert toast.region.bottom == 24 and toast.region.height < 5
         assert "".join(said(toast).split()) == "".join(text.split())

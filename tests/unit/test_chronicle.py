@@ -20,7 +20,7 @@ from liverl.observe.history import read_history
 from liverl.plan.spec import Plan
 from liverl.rundir.layout import RunDir
 from liverl.supervise.services.state_machine import MachineState
-from liverl.supervise.services.supervisor import _why_ended
+from liverl.supervise.services.supervisor import why_ended
 
 
 class Fake:
@@ -40,7 +40,9 @@ class Fake:
             plan=Plan("p/n", "", "managed", (), (), None, 1, served_model="policy"),
         )
         self.run = RunDir(run_dir)
-        self.state_writer = StateWriter(supervisor, lambda: replace(self.state, at=self.clock))
+        self.state_writer = StateWriter(
+            supervisor, lambda symptoms: replace(self.state, at=self.clock, symptoms=symptoms)
+        )
 
     async def look(self, seconds: float) -> None:
         for _ in range(round(seconds / 2)):
@@ -133,7 +135,7 @@ async def test_the_log_of_what_we_shut_down_does_not_say_why(fake: Fake, by_us: 
     fake.state = replace(fake.state, services=(*fake.state.services[:2], fallen))
     await fake.look(2)
     assert fake.said == [f"r1 failed too often: {why if by_us else 'Application shutdown complete.'}"]
-    assert _why_ended(
+    assert why_ended(
         SimpleNamespace(machine=replace_unit(machine, last_failure=why), process=process, hub=supervisor)
     ) == (  # type: ignore[arg-type]
         why if by_us else f"{why}: Application shutdown complete."

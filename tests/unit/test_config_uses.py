@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from liverl.config import RunConfig, consumers, inert_keys, leaves, load_config, value_of
-from liverl.config.consumers import rules, why_inert
+from liverl.config import conditions as when
+from liverl.config.consumers import KeyRule, expand, rules, why_inert
+from liverl.config.inert import never
 from liverl.embedded.modeldir import builtin_names
 from liverl.engines import ENGINES
 from liverl.plan import make_plan
@@ -38,6 +41,18 @@ def config_for(topology: str, engine: str, kind: str, further: list[str] | None 
 
 def test_the_table_names_every_key_exactly_once() -> None:
     assert set(rules()) == set(leaves())
+
+
+def test_a_key_without_an_entry_of_its_own_has_that_of_its_innermost_section() -> None:
+    own, inner, outer = (KeyRule({name: when.always}, never) for name in ("own", "inner", "outer"))
+    entries = [("a.*", outer), ("a.b.x", own), ("a.b.*", inner)]
+    keys = ["a.b.x", "a.b.new", "a.new", "other.b"]
+    assert expand(entries, keys) == {"a.b.x": own, "a.b.new": inner, "a.new": outer}
+    with pytest.raises(ValueError, match=r"a\.b\.x stands twice"):
+        expand([*entries, ("a.b.x", own)], keys)
+    for no_key in ("a.y", "c.*", "a.b.x.*"):
+        with pytest.raises(ValueError, match=f"{re.escape(no_key)} .* no key"):
+            expand([*entries, (no_key, own)], keys)
 
 
 @pytest.mark.parametrize(("topology", "engine", "kind"), COMBINATIONS)

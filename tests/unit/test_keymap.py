@@ -7,13 +7,41 @@ from collections import Counter
 import pytest
 from textual.binding import Binding
 
+from liverl_tui.app.actions import action_name
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.keys.bindings import KEYS, SCOPE_TITLES, Key, bindings, find, key_name, keys_of, reachable
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.dialogs import Dialog
 from liverl_tui.screens.help import HelpScreen
+from liverl_tui.screens.metrics import MetricsScreen
+from liverl_tui.screens.service import ServiceScreen
+from liverl_tui.screens.trajectory import TrajectoryScreen
+from liverl_tui.widgets.dashboard.gpus import GpusPane
+from liverl_tui.widgets.dashboard.replicas import ReplicasPane
+from liverl_tui.widgets.dashboard.trials import TrialsPane
+from liverl_tui.widgets.lists.alerts import AlertList
+from liverl_tui.widgets.lists.events import EventList
+from liverl_tui.widgets.log.pane import LogsPane
 
-SCOPED = {"app": LiverlApp, "dashboard": Dashboard, "help": HelpScreen, "dialog": Dialog}
+# The class that has the actions of a scope; those of "app" are found by liverl_tui.app.actions, see test_app_actions.
+SCOPED = {
+    "dashboard": Dashboard,
+    "gpus": GpusPane,
+    "replicas": ReplicasPane,
+    "logs": LogsPane,
+    "trials": TrialsPane,
+    "trajectory": TrajectoryScreen,
+    "metrics": MetricsScreen,
+    "service": ServiceScreen,
+    "events": EventList,
+    "alerts": AlertList,
+    "help": HelpScreen,
+    "dialog": Dialog,
+}
+
+
+def test_every_scope_has_its_actions_somewhere() -> None:
+    assert {*SCOPED, "app"} == set(SCOPE_TITLES)
 
 
 def test_no_key_means_two_things_in_one_scope() -> None:
@@ -34,7 +62,7 @@ def test_every_entry_is_whole() -> None:
 @pytest.mark.parametrize("scope", SCOPED)
 def test_every_entry_has_its_action(scope: str) -> None:
     for key in keys_of(scope):  # type: ignore[arg-type]
-        assert callable(getattr(SCOPED[scope], f"action_{key.action.partition('(')[0]}", None)), key
+        assert callable(getattr(SCOPED[scope], f"action_{action_name(key.action)}", None)), key
 
 
 def test_some_keys_mean_the_same_wherever_one_is() -> None:
@@ -44,8 +72,9 @@ def test_some_keys_mean_the_same_wherever_one_is() -> None:
             assert not {"ctrl+c", "ctrl+q", "ctrl+p", "ctrl+z"} & set(key.keys.split(",")), key
 
 
-def test_only_keys_of_the_interface_change_the_run() -> None:
-    assert {key.action for key in KEYS if key.changes} == {
+def test_keys_that_change_the_run_are_marked_and_keys_that_only_show_it_are_not() -> None:
+    changing = {key.action for key in KEYS if key.changes}
+    assert changing >= {
         "restart_proxy",
         "add_replica",
         "remove_replica",
@@ -56,6 +85,7 @@ def test_only_keys_of_the_interface_change_the_run() -> None:
         "revive",
         "apply",
     }
+    assert not changing & {"help", "leave", "detach", "copy", "picture", "theme", "logs", "alerts", "find"}
 
 
 def test_bindings_are_the_table() -> None:

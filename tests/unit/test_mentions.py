@@ -118,7 +118,7 @@ def test_wrong_command_lines_are_refused() -> None:
         (DEFAULTS, "as environments.verl.venv_path", "as environments.verl.venv", "environments.verl.venv"),
         (DEFAULTS, "until m is pressed", "until z is pressed", "z"),
         ("liverl_tui/app/lifecycle.py", "liverl-tui up --resume", "liverl-tui up --again", "up --again"),
-        ("liverl_tui/app/base.py", "U starts it again", "W starts it again", "W"),
+        ("liverl_tui/app/commands.py", "U starts it again", "W starts it again", "W"),
     ],
 )
 def test_a_wrong_name_is_found(file: str, right: str, wrong: str, found: str) -> None:

@@ -8,10 +8,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.observe.metrics.series import Batch, Series, SeriesReader, SeriesSet, chart_name
+from liverl.observe.metrics import series
+from liverl.observe.metrics.series import CHARTS, Batch, Series, SeriesReader, SeriesSet, chart_name
+from liverl_tui.widgets.metrics.charts import Charts
+from liverl_tui.widgets.metrics.grid import ChartGrid
 
 RECORDING = Path(__file__).parents[1] / "data/recordings/verl_cpu/run6steps.metrics.from_console.jsonl"
 
@@ -37,19 +41,26 @@ def test_a_real_run_gives_its_usual_charts() -> None:
     read(SeriesReader(RECORDING), found)
     assert (found.first, found.last, found.bad_lines) == (1, 6, 0)
     keys = found.default_charts()
-    assert [chart_name(key) for key in keys] == [
-        "reward",
-        "validation",
-        "KL",
-        "rollout mismatch",
-        "entropy",
-        "gradient norm",
-        "response length",
-        "turns",
-        "throughput",
-    ]
+    exist = [name for name, known in CHARTS if any(key in found.series for key in known)]
+    assert len(exist) > 8 and exist[0] == "reward"
+    assert [chart_name(key) for key in keys] == [exist[0], "validation", *exist[1:]]
     records = [json.loads(text) for text in RECORDING.read_text().splitlines()]
     assert pairs(found.series["actor/entropy"]) == [(r["step"], r["data"]["actor/entropy"]) for r in records]
+
+
+@pytest.mark.parametrize("place", [0, 4, len(CHARTS)])
+def test_a_chart_of_the_table_is_shown(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    new = ("novelty", ("novelty/first", "novelty/second"))
+    monkeypatch.setattr(series, "CHARTS", (*CHARTS[:place], new, *CHARTS[place:]))
+    charts = Charts()
+    every = {known[0]: 1.0 for _, known in CHARTS} | {"novelty/second": 2.0, "val-core/score": 0.5}
+    charts.series.add(Batch(records=((1, every),)))
+    assert charts.keys.index("novelty/second") == (place + 1 if place else 0)
+    assert len(charts.keys) == len(CHARTS) + 2
+    grid = ChartGrid(charts)
+    charts.pin("novelty/second")
+    drawn = ["".join(text for text, _ in row.spans) for row in grid.compose_rows(100, 20)]
+    assert any("novelty  novelty/second  2" in line for line in drawn), drawn
 
 
 def test_a_run_with_other_names_gives_the_first_of_them(tmp_path: Path) -> None:

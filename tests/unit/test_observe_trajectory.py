@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.model import TrialHead
-from liverl.observe.trials import message_parts
+from liverl.observe.trials import documents, message_parts
 from liverl.observe.trials import turns as trajectory_turns
 from liverl.observe.trials.files import HEAD_LINES, head_of_file
 from liverl.observe.trials.message_parts import Part, loads, pretty_arguments
+from liverl.observe.trials.records import ProxyTrajectory
 from liverl.observe.trials.scanner import TrialScanner
 from liverl.observe.trials.steps import equal_groups, heads_of_step, steps_on_disk
 from liverl.observe.trials.tool_formats import FORMATS, resembling
@@ -29,7 +30,7 @@ from liverl.observe.trials.trajectory import (
     read_trajectory,
 )
 from liverl.observe.trials.trial import SETTLE
-from liverl.observe.trials.turns import Turn
+from liverl.observe.trials.turns import Turn, turns_of_messages
 
 FILE = "litellm-trajectory.jsonl"
 SYSTEM = {"role": "system", "content": "You fix bugs."}
@@ -334,6 +335,53 @@ def test_proxy_trajectories_of_other_generations(trial: Trial) -> None:
     assert "2 of the model, 1 of others" in reader.read().note
     path.write_text("[]")
     assert "unknown shape" in reader.read().note
+
+
+STEPS = "agent/steps.json"
+
+
+def counts_of_steps(data: bytes) -> ProxyTrajectory | None:
+    try:
+        steps = json.loads(data)["steps"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return ProxyTrajectory(len(steps), sum(len(s["calls"]) for s in steps), 0)
+
+
+def turns_of_steps(found: dict[str, Any]) -> tuple[tuple[Turn, ...], str]:
+    turns = turns_of_messages([says(s["text"], *map(call, s["calls"])) for s in found.get("steps", [])])
+    return tuple(turns), "steps.json tells no times"
+
+
+def test_a_format_of_the_table_reaches_the_list_and_the_trajectory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = documents.TrajectoryDocument(STEPS, counts_of_steps, turns_of_steps)
+    monkeypatch.setattr(documents, "DOCUMENTS", (*documents.DOCUMENTS, new))
+    folders = [tmp_path / "trials/step_0001" / name for name in ("new", "both", "bad", "recorded")]
+    steps = {"steps": [{"text": "I look.", "calls": [1]}, {"text": "Done.", "calls": []}]}
+    for folder in folders:
+        (folder / STEPS).parent.mkdir(parents=True)
+        (folder / STEPS).write_text("?" if folder.name == "bad" else json.dumps(steps))
+    (folders[1] / documents.PROXY_TRAJECTORY).write_text(json.dumps({"messages": [*FIRST, says("No.")]}))
+    (folders[3] / FILE).write_text(json.dumps(record(FIRST, says("x", call(1)))) + "\n")
+    scanner = TrialScanner(tmp_path)
+    heads = {h.name: h for h in scanner.scan().newest}
+    assert {name: (h.turns, h.tool_calls) for name, h in heads.items()} == {
+        "new": (2, 1),
+        "both": (1, 0),
+        "bad": (0, 0),
+        "recorded": (1, 1),
+    }
+    assert scanner.bad_lines == 1
+    reader = TrajectoryReader(folders[0])
+    found = reader.read()
+    assert (found.source, [t.calls for t in found.turns], found.flags) == (STEPS, [1, 0], ())
+    assert found.note == "steps.json tells no times" and STEPS not in [f.name for f in found.files]
+    assert '"I look."' in reader.raw_record(found.turns[0])
+    assert reader.read() is found
+    assert read_trajectory(folders[1]).source == documents.PROXY_TRAJECTORY
+    assert (read_trajectory(folders[2]).turns, read_trajectory(folders[3]).source) == ((), FILE)
 
 
 def test_what_python_writes_as_json(trial: Trial) -> None:

@@ -12,10 +12,12 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.plans import plan_of, service
+from kit.key_effects import candidates, changed
+from kit.plans import RUN_DIR, plan_of, service
+from msgspec.structs import replace
 
 from liverl.config import consumers, load_config
-from liverl.plan import PlanError
+from liverl.plan import PlanError, make_plan
 from liverl.plan.hydra import Override, command_line, text
 from liverl.plan.render import plan_json, plan_text
 from liverl.plan.spec import Plan
@@ -155,16 +157,23 @@ def test_every_key_lands_in_its_override(key: str) -> None:
     assert expected.items() <= found.items()
 
 
-def test_every_training_key_of_verl_has_a_landing() -> None:
-    config = load_config(profile="cpu-verl", env={}).config
-    planned = {key for key, modules in consumers(config).items() if "liverl.plan" in modules}
+def test_every_training_key_of_verl_changes_an_override() -> None:
+    loaded = load_config(profile="cpu-verl", env={})
+    planned = {key for key, modules in consumers(loaded.config).items() if "liverl.plan" in modules}
     sections = ("training.", "algorithm.", "vllm.", "verl.")
     elsewhere = {  # these make services, dependencies or files; other tests look at them
         *("vllm.gen_tp", "verl.device", "verl.rollout_mode", "verl.rollout_gpus"),
         *("verl.actor_deadline", "verl.address_deadline", "verl.health_deadline"),
     }
-    expected = {key for key in planned if key.startswith(sections) and "faults" not in key}
-    assert expected - elsewhere == {key for key in LANDING if key.startswith(sections)}
+    keys = {key for key in planned if key.startswith(sections) and "faults" not in key}
+    before = overrides_of(make_plan(loaded, RUN_DIR))
+    without = set()
+    for key in keys - elsewhere:
+        others = (changed(loaded.config, key, value) for value in candidates(loaded.config, key))
+        plans = (make_plan(replace(loaded, config=config), RUN_DIR) for config in others)
+        if all(overrides_of(plan) == before for plan in plans):
+            without.add(key)
+    assert len(keys) > len(elsewhere) and without == set()
 
 
 def test_what_the_run_always_asks_of_verl() -> None:

@@ -181,9 +181,7 @@ def scaling(tmp_path: Path, count: int) -> tuple[Scaling, list[Any]]:
         say=lambda *a, **k: 0,
         until=until,
     )
-    replicas: Any = SimpleNamespace(
-        expected=count, leaving=set(), listed=set(), update=lambda: None, drain=None
-    )
+    replicas: Any = SimpleNamespace(expected=count, leaving=set(), listed=set(), update=lambda: None)
     made = Scaling(supervisor, plan, replicas, no_look)
     return made, journal
 

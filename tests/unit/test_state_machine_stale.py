@@ -164,7 +164,6 @@ def test_a_new_start_forgets_the_stop_before_it() -> None:
 def test_a_process_that_appears_after_its_stop_goes_through_all_stop_stages() -> None:
     driver = Driver(example("preparing")).feed(m.Stop(), m.Spawned(GENERATION))
     assert driver.actions == [
-        m.CancelPrepare(GENERATION),
         m.Watch(GENERATION),
         m.Escalate(GENERATION, RULES.stop[0]),
     ]

@@ -113,9 +113,9 @@ TABLE: dict[str, dict[str, Outcome]] = {
         "spawned": _RUNNING,
     },
     "preparing": {
-        "stop": (_DOWN[0], (m.CancelPrepare(GENERATION),)),
-        "stop now": (_DOWN[0], (m.CancelPrepare(GENERATION),)),
-        "prepared": ({"why": "starting the process"}, (m.Spawn(GENERATION),)),
+        "stop": _DOWN,
+        "stop now": _DOWN,
+        "prepared": ({"why": "starting the process"}, ()),
         "prepare failed": _started_anew("port held", since=900.0),  # the state stays the same
         "prepare failed for good": _GIVEN_UP,
         "spawned": _RUNNING,

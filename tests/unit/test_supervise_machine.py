@@ -23,6 +23,9 @@ RULES = RestartRules(
 )
 
 
+WITH_DEADLINE = ("starting", "stopping", "backing_off")  # what a passed deadline leads on from
+
+
 class World:
     """A machine and what is really there: at most one process tree, as the driver would have it."""
 
@@ -45,9 +48,8 @@ class World:
                 assert not self.leader and not self.tree, "a start beside an old tree"
                 assert self.spawning is None
                 self.spawning = action.generation
-            if isinstance(action, m.CancelPrepare):
-                pass  # the process may appear all the same
         assert self.machine.generation >= before.generation
+        assert self.machine.deadline is None or self.machine.state in WITH_DEADLINE
         if self.machine.state in ("starting", "ready", "degraded"):
             assert not self.machine.leader_gone
 
@@ -135,6 +137,25 @@ def test_any_history_keeps_the_promises(history: list[str], mode: str) -> None:
                 world.machine.state == "gave_up"
             )
     assert world.started == sorted(set(world.started)), "each generation is started once, in order"
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from(CHOICES), max_size=60), st.lists(st.sampled_from(CHOICES), max_size=20), MODES
+)
+def test_only_a_start_a_stop_and_a_pause_have_a_deadline(
+    before: list[str], after: list[str], mode: str
+) -> None:
+    """``World`` asserts it at each step; here also of what is adopted in any state and goes on."""
+    world = World(RestartRules(replace_policy(mode), DEFAULT_STOP, 30.0))
+    for choice in before:
+        world.happen(choice)
+    journalled = replace(world.machine, deadline=None)
+    world.machine, _ = m.adopted(journalled, world.now, world.rules)
+    assert world.machine.deadline is None or world.machine.state in WITH_DEADLINE
+    world.spawning = None  # what the earlier backend was preparing is prepared anew
+    for choice in after:
+        world.happen(choice)
 
 
 @settings(max_examples=300, deadline=None)

@@ -2,13 +2,14 @@
 
 A key is used where its value changes what a component gets: an argument, a file, a setting of the backend, or an
 environment variable that the component reads. A variable that nothing reads is no use. Every key of the schema stands
-here exactly once, and a unit test compares the table with what the plans hold.
+here exactly once, or belongs to its section's ``*``: the keys of it that no other line names. A unit test compares the
+table with what the plans hold.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -37,22 +38,24 @@ _PLAN, _CONFIG = "liverl.plan", "liverl.config"
 
 
 def _group(names: str, uses: dict[str, When], why: Why = inert.never) -> Iterable[tuple[str, KeyRule]]:
-    """``section: key key`` or ``section: *``; several sections are separated by ``;``."""
+    """``section: key key``, where ``*`` stands for the keys of the section that no other group names; several
+    sections are separated by ``;``."""
     rule = KeyRule(uses, why)
     for part in names.split(";"):
         section, _, keys = part.partition(":")
-        section = section.strip()
-        if keys.strip() == "*":
-            yield from ((key, rule) for key in leaves() if key.startswith(f"{section}."))
-        else:
-            yield from ((f"{section}.{key}", rule) for key in keys.split())
+        yield from ((f"{section.strip()}.{key}", rule) for key in keys.split())
 
 
 def _engine_group(
-    names: str, why: Why, otherwise: When = when.never, given: When = when.always
+    names: str, why: Why, otherwise: When = when.never, given: When = when.always, but: str = ""
 ) -> Iterable[tuple[str, KeyRule]]:
-    """Keys that replicas depend on where their engine says so, and ``given`` holds; or else ``otherwise`` does."""
-    for key, _ in _group(names, {}):
+    """Keys that replicas depend on where their engine says so, and ``given`` holds; or else ``otherwise`` does.
+    ``section: *`` stands for the section's own keys without those in ``but``."""
+    section, _, keys = names.partition(": ")
+    if keys == "*":
+        own = (key.rpartition(".") for key in leaves())
+        keys = " ".join(name for home, _, name in own if home == section and name not in but.split())
+    for key, _ in _group(f"{section}: {keys}", {}):
 
         def used(c: RunConfig, key: str = key) -> bool:
             return (when.engine_reads(c, key) and given(c)) or otherwise(c)
@@ -89,18 +92,14 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     (("environments", KeyRule({_PLAN: when.always}, inert.never)),),
     _group("k8s: *", {_PLAN: when.reads_variables}, inert.NO_PODS),
     _engine_group("vllm: gen_tp", inert.vllm_key, when.verl_or_command),
-    _engine_group(
-        "vllm: max_num_seqs max_model_length gpu_memory_utilization enforce_eager dtype enable_chunked_prefill",
-        inert.vllm_key,
-        when.verl_trainer,
-    ),
+    _engine_group("vllm: *", inert.vllm_key, when.verl_trainer, but="gen_tp"),
     _group(
         "training: train_batch_size n_resp_per_prompt train_prompt_mini_batch_size total_steps save_freq",
         {_PLAN: when.embedded_or_verl},
         inert.trial_key(""),
     ),
     _group(
-        "training: max_prompt_length max_response_length sp_size use_dynamic_bsz ref_offload actor_offload",
+        "training: *",
         {_PLAN: when.verl_trainer},
         inert.NO_GPU_TRAINING,
     ),
@@ -117,8 +116,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         inert.trial_key(""),
     ),
     _group(
-        "algorithm: adv_estimator policy_loss_mode use_kl_loss kl_loss_coef kl_loss_type "
-        "entropy_coeff loss_agg_mode top_p top_k",
+        "algorithm: *",
         {_PLAN: when.verl_trainer},
         inert.NO_ALGORITHM,
     ),
@@ -131,10 +129,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     ),
     _group("harbor_runtime: num_workers", {_PLAN: when.embedded_or_reads_variables}, inert.trial_key("")),
     _group(
-        "harbor_agent: agent_name agent_import_path runtime_image runtime_mount_path runtime_image_subpath "
-        "disable_tool_calls temperature max_retries verifier_enabled agent_setup_timeout_multiplier "
-        "agent_timeout_multiplier verifier_timeout_multiplier environment_build_timeout_multiplier "
-        "max_consecutive_no_tool; harbor_runtime: tail_kill_target tail_kill_grace_sec tail_kill_min_tasks",
+        "harbor_agent: *; harbor_runtime: *",
         {_PLAN: when.reads_variables},
         inert.NO_HARBOR,
     ),
@@ -161,29 +156,20 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         inert.ray_key("ray.address is empty: the run starts a Ray of its own"),
     ),
     _group(
-        "ray: num_cpus temp_dir object_store_memory",
+        "ray: *",
         {_PLAN: when.our_head},
         inert.ray_key(inert.RAY_RUNS),
     ),
     _group("verl: rollout_mode rollout_gpus", {_PLAN: when.any_ray}, inert.ray_key("")),
     _group(
-        "verl: device agent_loop agent_workers calculate_log_probs "
-        "disable_cascade_attn use_torch_compile wandb_proxy",
+        "verl: *",
         {_PLAN: when.our_ray},
         inert.ray_key(""),
     ),
     _group("verl: actor_deadline address_deadline health_deadline", {_PLAN: when.any_ray}, inert.ray_key("")),
-    _group("verl.faults.late_replica: *", {_PLAN: when.cpu_replicas}, inert.CPU_ONLY),
-    _group(
-        "verl.faults: pending_replica mute_replica dead_replica crash_at_step",
-        {_PLAN: when.cpu_replicas},
-        inert.CPU_ONLY,
-    ),
+    _group("verl.faults: *", {_PLAN: when.cpu_replicas}, inert.CPU_ONLY),
     _group("proxy: *", {_PLAN: when.not_command}, inert.sentence("your launch script starts the proxy")),
-    _group(
-        "supervise: scan_interval startup_deadline stop_grace tree_grace kill_grace",
-        {_PLAN: when.always},
-    ),
+    _group("supervise: *", {_PLAN: when.always}),
     _group(
         "supervise: restart_base restart_cap restart_jitter storm_window storm_failures stable_after",
         {_PLAN: when.not_command},
@@ -196,11 +182,13 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     ),
     _group("observe: *", {_PLAN: when.always}),
     _group("ui: *", {"liverl_tui": when.always}),
-    _engine_group("embedded: turn_latency", inert.embedded_engine_key("a setting")),
+    _engine_group("embedded: *", inert.embedded_engine_key("a setting")),
     _engine_group("embedded.faults.late_replica: seconds", inert.ENGINE_ONLY),
     _engine_group("embedded.faults.late_replica: index", inert.late_replica_key, given=when.late_replica),
     _engine_group(
-        "embedded.faults: slow_start leak_worker parsable_every stream_chunk_delay", inert.ENGINE_ONLY
+        "embedded.faults: *",
+        inert.ENGINE_ONLY,
+        but="crash_at_step hang_at_step tool_executor ignore_sigterm",
     ),
     _group(
         "embedded.faults: crash_at_step hang_at_step tool_executor",
@@ -226,13 +214,36 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
 @functools.cache
 def rules() -> dict[str, KeyRule]:
     """Every key of the schema -> its rule."""
-    table: dict[str, KeyRule] = {}
-    for group in _TABLE:
-        for key, rule in group:
-            if key in table or key not in leaves():
-                raise ValueError(f"{key} stands twice in the table of uses, or is no key")
-            table[key] = rule
-    return table
+    return expand((entry for group in _TABLE for entry in group), leaves())
+
+
+def expand(entries: Iterable[tuple[str, KeyRule]], keys: Iterable[str]) -> dict[str, KeyRule]:
+    """Each of ``keys`` that an entry names -> its rule. An entry ``section.*`` stands for the keys of ``section`` that
+    have no entry of their own and no nearer ``*``.
+
+    Raises:
+        ValueError: an entry stands twice, or is no key.
+    """
+    rules_of: dict[str, KeyRule] = {}
+    for name, rule in entries:
+        if name in rules_of:
+            raise ValueError(f"{name} stands twice in the table of consumers")
+        rules_of[name] = rule
+    members: dict[str, list[str]] = {name: [] for name in rules_of}
+    for key in keys:
+        if (entry := _nearest(key, rules_of)) is not None:
+            members[entry].append(key)
+    for name, found in members.items():
+        if not found:
+            raise ValueError(f"{name} in the table of consumers is no key")
+    return {key: rules_of[name] for name, found in members.items() for key in found}
+
+
+def _nearest(key: str, names: Container[str]) -> str | None:
+    """The entry for ``key``: its own, else the ``*`` of the innermost section that has one."""
+    parts = key.split(".")
+    candidates = [key, *(".".join([*parts[:end], "*"]) for end in range(len(parts) - 1, 0, -1))]
+    return next((name for name in candidates if name in names), None)
 
 
 def consumers(config: RunConfig) -> dict[str, tuple[str, ...]]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from liverl.exit_codes import ExitCode
+
 
 class Where(Struct, frozen=True):
     """A place in a layer: a file with line and column (from 1), ``--set``, or ``env NAME``."""
@@ -51,7 +53,7 @@ class ConfigError(Exception):
     The command line prints it without a traceback and exits with ``exit_code``.
     """
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)

@@ -138,9 +138,9 @@ class Client:
                 if message.error is not None:
                     body = message.error
                     error = CommandError(body.code, body.message, body.did_you_mean)
-                    if answer is None:
+                    if message.id is None:
                         self._fail(error)
-                    elif not answer.done():
+                    elif answer is not None and not answer.done():
                         answer.set_exception(error)
                 elif answer is not None and bytes(message.ok) and not answer.done():
                     answer.set_result(message.ok)
@@ -161,6 +161,19 @@ class Client:
             return await answer
         finally:
             self._answers.pop(number, None)
+
+    @property
+    def connected(self) -> bool:
+        """Whether requests can be sent: the connection is open, and the backend has not ended it."""
+        return self._link is not None and self._ended is None
+
+    async def ping(self) -> None:
+        """Return as soon as the backend has answered; commands under way do not delay it.
+
+        Raises:
+            ControlError: the backend has ended.
+        """
+        await self._request(Request(0, "ping"))
 
     async def snapshot(self) -> Snapshot:
         """The present state.

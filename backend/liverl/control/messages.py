@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from liverl.exit_codes import ExitCode
 from liverl.model import Event, Snapshot
 from liverl.snapshot_json import decode_snapshot
 
@@ -84,19 +85,19 @@ class ControlError(Exception):
     """Something about the control socket. ``str()`` is a message for the user, ``exit_code`` that of a
     command line which ends with it."""
 
-    exit_code = 1
+    exit_code: int = ExitCode.FAILED
 
 
 class BackendDead(ControlError):
     """The run has no living backend: there is nobody to ask. Its files are all that is left."""
 
-    exit_code = 4
+    exit_code = ExitCode.NO_RUN
 
 
 class BackendElsewhere(ControlError):
     """The run's backend lives on another host."""
 
-    exit_code = 4
+    exit_code = ExitCode.NO_RUN
 
     def __init__(self, message: str, host: str) -> None:
         super().__init__(message)
@@ -117,7 +118,7 @@ class CommandError(ControlError):
     def __init__(self, code: str, message: str, did_you_mean: str | None = None) -> None:
         super().__init__(message)
         self.code = code
-        self.exit_code = 2 if code in USAGE_CODES else 1
+        self.exit_code = ExitCode.USAGE if code in USAGE_CODES else ExitCode.FAILED
         self.did_you_mean = did_you_mean
 
 

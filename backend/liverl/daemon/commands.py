@@ -1,23 +1,55 @@
-"""What clients may ask of a run, and the event that says who asked."""
+"""What clients may ask of a run: a table of commands, and the event that says who asked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic
 
-from liverl.control.messages import CommandError
+from liverl.control.commands import (
+    Arguments,
+    Inspect,
+    Restart,
+    Scale,
+    ServiceCommand,
+    StartService,
+    Stop,
+    StopService,
+    parse_arguments,
+    unknown_command,
+)
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.service_detail import actor_detail, live_detail
 from liverl.external.repair import Repair
-from liverl.serving.endpoint import ReplicaEndpoint, owned_by_verl
+from liverl.serving.endpoint import owned_by_verl
+from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
-from liverl.supervise.services import state_machine
+from liverl.supervise.services import operations
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
 
+Answer = dict[str, Any]  # plain data, sent as JSON
+Change = Callable[[Supervisor, Slot], Awaitable[Answer]]
+
+
+@dataclass(frozen=True)
+class Entry(Generic[Arguments]):
+    """One command: what its arguments are, and who carries it out for which client."""
+
+    arguments: type[Arguments]
+    handler: Callable[[Arguments, str], Awaitable[Answer]]
+
+    async def run(self, name: str, args: dict[str, Any], client: str) -> Answer:
+        """Carry it out.
+
+        Raises:
+            CommandError: the arguments are wrong, or it cannot be done.
+        """
+        return await self.handler(parse_arguments(name, args, self.arguments), client)
+
 
 class Commands:
-    """``stop(now=..., who=...)`` ends the run. ``found``: the replicas that verl keeps. ``repair``: where a launch
+    """``stop(now=..., who=...)`` ends the run. ``source``: of the replicas that verl keeps. ``repair``: where a launch
     script's own services were adopted."""
 
     def __init__(
@@ -26,85 +58,86 @@ class Commands:
         scaling: Scaling,
         sampler: Sampler,
         stop: Callable[..., None],
-        found: Callable[[], list[ReplicaEndpoint]],
+        source: ReplicaSource | None,
         repair: Repair | None = None,
     ) -> None:
         self._supervisor = supervisor
         self._scaling = scaling
-        self._observer = sampler
-        self._stop = stop
-        self._found = found
+        self._sampler = sampler
+        self._end_run = stop
+        self._source = source
         self._repair = repair
+        self.table: dict[str, Entry[Any]] = {
+            "inspect": Entry(Inspect, self._inspect),
+            "restart": Entry(Restart, self._restart),
+            "scale": Entry(Scale, self._scale),
+            "start_service": Entry(StartService, self._start_service),
+            "stop": Entry(Stop, self._stop),
+            "stop_service": Entry(StopService, self._stop_service),
+        }
 
-    async def run(self, name: str, args: dict[str, Any], client: str) -> dict[str, Any]:
-        """Carry out one command.
+    async def run(self, name: str, args: dict[str, Any], client: str) -> Answer:
+        """Carry out one command of ``client`` (who asks, in words; may be empty).
 
         Raises:
-            CommandError: unknown, or it cannot be done; the message says why.
+            CommandError: ``unknown_command``, ``bad_args``, or it cannot be done; the message says why.
         """
-        supervisor = self._supervisor
-        if name == "stop":
-            self._stop(now=bool(args.get("now")), who=client or "a client")
-            await supervisor.records.journalled()  # what was answered holds, whatever happens to this backend
-            return {"text": "stopping"}
-        if name == "scale":
-            to, delta, remove = args.get("to"), args.get("delta"), args.get("remove")
-            how = f"scale {to}" if to is not None or not isinstance(delta, int) else f"scale {delta:+d}"
-            self._log(client, how if remove is None else f"remove {remove}")
-            if self._repair is not None:
-                return await self._repair.add(to, delta, remove)
-            return await self._scaling.scale(to, delta, remove)
-        if name in ("restart", "stop_service", "start_service"):
-            service = str(args.get("service", ""))
-            if self._repair is not None and self._repair.knows(service):
-                self._log(client, f"{name.removesuffix('_service')} {service}")
-                return await self._repair.run(name, service)
-            if self._is_actor(service):
-                raise owned_by_verl(service)
-            slot = supervisor.slot(service)
-            self._log(client, f"{name.removesuffix('_service')} {service}")
-            if name == "restart":
-                return await supervisor.restart(service)
-            if name == "start_service":
-                return await self._start_service(slot)
-            return await self._stop_service(slot)
-        if name == "inspect":
-            return await self._inspect(str(args.get("service", "")))
-        known = "inspect, restart, scale, start_service, stop, stop_service"
-        raise CommandError("unknown_command", f"no command {name!r}; there are: {known}")
+        entry = self.table.get(name)
+        if entry is None:
+            raise unknown_command(name, self.table)
+        return await entry.run(name, args, client or "a client")
 
-    async def _inspect(self, service: str) -> dict[str, Any]:
-        supervisor, sampler = self._supervisor, self._observer
+    # --- the run ---
+
+    async def _stop(self, command: Stop, client: str) -> Answer:
+        self._end_run(now=command.now, who=client)
+        # What was answered holds, whatever happens to this backend.
+        await self._supervisor.records.journalled()
+        return {"text": "stopping"}
+
+    async def _scale(self, command: Scale, client: str) -> Answer:
+        to, delta, remove = command.to, command.delta, command.remove
+        how = f"scale {to}" if to is not None or delta is None else f"scale {delta:+d}"
+        self._log(client, how if remove is None else f"remove {remove}")
+        if self._repair is not None:
+            return await self._repair.add(to, delta, remove)
+        return await self._scaling.scale(to, delta, remove)
+
+    # --- one service ---
+
+    async def _restart(self, command: Restart, client: str) -> Answer:
+        return await self._change(command, f"restart {command.service}", client, operations.restart)
+
+    async def _stop_service(self, command: StopService, client: str) -> Answer:
+        return await self._change(command, f"stop {command.service}", client, operations.stop)
+
+    async def _start_service(self, command: StartService, client: str) -> Answer:
+        return await self._change(command, f"start {command.service}", client, operations.start)
+
+    async def _change(self, command: ServiceCommand, text: str, client: str, change: Change) -> Answer:
+        """``change`` a service of ours, or have what a launch script started repaired. ``text``: for the event."""
+        if self._repair is not None and self._repair.knows(command.service):
+            self._log(client, text)
+            return await self._repair.run(command)
+        if self._is_actor(command.service):
+            raise owned_by_verl(command.service)
+        slot = self._supervisor.slot(command.service)
+        self._log(client, text)
+        return await change(self._supervisor, slot)
+
+    async def _inspect(self, command: Inspect, _client: str) -> Answer:
+        supervisor, sampler, service = self._supervisor, self._sampler, command.service
         if self._is_actor(service):
             pids = sampler.gpu_members(supervisor.process_scan.members()).get(service, ())
             return actor_detail(service, pids, sampler.pid_memory)
         if self._repair is not None and self._repair.knows(service):
-            return await self._repair.run("inspect", service)
+            return await self._repair.run(command)
         return await live_detail(supervisor, service, sampler.pid_memory)
 
     def _is_actor(self, service: str) -> bool:
         """Whether this is a replica that verl keeps."""
-        return any(endpoint.name == service for endpoint in self._found())
+        endpoints = self._source.endpoints() if self._source is not None else []
+        return any(endpoint.name == service for endpoint in endpoints)
 
     def _log(self, client: str, text: str) -> None:
-        self._supervisor.say("command", f"{client or 'a client'}: {text}", data_client=client)
-
-    async def _stop_service(self, slot: Slot) -> dict[str, Any]:
-        if slot.incoming is not None:
-            slot.incoming.feed(state_machine.Stop())
-        slot.current.feed(state_machine.Stop())
-        await self._supervisor.until(lambda: slot.current.machine.state in state_machine.ENDED)
-        return {"service": slot.name, "state": slot.state}
-
-    async def _start_service(self, slot: Slot) -> dict[str, Any]:
-        if self._supervisor.stopping:
-            raise CommandError("stopping", "the run is stopping")
-        before = slot.current.machine.generation
-        if slot.state in ("ready", "starting", "preparing"):
-            return {"service": slot.name, "generation": before, "text": f"it is {slot.state} already"}
-        slot.current.feed(state_machine.Start())
-        self._supervisor.kick()
-        await self._supervisor.until(lambda: slot.state == "ready" or slot.state in state_machine.ENDED)
-        if slot.state in state_machine.ENDED:
-            raise CommandError("not_started", f"{slot.name} did not start: {slot.current.machine.why}")
-        return {"service": slot.name, "generation": slot.current.machine.generation}
+        self._supervisor.say("command", f"{client}: {text}", data_client=client)

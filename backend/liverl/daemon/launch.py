@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from liverl.exit_codes import ExitCode
 from liverl.plan.spec import Plan
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.atomic_file import write_atomic
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from liverl.config import LoadedConfig
 
 ROOM_BYTES = 64 << 10  # the first records of a backend that takes over
-EXIT_HELD = 6  # of the daemon only: another one has the run's lock
+# Codes of the daemon that are those of the command which started it; any other is FAILED.
+REFUSALS = (ExitCode.USAGE, ExitCode.PREFLIGHT, ExitCode.NO_RUN)
 
 
 class LaunchError(Exception):
@@ -59,9 +61,11 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
         run_dir.parent.mkdir(parents=True, exist_ok=True)
         run_dir.mkdir()
     except FileExistsError:
-        raise LaunchError(f"{run_dir} exists already", 2) from None
+        raise LaunchError(f"{run_dir} exists already", ExitCode.USAGE) from None
     except OSError as error:
-        raise LaunchError(f"{run_dir} cannot be made: {os.strerror(error.errno or 0)}", 3) from None
+        raise LaunchError(
+            f"{run_dir} cannot be made: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
+        ) from None
     try:
         write_atomic(run_dir / "config.yaml", dump_yaml(loaded.config, loaded.kept).encode())
         write_atomic(run_dir / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
@@ -72,10 +76,12 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
         ensure_keys(run_dir, loaded.secrets.anthropic_api_key or _placeholder(loaded))
     except InvalidKey as error:
         shutil.rmtree(run_dir, ignore_errors=True)
-        raise LaunchError(f"infrastructure.anthropic_api_key: {error}", 2) from None
+        raise LaunchError(f"infrastructure.anthropic_api_key: {error}", ExitCode.USAGE) from None
     except OSError as error:
         shutil.rmtree(run_dir, ignore_errors=True)
-        raise LaunchError(f"{run_dir} cannot be written: {os.strerror(error.errno or 0)}", 3) from None
+        raise LaunchError(
+            f"{run_dir} cannot be written: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
+        ) from None
 
 
 def _placeholder(loaded: LoadedConfig) -> str | None:
@@ -106,7 +112,9 @@ def start_backend(
     try:
         log = open(log_path, "ab")  # noqa: SIM115 - closed below, after the child has it
     except OSError as error:
-        raise LaunchError(f"{log_path} cannot be written: {os.strerror(error.errno or 0)}", 3) from None
+        raise LaunchError(
+            f"{log_path} cannot be written: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
+        ) from None
     start = log.tell()
     with log:
         process = subprocess.Popen(
@@ -125,14 +133,17 @@ def start_backend(
             return process.pid
         code = process.poll()
         if code is not None:
-            if code == 0 or RunDir(run_dir).read_result() is not None:
+            if code == ExitCode.OK or RunDir(run_dir).read_result() is not None:
                 return process.pid  # it found everything ended, and concluded
-            if code == EXIT_HELD:
-                raise RunHeld(_last_words(log_path, start, code), 4)
-            raise LaunchError(_last_words(log_path, start, code), code if code in (2, 3, 4) else 1)
+            if code == ExitCode.HELD:
+                raise RunHeld(_last_words(log_path, start, code), ExitCode.NO_RUN)
+            raise LaunchError(
+                _last_words(log_path, start, code), code if code in REFUSALS else ExitCode.FAILED
+            )
         time.sleep(0.02)
     raise LaunchError(
-        f"the backend (pid {process.pid}) does not answer after {timeout:g} s; see {log_path}", 1
+        f"the backend (pid {process.pid}) does not answer after {timeout:g} s; see {log_path}",
+        ExitCode.FAILED,
     )
 
 
@@ -150,7 +161,9 @@ def _require_room(run_dir: Path) -> None:
             if probe.exists():
                 probe.unlink()
     except OSError as error:
-        raise LaunchError(f"{run_dir} cannot be written: {os.strerror(error.errno or 0)}", 3) from None
+        raise LaunchError(
+            f"{run_dir} cannot be written: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
+        ) from None
 
 
 def _answers(run_dir: Path) -> bool:

@@ -21,8 +21,9 @@ from pathlib import Path
 import msgspec
 
 from liverl.control.server import ControlServer
-from liverl.daemon.launch import EXIT_HELD, StopRequest
+from liverl.daemon.launch import StopRequest
 from liverl.daemon.run import Run
+from liverl.exit_codes import ExitCode
 from liverl.model import Level, Result
 from liverl.plan import moved
 from liverl.plan.slurm import within_batch_limits
@@ -63,11 +64,11 @@ def take_lock(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise StartProblem(f"{path}: {os.strerror(error.errno or 0)}", 3) from None
+        raise StartProblem(f"{path}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT) from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise StartProblem("another backend holds this run", EXIT_HELD) from None
+        raise StartProblem("another backend holds this run", ExitCode.HELD) from None
     return fd
 
 
@@ -80,9 +81,11 @@ def read_plan(path: Path) -> Plan:
     try:
         return moved.read_plan(path.read_bytes())
     except FileNotFoundError:
-        raise StartProblem(f"{path.parent} is not a run directory: it has no plan.json", 4) from None
+        raise StartProblem(
+            f"{path.parent} is not a run directory: it has no plan.json", ExitCode.NO_RUN
+        ) from None
     except msgspec.MsgspecError as error:
-        raise StartProblem(f"{path}: {error}", 2) from None
+        raise StartProblem(f"{path}: {error}", ExitCode.USAGE) from None
 
 
 async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) -> int:
@@ -97,14 +100,13 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
     left_over = anything_alive(run_dir, plan.run, history) if stop is not None else True
     attempt = history.attempt + 1 if fresh else history.attempt
     (run_dir / f"attempt_{attempt:03d}" / "logs").mkdir(parents=True, exist_ok=True)
-    supervisor = Supervisor(plan, run_dir, attempt, plan.settings.scan_interval)
-    started_at = supervisor.now() if fresh else history.attempt_started_at or supervisor.now()
-    run = Run(plan, supervisor, started_at)
+    run = Run(plan, run_dir, attempt, None if fresh else history.attempt_started_at)
+    supervisor = run.supervisor
     server = ControlServer(run_dir, run)
     try:
         await _populate(run, history, fresh, partial(_stop_at_once, run, stop, left_over))
         await server.start()
-        supervisor.records.events.publish = server.publish
+        supervisor.records.events.subscribe(server.publish)
         write_backend(run_dir, own_record(server.socket_path or run_dir, __version__))
         _register(supervisor)
         _signals(run)
@@ -112,7 +114,7 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
         supervisor.spawn_task(_stop_if_removed(run))
         supervisor.spawn_task(_serve_clients(server, run, plan.settings.snapshot_interval))
         run.start()
-        left = await run.until_over()
+        left = await run.outcome.until_over()
         return await _finish(run, server, left)
     except (OSError, KeeperError, KeeperGone, StartProblem):
         if fresh and supervisor.keeper_manager.pid:
@@ -120,8 +122,8 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
         raise
     finally:
         _unregister(run_dir)
-        if run.found is not None:
-            await run.found.close()
+        if run.source is not None:
+            await run.source.close()
         await supervisor.http.close()
         run.sampler.close()
         await server.close()
@@ -133,10 +135,11 @@ def _opens_attempt(run_dir: Path, plan: Plan, history: RunHistory, resume: bool)
         return True
     if history.ended:
         if not resume:
-            raise StartProblem("this run has ended: resume it to open another attempt", 2)
+            raise StartProblem("this run has ended: resume it to open another attempt", ExitCode.USAGE)
         if anything_alive(run_dir, plan.run, history):
             raise StartProblem(
-                "processes of the ended attempt still run; another one beside them is refused", 75
+                "processes of the ended attempt still run; another one beside them is refused",
+                ExitCode.LEFT_OVER,
             )
         return True
     return resume and not anything_alive(run_dir, plan.run, history)
@@ -146,7 +149,7 @@ def _stop_at_once(run: Run, stop: StopRequest | None, left_over: bool) -> None:
     if stop is not None:
         dead = "backend died; no process was left to stop"
         why = f"stopped by {stop.who} after its backend had died" if left_over else dead
-        run.request_stop(now=stop.now, who=stop.who, why=why)
+        run.outcome.request_stop(now=stop.now, who=stop.who, why=why)
 
 
 async def _populate(run: Run, history: RunHistory, fresh: bool, then: Callable[[], None]) -> None:
@@ -188,7 +191,7 @@ async def _populate(run: Run, history: RunHistory, fresh: bool, then: Callable[[
             supervisor.ledger.restore({**_held(supervisor), spec.name: process.gpus})
     replicas.restore_listing()
     if history.stop is not None:
-        run.resume_stop(history.stop)
+        run.outcome.resume_stop(history.stop)
     then()
     await adopt_listeners(supervisor, plan.services, lived)
 
@@ -219,7 +222,7 @@ def _signals(run: Run) -> None:
 
     def stop(name: str) -> None:
         again = run.supervisor.stopping
-        run.request_stop(now=again, who=f"{name} to the backend")
+        run.outcome.request_stop(now=again, who=f"{name} to the backend")
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
@@ -241,7 +244,7 @@ async def _stop_if_removed(run: Run) -> None:
         while True:
             try:
                 if (await asyncio.to_thread(os.fstat, directory)).st_nlink == 0:
-                    run.request_stop(now=False, who="the removal of its run directory")
+                    run.outcome.request_stop(now=False, who="the removal of its run directory")
                     return
             except OSError as error:  # says nothing of the directory: a network file system is at fault
                 complain(f"run directory: {error}")
@@ -266,7 +269,7 @@ async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
         await run.state_writer.look()  # the last symptoms are told before the end is
     result = run.conclude(left)
     await _clear_ray(run, result, left)
-    level: Level = "info" if result.exit_code in (0, 5) else "error"
+    level: Level = "info" if result.exit_code in (ExitCode.OK, ExitCode.STOPPED) else "error"
     await _write_result(supervisor, msgspec.json.format(msgspec.json.encode(result)), result.exit_code)
     supervisor.say(
         "run_ended", result.summary, level, exit_code=result.exit_code, steps=result.steps, state=result.state
@@ -330,10 +333,10 @@ def main() -> None:
         code = problem.code
     except (KeeperError, KeeperGone) as problem:
         complain(f"cannot start: {str(problem) or 'the keeper died at once'}")
-        code = 1
+        code = ExitCode.FAILED
     except (OSError, ValueError) as error:
         complain(f"cannot start: {error}")
-        code = 3
+        code = ExitCode.PREFLIGHT
     sys.exit(code)
 
 

@@ -60,12 +60,18 @@ class SampledFacts:
 
 class Sampler:
     def __init__(
-        self, supervisor: Supervisor, *, host_interval: float, gpus_interval: float, trials_interval: float
+        self,
+        supervisor: Supervisor,
+        *,
+        host_interval: float,
+        gpus_interval: float,
+        trials_interval: float,
+        gpu_members: Members = dict,
     ) -> None:
+        """Intervals in seconds. ``gpu_members`` tells the processes of one tree apart, where several owners share
+        it."""
         self.facts = SampledFacts()
-        self.gpu_members: Members = (
-            dict  # tells the processes of one tree apart, where several owners share it
-        )
+        self.gpu_members = gpu_members
         self._supervisor = supervisor
         self._intervals = (host_interval, gpus_interval, trials_interval)
         self._procs = ProcSampler()

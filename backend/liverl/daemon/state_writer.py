@@ -28,9 +28,9 @@ _FELL = ("failed", "gave_up", "backing_off")
 
 
 class StateWriter:
-    """``snapshot`` gives the present state."""
+    """``snapshot`` gives the present state, with the symptoms that it is handed."""
 
-    def __init__(self, supervisor: Supervisor, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, supervisor: Supervisor, snapshot: Callable[[tuple[Symptom, ...]], Snapshot]) -> None:
         self._supervisor = supervisor
         self._snapshot = snapshot
         self._run = RunDir(supervisor.run_dir)
@@ -73,10 +73,10 @@ class StateWriter:
     async def close(self) -> None:
         """The run is over: the state that stays."""
         async with self._one_at_a_time:
-            await asyncio.get_running_loop().run_in_executor(None, self._keep, self._snapshot())
+            await asyncio.get_running_loop().run_in_executor(None, self._keep, self._snapshot(self.symptoms))
 
     async def _judge(self) -> Snapshot:
-        snapshot, supervisor = self._snapshot(), self._supervisor
+        snapshot, supervisor = self._snapshot(self.symptoms), self._supervisor
         fallen = [s for s in snapshot.services if s.state in _FELL]
         for service in fallen:
             await self._find_cause(service)

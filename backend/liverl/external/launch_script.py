@@ -163,14 +163,6 @@ class LaunchScript:
             self._told.add(key)
             self._supervisor.say(kind, text, "warning", service)
 
-    def replicas(
-        self, supervisor: Supervisor, plan: Plan, cooldown: float, interval: float
-    ) -> ReplicaRegistry:
-        """The run's replicas, whose proxy the script configures."""
-        made = LaunchScriptReplicas(supervisor, plan, cooldown, interval)
-        made.adopted = self
-        return made
-
     async def close(self) -> None:
         """End the child that asks for addresses."""
         await self._found.close()
@@ -247,11 +239,15 @@ class LaunchScript:
 class LaunchScriptReplicas(ReplicaRegistry):
     """Replicas whose proxy somebody else configures: listed is what that one has read, not what we tell it."""
 
-    adopted: LaunchScript
+    def __init__(
+        self, supervisor: Supervisor, plan: Plan, cooldown: float, interval: float, script: LaunchScript
+    ) -> None:
+        super().__init__(supervisor, plan, cooldown, interval, script)
+        self._script = script
 
     def update(self) -> None:
         """Follow what the proxy does. Called on every change."""
-        endpoints, routed = self.endpoints(), self.adopted.routed()
+        endpoints, routed = self.endpoints(), self._script.routed()
         for endpoint in endpoints:
             if not endpoint.serving:
                 self.engines.forget(endpoint.name)
@@ -263,4 +259,4 @@ class LaunchScriptReplicas(ReplicaRegistry):
         self.complete = bool(self.expected) and len(routed) >= self.expected
 
     def proxy_status(self) -> ProxyStatus:
-        return self.adopted.proxy_status()
+        return self._script.proxy_status()

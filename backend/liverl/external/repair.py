@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from liverl.control.commands import Inspect, Restart, ServiceCommand, StartService
 from liverl.control.messages import CommandError
 from liverl.control.service_detail import ServiceDetail
 from liverl.external import config_file, litellm, model_list, port_holders, restart
@@ -45,20 +46,22 @@ class Repair:
         """Whether this name is of something that was adopted and is no service of ours."""
         return service in (RAY, PROXY) or service in {endpoint.name for endpoint in self._adopted.endpoints()}
 
-    async def run(self, name: str, service: str) -> dict[str, Any]:
-        """``restart``, ``start_service``, ``stop_service`` or ``inspect`` of something adopted.
+    async def run(self, command: ServiceCommand) -> dict[str, Any]:
+        """Carry out a command about something adopted.
 
         Raises:
             CommandError: it cannot be done; the message says why.
         """
-        if name == "restart" and service == PROXY:
-            return await self.restart()
-        if name == "start_service" and service not in (RAY, PROXY):
-            return await self.add(name=service)
-        if name == "inspect":
-            told: dict[str, Any] = msgspec.to_builtins(self._detail(service))
-            return told
-        if service in (RAY, PROXY):
+        service, cluster = command.service, command.service in (RAY, PROXY)
+        match command:
+            case Inspect():
+                told: dict[str, Any] = msgspec.to_builtins(self._detail(service))
+                return told
+            case Restart() if service == PROXY:
+                return await self.restart()
+            case StartService() if not cluster:
+                return await self.add(name=service)
+        if cluster:
             raise CommandError("foreign", f"{service}: {_NOT_OURS}")
         raise owned_by_verl(service)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from liverl.control.blocking import DYING_S, Connection, await_gone
 from liverl.control.messages import NO_EVENTS, BackendDead, BackendElsewhere, BackendSilent
+from liverl.exit_codes import ExitCode
 from liverl.model import Result, Snapshot
 from liverl.rundir.index import describe, elsewhere_message
 from liverl.rundir.layout import LiveBackend, RunDir, hostname, read_backend
@@ -132,7 +133,7 @@ class _Stopping:
             raise LaunchError(
                 f"the backend of {self._run.name} died {STARTS} times while it stopped the run: "
                 f"see {self._run.backend_log}",
-                1,
+                ExitCode.FAILED,
             )
         if not self._started:
             self._on_note(f"the backend of {self._run.name} is dead; starting one that only stops the run")

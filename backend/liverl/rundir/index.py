@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from liverl.exit_codes import ExitCode
 from liverl.procs import procfs
 from liverl.rundir.layout import (
     LiveBackend,
@@ -18,14 +19,11 @@ from liverl.rundir.layout import (
     write_atomic,
 )
 
-EXIT_USAGE = 2
-EXIT_NO_RUN = 4
-
 
 class RunLookupError(Exception):
     """No run, or more than one, fits what was asked. ``str()`` is the whole message for the user."""
 
-    def __init__(self, message: str, exit_code: int = EXIT_NO_RUN) -> None:
+    def __init__(self, message: str, exit_code: int = ExitCode.NO_RUN) -> None:
         super().__init__(message)
         self.exit_code = exit_code
 
@@ -218,7 +216,7 @@ def find_run(run: Path | None, run_root: Path | None) -> RunDir:
         if len(fitting) == 1:
             return RunDir(fitting[0].run_dir)
         if fitting:
-            raise RunLookupError(_choose(f"{len(fitting)} runs are {state} here", fitting), EXIT_USAGE)
+            raise RunLookupError(_choose(f"{len(fitting)} runs are {state} here", fitting), ExitCode.USAGE)
     away = [i for i in known if i.state == "elsewhere"] or ([] if run_root is not None else runs_elsewhere())
     if away:
         raise RunLookupError("no live run here; " + "\n".join(elsewhere_message(i) for i in away))
@@ -255,7 +253,7 @@ def _named(run: Path, run_root: Path | None) -> RunDir:
     if len(fitting) == 1:
         return RunDir(fitting[0].run_dir)
     if fitting:
-        raise RunLookupError(_choose(f"{len(fitting)} runs are called {wanted}", fitting), EXIT_USAGE)
+        raise RunLookupError(_choose(f"{len(fitting)} runs are called {wanted}", fitting), ExitCode.USAGE)
     message = f"no run {wanted}"
     if direct.is_dir():
         message = f"{direct} is not a run directory (no plan.json, backend.json, events.jsonl or result.json)"

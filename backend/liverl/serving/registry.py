@@ -23,6 +23,7 @@ from liverl.plan.spec import Plan
 from liverl.rundir.journal import read_object
 from liverl.serving.endpoint import ReplicaEndpoint, slot_endpoint, slot_endpoints
 from liverl.serving.proxy_routes import ProxyRoutes
+from liverl.serving.replica_source import ReplicaSource
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
@@ -35,9 +36,19 @@ FAST = 0.25  # seconds between looks while a replica joins or leaves
 class ReplicaRegistry:
     """The run's replicas, as the proxy and the trainer should see them."""
 
-    def __init__(self, supervisor: Supervisor, plan: Plan, cooldown: float, interval: float) -> None:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        plan: Plan,
+        cooldown: float,
+        interval: float,
+        source: ReplicaSource | None = None,
+    ) -> None:
+        """``source``: of verl's replicas; None where every replica is a service of ours. ``cooldown`` and
+        ``interval`` (between two looks) in seconds."""
         self.supervisor = supervisor
         self.plan = plan
+        self.source = source
         self.proxy = ProxyRoutes(supervisor, plan, cooldown)
         self.listed: set[str] = set()
         self.engines = EngineStore(plan.replica_engine)
@@ -45,13 +56,6 @@ class ReplicaRegistry:
         self.expected: int = plan.expected_replicas
         self.leaving: set[str] = set()  # they finish what they have
         self.unlisted: set[str] = set()  # leaving ones that have finished: the proxy forgets them
-        self.drain: Callable[[], Coroutine[Any, Any, None]] | None = None  # called at every look
-        self.found: Callable[[], list[ReplicaEndpoint]] | None = (
-            None  # verl's replicas, as discovery sees them
-        )
-        self.judge: Callable[[ReplicaEndpoint, EngineFacts | None, dict[str, Any]], ActivityState] | None = (
-            None  # of those
-        )
         self.doing: dict[str, ActivityState] = {}
         self.complete = plan.topology != "verl"  # all of verl's replicas have been seen serving once
         self._generations: dict[str, int] = {}  # of listed replicas
@@ -69,14 +73,15 @@ class ReplicaRegistry:
     def endpoints(self) -> list[ReplicaEndpoint]:
         """Every replica, ours and verl's."""
         ours = slot_endpoints(self.supervisor.slots.values(), self.kind)
-        return [*ours, *(self.found() if self.found is not None else ())]
+        return [*ours, *(self.source.endpoints() if self.source is not None else ())]
 
     def _endpoint(self, name: str) -> ReplicaEndpoint | None:
         """The replica of that name as it is now, without a look at all of them: each is asked for at every look."""
         slot = self.supervisor.slots.get(name)
         if slot is not None:
             return slot_endpoint(slot, self.kind)
-        return next((s for s in (self.found() if self.found is not None else ()) if s.name == name), None)
+        found = self.source.endpoints() if self.source is not None else []
+        return next((endpoint for endpoint in found if endpoint.name == name), None)
 
     def state_of(self, name: str) -> str:
         if name in self.leaving:
@@ -122,7 +127,7 @@ class ReplicaRegistry:
         return trainer is not None and trainer.state in (*state_machine.LIVE, "stopping")
 
     def _has_weights(self, endpoint: ReplicaEndpoint) -> bool:
-        if self.found is not None or not self._trainer_lives():
+        if self.source is not None or not self._trainer_lives():
             return True  # verl itself sees to its replicas' weights
         facts = self.engines.get(endpoint.name)
         wanted = self.policy_version
@@ -172,9 +177,15 @@ class ReplicaRegistry:
 
     # --- looking ---
 
-    async def look(self, trials: TrialsStatus, trainer: dict[str, Any] | None = None) -> float:
+    async def look(
+        self,
+        trials: TrialsStatus,
+        trainer: dict[str, Any] | None = None,
+        drain: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> float:
         """Poll engines, the trainer's report and the proxies' reports once; returns seconds until the next.
-        ``trials``: as they were last counted. ``trainer``: of one that writes no report, what is known of it."""
+        ``trials``: as they were last counted. ``trainer``: of one that writes no report, what is known of it.
+        ``drain``: what is to be done about replicas that leave, once their load is known."""
         before = self.engines.all()
         told = trainer or read_object(self.supervisor.run_dir / "trainer.json")
         self.trainer = told or self.trainer
@@ -183,14 +194,14 @@ class ReplicaRegistry:
         if not self.proxy.exists and not endpoints:
             return until_tick(self._interval)  # nobody to look at, and nobody to tell of it
         answered = set(await asyncio.gather(*(self._look(endpoint) for endpoint in endpoints)))
-        if self.judge is not None:
+        if self.source is not None:
             now = {n: f for n, f in self.engines.all().items() if n in answered}
             self.doing = {
-                endpoint.name: self.judge(endpoint, now.get(endpoint.name), self.trainer)
+                endpoint.name: self.source.doing(endpoint, now.get(endpoint.name), self.trainer)
                 for endpoint in self.endpoints()
             }
-        if self.drain is not None:
-            await self.drain()
+        if drain is not None:
+            await drain()
         self.update()
         self._idle = self._idle.seen(self._load(trials, before, answered))
         waiting = self.complete and any(s.serving and s.name not in self.listed for s in self.endpoints())
@@ -227,7 +238,7 @@ class ReplicaRegistry:
             if facts is None or facts.running is None or name not in answered:
                 loads[name] = Load(may_work=False, busy=False)
                 continue
-            has_weights = facts.policy_version is None or self.found is not None
+            has_weights = facts.policy_version is None or self.source is not None
             has_weights = has_weights or facts.policy_version == self.policy_version
             waiting = bool(facts.waiting)
             loads[name] = Load(

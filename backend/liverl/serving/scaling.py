@@ -56,7 +56,6 @@ class Scaling:
         self._leaving: dict[int, float] = {}  # index -> quiet since (0 = not quiet)
         self._deadlines: dict[int, float] = {}
         self._unfinished: dict[int, set[str]] = {}  # trials that live on a leaving replica
-        replicas.drain = self.drain
 
     def name_of(self, index: int) -> str:
         assert self.plan.replica_template is not None

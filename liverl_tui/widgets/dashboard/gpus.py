@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
 
 from liverl.model import GpuStatus, ServiceStatus, Snapshot
 from liverl.observe.history import Sample
+from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_service, owner_of, spins
@@ -193,7 +193,7 @@ class GpusPane(GridPane):
     def action_select(self) -> None:
         key, name = self.cursor, self.selected_service
         if name is not None:
-            cast(Any, self.app).open_service(name)
+            host_of(self).navigation.open_service(name)
         elif key is not None:
             gpu = self._gpus[key]
             self.notify(f"GPU {gpu.index} is held by no service of this run: {gpu.owner}", markup=False)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
 
 from textual import events
 
 from liverl.model import ReplicaStatus, ServiceStatus, Snapshot
+from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.text.status_label import SERVING, SnapshotIndex, StatusLabel, of_replica, of_service
@@ -182,4 +182,4 @@ class ReplicasPane(RowsPane):
         if key == MISSING:
             self.notify("this replica does not exist yet", severity="warning")
         elif key is not None:
-            cast(Any, self.app).open_service(key)
+            host_of(self).navigation.open_service(key)

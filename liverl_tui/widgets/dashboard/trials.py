@@ -267,7 +267,9 @@ class TrialsPane(RowsPane):
             self._open_step(int(key.removeprefix(_STEP)))
             return
         self.select(key)  # also of the first row: back from it, the cursor is where it was
-        host_of(self).open_trial(key, trials=self.trials_now, among=lambda: self.among, moved=self.select)
+        host_of(self).navigation.open_trial(
+            key, trials=self.trials_now, among=lambda: self.among, moved=self.select
+        )
 
     def action_filter(self) -> None:
         self._table = False
@@ -300,7 +302,7 @@ class TrialsPane(RowsPane):
         elif self._step is not None:
             self._to_newest()
         else:
-            host_of(self).action_back()
+            host_of(self).navigation.action_back()
         self._show_again()
 
     def action_older(self) -> None:

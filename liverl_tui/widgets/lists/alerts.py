@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from textual import events
 from textual.binding import Binding
 
-from liverl.model import Snapshot, Symptom
+from liverl.model import ServiceStatus, Snapshot, Symptom
 from liverl_tui.data.host import Host, host_of
 from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, age, one_line
@@ -154,19 +154,22 @@ class AlertList(Pane):
     def _app(self) -> Host:
         return host_of(self)
 
+    def _service(self, name: str) -> ServiceStatus | None:
+        return self._snapshot.service(name) if self._snapshot is not None else None
+
     def action_apply(self) -> None:
         """What the alert's fix says, where it is one command."""
         symptom = self.chosen
         if symptom is None:
             return
         verb, _, what = (symptom.action or "").partition(" ")
-        service = self._app.service(what)
+        service = self._service(what)
         if symptom.action == "scale +1":
-            self._app.action_add_replica()
+            self._app.commands.action_add_replica()
         elif verb == "restart" and service is not None:
-            self._app.restart_one(service)
+            self._app.commands.restart_one(service)
         else:
-            self._app.toast("no key does that: the fix says what to do", "warning")
+            self._app.notifications.toast("no key does that: the fix says what to do", "warning")
 
     def action_open(self) -> None:
         """What the alert is about: the first trial of its evidence, or its service."""
@@ -174,13 +177,13 @@ class AlertList(Pane):
         if symptom is None:
             return
         trial = next((m[1] for line in symptom.evidence if (m := _TRIAL.match(line))), None)
-        about = self._app.service(symptom.id.partition(":")[2])
+        about = self._service(symptom.id.partition(":")[2])
         if trial is not None and not trial.endswith(".jsonl"):
-            self._app.open_trial(trial)
+            self._app.navigation.open_trial(trial)
         elif about is not None:
-            self._app.open_service(about.name)
+            self._app.navigation.open_service(about.name)
         else:
-            self._app.action_events()
+            self._app.navigation.action_events()
 
     # -- copying
 

@@ -154,13 +154,11 @@ class SeriesSet:
         self.version += 1
 
     def default_charts(self) -> tuple[str, ...]:
-        """The keys of ``CHARTS`` that exist, validation scores behind the first."""
+        """The keys of ``CHARTS`` that exist, a validation score behind the first; without any, the first eight keys."""
         found = [next((k for k in keys if k in self.series), None) for _, keys in CHARTS]
         chosen = [key for key in found if key is not None]
         scores = sorted(k for k in self.series if k.startswith("val-core/"))[:1]
-        return tuple(
-            [*chosen[:1], *scores, *chosen[1:]][: len(CHARTS)] if chosen else sorted(self.series)[:8]
-        )
+        return tuple([*chosen[:1], *scores, *chosen[1:]] if chosen else sorted(self.series)[:8])
 
 
 def chart_name(key: str) -> str:

@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 
 from liverl.logs.follow import MAX_LINE
+from liverl.observe.trials import documents
 from liverl.observe.trials.files import TrialFile, list_files
 from liverl.observe.trials.message_parts import loads
 from liverl.observe.trials.records import count, moment, parse_object, parse_reward
 from liverl.observe.trials.tool_formats import PARSER_KEY, explain_no_calls
 from liverl.observe.trials.trial import SETTLE, TASK, TRAJECTORY, TRUNCATED, over
-from liverl.observe.trials.turns import Turn, TurnBuilder, turns_of_messages
+from liverl.observe.trials.turns import Turn, TurnBuilder
 
-PROXY_TRAJECTORY = "proxy_trajectory.json"
 _LARGEST = 64 << 20  # bytes of a JSON document that is read whole
 
 
@@ -91,7 +91,7 @@ class TrajectoryReader:
     def __init__(self, trial_dir: str | os.PathLike[str]) -> None:
         self.path = Path(trial_dir)
         self._last: Trajectory | None = None
-        self._proxy: tuple[tuple[int, int], tuple[tuple[Turn, ...], str]] | None = None
+        self._document: tuple[tuple[str, int, int], tuple[tuple[Turn, ...], str]] | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -106,9 +106,9 @@ class TrajectoryReader:
         result = _object(self.path / "result.json")
         source = self._read_records(closed=result is not None)
         turns, note = tuple(self._builder.turns), ""
-        if not turns and (told := self._read_proxy()) is not None:
-            source = PROXY_TRAJECTORY
-            turns, note = told
+        document = self._read_document() if not turns else None
+        if document is not None:
+            source, turns, note = document
         if source is None and not self.path.is_dir():
             note = "its directory is gone"
         trajectory = _assemble(
@@ -116,6 +116,7 @@ class TrajectoryReader:
             config,
             result,
             turns=turns,
+            ended=result is not None or document is not None,
             source=source,
             rewards=_rewards(self.path, result),
             files=list_files(self.path, leave_out=(source, "config.json", "result.json")),
@@ -133,9 +134,9 @@ class TrajectoryReader:
         Raises:
             OSError: the file has gone.
         """
-        name = self._file[0] if self._file is not None else str(self.path / PROXY_TRAJECTORY)
+        source = self._last.source if self._last is not None else None
         size = turn.size or most
-        with open(name, "rb") as file:
+        with (self.path / (source or TRAJECTORY)).open("rb") as file:
             file.seek(turn.offset)
             data = file.read(min(size, most))
         try:
@@ -164,18 +165,20 @@ class TrajectoryReader:
             self._begin()
         return None
 
-    def _read_proxy(self) -> tuple[tuple[Turn, ...], str] | None:
-        """(turns, what is missing) of the other trajectory file; None where there is none."""
-        path = self.path / PROXY_TRAJECTORY
-        try:
-            stat = path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        seen = (stat.st_mtime_ns, stat.st_size)
-        if self._proxy is None or self._proxy[0] != seen:
-            found = loads(_bytes(path) or b"")
-            self._proxy = (seen, _proxy_turns(found if isinstance(found, dict) else {}))
-        return self._proxy[1]
+    def _read_document(self) -> tuple[str, tuple[Turn, ...], str] | None:
+        """(name, turns, what is missing) of the first trajectory document; None where there is none."""
+        for document in documents.DOCUMENTS:
+            path = self.path / document.name
+            try:
+                stat = path.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            seen = (document.name, stat.st_mtime_ns, stat.st_size)
+            if self._document is None or self._document[0] != seen:
+                found = loads(_bytes(path) or b"")
+                self._document = (seen, document.turns(found if isinstance(found, dict) else {}))
+            return document.name, *self._document[1]
+        return None
 
     def _take(self, file: Any, closed: bool) -> None:
         """Records from the offset on. A last one without a newline counts once nothing is written any more."""
@@ -201,6 +204,7 @@ def _assemble(
     result: dict[str, Any] | None,
     *,
     turns: tuple[Turn, ...],
+    ended: bool,
     **known: Any,
 ) -> Trajectory:
     told = result or {}
@@ -208,9 +212,9 @@ def _assemble(
     began = [turn.started_at for turn in turns if turn.started_at is not None]
     if started is None and began:
         started = min(began)
-    ended = moment(told.get("finished_at"))
-    if ended is None and began:
-        ended = max((t.started_at or 0.0) + (t.seconds or 0.0) for t in turns)
+    finished = moment(told.get("finished_at"))
+    if finished is None and began:
+        finished = max((t.started_at or 0.0) + (t.seconds or 0.0) for t in turns)
     replicas = tuple(dict.fromkeys(t.replica for t in turns if t.replica is not None))
     return Trajectory(
         name=path.name,
@@ -220,14 +224,14 @@ def _assemble(
         running=result is None,
         turns=turns,
         started_at=started,
-        seconds=max(0.0, ended - started) if started is not None and ended is not None else None,
+        seconds=max(0.0, finished - started) if started is not None and finished is not None else None,
         replicas=replicas,
         model=next((t.model for t in turns if t.model), None),
         policy_version=_int(told.get("policy_version")),
         ended_by=told["ended_by"] if isinstance(told.get("ended_by"), str) else None,
         exception=_exception(told.get("exception_info")),
         told_turns=count(told.get("turns")),
-        flags=_flags(turns, result is not None or known["source"] == PROXY_TRAJECTORY, len(replicas)),
+        flags=_flags(turns, ended, len(replicas)),
         **known,
     )
 
@@ -246,23 +250,6 @@ def _flags(turns: tuple[Turn, ...], ended: bool, replicas: int) -> tuple[str, ..
         ("truncated", last in TRUNCATED),
     )
     return tuple(name for name, is_set in flags if is_set)
-
-
-def _proxy_turns(found: dict[str, Any]) -> tuple[tuple[Turn, ...], str]:
-    """(turns, what is missing) of a ``proxy_trajectory.json`` of either shape."""
-    messages = found.get("messages_snapshot", found.get("messages"))
-    if isinstance(messages, list):
-        return tuple(
-            turns_of_messages(messages)
-        ), f"{PROXY_TRAJECTORY} tells no finish reasons, tokens or times"
-    mask = found.get("traj_response_mask")
-    if isinstance(mask, list):
-        spoken = sum(1 for bit in mask if bit)
-        return (
-            (),
-            f"{PROXY_TRAJECTORY} holds only tokens: {spoken} of the model, {len(mask) - spoken} of others",
-        )
-    return (), f"{PROXY_TRAJECTORY} has an unknown shape"
 
 
 def _rewards(path: Path, result: dict[str, Any] | None) -> dict[str, float]:

@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable
 
 from liverl.model import TrialHead
+from liverl.observe.trials import documents
 from liverl.observe.trials.records import (
+    ProxyTrajectory,
     RecordedTurn,
     parse_config,
-    parse_proxy_trajectory,
     parse_result,
     parse_reward,
     parse_turn,
@@ -125,8 +126,8 @@ class Trial:
         if self._result_at is None and "result.json" in self._names:
             self._read_result(directory, now)
         grown = self._read_trajectory(directory, lines, now)
-        if self.turns == 0 and not self.ended and "proxy_trajectory.json" in self._names:
-            self._read_proxy_trajectory(directory)
+        if self.turns == 0 and not self.ended:
+            self._read_document(directory)
         if self.reward is None and self._over and "verifier" in self._names:
             data, _ = _read(f"{directory}/verifier/reward.txt")
             self.reward = parse_reward(data) if data else None
@@ -240,13 +241,17 @@ class Trial:
             self.task = config.task or self.task
             self.step = self.step if self.step is not None else config.step
 
-    def _read_proxy_trajectory(self, directory: str) -> None:
-        data, mtime = _read(f"{directory}/proxy_trajectory.json")
-        if not data or mtime is None:
-            return
+    def _read_document(self, directory: str) -> None:
+        for document in documents.DOCUMENTS:
+            if document.name.partition("/")[0] in self._names:
+                data, mtime = _read(f"{directory}/{document.name}")
+                if data and mtime is not None:
+                    self._take_counts(document.counts(data), mtime)
+                    return
+
+    def _take_counts(self, found: ProxyTrajectory | None, mtime: float) -> None:
         self.ended = True  # it is written once, by a rename, when the session ends
         self.updated_at = max(self.updated_at, mtime)
-        found = parse_proxy_trajectory(data)
         if found is None:
             self.bad += 1
             return

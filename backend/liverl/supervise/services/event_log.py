@@ -20,7 +20,7 @@ _EVENT = msgspec.json.Decoder(Event)
 
 
 class EventLog:
-    """Numbers, keeps and writes events; ``publish`` is told of each.
+    """Numbers, keeps and writes events, and gives each to those who have subscribed.
 
     Raises:
         OSError: the file cannot be opened. Later write errors go to ``on_error`` once per kind of error.
@@ -33,7 +33,7 @@ class EventLog:
         self._file = LineFile(path, durable=False)
         self._now = now
         self._on_error = on_error
-        self.publish: Callable[[Event], None] = lambda _: None
+        self._listeners: list[Callable[[Event], None]] = []
 
     @property
     def seq(self) -> int:
@@ -46,8 +46,13 @@ class EventLog:
         event = Event(self._seq, self._now(), kind, text, level, service, data)
         self.newest.append(event)
         self._file.append(event).add_done_callback(self._written)
-        self.publish(event)
+        for listener in self._listeners:
+            listener(event)
         return event
+
+    def subscribe(self, listener: Callable[[Event], None]) -> None:
+        """Call ``listener`` with each event from now on."""
+        self._listeners.append(listener)
 
     def since(self, seq: int) -> list[Event] | None:
         """Events after ``seq``, or None if they are no longer in memory (read the file)."""

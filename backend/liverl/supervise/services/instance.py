@@ -166,10 +166,6 @@ class Instance:
                 self.work = self.hub.spawn_task(self._start(generation))
                 # A stop may have come meanwhile: until this is over, the service is not.
                 self.work.add_done_callback(lambda _: self.hub.kick())
-            case state_machine.Spawn() | state_machine.CancelPrepare():
-                # The start is one coroutine: it goes on by itself, and a stop that comes in between is
-                # seen by the machine when the process appears.
-                pass
             case state_machine.Watch(generation=generation):
                 self._watch(generation)
             case state_machine.Escalate(generation=generation, stage=stage):

@@ -175,16 +175,9 @@ Input: TypeAlias = (
 
 @dataclass(frozen=True)
 class Prepare:
-    generation: int
+    """Prepare and spawn one generation. A stop in between does not interrupt it: :class:`Spawned` then finds the
+    service stopped, and ends the process."""
 
-
-@dataclass(frozen=True)
-class CancelPrepare:
-    generation: int
-
-
-@dataclass(frozen=True)
-class Spawn:
     generation: int
 
 
@@ -203,7 +196,7 @@ class Escalate:
     stage: StopStage
 
 
-Action: TypeAlias = Prepare | CancelPrepare | Spawn | Watch | Escalate
+Action: TypeAlias = Prepare | Watch | Escalate
 
 LIVE: frozenset[ServiceState] = frozenset({"starting", "ready", "degraded"})
 ENDED: frozenset[ServiceState] = frozenset({"stopped", "failed", "gave_up"})
@@ -237,7 +230,7 @@ def step(
         case DependenciesMet() if machine.state == "waiting" and machine.wanted:
             return _prepare(machine, now, "its dependencies are met")
         case Prepared() if machine.state == "preparing":
-            return _to(machine, "preparing", now, "starting the process"), (Spawn(machine.generation),)
+            return _to(machine, "preparing", now, "starting the process"), ()
         case PrepareFailed(why=why, final=final) if machine.state in ("preparing", "starting"):
             if final:
                 return _to(machine, "failed", now, why, leader_gone=True, last_failure=why), ()
@@ -325,10 +318,8 @@ def _stop(
         if at_once and machine.stage < last:
             return _enter_stage(machine, now, rules, last)
         return machine, ()
-    if machine.state == "preparing":
-        # The process may be in the making: the driver ends it if it appears after all.
-        return _to(machine, "stopped", now, "stop asked"), (CancelPrepare(machine.generation),)
-    if machine.state in ("waiting", "backing_off"):
+    if machine.state in ("waiting", "preparing", "backing_off"):
+        # A process that is being prepared may still appear: ``Spawned`` then ends it.
         return _to(machine, "stopped", now, "stop asked"), ()
     return machine, ()
 
@@ -444,9 +435,8 @@ def _due(machine: MachineState, now: float, rules: RestartRules) -> tuple[Machin
     if machine.state == "starting":
         why = f"not ready after {rules.startup_deadline:.0f} s"
         return _begin_stop(machine, now, rules, "decide", why, 0)
-    if machine.state == "stopping":
-        if machine.stage + 1 < len(rules.stop):
-            return _enter_stage(machine, now, rules, machine.stage + 1)
-        # Nothing is left but to try again and to say so.
-        return _enter_stage(replace(machine, stuck=True), now, rules, len(rules.stop) - 1)
-    return replace(machine, deadline=None), ()
+    # It is stopping: no other state has a deadline.
+    if machine.stage + 1 < len(rules.stop):
+        return _enter_stage(machine, now, rules, machine.stage + 1)
+    # Nothing is left but to try again and to say so.
+    return _enter_stage(replace(machine, stuck=True), now, rules, len(rules.stop) - 1)

@@ -35,7 +35,18 @@ _WALL = time.time() - time.monotonic()
 class Supervisor:
     """Keeps the services of one attempt as wanted."""
 
-    def __init__(self, plan: Plan, run_dir: Path, attempt: int, scan_interval: float) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        run_dir: Path,
+        attempt: int,
+        scan_interval: float,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+        found_serving: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """``scan_interval``: seconds between two scans of the processes. ``on_change`` is called whenever something
+        has changed in the services, from ``start`` on. ``found_serving``: how many of verl's replicas serve now."""
         self.plan = plan
         self.run = plan.run
         self.run_dir = run_dir
@@ -48,8 +59,7 @@ class Supervisor:
         self.gpus: tuple[GpuStatus, ...] = ()  # from the last sample
         self.allowed_gpus: tuple[str, ...] = ()  # UUIDs that the inherited environment lets us use
         self.used_generations: dict[str, int] = {}  # highest numbers of services that were removed
-        self.on_change: Callable[[], None] = lambda: None
-        self.found_serving: Callable[[], int] = lambda: 0  # how many of verl's replicas serve now
+        self.found_serving = found_serving
         self.unheld: dict[str, str] = {}  # sockets that could not be had, and why
         self.stopping: bool = False
         self.stop_now: bool = False
@@ -59,6 +69,7 @@ class Supervisor:
             self.keeper_manager, attempt, self.records, self.instances, scan_interval
         )
         self.turns = StartStagger(plan.settings.replica_stagger)
+        self._on_change = on_change
         self._scheduled = False
         self._populated = False  # nothing is decided before every service is known
         self._closing = False
@@ -185,7 +196,7 @@ class Supervisor:
         for slot in list(self.slots.values()):
             self._settle(slot)
         with self.records.guarded():
-            self.on_change()
+            self._on_change()
         if self.stopping:
             self._stop_in_order()
             return
@@ -214,7 +225,7 @@ class Supervisor:
         if incoming.machine.state == "ready":
             self._promote(slot)
         elif incoming.machine.state in state_machine.ENDED and not incoming.busy:
-            why = _why_ended(incoming)
+            why = why_ended(incoming)
             slot.drop_incoming()
             current = slot.current.machine
             goes = "is started again" if current.after == "hold" else "goes on"
@@ -322,54 +333,6 @@ class Supervisor:
             )
         return slot
 
-    async def restart(self, name: str) -> dict[str, Any]:
-        """Restart a service; one with a drain sequence is swapped without a gap. Returns when it is done.
-
-        Raises:
-            CommandError: unknown, not ours, already being swapped, or it did not come back.
-        """
-        slot = self.slot(name)
-        if self.stopping:
-            raise CommandError("stopping", "the run is stopping")
-        if slot.spec.owner == "foreign":
-            raise CommandError("foreign", f"{name} was not started by this run and is not touched")
-        if slot.spec.drain and slot.current.machine.state in ("ready", "degraded"):
-            return await self._swap(slot)
-        machine = slot.current.machine
-        before = machine.generation - (machine.state == "preparing")  # what is being made is new already
-        slot.current.feed(state_machine.Restart())
-        await self.until(
-            lambda: (
-                (slot.current.machine.generation > before and slot.current.machine.state == "ready")
-                or slot.current.machine.state in state_machine.ENDED
-            )
-        )
-        return self._restarted(slot)
-
-    async def _swap(self, slot: Slot) -> dict[str, Any]:
-        if slot.incoming is not None:
-            raise CommandError("busy", f"a new generation of {slot.name} is being started already")
-        before = slot.current.machine.generation
-        incoming = slot.begin_swap(self)
-        self.say("swap", f"starting a new generation beside generation {before}", service=slot.name)
-        self.kick()
-        await self.until(lambda: slot.incoming is not incoming)
-        if slot.current is not incoming:
-            raise CommandError(
-                "not_started",
-                f"the new {slot.name} did not start: {_why_ended(incoming)}; the old one goes on",
-            )
-        # If the old one died meanwhile, the new one was promoted before it was ready.
-        await self.until(lambda: slot.state in ("ready", "degraded", *state_machine.ENDED))
-        return self._restarted(slot)
-
-    def _restarted(self, slot: Slot) -> dict[str, Any]:
-        machine = slot.current.machine
-        if machine.state in state_machine.ENDED:
-            raise CommandError("not_started", f"{slot.name} did not come back: {_why_ended(slot.current)}")
-        pid = slot.current.process.pid if slot.current.process else None
-        return {"service": slot.name, "generation": machine.generation, "pid": pid}
-
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition over states."""
         while not condition():  # noqa: ASYNC110 - conditions over many states, asked at most 50 times a second
@@ -408,7 +371,7 @@ def _starts_again(before: MachineState, machine: MachineState) -> bool:
     return failed and machine.state == "preparing" and told
 
 
-def _why_ended(instance: Instance) -> str:
+def why_ended(instance: Instance) -> str:
     """Why an instance is not up: its state's reason and what its log says."""
     machine, process = instance.machine, instance.process
     why = machine.last_failure or machine.why

@@ -1,0 +1,148 @@
+"""What clients see of a run: the snapshot, and the events that they have missed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from liverl.control.history import read_events
+from liverl.daemon.phase import phase_words
+from liverl.daemon.sampler import Sampler
+from liverl.daemon.verdict import RunOutcome
+from liverl.external.launch_script import LaunchScript
+from liverl.model import BackendInfo, Event, ServiceStatus, Snapshot, Symptom, TreeStats
+from liverl.observe.trials.scanner import cut_off
+from liverl.rundir.layout import hostname
+from liverl.serving.registry import ReplicaRegistry
+from liverl.supervise.services import state_machine
+from liverl.supervise.services.slot import Slot
+from liverl.supervise.services.supervisor import Supervisor
+from liverl.version import __version__
+
+
+class SnapshotBuilder:
+    """Puts together what the parts of the backend know. ``script``: the launch script whose services were adopted, if
+    there is one. ``started_at``: Unix time at which the attempt began."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        replicas: ReplicaRegistry,
+        sampler: Sampler,
+        outcome: RunOutcome,
+        script: LaunchScript | None,
+        started_at: float,
+    ) -> None:
+        self._supervisor = supervisor
+        self._replicas = replicas
+        self._sampler = sampler
+        self._outcome = outcome
+        self._script = script
+        self._started_at = started_at
+        self._backend_started_at = supervisor.now()
+
+    def build(self, symptoms: tuple[Symptom, ...]) -> Snapshot:
+        """The state at this moment, with these symptoms."""
+        supervisor, facts = self._supervisor, self._sampler.facts
+        services = [*supervisor.environments.statuses()]
+        services += [self._service(slot, facts.trees.get(slot.name)) for slot in supervisor.slots.values()]
+        services += self._script.services() if self._script is not None else ()
+        replicas = self._replicas.status(facts.stages)
+        total = self._replicas.trainer.get("total_steps") or supervisor.plan.total_steps
+        return Snapshot(
+            seq=supervisor.records.events.seq,
+            at=supervisor.now(),
+            run=supervisor.plan.run,
+            run_dir=str(supervisor.run_dir),
+            state=self._outcome.state,
+            phase=phase_words(self._outcome.state, services, replicas, self._replicas.trainer, total),
+            attempt=supervisor.attempt,
+            topology=supervisor.plan.topology,
+            backend=BackendInfo(
+                pid=os.getpid(),
+                started_at=self._backend_started_at,
+                host=hostname(),
+                version=__version__,
+                keeper_pid=supervisor.keeper_manager.pid,
+            ),
+            started_at=self._started_at,
+            services=tuple(services),
+            replicas=replicas,
+            proxy=self._replicas.proxy_status(),
+            step=self.step(),
+            total_steps=total,
+            step_seconds=facts.step_seconds,
+            metrics=facts.metrics,
+            policy_version=self._replicas.policy_version,
+            trials=cut_off(facts.trials) if self._outcome.result is not None else facts.trials,
+            gpus=facts.gpus,
+            gpu_note=facts.gpu_note,
+            host=facts.host,
+            symptoms=symptoms,
+            result=self._outcome.result,
+        )
+
+    def _service(self, slot: Slot, stats: TreeStats | None) -> ServiceStatus:
+        instance, machine, process = slot.current, slot.current.machine, slot.current.process
+        live = (
+            process is not None
+            and machine.state in (*state_machine.LIVE, "stopping")
+            and not machine.leader_gone
+        )
+        why = machine.why
+        if machine.state == "waiting" and machine.wanted:
+            blocked = self._supervisor.blocked_by(slot.spec)
+            why = f"waiting for {blocked}" if blocked else "starting soon"
+        elif machine.state == "starting" and instance.last_problem:
+            why = instance.last_problem
+        stage = self._sampler.facts.stages.get(slot.name) if machine.state == "starting" else None
+        port = instance.port("http")
+        host = slot.spec.ports[0].host if slot.spec.ports else "127.0.0.1"
+        incoming = slot.incoming.process if slot.incoming is not None else None
+        trees = self._supervisor.process_scan.trees.members
+        members = {p for i in slot.instances() for p, _ in trees.get(i.key, ())}
+        return ServiceStatus(
+            name=slot.name,
+            kind=slot.spec.kind,
+            owner=slot.spec.owner,
+            state=machine.state,
+            why=why,
+            since=machine.since,
+            pid=process.pid if live and process else None,
+            generation=machine.generation,
+            restarts=slot.restarts,
+            # ``relative_to`` would be half of the cost of a snapshot.
+            log=str(process.log).removeprefix(f"{self._supervisor.run_dir}/") if process else None,
+            address=f"http://{host}:{port}" if port else None,
+            ports=dict(process.ports) if process else {},
+            gpus=process.gpus if process else (),
+            depends_on=tuple(d.on for d in slot.spec.depends_on),
+            started_at=process.started_at if process else None,
+            ready_at=machine.ready_at,
+            exit=machine.exit,
+            stage=stage[0] if stage else None,
+            progress=stage[1] if stage else None,
+            incoming_pid=incoming.pid if incoming else None,
+            retiring_pids=tuple(i.process.pid for i in slot.retiring if i.process is not None),
+            deadline=machine.deadline,
+            members=tuple(sorted(members)),
+            tree=stats or TreeStats(),
+        )
+
+    def step(self) -> int | None:
+        """The newest training step that has ended, None before the first."""
+        metrics = self._sampler.facts.metrics
+        step = self._replicas.trainer.get("step")
+        known = [s for s in (step, metrics.step if metrics else None) if isinstance(s, int)]
+        return max(known) if known else None
+
+
+def events_since(supervisor: Supervisor, seq: int) -> list[Event]:
+    """Every event after number ``seq``: from memory, or from the run's file where memory no longer has it."""
+    kept = supervisor.records.events
+    newest = kept.since(seq)
+    if newest is not None:
+        return newest
+    written = list(read_events(Path(supervisor.run_dir), seq))
+    last = written[-1].seq if written else seq
+    return [*written, *(event for event in kept.newest if event.seq > last)]

@@ -1,0 +1,234 @@
+"""When a run is over, why, and with which result."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from liverl.exit_codes import ExitCode, of_signal
+from liverl.model import Cause, Result, RunState, Symptom
+from liverl.serving.registry import ReplicaRegistry
+from liverl.serving.replica_source import ReplicaSource
+from liverl.serving.scaling import Scaling
+from liverl.supervise.services.instance import Instance
+from liverl.supervise.services.slot import Slot
+from liverl.supervise.services.supervisor import Supervisor
+
+FULL_BYTES = 64 << 10  # less than a step's records need
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Why the run ends. The first one counts."""
+
+    state: str  # done, failed, stopped
+    exit_code: int  # of ``exit_codes``
+    cause: Cause | None = None
+
+
+class RunOutcome:
+    """Decides when the run is over. ``source``: of verl's replicas, if the run has any. ``started_at``: Unix time at
+    which the attempt began."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        replicas: ReplicaRegistry,
+        scaling: Scaling,
+        source: ReplicaSource | None,
+        started_at: float,
+    ) -> None:
+        self.verdict: Verdict | None = None
+        self.result: Result | None = None
+        self._supervisor = supervisor
+        self._replicas = replicas
+        self._scaling = scaling
+        self._source = source
+        self._started_at = started_at
+        self._over = asyncio.Event()
+        self._stuck_since: float | None = None
+        self._was_ready = False
+
+    @property
+    def state(self) -> RunState:
+        """The run's state as clients see it."""
+        if self.result is not None:
+            return self.result.state
+        if self._supervisor.stopping:
+            return "stopping"
+        return "running" if self._was_ready else "starting"
+
+    # --- deciding ---
+
+    def update(self) -> None:
+        """Something changed in the services: verdict, end."""
+        found = self._assess() if self.verdict is None else None
+        if found is not None:
+            self.end(found)
+        if self._supervisor.stopping and self._supervisor.all_ended:
+            self._over.set()
+        if not self._was_ready and not self._supervisor.stopping and self._ready:
+            self._was_ready = True
+            self._supervisor.say("run_ready", "all services are ready")
+
+    @property
+    def _ready(self) -> bool:
+        slots = self._supervisor.slots.values()
+        return (
+            bool(slots)
+            and self._replicas.complete
+            and all(s.state == "ready" or (s.state == "stopped" and s.spec.completes) for s in slots)
+        )
+
+    def _assess(self) -> Verdict | None:
+        """Why the run must end now; None if it goes on."""
+        supervisor = self._supervisor
+        for socket, why in supervisor.unheld.items():
+            return Verdict("failed", ExitCode.FAILED, Cause(socket.partition(".")[0], why, supervisor.now()))
+        if self._source is not None and self._source.cause is not None:
+            return Verdict("failed", ExitCode.FAILED, self._source.cause)
+        return next(filter(None, map(self._assess_service, supervisor.slots.values())), None)
+
+    def _assess_service(self, slot: Slot) -> Verdict | None:
+        machine, name = slot.current.machine, slot.spec.environment
+        failed = self._supervisor.environments.failed
+        if name in failed and machine.state == "waiting" and machine.wanted:
+            # What runs already needs no environment any more: only who waits for it is lost.
+            return Verdict(
+                "failed", ExitCode.FAILED, Cause(f"env:{name}", failed[name], self._supervisor.now())
+            )
+        if slot.spec.ends_run and machine.state == "stopped" and machine.wanted:
+            return Verdict("done", ExitCode.OK)
+        fatal = slot.spec.ends_run or slot.spec.fatal
+        if not fatal or machine.state not in ("failed", "gave_up") or slot.incoming is not None:
+            return None
+        if slot.spec.kind == "replica" and slot.name not in self._wanted_replicas():
+            return None  # a failed `scale +1` is that command's failure
+        number = machine.exit.signal if machine.exit is not None else None
+        cause = cause_of(slot.current, self._supervisor, self._source)
+        return Verdict("failed", of_signal(number) if number else ExitCode.FAILED, cause)
+
+    def _wanted_replicas(self) -> set[str]:
+        plan = self._supervisor.plan
+        if plan.replica_template is None:
+            return {s.name for s in self._replicas.slots()}
+        return {self._scaling.name_of(i) for i in range(plan.expected_replicas)}
+
+    def end(self, verdict: Verdict, *, now: bool = False) -> None:
+        """Give the verdict and stop everything in order."""
+        if self.verdict is None:
+            self.verdict = verdict
+            cause = verdict.cause
+            if verdict.state == "failed" and cause is not None:
+                self._supervisor.say("run_failed", f"the run failed: {cause.text}", "error", cause.service)
+            elif verdict.state == "done":
+                self._supervisor.say("run_done", "training has completed; stopping the rest")
+        record = {"k": "stop", "now": now, "verdict": msgspec.to_builtins(self.verdict)}
+        self._supervisor.records.journal_soon(record)
+        self._supervisor.begin_stop(now=now)
+
+    def resume_stop(self, record: Mapping[str, Any]) -> None:
+        """The stop that an earlier backend had begun."""
+        self.verdict = msgspec.convert(record["verdict"], Verdict)
+        self._supervisor.begin_stop(now=bool(record.get("now")))
+
+    def request_stop(self, *, now: bool, who: str, why: str | None = None) -> None:
+        """Somebody wants the run to end; a second request escalates. ``why``: what the result says instead of who
+        asked."""
+        finite = any(s.spec.ends_run for s in self._supervisor.slots.values())
+        how = "killing all services" if now else "stopping services in dependency order"
+        self._supervisor.say("stop", f"stop requested by {who}; {how}")
+        cause = Cause(None, why or f"stopped by {who}", self._supervisor.now())
+        self.end(Verdict("stopped", ExitCode.STOPPED if finite else ExitCode.OK, cause), now=now)
+
+    async def until_over(self) -> list[str]:
+        """Wait until every service has ended; returns the processes that could not be killed."""
+        while True:
+            try:
+                # Nothing can be stuck before a stop has gone through its stages.
+                async with asyncio.timeout(1.0 if self._supervisor.stopping else 5.0):
+                    await self._over.wait()
+                await self._supervisor.environments.closed()
+                left = await self._supervisor.process_scan.sweep_strays()
+                return [f"pid {pid}" for pid in left]
+            except TimeoutError:
+                pass
+            stuck = self._supervisor.process_scan.stuck()
+            now = self._supervisor.now()
+            slots = self._supervisor.slots.values()
+            if not self._supervisor.stopping or not stuck or not all(map(self._supervisor.hopeless, slots)):
+                self._stuck_since = None  # the others are still being ended
+                self._supervisor.kick()  # or may be, now that so much time has passed
+            elif self._stuck_since is None:
+                self._stuck_since = now
+            elif now - self._stuck_since > self._supervisor.plan.settings.stuck_after:
+                await self._supervisor.process_scan.sweep_strays()
+                return stuck
+
+    def conclude(
+        self, left: list[str], steps: int, diagnosis: Symptom | None, learning: Callable[[], str | None]
+    ) -> Result:
+        """The attempt's result, once everything has ended (or would not: ``left``). ``steps``: of training that have
+        ended. ``diagnosis``: what is wrong at the root. ``learning``: reads from the metrics how the reward went."""
+        verdict = self.verdict or Verdict("stopped", ExitCode.STOPPED)
+        code, summary = verdict.exit_code, verdict.state
+        if left:
+            code = ExitCode.LEFT_OVER
+            summary = f"{verdict.state}, but some processes could not be killed: {', '.join(left)}"
+        elif verdict.cause is not None:
+            because = f"{diagnosis.title}: " if diagnosis is not None and verdict.state == "failed" else ""
+            summary = f"{verdict.state}: {because}{verdict.cause.text}"
+        elif verdict.state == "done":
+            summary = f"done: {learning() or 'completed'}"
+            if diagnosis is not None:  # it has reached its last step, and that is all
+                summary += f"; but {diagnosis.title}"
+        state = verdict.state if verdict.state in ("done", "failed", "stopped") else "failed"
+        self.result = Result(
+            state=state,  # type: ignore[arg-type]
+            exit_code=code,
+            cause=verdict.cause,
+            steps=steps,
+            started_at=self._started_at,
+            ended_at=self._supervisor.now(),
+            attempt=self._supervisor.attempt,
+            summary=summary,
+        )
+        return self.result
+
+
+def cause_of(instance: Instance, supervisor: Supervisor, source: ReplicaSource | None) -> Cause:
+    """The line of its log that says why it ended, else its state's reason; and why it is not started again, if that
+    has a reason of its own."""
+    process, machine = instance.process, instance.machine
+    how = machine.exit.words() if machine.exit is not None else ""
+    reason = machine.last_failure or machine.why or how
+    also = ""
+    if process is not None and process.generation != machine.generation and how:
+        reason, also = how, f"; {machine.why}"  # its next generation could not even be started
+    if _disk_is_full(supervisor.run_dir) and os.strerror(errno.ENOSPC) not in reason:
+        also += f"; {os.strerror(errno.ENOSPC)} in {supervisor.run_dir}"  # its log may have been cut
+    if instance.spec.kind == "trainer" and source is not None and (dead := source.dead()):
+        also += f"; {dead}"  # verl ends some seconds after one of its replicas
+    says = supervisor.records.log_says
+    tells = machine.exit is not None and not machine.shut_down
+    found = says(process.log, process.log_start) if process is not None and tells else None
+    if process is None or found is None or (machine.exit is not None and machine.exit.signal == 9):
+        return Cause(instance.name, reason + also, supervisor.now())
+    text, offset = found
+    if machine.exit is not None and machine.exit.ok:
+        text += f"; {reason}"  # a server's log seldom says that its end is a fault
+    log = str(process.log.relative_to(supervisor.run_dir))
+    return Cause(instance.name, text + also, supervisor.now(), log, offset)
+
+
+def _disk_is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < FULL_BYTES
+    except OSError:
+        return False

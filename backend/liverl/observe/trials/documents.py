@@ -1,0 +1,51 @@
+"""The files besides the proxy's records that may hold a whole trajectory, and who reads them.
+
+A trial without records is read from the first of ``DOCUMENTS`` that it has. To add a format, write its two functions
+in a module of its own and add a line to the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from liverl.observe.trials.records import ProxyTrajectory, parse_proxy_trajectory
+from liverl.observe.trials.turns import Turn, turns_of_messages
+
+
+class TrajectoryDocument(NamedTuple):
+    """A JSON file that is written once, when the trial's agent is at its end.
+
+    ``name``: of the file, relative to the trial's directory. ``counts``: its bytes -> what the list of trials shows;
+    None where they are not of this format. ``turns``: the JSON object in it -> (turns, what is missing in them, as one
+    sentence); an object of another shape gives no turns.
+    """
+
+    name: str
+    counts: Callable[[bytes], ProxyTrajectory | None]
+    turns: Callable[[dict[str, Any]], tuple[tuple[Turn, ...], str]]
+
+
+PROXY_TRAJECTORY = "proxy_trajectory.json"
+
+
+def _proxy_turns(found: dict[str, Any]) -> tuple[tuple[Turn, ...], str]:
+    """(turns, what is missing) of a ``proxy_trajectory.json`` of either shape."""
+    messages = found.get("messages_snapshot", found.get("messages"))
+    if isinstance(messages, list):
+        return tuple(
+            turns_of_messages(messages)
+        ), f"{PROXY_TRAJECTORY} tells no finish reasons, tokens or times"
+    mask = found.get("traj_response_mask")
+    if isinstance(mask, list):
+        spoken = sum(1 for bit in mask if bit)
+        return (
+            (),
+            f"{PROXY_TRAJECTORY} holds only tokens: {spoken} of the model, {len(mask) - spoken} of others",
+        )
+    return (), f"{PROXY_TRAJECTORY} has an unknown shape"
+
+
+DOCUMENTS: tuple[TrajectoryDocument, ...] = (
+    TrajectoryDocument(PROXY_TRAJECTORY, parse_proxy_trajectory, _proxy_turns),
+)

@@ -1,0 +1,96 @@
+"""Start, stop and restart one service: each returns when it is done, or says why it cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from liverl.control.messages import CommandError
+from liverl.supervise.services import state_machine
+from liverl.supervise.services.slot import Slot
+from liverl.supervise.services.supervisor import Supervisor, why_ended
+
+UP = ("ready", "degraded")
+
+
+async def start(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
+    """Start a service that is down. Returns when it is ready.
+
+    Raises:
+        CommandError: the run is stopping, or the service did not start.
+    """
+    _refuse_while_stopping(supervisor)
+    before = slot.current.machine.generation
+    if slot.state in ("ready", "starting", "preparing"):
+        return {
+            "service": slot.name,
+            "generation": before,
+            "text": f"{slot.name} is already {slot.state}",
+        }
+    slot.current.feed(state_machine.Start())
+    supervisor.kick()
+    await supervisor.until(lambda: slot.state == "ready" or slot.state in state_machine.ENDED)
+    if slot.state in state_machine.ENDED:
+        raise CommandError("not_started", f"{slot.name} did not start: {slot.current.machine.why}")
+    return {"service": slot.name, "generation": slot.current.machine.generation}
+
+
+async def stop(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
+    """End a service, and the successor that is being started. Returns when it has ended; it stays down."""
+    if slot.incoming is not None:
+        slot.incoming.feed(state_machine.Stop())
+    slot.current.feed(state_machine.Stop())
+    await supervisor.until(lambda: slot.current.machine.state in state_machine.ENDED)
+    return {"service": slot.name, "state": slot.state}
+
+
+async def restart(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
+    """Restart a service; one with a drain sequence is swapped without a gap. Returns when it is done.
+
+    Raises:
+        CommandError: the run is stopping, the service is not ours, it is being swapped, or it failed to restart.
+    """
+    _refuse_while_stopping(supervisor)
+    if slot.spec.owner == "foreign":
+        raise CommandError("foreign", f"this run did not start {slot.name} and does not manage it")
+    if slot.spec.drain and slot.current.machine.state in UP:
+        return await _swap(supervisor, slot)
+    machine = slot.current.machine
+    before = machine.generation - (machine.state == "preparing")  # what is being made is new already
+    slot.current.feed(state_machine.Restart())
+    await supervisor.until(
+        lambda: (
+            (slot.current.machine.generation > before and slot.current.machine.state == "ready")
+            or slot.current.machine.state in state_machine.ENDED
+        )
+    )
+    return _restarted(slot)
+
+
+async def _swap(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
+    if slot.incoming is not None:
+        raise CommandError("busy", f"a new generation of {slot.name} is already starting")
+    before = slot.current.machine.generation
+    incoming = slot.begin_swap(supervisor)
+    supervisor.say("swap", f"starting a new generation beside generation {before}", service=slot.name)
+    supervisor.kick()
+    await supervisor.until(lambda: slot.incoming is not incoming)
+    if slot.current is not incoming:
+        why = why_ended(incoming)
+        text = f"the new {slot.name} did not start: {why}; the previous process is still serving"
+        raise CommandError("not_started", text)
+    # If the old one died meanwhile, the new one was promoted before it was ready.
+    await supervisor.until(lambda: slot.state in (*UP, *state_machine.ENDED))
+    return _restarted(slot)
+
+
+def _restarted(slot: Slot) -> dict[str, Any]:
+    machine = slot.current.machine
+    if machine.state in state_machine.ENDED:
+        raise CommandError("not_started", f"{slot.name} failed to restart: {why_ended(slot.current)}")
+    pid = slot.current.process.pid if slot.current.process else None
+    return {"service": slot.name, "generation": machine.generation, "pid": pid}
+
+
+def _refuse_while_stopping(supervisor: Supervisor) -> None:
+    if supervisor.stopping:
+        raise CommandError("stopping", "the run is stopping")

@@ -1,0 +1,306 @@
+"""A run's parts know each other once it is made, and its services' states decide when it is over and why. The
+supervisor is a real one that starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from liverl.daemon.run import Run
+from liverl.daemon.verdict import Verdict
+from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
+from liverl.model import Cause, Event, Exit, Symptom
+from liverl.plan.spec import Plan, PortSpec, RayPlan, ServiceSpec
+from liverl.supervise.services.state_machine import MachineState
+from liverl.verl.replicas import VerlReplicas
+
+RAY = RayPlan("ours", "127.0.0.1:1", "127.0.0.1:2", "", "", "", 2, 1.0, 1.0, 1.0)
+REPLICA = ServiceSpec("r{index}", "replica", argv=("serve",), ports=(PortSpec("http"),))
+TRAINER = ServiceSpec("trainer", "trainer", argv=("train",), ends_run=True)
+PROXY = ServiceSpec("proxy", "proxy", argv=("serve",))
+FAILED = {"state": "failed", "exit": Exit(code=3), "why": "exit 3", "last_failure": "exit 3"}
+LOST = Symptom("gpu_lost", "critical", "GPU 3 is gone", "", "")
+Make = Callable[..., Run]
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    runs: list[Run] = []
+
+    def made(**plan: Any) -> Run:
+        fields = {"topology": "managed", "replica_template": REPLICA, "expected_replicas": 1, **plan}
+        whole = Plan("p/n", str(tmp_path), environments=(), services=(), **fields)
+        runs.append(Run(whole, tmp_path, 1, None))
+        return runs[-1]
+
+    yield made
+    for run in runs:
+        await run.supervisor.http.close()
+        run.sampler.close()
+        run.supervisor.close()
+
+
+def add(run: Run, spec: ServiceSpec, **machine: Any) -> None:
+    run.supervisor.add_slot(spec, MachineState(generation=1, **machine))
+
+
+def texts(run: Run, kind: str) -> list[str]:
+    return [event.text for event in run.supervisor.records.events.newest if event.kind == kind]
+
+
+# --- the parts --------------------------------------------------------------------------------------------
+
+
+async def test_a_run_of_our_own_replicas_has_no_other_source(make: Make) -> None:
+    run = make()
+    assert run.source is None and run.replicas.source is None
+    assert run.supervisor.found_serving() == 0
+    assert run.sampler.gpu_members({"a": [1]}) == {"a": [1]}
+
+
+async def test_verls_replicas_are_known_to_all_that_need_them(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make(topology="verl", ray=RAY, replica_template=None, expected_replicas=2)
+    source = run.source
+    assert isinstance(source, VerlReplicas) and run.replicas.source is source
+    assert [endpoint.name for endpoint in run.replicas.endpoints()] == [e.name for e in source.endpoints()]
+    assert run.sampler.gpu_members == source.members
+    monkeypatch.setattr(source, "serving", lambda: 7)
+    assert run.supervisor.found_serving() == 7
+
+
+async def test_a_launch_script_brings_replicas_that_its_own_proxy_lists(make: Make) -> None:
+    run = make(topology="verl", ray=RAY, replica_template=None, expected_replicas=2, adopted_port=1)
+    assert isinstance(run.source, LaunchScript) and isinstance(run.replicas, LaunchScriptReplicas)
+    assert run.replicas.source is run.source
+    assert [service.name for service in run.snapshot().services] == ["ray", "proxy"]
+    assert run.replicas.proxy_status() == run.source.proxy_status()
+
+
+async def test_a_change_of_the_services_reaches_the_lists_and_the_verdict(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make()
+    add(run, TRAINER, **FAILED)
+    updates: list[None] = []
+
+    def update() -> None:
+        updates.append(None)
+        raise RuntimeError("lists at fault")
+
+    monkeypatch.setattr(run.replicas, "update", update)
+    run.supervisor._reconcile()
+    assert updates and run.outcome.verdict is not None, "a run whose lists are at fault comes to its end too"
+    assert texts(run, "run_failed") == ["the run failed: exit 3"]
+
+
+async def test_replicas_that_leave_are_drained_at_each_look(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make()
+    run.scaling.ensure_slot(0)
+    drained: list[None] = []
+
+    async def drain() -> None:
+        drained.append(None)
+
+    monkeypatch.setattr(run.scaling, "drain", drain)
+    await run._look_at_replicas()
+    assert len(drained) == 1
+
+
+async def test_an_event_reaches_every_subscriber(make: Make) -> None:
+    run = make()
+    first: list[Event] = []
+    second: list[Event] = []
+    run.supervisor.say("a", "before")
+    run.supervisor.records.events.subscribe(first.append)
+    run.supervisor.records.events.subscribe(second.append)
+    said = run.supervisor.say("a", "after")
+    assert first == second == [said]
+    assert [event.text for event in run.events_since(0)] == ["before", "after"]
+    assert run.events_since(said.seq) == []
+
+
+async def test_the_snapshot_has_the_symptoms_that_hold_now(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make()
+    assert run.snapshots.build((LOST,)).symptoms == (LOST,)
+    assert run.snapshot().symptoms == ()
+    monkeypatch.setattr(type(run.state_writer), "symptoms", (LOST,))
+    assert run.snapshot().symptoms == (LOST,)
+
+
+# --- when it is over --------------------------------------------------------------------------------------
+
+
+async def test_it_is_running_once_everything_is_ready(make: Make) -> None:
+    empty = make()
+    empty.outcome.update()
+    assert empty.outcome.state == "starting", "nothing at all is not everything"
+    run = make(topology="verl", replica_template=None)
+    add(run, PROXY, state="ready")
+    run.outcome.update()
+    assert run.outcome.state == "starting", "not all replicas have been found"
+    run.replicas.complete = True
+    run.outcome.update()
+    run.outcome.update()
+    assert run.outcome.state == "running" and texts(run, "run_ready") == ["all services are ready"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "machine", "verdict"),
+    [
+        (TRAINER, {"state": "stopped"}, ("done", 0, None)),
+        (TRAINER, {"state": "stopped", "wanted": False}, None),  # somebody has stopped it
+        (TRAINER, {"state": "ready"}, None),
+        (TRAINER, FAILED, ("failed", 1, "exit 3")),
+        (TRAINER, {**FAILED, "state": "gave_up"}, ("failed", 1, "exit 3")),
+        (TRAINER, {**FAILED, "exit": Exit(signal=11)}, ("failed", 139, "exit 3")),
+        (TRAINER, {**FAILED, "state": "backing_off"}, None),
+        (PROXY, FAILED, ("failed", 1, "exit 3")),
+        (replace(PROXY, fatal=False), FAILED, None),
+        ("r0", FAILED, ("failed", 1, "exit 3")),
+        ("r1", FAILED, None),  # of `scale +1`: that command has failed, not the run
+    ],
+)
+async def test_what_a_service_s_state_means_for_the_run(
+    make: Make, spec: ServiceSpec | str, machine: dict[str, Any], verdict: tuple[str, int, str | None] | None
+) -> None:
+    run = make()
+    name = spec if isinstance(spec, str) else spec.name
+    add(run, run.scaling.spec(int(name[1])) if isinstance(spec, str) else spec, **machine)
+    run.outcome.update()
+    found = run.outcome.verdict
+    told = (found.state, found.exit_code, found.cause and found.cause.text) if found is not None else None
+    assert told == verdict
+    assert run.supervisor.stopping == (verdict is not None)
+    if found is not None and found.cause is not None:
+        assert found.cause.service == name
+
+
+async def test_a_service_whose_successor_is_being_started_has_not_failed_yet(make: Make) -> None:
+    run = make()
+    add(run, TRAINER, **FAILED)
+    slot = run.supervisor.slots["trainer"]
+    slot.begin_swap(run.supervisor)
+    run.outcome.update()
+    assert run.outcome.verdict is None
+
+
+async def test_a_socket_an_environment_and_a_lost_replica_end_a_run(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = make()
+    held.supervisor.unheld["proxy.http"] = "port 1 is held"
+    held.outcome.update()
+    assert held.outcome.verdict is not None and held.outcome.verdict.cause is not None
+    assert (held.outcome.verdict.cause.service, held.outcome.verdict.cause.text) == (
+        "proxy",
+        "port 1 is held",
+    )
+
+    built = make()
+    built.supervisor.environments.failed["py"] = "no wheel"
+    add(built, ServiceSpec("up", "task", argv=("x",), environment="py"), state="ready")
+    built.outcome.update()
+    assert built.outcome.verdict is None, "what runs needs no environment any more"
+    add(built, ServiceSpec("late", "task", argv=("x",), environment="py"))
+    built.outcome.update()
+    assert built.outcome.verdict is not None and built.outcome.verdict.cause is not None
+    assert (built.outcome.verdict.cause.service, built.outcome.verdict.cause.text) == ("env:py", "no wheel")
+
+    lost = make(topology="verl", ray=RAY, replica_template=None)
+    lost.outcome.update()
+    assert lost.outcome.verdict is None
+    monkeypatch.setattr(lost.source, "cause", Cause("trainer", "replica 1 is lost", 1.0))
+    lost.outcome.update()
+    assert lost.outcome.verdict == Verdict("failed", 1, Cause("trainer", "replica 1 is lost", 1.0))
+
+
+async def test_a_replica_that_died_is_told_beside_the_trainer_s_end(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make(topology="verl", ray=RAY, replica_template=None)
+    monkeypatch.setattr(run.source, "dead", lambda: "vllm_server_0_0: killed")
+    add(run, TRAINER, **FAILED)
+    run.outcome.update()
+    assert run.outcome.verdict is not None and run.outcome.verdict.cause is not None
+    assert run.outcome.verdict.cause.text == "exit 3; vllm_server_0_0: killed"
+
+
+@pytest.mark.parametrize(("specs", "code"), [([PROXY], 0), ([PROXY, TRAINER], 5)])
+async def test_the_first_reason_to_end_counts(make: Make, specs: list[ServiceSpec], code: int) -> None:
+    run = make()
+    for spec in specs:
+        add(run, spec, state="ready")
+    run.outcome.request_stop(now=False, who="W")
+    run.outcome.request_stop(now=True, who="V", why="because")
+    assert run.supervisor.stop_now
+    assert run.outcome.verdict is not None and run.outcome.verdict.cause is not None
+    assert (run.outcome.verdict.state, run.outcome.verdict.exit_code) == ("stopped", code)
+    assert run.outcome.verdict.cause.text == "stopped by W" and run.outcome.state == "stopping"
+
+
+async def test_a_reason_of_its_own_stands_for_who_asked(make: Make) -> None:
+    run = make()
+    run.outcome.request_stop(now=False, who="W", why="its backend had died")
+    assert run.outcome.verdict is not None and run.outcome.verdict.cause is not None
+    assert run.outcome.verdict.cause.text == "its backend had died"
+
+
+async def test_the_stop_of_an_earlier_backend_goes_on(make: Make) -> None:
+    run = make()
+    record = {
+        "now": True,
+        "verdict": {"state": "failed", "exit_code": 7, "cause": {"service": None, "text": "t", "at": 1.0}},
+    }
+    run.outcome.resume_stop(record)
+    assert run.outcome.verdict == Verdict("failed", 7, Cause(None, "t", 1.0)) and run.supervisor.stop_now
+
+
+# --- its result -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verdict", "left", "diagnosis", "learning", "code", "summary"),
+    [
+        (None, [], None, "", 5, "stopped"),
+        (Verdict("done", 0), [], None, "8 steps", 0, "done: 8 steps"),
+        (Verdict("done", 0), [], None, None, 0, "done: completed"),
+        (Verdict("done", 0), [], LOST, "8 steps", 0, "done: 8 steps; but GPU 3 is gone"),
+        (Verdict("failed", 1, Cause("trainer", "exit 3", 1.0)), [], None, "", 1, "failed: exit 3"),
+        (
+            *(Verdict("failed", 1, Cause("trainer", "exit 3", 1.0)), [], LOST, ""),
+            *(1, "failed: GPU 3 is gone: exit 3"),
+        ),
+        (Verdict("stopped", 5, Cause(None, "stopped by W", 1.0)), [], LOST, "", 5, "stopped: stopped by W"),
+        (Verdict("done", 0), ["pid 7", "pid 8"], None, "8 steps", 75, None),
+    ],
+)
+async def test_the_result_says_how_it_ended(
+    make: Make,
+    verdict: Verdict | None,
+    left: list[str],
+    diagnosis: Any,
+    learning: str | None,
+    code: int,
+    summary: str | None,
+) -> None:
+    run = make()
+    run.outcome.verdict = verdict
+    result = run.outcome.conclude(left, 4, diagnosis, lambda: learning)
+    assert (result.exit_code, result.steps, result.attempt) == (code, 4, 1)
+    if summary is None:
+        assert result.summary.endswith(": pid 7, pid 8")
+    else:
+        assert result.summary == summary
+    assert result.state == (verdict.state if verdict is not None else "stopped")
+    assert result.cause == (verdict.cause if verdict is not None else None)
+    assert run.outcome.state == result.state and result.started_at <= result.ended_at
