@@ -6,7 +6,8 @@ Times are Unix seconds (``float``), durations seconds, sizes bytes, shares 0..1 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import functools
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -123,8 +124,71 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     tree: TreeStats = TreeStats()
 
 
+_MOMENTARY = msgspec.Meta(extra={"momentary": True})  # true only while somebody measures it
+_INSIDE = msgspec.Meta(extra={"json": False})  # the backend's own: not in the JSON of a replica
+Gauge = Annotated[float | None, _MOMENTARY]
+Inside = Annotated[float | None, _INSIDE]
+InsideCount = Annotated[int | None, _INSIDE]
+InsideGauge = Annotated[float | None, _MOMENTARY, _INSIDE]
+
+
+class EngineFacts(msgspec.Struct, frozen=True):
+    """What an engine's ``/metrics`` says at one scrape. Counters (``*_total``) are the engine's own since its start.
+
+    Several engines behind one server are summed; ``kv_cache_usage`` (0..1) is their mean and ``policy_version`` the
+    oldest. ``sleep_state``: ``awake``, ``weights_offloaded``, ``discard_all`` or ``asleep``.
+
+    ``tool_calls_total`` only tells whether any answer held a tool call: streamed answers are counted by piece, and
+    an exception of the parser counts as none.
+    """
+
+    running: Gauge = None  # requests
+    waiting: Gauge = None  # requests
+    kv_cache_usage: Gauge = None  # 0..1
+    prompt_tokens_total: float | None = None
+    generation_tokens_total: float | None = None
+    prefix_cache_queries_total: Inside = None
+    prefix_cache_hits_total: Inside = None
+    request_success_total: float | None = None
+    policy_version: int | None = None
+    sleep_state: Annotated[str | None, _MOMENTARY, _INSIDE] = None
+    preemptions_total: Inside = None
+    aborted_total: Inside = None
+    errors_total: Inside = None
+    admission_rejections_total: Inside = None
+    corrupted_requests_total: Inside = None
+    tool_calls_total: float | None = None  # turns in which its parser found a tool call
+    no_tool_calls_total: Inside = None
+    updates_in_flight: InsideGauge = None  # weight updates
+    sleeps_in_flight: InsideGauge = None  # falling asleep and waking up
+    actor_generate_total: Inside = None  # answers that did not come over HTTP; embedded replicas only
+    kv_blocks: InsideCount = None
+    kv_block_size: InsideCount = None  # tokens
+    kv_tokens: InsideCount = None
+    max_concurrency: float | None = None  # requests of the longest kind that the KV cache holds; of the least
+    # Rates over the last seconds, of the counters above.
+    tokens_per_s: Gauge = None  # generated
+    prefix_cache_hit_rate: Gauge = None  # 0..1, cached share of the prompt tokens that were looked up
+
+    def lasting(self) -> EngineFacts:
+        """What stays true when nobody asks the engine any more: totals, sizes and the policy version."""
+        return msgspec.structs.replace(self, **dict.fromkeys(_marked(_MOMENTARY)))
+
+
+@functools.cache
+def _marked(mark: msgspec.Meta) -> tuple[str, ...]:
+    fields = msgspec.structs.fields(EngineFacts)
+    return tuple(field.name for field in fields if mark in getattr(field.type, "__metadata__", ()))
+
+
+def published_facts() -> tuple[str, ...]:
+    """The facts that stand in the JSON of a replica: all that are not marked as the backend's own."""
+    inside = _marked(_INSIDE)
+    return tuple(name for name in EngineFacts.__struct_fields__ if name not in inside)
+
+
 class ReplicaStatus(msgspec.Struct, frozen=True):
-    """One inference replica. Counters are the engine's own since its start; rates are per second."""
+    """One inference replica. In JSON the fields of ``engine`` stand beside the others (see ``snapshot_json``)."""
 
     name: str
     state: ServiceState
@@ -133,15 +197,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     generation: int = 0
     restarts: int = 0
     gpus: tuple[str, ...] = ()
-    policy_version: int | None = None
-    running: float | None = None
-    waiting: float | None = None
-    kv_cache_usage: float | None = None  # 0..1
-    generation_tokens_total: float | None = None
-    prompt_tokens_total: float | None = None
-    tokens_per_s: float | None = None
-    prefix_cache_hit_rate: float | None = None  # 0..1
-    request_success_total: float | None = None
+    engine: EngineFacts = EngineFacts()  # nothing is known of it while it does not serve
     since: float | None = None
     stage: str | None = None
     progress: float | None = None
@@ -154,8 +210,6 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         None  # asleep, waking, updating, serving, idle: of one that the trainer puts to sleep
     )
     activity_since: float | None = None
-    tool_calls_total: float | None = None  # turns in which its parser found a tool call
-    max_concurrency: float | None = None  # requests of full length that its KV cache holds at once
 
 
 class ReplicaSet(msgspec.Struct, frozen=True):

@@ -73,11 +73,10 @@ def _show(snapshot: Snapshot, as_json: bool) -> None:
 
 
 def _json(snapshot: Snapshot, *, live: bool, indent: int | None, **more: Any) -> str:
-    import msgspec
-
     from liverl.model import SCHEMA
+    from liverl.snapshot_json import plain_snapshot
 
-    told = {**msgspec.to_builtins(snapshot), **more, "schema": SCHEMA}  # as it is printed, whoever wrote it
+    told = {**plain_snapshot(snapshot), **more, "schema": SCHEMA}  # as it is printed, whoever wrote it
     return json.dumps({"schema": SCHEMA, "live": live, **told}, indent=indent)
 
 

@@ -123,11 +123,11 @@ def _replicas(s: Snapshot) -> list[Line]:
             r.name,
             one_line(label.words),
             "yes" if r.listed else "no",
-            count(r.running),
-            count(r.waiting),
-            count(r.tokens_per_s),
-            percent(r.kv_cache_usage),
-            "-" if r.policy_version is None else f"v{r.policy_version}",
+            count(r.engine.running),
+            count(r.engine.waiting),
+            count(r.engine.tokens_per_s),
+            percent(r.engine.kv_cache_usage),
+            "-" if r.engine.policy_version is None else f"v{r.engine.policy_version}",
         )
         for r, label in zip(s.replicas.items, standings, strict=True)
     ]

@@ -86,7 +86,8 @@ def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float
         return StatusLabel("◌", words, "info", kind=replica.activity or "")
     if replica.state == "ready" and not replica.listed and snapshot_index.lists:
         wanted = snapshot_index.snapshot.policy_version
-        if snapshot_index.trains and (replica.policy_version is None or replica.policy_version != wanted):
+        held = replica.engine.policy_version
+        if snapshot_index.trains and (held is None or held != wanted):
             version = "" if wanted is None else f" v{wanted}"
             return StatusLabel("◐", f"waiting for weights{version}", "info", short=f"needs weights{version}")
         return StatusLabel("▲", "not listed in the proxy", "warn", True, "not listed")

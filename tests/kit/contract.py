@@ -21,9 +21,10 @@ from msgspec import inspect
 
 from liverl.control.messages import PROTOCOL
 from liverl.exit_codes import rows
-from liverl.model import SCHEMA, Event, Result, Snapshot
+from liverl.model import SCHEMA, Event, Result
 from liverl.observe.history import Sample
 from liverl.plan.spec import Plan
+from liverl.snapshot_json import FlatSnapshot
 from liverl_tui.cli.main import cli
 
 FILE = Path(__file__).parents[1] / "data" / "contract.json"
@@ -67,7 +68,7 @@ def introspected() -> dict[str, Any]:
     status = {"&": "snapshot.json", "live": "bool", "events?": "array", **dict(fields(Event, "events[]"))}
     outputs = {
         "result.json": dict(fields(Result)),
-        "snapshot.json": dict(fields(Snapshot)),
+        "snapshot.json": dict(fields(FlatSnapshot)),
         "status --json": status,
         "events.jsonl": dict(fields(Event)),
         "history.jsonl": dict(fields(Sample)),
@@ -98,6 +99,8 @@ def fields(of: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _described(info: inspect.Type, path: str, absent: str = "") -> Iterator[tuple[str, str]]:
+    while isinstance(info, inspect.Metadata):
+        info = info.type
     parts = info.types if isinstance(info, inspect.UnionType) else (info,)
     yield path + absent, "|".join(_word(part) for part in parts)
     for part in parts:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from liverl.model import (
     BackendInfo,
+    EngineFacts,
     GpuStatus,
     HostStats,
     ProxyStatus,
@@ -138,15 +139,17 @@ class Crowd:
             listed=True,
             generation=1,
             gpus=(f"GPU-{index:08}",) if index < self.gpus else (),
-            policy_version=self.trials // 64,
-            running=float(self._random.randint(20, 30)),
-            waiting=float(self._random.randint(0, 4)),
-            kv_cache_usage=self._near(0.61),
-            generation_tokens_total=9e6 + done,
-            prompt_tokens_total=4e7 + 9 * done,
-            tokens_per_s=self._near(1240.0),
-            prefix_cache_hit_rate=self._near(0.72, 0.01),
-            request_success_total=41_000.0 + self._ticks,
+            engine=EngineFacts(
+                policy_version=self.trials // 64,
+                running=float(self._random.randint(20, 30)),
+                waiting=float(self._random.randint(0, 4)),
+                kv_cache_usage=self._near(0.61),
+                generation_tokens_total=9e6 + done,
+                prompt_tokens_total=4e7 + 9 * done,
+                tokens_per_s=self._near(1240.0),
+                prefix_cache_hit_rate=self._near(0.72, 0.01),
+                request_success_total=41_000.0 + self._ticks,
+            ),
             since=self._began + 60,
         )
 

@@ -48,7 +48,9 @@ def base(combination: tuple[str, str, str], *further: str) -> LoadedConfig:
     """A configuration of topology, engine and trainer kind. A command is always given: where it is not run it must
     have no effect."""
     topology, engine, kind = combination
-    profile = "liverl-gen1" if topology != "managed" else "vllm-managed" if engine == "vllm" else "embedded"
+    profile = (
+        "liverl-gen1" if topology != "managed" else "embedded" if engine == "embedded" else "vllm-managed"
+    )
     sets = [f"run.topology={topology}", f"run.engine={engine}", f"trainer.kind={kind}"]
     return load_config(profile=profile, sets=[*sets, "trainer.command=[bash, x.sh]", *further], env={})
 
@@ -173,7 +175,7 @@ def _together(programs: Iterable[str], packages: Iterable[str]) -> frozenset[str
 
 @functools.cache
 def _litellm(served: str, timeout: float, cooldown: float) -> str:
-    return render_litellm_config(["http://127.0.0.1:4001"], served, timeout, cooldown)
+    return render_litellm_config(["http://127.0.0.1:4001"], served, timeout, cooldown, prefix="hosted_vllm/")
 
 
 def _interface(config: RunConfig) -> UiSettings:

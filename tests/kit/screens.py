@@ -29,6 +29,7 @@ from liverl.model import (
     TrialsStatus,
 )
 from liverl.rundir.layout import RunDir
+from liverl.snapshot_json import replica_of
 from liverl_tui.app import app as app_module
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
@@ -116,7 +117,7 @@ def replica(index: int, state: str = "ready", **fields: Any) -> ReplicaStatus:
         "request_success_total": 4100.0,
         "since": NOW - 60,
     }
-    return ReplicaStatus(name=f"r{index}", state=state, **{**values, **fields})  # type: ignore[arg-type]
+    return replica_of({"name": f"r{index}", "state": state, **values, **fields})
 
 
 def trial(index: int, step: int = 7, **fields: Any) -> TrialHead:

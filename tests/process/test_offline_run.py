@@ -19,6 +19,7 @@ from liverl.offline.run import OfflineRun
 from liverl.plan.spec import Dependency, RestartPolicy
 from liverl.procs import procfs
 from liverl.rundir.layout import RunDir
+from liverl.snapshot_json import encode_snapshot
 
 Make = Callable[..., ToyRun]
 
@@ -54,7 +55,7 @@ def test_a_dead_backends_services_are_told_from_those_that_are_gone(make: Make) 
     path = RunDir(run.run_dir).snapshot
     events, last = run.events(), run.snapshot()
     run.kill_backend()
-    path.write_bytes(msgspec.json.encode(last))
+    path.write_bytes(encode_snapshot(last))
     # A backend notes new workers at its next scan, which a busy machine puts off.
     members = {"attempt": 1, "trees": {"b.1": [(pid, procfs.start_tick(pid)) for pid in tree]}}
     RunDir(run.run_dir).members.write_bytes(msgspec.json.encode(members))
@@ -150,7 +151,7 @@ def test_a_giving_up_is_a_symptom_that_is_told_once_and_taken_over(make: Make) -
     wait_until(lambda: RunDir(run.run_dir).read_snapshot(), what="snapshot.json")
     last = run.snapshot()
     run.kill_backend()
-    RunDir(run.run_dir).snapshot.write_bytes(msgspec.json.encode(last))
+    RunDir(run.run_dir).snapshot.write_bytes(encode_snapshot(last))
     run.start()
     wait_until(lambda: run.snapshot().symptoms, what="the symptom again")
     assert run.snapshot().symptoms[0].since == symptom.since

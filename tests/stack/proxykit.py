@@ -180,7 +180,7 @@ class Proxy:
         return f"http://127.0.0.1:{self.port}"
 
     def write_config(self, *backends: str, cooldown: float = 60.0, timeout: float = 120.0) -> str:
-        text = proxy_config.render_litellm_config(backends, MODEL, timeout, cooldown)
+        text = proxy_config.render_litellm_config(backends, MODEL, timeout, cooldown, prefix="hosted_vllm/")
         self.write_text(text)
         return proxy_config.config_sha(text)
 

@@ -29,7 +29,7 @@ def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Make:
 
 
 def generated(run: ToyRun) -> float:
-    return sum(r.generation_tokens_total or 0 for r in run.snapshot().replicas.items)
+    return sum(r.engine.generation_tokens_total or 0 for r in run.snapshot().replicas.items)
 
 
 def generated_by_now(run: ToyRun) -> float:

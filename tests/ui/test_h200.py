@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 from kit.screens import RecordingApp, settle
 
 from liverl.model import Snapshot
+from liverl.snapshot_json import decode_snapshot
 from liverl_tui.data.view import View
 from liverl_tui.widgets.dashboard.gpus import GpusPane
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
 
 RECORDED = Path(__file__).parents[1] / "data" / "recordings" / "h200_run" / "snapshots.jsonl"
-BOOT, ROLLOUT, ASLEEP = (
-    msgspec.json.decode(line, type=Snapshot) for line in RECORDED.read_bytes().splitlines()
-)
+BOOT, ROLLOUT, ASLEEP = (decode_snapshot(line) for line in RECORDED.read_bytes().splitlines())
 
 
 async def shown(state: Snapshot, size: tuple[int, int]) -> tuple[list[str], list[str]]:

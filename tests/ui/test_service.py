@@ -188,14 +188,16 @@ async def test_the_list_and_the_brackets_go_to_other_services() -> None:
 
 
 ACTOR = msgspec.structs.replace(
-    replica(1),
+    replica(
+        1,
+        kind="verl",
+        generation=2,
+        pid=ME,
+        policy_version=None,
+        gpus=("GPU-00000000",),
+        max_concurrency=64.0,
+    ),
     name="vllm_server_1_0",
-    kind="verl",
-    generation=2,
-    pid=ME,
-    policy_version=None,
-    gpus=("GPU-00000000",),
-    max_concurrency=64.0,
 )
 VERL = (service("ray", "ray"), service("proxy", "proxy"), service("trainer", "trainer"))
 

@@ -17,6 +17,7 @@ from liverl.daemon import state_writer
 from liverl.daemon.state_writer import StateWriter
 from liverl.model import Exit, HostStats, ReplicaSet, TreeStats
 from liverl.observe.history import read_history
+from liverl.plan.spec import Plan
 from liverl.rundir.layout import RunDir
 from liverl.supervise.services.state_machine import MachineState
 from liverl.supervise.services.supervisor import why_ended
@@ -36,7 +37,7 @@ class Fake:
             now=lambda: self.clock,
             say=lambda kind, text, *a, **k: self.said.append(text),
             records=SimpleNamespace(write_failed=self.failed.append),
-            plan=SimpleNamespace(served_model="policy"),
+            plan=Plan("p/n", "", "managed", (), (), None, 1, served_model="policy"),
         )
         self.run = RunDir(run_dir)
         self.state_writer = StateWriter(

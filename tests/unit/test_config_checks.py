@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from liverl.config import ConfigError, load_config
-from liverl.config.checks.managed import VLLM_PARSERS
+from liverl.engines.vllm.tool_parsers import TOOL_PARSERS as VLLM_PARSERS
 
 VERL, MANAGED, EMBEDDED = "liverl-gen1", "vllm-managed", "embedded"
 COMMAND = ("trainer.kind=command", "trainer.command=[bash, train.sh]")

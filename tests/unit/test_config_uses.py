@@ -10,14 +10,14 @@ import pytest
 
 from liverl.config import RunConfig, consumers, inert_keys, leaves, load_config, value_of
 from liverl.config import conditions as when
-from liverl.config.checks.managed import BUILTIN_POLICIES, KINDS
 from liverl.config.consumers import KeyRule, expand, rules, why_inert
 from liverl.config.inert import never
 from liverl.embedded.modeldir import builtin_names
+from liverl.engines import ENGINES
 from liverl.plan import make_plan
 from liverl.plan.render import plan_json, plan_text
 
-COMBINATIONS = [(t, e, k) for (t, e), kinds in KINDS.items() for k in kinds]
+COMBINATIONS = [(t, e.name, k) for e in ENGINES.values() for t, kinds in e.trainers.items() for k in kinds]
 
 
 # What some keys need beside that: a cluster that runs already, replicas without GPUs, a fault with an index.
@@ -30,7 +30,9 @@ VARIANTS: list[list[str]] = [
 
 
 def config_for(topology: str, engine: str, kind: str, further: list[str] | None = None) -> RunConfig:
-    profile = "liverl-gen1" if topology != "managed" else "vllm-managed" if engine == "vllm" else "embedded"
+    profile = (
+        "liverl-gen1" if topology != "managed" else "embedded" if engine == "embedded" else "vllm-managed"
+    )
     sets = [f"run.topology={topology}", f"run.engine={engine}", f"trainer.kind={kind}"]
     if kind == "command":
         sets.append("trainer.command=[bash, x.sh]")
@@ -177,7 +179,7 @@ def test_what_is_inert_depends_on_the_run() -> None:
 
 
 def test_the_policies_that_the_configuration_knows_are_those_that_exist() -> None:
-    assert sorted(BUILTIN_POLICIES) == builtin_names()
+    assert sorted(ENGINES["embedded"].policies) == builtin_names()
 
 
 def test_values_are_plain_data() -> None:

@@ -15,17 +15,17 @@ from kit.variable_reads import THIRD_PARTY, own_reads, reads
 
 from liverl.agents.settings import TrainerConfig, TrainerFaults
 from liverl.config import ConfigError, LoadedConfig, load_config
-from liverl.config.checks.managed import KINDS
 from liverl.config.consumers import KeyRule, rules, why_inert
 from liverl.config.env_vars import VARIABLES
 from liverl.config.inert import sentence
 from liverl.config.schema import leaves
 from liverl.daemon.launch import create_run
+from liverl.engines import ENGINES
 from liverl.plan import PlanError, make_plan, spec, verl_overrides, verl_trainer
 from liverl.plan.spec import Plan
 
 VERL, COMMAND = ("verl", "vllm", "verl"), ("verl", "vllm", "command")
-COMBINATIONS = [(t, e, k) for (t, e), kinds in KINDS.items() for k in kinds]
+COMBINATIONS = [(t, e.name, k) for e in ENGINES.values() for t, kinds in e.trainers.items() for k in kinds]
 # What changes which keys are used, beside topology, engine and trainer.
 VARIANTS: dict[tuple[str, str, str], list[tuple[str, ...]]] = {
     VERL: [
@@ -83,14 +83,8 @@ UNSEEN: dict[str, tuple[list[tuple[str, str, str]], str, str, Proof]] = {
         "",
         becomes_the_runs_key,
     ),
-    "run.engine": (
-        [VERL, COMMAND],
-        "topology verl has one engine, and any other is refused",
-        "run.engine=embedded",
-        is_refused,
-    ),
     "infrastructure.ngpus_per_node": (
-        [("managed", "vllm", "none")],
+        [c for c in COMBINATIONS if c[0] == "managed" and ENGINES[c[1]].gpus],
         "the limit of run.replicas x vllm.gen_tp: what does not fit is refused",
         "infrastructure.ngpus_per_node=7",
         is_refused,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from liverl.model import EngineFacts
 from liverl.observe.boot.replica_stages import EngineEvent, ReplicaStages
 from liverl.observe.engine.activity import FRESH, Activity, ActivitySigns, ActivityState, Cycle, judge
-from liverl.observe.engine.metrics import EngineFacts
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 AWAKE = EngineFacts(running=0.0, waiting=0.0, sleep_state="awake")

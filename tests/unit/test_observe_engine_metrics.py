@@ -8,13 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.observe.engine.metrics import EngineFacts, EngineMeter, RateWindow, parse_engine_metrics
+from liverl.engines import ENGINES
+from liverl.engines.vllm.metrics import METRICS
+from liverl.model import EngineFacts
+from liverl.observe.engine.metrics import EngineMeter, RateWindow, parse_engine_metrics
+from liverl.observe.engine.store import EngineStore
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 
 
+def parse(text: str) -> EngineFacts:
+    return parse_engine_metrics(text, METRICS)
+
+
 def test_vllm_0_24_on_an_h200() -> None:
-    facts = parse_engine_metrics((RECORDINGS / "h200/vllm_metrics.txt").read_text())
+    facts = parse((RECORDINGS / "h200/vllm_metrics.txt").read_text())
     assert facts == EngineFacts(
         running=0.0,
         waiting=0.0,
@@ -39,7 +47,7 @@ def test_vllm_0_24_on_an_h200() -> None:
 
 
 def test_vllm_0_32_on_a_cpu() -> None:
-    facts = parse_engine_metrics((RECORDINGS / "vllm_metrics.txt").read_text())
+    facts = parse((RECORDINGS / "vllm_metrics.txt").read_text())
     assert facts.prompt_tokens_total == 378.0
     assert (facts.prefix_cache_queries_total, facts.prefix_cache_hits_total) == (378.0, 128.0)
     assert facts.sleep_state == "awake"
@@ -52,7 +60,7 @@ def test_vllm_0_32_on_a_cpu() -> None:
 
 def test_two_engines_behind_one_server() -> None:
     """simulated: the samples of a second engine, and operations under way"""
-    facts = parse_engine_metrics(
+    facts = parse(
         "\n".join(
             [
                 'vllm:cache_config_info{engine="0",num_gpu_blocks="10",block_size="16",'
@@ -78,7 +86,7 @@ def test_two_engines_behind_one_server() -> None:
 
 
 def test_older_names_and_several_engines() -> None:
-    facts = parse_engine_metrics(
+    facts = parse(
         "\n".join(
             [
                 'vllm:num_requests_running{engine="0",model_name="a} b"} 2.0 1795220165000',
@@ -104,13 +112,13 @@ def test_older_names_and_several_engines() -> None:
 
 
 def test_a_counter_under_both_names_counts_once() -> None:
-    facts = parse_engine_metrics("vllm:generation_tokens_total 5\nvllm:generation_tokens 5\n")
+    facts = parse("vllm:generation_tokens_total 5\nvllm:generation_tokens 5\n")
     assert facts.generation_tokens_total == 5.0
 
 
 @given(st.text())
 def test_any_text_is_survived(text: str) -> None:
-    parse_engine_metrics(text)
+    parse(text)
 
 
 @given(
@@ -125,7 +133,7 @@ def test_any_text_is_survived(text: str) -> None:
     )
 )
 def test_broken_samples_are_survived(samples: list[tuple[str, str, str]]) -> None:
-    parse_engine_metrics("\n".join(f"{name}{labels} {value}" for name, labels, value in samples))
+    parse("\n".join(f"{name}{labels} {value}" for name, labels, value in samples))
 
 
 def test_rate_over_the_window_forgets_what_is_older() -> None:
@@ -165,5 +173,19 @@ def test_the_meter_gives_rates_of_the_window() -> None:
     rates = meter.update(2.0, facts(300, 200, 75))
     assert rates.tokens_per_s == pytest.approx(150.0)
     assert rates.prefix_cache_hit_rate == pytest.approx(0.75)
-    meter.clear()
-    assert meter.update(3.0, facts(1, 1, 1)).tokens_per_s is None
+    assert rates.generation_tokens_total == 300.0, "the facts come with their rates"
+
+
+def test_the_store_keeps_each_replicas_last_answer() -> None:
+    store = EngineStore(ENGINES["vllm"])
+    assert store.get("r0") is None and store.known("r0") == EngineFacts()
+    store.scraped("r0", 10.0, "vllm:generation_tokens_total 100")
+    store.scraped("r1", 10.0, "vllm:generation_tokens_total 900")
+    before = store.all()
+    facts = store.scraped("r0", 12.0, "vllm:generation_tokens_total 160")
+    assert store.get("r0") is facts is store.known("r0") and facts.tokens_per_s == 30.0
+    assert before["r0"].generation_tokens_total == 100.0, "what was read before does not change"
+    store.forget("r0")
+    assert store.get("r0") is None and store.known("r1").generation_tokens_total == 900.0
+    # the next process counts from 0 on: no rate is made of two processes
+    assert store.scraped("r0", 14.0, "vllm:generation_tokens_total 40").tokens_per_s is None

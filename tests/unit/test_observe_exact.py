@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from liverl.engines.vllm.boot import BOOT
 from liverl.logs.fatal_lines import find_cause
 from liverl.logs.last_lines import TailIndex, last_lines, read_tail
-from liverl.model import StepMetrics
+from liverl.model import EngineFacts, StepMetrics
 from liverl.observe.boot.facts import BootFacts, TrainerFacts, engine_facts, trainer_facts
 from liverl.observe.boot.replica_stages import EngineEvent, ReplicaStages
 from liverl.observe.engine.activity import Activity, ActivitySigns, Cycle
 from liverl.observe.engine.idle import IDLE_S, PAUSE_S, IdleDetector, Load, LoadSample
-from liverl.observe.engine.metrics import EngineFacts, RateWindow
+from liverl.observe.engine.metrics import RateWindow
 from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.series import Batch, Series, SeriesSet
 from liverl.observe.metrics.step_lines import decode_record, number_of
@@ -30,7 +31,7 @@ from liverl.procs.shares import shares
 
 def test_the_newest_bar_of_a_line_counts() -> None:
     bars = "Capturing CUDA graphs (mixed):  4%|4 | 2/51 [00:01]\rCapturing CUDA graphs (mixed):  6%|5 | 3/51 [00:02]"
-    assert engine_facts(BootFacts(), [bars]).graphs == (3, 51)
+    assert engine_facts(BootFacts(), [bars], BOOT).graphs == (3, 51)
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from liverl.logs.fatal_lines import find_cause
-from liverl.observe.boot.stages import Kind, Stage, StageParser
+from liverl.observe.boot.stages import Stage, StageParser
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 
 # name -> (kind, stage at its end, whether it became ready, why it failed; "" = it did not)
-TABLE: dict[str, tuple[Kind, Stage | None, bool, str]] = {
+TABLE: dict[str, tuple[str, Stage | None, bool, str]] = {
     "vllm_startup.log": ("vllm", ("server up", None), True, ""),
     "vllm_startup_qwen3_coder.log": ("vllm", ("server up", None), True, ""),
     "h200/vllm0.log": ("vllm", ("server up", None), True, ""),

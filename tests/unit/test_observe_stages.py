@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liverl.observe.boot.stages import CAP, Kind, StageParser, StageTracker, stage_of
+from liverl.observe.boot.stages import CAP, StageParser, StageTracker, stage_of
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 VLLM = [
@@ -28,7 +28,7 @@ VLLM = [
 ]
 
 
-def stages(name: str, kind: Kind, lines_at_once: int = 1) -> list[tuple[str, float | None]]:
+def stages(name: str, kind: str, lines_at_once: int = 1) -> list[tuple[str, float | None]]:
     lines = (RECORDINGS / name).read_text().replace("\r", "\n").splitlines(keepends=True)
     parser = StageParser(kind)
     seen: list[tuple[str, float | None]] = []
@@ -85,13 +85,13 @@ def test_a_stage_never_goes_back() -> None:
 
 
 @pytest.mark.parametrize("kind", ["vllm", "litellm", "trainer"])
-def test_nothing_known_in_other_text(kind: Kind) -> None:
+def test_nothing_known_in_other_text(kind: str) -> None:
     expected = ("importing", None) if kind == "litellm" else None
     assert stage_of(kind, "hello\nTraining Progress:\nstep:x - \nCapturing CUDA graphs: 3%|\n") == expected
 
 
 @given(st.sampled_from(["vllm", "litellm", "trainer"]), st.text())
-def test_any_text_is_survived(kind: Kind, text: str) -> None:
+def test_any_text_is_survived(kind: str, text: str) -> None:
     for stem in ("", "Loading safetensors checkpoint shards: | 1/0", "Training Progress:", "step:1 - "):
         stage = stage_of(kind, stem + text)
         assert stage is None or stage[1] is None or 0 <= stage[1] <= 1

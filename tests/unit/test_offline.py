@@ -23,6 +23,7 @@ from liverl.plan.spec import Plan, ServiceSpec
 from liverl.procs import procfs
 from liverl.rundir import layout
 from liverl.rundir.layout import HEARTBEAT_DEAD_S, RunDir
+from liverl.snapshot_json import decode_snapshot, encode_snapshot
 from liverl.supervise.services.state_machine import UNASKED_EXIT
 
 SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
@@ -55,7 +56,7 @@ def write_backend(
 
 def write_snapshot(run_dir: Path, **fields: Any) -> Snapshot:
     shown = snapshot(at=time.time() - 500, **fields)
-    RunDir(run_dir).snapshot.write_bytes(msgspec.json.encode(shown))
+    RunDir(run_dir).snapshot.write_bytes(encode_snapshot(shown))
     return shown
 
 
@@ -147,7 +148,7 @@ def test_a_living_replica_of_a_dead_backend(tmp_path: Path, process: subprocess.
     journal.service("r1", process.pid, 1)  # its pid belongs to another process now
     seen = polled(tmp_path)
     assert (seen.state, seen.phase) == ("dead", "backend died 3m ago: files only")
-    assert [(r.name, r.state, r.listed, r.running) for r in seen.replicas.items] == [
+    assert [(r.name, r.state, r.listed, r.engine.running) for r in seen.replicas.items] == [
         ("r0", "ready", True, None),
         ("r1", "stopped", False, None),
     ]
@@ -179,7 +180,7 @@ def test_replicas_that_verl_keeps_live_as_long_as_their_trainer(
     write_snapshot(tmp_path, services=services, replicas=ReplicaSet(2, 1, 1, (lives, dead)))
     Journal(tmp_path).service("trainer", process.pid, procfs.start_tick(process.pid))
     seen = polled(tmp_path).replicas
-    assert [(r.name, r.state, r.why, r.listed, r.running) for r in seen.items] == [
+    assert [(r.name, r.state, r.why, r.listed, r.engine.running) for r in seen.items] == [
         ("vllm_server_0_0", "ready", "still runs; its backend is dead", True, None),
         ("vllm_server_1_0", "failed", "DEAD: killed", False, None),
     ]
@@ -392,4 +393,4 @@ def test_no_file_whatever_is_in_it_makes_a_poll_fail(
     seen = OfflineRun(run_dir).poll()
     assert seen is None or all(s.pid is None for s in seen.services if s.state == "stopped")
     if seen is not None:
-        assert msgspec.json.decode(msgspec.json.encode(seen), type=Snapshot).run_dir == str(run_dir)
+        assert decode_snapshot(encode_snapshot(seen)).run_dir == str(run_dir)

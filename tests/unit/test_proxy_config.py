@@ -19,7 +19,7 @@ ports = st.integers(min_value=1, max_value=65535)
 
 
 def render(*backends: str, **options: object) -> str:
-    values = {"request_timeout": 2400.0, "cooldown": 30.0, **options}
+    values = {"request_timeout": 2400.0, "cooldown": 30.0, "prefix": "hosted_vllm/", **options}
     return render_litellm_config(backends, "policy", **values)  # type: ignore[arg-type]
 
 
@@ -98,11 +98,11 @@ def test_bad_numbers_are_refused(options: dict[str, float]) -> None:
 @pytest.mark.parametrize("name", ["", "a*", "a\nb"])
 def test_bad_model_names_are_refused(name: str) -> None:
     with pytest.raises(ValueError):
-        render_litellm_config([A], name, 1.0, 1.0)
+        render_litellm_config([A], name, 1.0, 1.0, prefix="hosted_vllm/")
 
 
 def test_an_alias_is_not_listed_twice() -> None:
-    assert aliases("claude-*") == ("claude-*", "hosted_vllm/claude-*")
+    assert aliases("claude-*", "hosted_vllm/") == ("claude-*", "hosted_vllm/claude-*")
 
 
 @given(st.lists(ports, max_size=6), st.lists(ports, max_size=3))

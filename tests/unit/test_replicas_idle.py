@@ -18,9 +18,7 @@ from liverl.supervise.services.state_machine import MachineState
 class Fake:
     """Two ready replicas, a trainer and a proxy; ``look`` looks once a second."""
 
-    def __init__(
-        self, run_dir: Path, argv: tuple[str, ...] = ("python", "-m", "liverl.embedded.engine")
-    ) -> None:
+    def __init__(self, run_dir: Path, engine: str = "embedded", environment: str | None = None) -> None:
         self.run_dir, self.clock = run_dir, 1000.0
         self.engines: dict[str, dict[str, float] | None] = {"r0": {"running": 2.0}, "r1": {}}
         self.trials = TrialsStatus()
@@ -37,8 +35,8 @@ class Fake:
             http=SimpleNamespace(get=self._get),
             records=SimpleNamespace(write_failed=lambda text: None),
         )
-        template = ServiceSpec("r{index}", "replica", argv)
-        plan = Plan("p/n", str(run_dir), "managed", (), (), template, 2, served_model="m")
+        template = ServiceSpec("r{index}", "replica", ("serve",), environment=environment)
+        plan = Plan("p/n", str(run_dir), "managed", (), (), template, 2, served_model="m", engine=engine)
         self.replicas = ReplicaRegistry(supervisor, plan, 30.0, 1.0)
         self.tell(phase="rollout", step=4, policy_version=4)
 
@@ -140,4 +138,7 @@ async def test_the_tail_of_a_step_is_no_verdict(fake: Fake) -> None:
 
 def test_who_made_the_replicas(tmp_path: Path) -> None:
     assert Fake(tmp_path).replicas.kind == "embedded"
-    assert Fake(tmp_path, ("python", "-m", "vllm.entrypoints.cli.main", "serve")).replicas.kind == "managed"
+    assert Fake(tmp_path, "vllm", "vllm").replicas.kind == "managed"
+    # a plan of an older version does not name the engine
+    assert Fake(tmp_path, "").replicas.kind == "embedded"
+    assert Fake(tmp_path, "", "vllm").replicas.kind == "managed"

@@ -17,7 +17,6 @@ from kit.screens import gpu as board_gpu
 
 from liverl.control.messages import CommandError
 from liverl.model import GpuStatus
-from liverl.observe.engine.metrics import EngineFacts
 from liverl.plan.spec import Plan, PortSpec, ServiceSpec
 from liverl.proxy.runtime.assignments import Assignments
 from liverl.proxy.runtime.routing import Routing
@@ -90,12 +89,12 @@ def test_what_is_known_of_a_dead_replica_lists_no_other(tmp_path: Path) -> None:
     plan = Plan("p/n", str(tmp_path), "managed", (), (), None, 1)
     replicas = ReplicaRegistry(supervisor, plan, 30.0, 1.0)
     replicas.trainer = {"policy_version": 4}
-    replicas.facts["replica-0"] = EngineFacts(policy_version=4)
+    replicas.engines.scraped("replica-0", 0.0, "liverl:policy_version 4")
     replicas.update()
     replica.state, machine.generation = "ready", 2
     replicas.update()
     assert replicas.listed == set()
-    replicas.facts["replica-0"] = EngineFacts(policy_version=4)
+    replicas.engines.scraped("replica-0", 0.0, "liverl:policy_version 4")
     replicas.update()
     assert replicas.listed == {"replica-0"}
 

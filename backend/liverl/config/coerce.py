@@ -158,9 +158,10 @@ def _check_range(node: Node, kind: types.IntType | types.FloatType, value: float
 
 
 def plain_type(kind: types.Type) -> types.Type:
-    """Without msgspec's metadata wrapper."""
+    """Without msgspec's metadata wrapper; where that names ``choices``, the choice between them."""
     while isinstance(kind, types.Metadata):
-        kind = kind.type
+        choices = (kind.extra or {}).get("choices")
+        kind = kind.type if choices is None else types.LiteralType(choices())
     return kind
 
 

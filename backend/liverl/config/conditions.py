@@ -7,26 +7,29 @@ from msgspec.structs import replace
 from liverl.config import sizing
 from liverl.config.schema import RunConfig
 from liverl.config.sections.verl import AGENT_LOOPS, PROXY_LOOP
+from liverl.engines import ENGINES
 
 
 def always(c: RunConfig) -> bool:
     return True
 
 
+def never(c: RunConfig) -> bool:
+    return False
+
+
 def managed(c: RunConfig) -> bool:
     return c.run.topology == "managed"
 
 
-def embedded_engine(c: RunConfig) -> bool:
-    return c.run.engine == "embedded"
+def engine_reads(c: RunConfig, key: str) -> bool:
+    """We start the replicas, and their engine depends on ``key``."""
+    return managed(c) and key in ENGINES[c.run.engine].keys
 
 
-def vllm_engine(c: RunConfig) -> bool:
-    return c.run.engine == "vllm"
-
-
-def managed_vllm(c: RunConfig) -> bool:
-    return managed(c) and vllm_engine(c)
+def needs_gpus(c: RunConfig) -> bool:
+    """We start replicas on GPUs."""
+    return managed(c) and bool(ENGINES[c.run.engine].gpus)
 
 
 def embedded_trainer(c: RunConfig) -> bool:
@@ -83,19 +86,9 @@ def trains(c: RunConfig) -> bool:
     return c.trainer.kind != "none"
 
 
-def plans_vllm(c: RunConfig) -> bool:
-    """We write vLLM's options, for `vllm serve` or for verl."""
-    return managed_vllm(c) or verl_trainer(c)
-
-
-def runs_vllm(c: RunConfig) -> bool:
-    """A vLLM process gets the variables that we set."""
-    return managed_vllm(c) or (verl_trainer(c) and c.verl.device == "cuda") or reads_variables(c)
-
-
-def serves(c: RunConfig) -> bool:
-    """We start the engine and write its options, whichever engine it is."""
-    return plans_vllm(c) or embedded_engine(c)
+def vllm_in_verl(c: RunConfig) -> bool:
+    """verl's vLLM processes, or code that is not ours, get the variables that we set for vLLM."""
+    return (verl_trainer(c) and c.verl.device == "cuda") or reads_variables(c)
 
 
 def our_ray(c: RunConfig) -> bool:
@@ -138,9 +131,5 @@ def verl_venv(c: RunConfig) -> bool:
     return reads_variables(c) or (verl_trainer(c) and not c.environments["verl"].venv_path)
 
 
-def embedded_any(c: RunConfig) -> bool:
-    return embedded_engine(c) or embedded_trainer(c)
-
-
-def late_embedded_replica(c: RunConfig) -> bool:
-    return embedded_engine(c) and c.embedded.faults.late_replica.seconds > 0
+def late_replica(c: RunConfig) -> bool:
+    return c.embedded.faults.late_replica.seconds > 0

@@ -46,10 +46,27 @@ def _group(names: str, uses: dict[str, When], why: Why = inert.never) -> Iterabl
         yield from ((f"{section.strip()}.{key}", rule) for key in keys.split())
 
 
+def _engine_group(
+    names: str, why: Why, otherwise: When = when.never, given: When = when.always, but: str = ""
+) -> Iterable[tuple[str, KeyRule]]:
+    """Keys that replicas depend on where their engine says so, and ``given`` holds; or else ``otherwise`` does.
+    ``section: *`` stands for the section's own keys without those in ``but``."""
+    section, _, keys = names.partition(": ")
+    if keys == "*":
+        own = (key.rpartition(".") for key in leaves())
+        keys = " ".join(name for home, _, name in own if home == section and name not in but.split())
+    for key, _ in _group(f"{section}: {keys}", {}):
+
+        def used(c: RunConfig, key: str = key) -> bool:
+            return (when.engine_reads(c, key) and given(c)) or otherwise(c)
+
+        yield key, KeyRule({_PLAN: used}, why)
+
+
 _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group("run: topology engine; model: *", {_PLAN: when.always}),
     _group("run: name run_root; experiment: project_name exp_name", {_CONFIG: when.always}),
-    _group("run: seed", {_PLAN: when.embedded_any}, inert.sentence("only the embedded run is seeded")),
+    _engine_group("run: seed", inert.sentence("only the embedded run is seeded"), when.embedded_trainer),
     _group(
         "run: replicas", {_PLAN: when.managed}, inert.sentence("verl decides: the run's GPUs / vllm.gen_tp")
     ),
@@ -65,22 +82,17 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     ),
     _group(
         "infrastructure: ngpus_per_node",
-        {_PLAN: when.verl_or_command, _CONFIG: when.managed_vllm},
+        {_PLAN: when.verl_or_command, _CONFIG: when.needs_gpus},
         inert.sentence("the embedded run needs no GPU"),
     ),
     _group("infrastructure: litellm_port", {_PLAN: when.always}),
     _group("infrastructure: anthropic_api_key", {"liverl.supervise": when.always}),
-    _group("infrastructure: vllm_logging_level", {_PLAN: when.runs_vllm}, inert.vllm_key),
+    _engine_group("infrastructure: vllm_logging_level", inert.vllm_key, when.vllm_in_verl),
     _group("environment: venv_path", {_PLAN: when.verl_venv}, inert.venv_key),
     (("environments", KeyRule({_PLAN: when.always}, inert.never)),),
     _group("k8s: *", {_PLAN: when.reads_variables}, inert.NO_PODS),
-    _group("vllm: max_num_seqs", {_PLAN: when.serves}, inert.vllm_key),
-    _group("vllm: gen_tp", {_PLAN: lambda c: when.plans_vllm(c) or when.command(c)}, inert.vllm_key),
-    _group(
-        "vllm: *",
-        {_PLAN: when.plans_vllm},
-        inert.vllm_key,
-    ),
+    _engine_group("vllm: gen_tp", inert.vllm_key, when.verl_or_command),
+    _engine_group("vllm: *", inert.vllm_key, when.verl_trainer, but="gen_tp"),
     _group(
         "training: train_batch_size n_resp_per_prompt train_prompt_mini_batch_size total_steps save_freq",
         {_PLAN: when.embedded_or_verl},
@@ -165,31 +177,25 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     ),
     _group(
         "supervise: replica_stagger",
-        {_PLAN: when.managed_vllm},
+        {_PLAN: when.needs_gpus},
         inert.sentence("the run starts no replicas on GPUs by itself"),
     ),
     _group("observe: *", {_PLAN: when.always}),
     _group("ui: *", {"liverl_tui": when.always}),
-    _group(
-        "embedded: *",
-        {_PLAN: when.embedded_engine},
-        inert.sentence("a setting of the embedded engine: run.engine is vllm"),
-    ),
-    _group("embedded.faults.late_replica: seconds", {_PLAN: when.embedded_engine}, inert.ENGINE_ONLY),
-    _group(
-        "embedded.faults.late_replica: index", {_PLAN: when.late_embedded_replica}, inert.late_replica_key
-    ),
-    _group(
+    _engine_group("embedded: *", inert.embedded_engine_key("a setting")),
+    _engine_group("embedded.faults.late_replica: seconds", inert.ENGINE_ONLY),
+    _engine_group("embedded.faults.late_replica: index", inert.late_replica_key, given=when.late_replica),
+    _engine_group(
         "embedded.faults: *",
-        {_PLAN: when.embedded_engine},
         inert.ENGINE_ONLY,
+        but="crash_at_step hang_at_step tool_executor ignore_sigterm",
     ),
     _group(
         "embedded.faults: crash_at_step hang_at_step tool_executor",
         {_PLAN: when.embedded_trainer},
         inert.TRAINER_ONLY,
     ),
-    _group("embedded.faults: ignore_sigterm", {_PLAN: when.embedded_any}, inert.ENGINE_ONLY),
+    _engine_group("embedded.faults: ignore_sigterm", inert.ENGINE_ONLY, when.embedded_trainer),
     _group(
         "experiment: trials_dir",
         {_PLAN: when.reads_variables},

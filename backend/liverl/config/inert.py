@@ -7,6 +7,7 @@ from collections.abc import Callable
 from liverl.config import conditions as when
 from liverl.config.env_vars import variables_set
 from liverl.config.schema import RunConfig
+from liverl.engines import ENGINES
 
 Why = Callable[[RunConfig], str]
 
@@ -33,11 +34,16 @@ def trial_key(embedded: str, verl: str = "") -> Why:
 
 
 def vllm_key(c: RunConfig) -> str:
-    if c.run.engine == "embedded":
-        return "the embedded engine is not vLLM"
+    if when.managed(c):
+        return f"{ENGINES[c.run.engine].title} is not vLLM"
     if when.verl_trainer(c):
         return "verl.device is cpu: the replicas are not vLLM"
     return "your launch script sets it itself; LiveRL's file only mirrors it"
+
+
+def embedded_engine_key(what: str) -> Why:
+    """A key of the embedded engine."""
+    return lambda c: f"{what} of the embedded engine: run.engine is {c.run.engine}"
 
 
 def wandb_key(c: RunConfig) -> str:
@@ -51,7 +57,7 @@ def restart_key(c: RunConfig) -> str:
 
 
 def late_replica_key(c: RunConfig) -> str:
-    return ENGINE_ONLY(c) if c.run.engine == "vllm" else "embedded.faults.late_replica.seconds is 0"
+    return ENGINE_ONLY(c) if c.run.engine != "embedded" else "embedded.faults.late_replica.seconds is 0"
 
 
 def venv_key(c: RunConfig) -> str:
@@ -86,7 +92,7 @@ NO_DATA = trial_key("the embedded trainer has tasks of its own")
 NO_VALIDATION = trial_key("the embedded trainer runs no validation")
 NO_GPU_TRAINING = trial_key("the embedded policy is a small table: it has no such setting")
 NO_ALGORITHM = trial_key("the embedded trainer is GRPO with a clipped token ratio: it has no such setting")
-ENGINE_ONLY = sentence("a fault of the embedded engine: run.engine is vllm")
+ENGINE_ONLY = embedded_engine_key("a fault")
 TRAINER_ONLY = sentence("a fault of the embedded trainer: trainer.kind is not embedded")
 
 CPU_ONLY = ray_key("a fault of the replicas of verl.device cpu")

@@ -31,6 +31,7 @@ from liverl.control.messages import (
 from liverl.control.paths import connect_control, unreachable
 from liverl.model import Event, Snapshot
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
+from liverl.snapshot_json import decode_snapshot
 
 HELLO_S = 5.0  # a backend answers within milliseconds; one under full load within a second
 DYING_S = 2.0  # between a killed process's socket and its process table entry going away
@@ -157,7 +158,7 @@ class Connection:
 
     def snapshot(self, timeout: float = HELLO_S) -> Snapshot:
         """The present state of the run."""
-        return msgspec.json.decode(self.request(Request(0, "snapshot"), timeout), type=Snapshot)
+        return decode_snapshot(self.request(Request(0, "snapshot"), timeout))
 
     def events_chunk(self, from_seq: int, timeout: float = HELLO_S) -> EventsChunk:
         """Some of the events after ``from_seq``, and whether there are more."""

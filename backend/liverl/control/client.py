@@ -33,6 +33,7 @@ from liverl.control.messages import (
 from liverl.control.paths import connect_control, unreachable
 from liverl.model import Event, RunState, Snapshot
 from liverl.rundir.layout import RunDir
+from liverl.snapshot_json import decode_snapshot
 
 ENDED: frozenset[RunState] = frozenset(("done", "failed", "stopped", "dead"))
 
@@ -180,7 +181,7 @@ class Client:
         Raises:
             ControlError: the backend has ended.
         """
-        return msgspec.json.decode(await self._request(Request(0, "snapshot")), type=Snapshot)
+        return decode_snapshot(await self._request(Request(0, "snapshot")))
 
     async def command(self, name: str, /, *, wait: bool = True, **args: Any) -> dict[str, Any]:
         """Have the backend do something; without ``wait`` only until it is accepted.

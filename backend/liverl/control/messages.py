@@ -13,6 +13,7 @@ import msgspec
 
 from liverl.exit_codes import ExitCode
 from liverl.model import Event, Snapshot
+from liverl.snapshot_json import decode_snapshot
 
 PROTOCOL = 1
 LINE_LIMIT = 16 * 1024 * 1024  # bytes of one line, on both ends; a snapshot of a large run is about 100 KiB
@@ -135,7 +136,15 @@ class Cursor:
 
 
 _encoder = msgspec.json.Encoder()
-_incoming = msgspec.json.Decoder(Incoming)
+
+
+class _IncomingLine(Incoming, frozen=True):
+    """A line as it is decoded first: a snapshot has a JSON form of its own."""
+
+    snapshot: msgspec.Raw = msgspec.Raw(b"")  # type: ignore[assignment]
+
+
+_incoming = msgspec.json.Decoder(_IncomingLine)
 _request = msgspec.json.Decoder(Request)
 
 
@@ -151,7 +160,9 @@ def decode_incoming(line: bytes) -> Incoming:
         ProtocolMismatch: it is not one.
     """
     try:
-        return _incoming.decode(line)
+        message = _incoming.decode(line)
+        state = bytes(message.snapshot)
+        return msgspec.structs.replace(message, snapshot=decode_snapshot(state) if state else None)
     except msgspec.DecodeError as error:
         raise ProtocolMismatch(
             f"the backend sent something that this version does not know: {error}"

@@ -34,6 +34,7 @@ from liverl.control.outbox import Outbox
 from liverl.control.paths import bind_control, peer_credentials
 from liverl.model import Event, Snapshot
 from liverl.rundir.layout import RunDir
+from liverl.snapshot_json import encode_snapshot
 from liverl.version import __version__
 
 log = logging.getLogger("liverl.control")
@@ -296,7 +297,7 @@ class ControlServer:
 
     def encoded_state(self) -> bytes:
         """The state as JSON, taken at this moment: who asks wants it fresh."""
-        return msgspec.json.encode(self.handler.snapshot())
+        return encode_snapshot(self.handler.snapshot())
 
     def encoded_snapshot(self) -> bytes:
         """The line for subscribers, encoded once per change."""

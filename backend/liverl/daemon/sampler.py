@@ -16,7 +16,7 @@ from typing import Any
 from liverl.control.history import last_step_told
 from liverl.logs.last_lines import TailIndex
 from liverl.model import GpuStatus, HostStats, StepMetrics, TreeStats, TrialsStatus
-from liverl.observe.boot.stages import Kind, Stage, StageTracker
+from liverl.observe.boot.stages import Stage, StageTracker
 from liverl.observe.config_edits import ConfigEdits
 from liverl.observe.file_watch import FileWatch
 from liverl.observe.gpu.ledger import allowed_gpus
@@ -245,7 +245,7 @@ class Sampler:
                 self._supervisor.records.write_failed(f"{index.path.name}: {error.strerror}")
         return None
 
-    def _track(self, name: str, log: Path, kind: Kind) -> None:
+    def _track(self, name: str, log: Path, kind: str) -> None:
         known = self._trackers.get(name)
         if known is None or known[0] != log:
             known = self._trackers[name] = (log, StageTracker(log, kind))

@@ -17,6 +17,7 @@ from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, Tre
 from liverl.observe import history
 from liverl.proxy.config import aliases
 from liverl.rundir.layout import RunDir
+from liverl.snapshot_json import encode_snapshot
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
 from liverl.util.ticks import until_tick
@@ -37,7 +38,8 @@ class StateWriter:
         self._diagnosis = Diagnosis(RULES, self._told_before())
         self._causes: dict[str, tuple[int, Cause]] = {}  # service -> generation, the line of its log
         self._disk_free: int | None = None
-        self._aliases = aliases(supervisor.plan.served_model)
+        plan = supervisor.plan
+        self._aliases = aliases(plan.served_model, plan.replica_engine.litellm_prefix)
         self._due = supervisor.now() + 1.5 * LOOK_S  # before that little has been measured
         self._seq = 0  # newest event at the last look
         self._kept: Snapshot | None = None  # as it was written last, without what always moves
@@ -123,7 +125,7 @@ class StateWriter:
         if still == self._kept:
             return
         try:
-            write_atomic(self._run.snapshot, msgspec.json.encode(snapshot), sync=False)
+            write_atomic(self._run.snapshot, encode_snapshot(snapshot), sync=False)
             self._kept = still
         except OSError as error:
             self._supervisor.records.write_failed(f"{self._run.snapshot.name}: {error.strerror}")

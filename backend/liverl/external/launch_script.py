@@ -14,13 +14,13 @@ from liverl.external.proxy import ExternalProxy, runs_in_launch
 from liverl.external.ray_cluster import RayCluster
 from liverl.model import (
     Cause,
+    EngineFacts,
     Owner,
     ProxyStatus,
     ServiceStatus,
     TreeStats,
 )
 from liverl.observe.engine.activity import ActivityState
-from liverl.observe.engine.metrics import EngineFacts
 from liverl.plan.spec import Plan, RayPlan
 from liverl.procs import procfs
 from liverl.serving.endpoint import ReplicaEndpoint
@@ -250,7 +250,7 @@ class LaunchScriptReplicas(ReplicaRegistry):
         endpoints, routed = self.endpoints(), self._script.routed()
         for endpoint in endpoints:
             if not endpoint.serving:
-                self.facts.pop(endpoint.name, None)
+                self.engines.forget(endpoint.name)
         for name in sorted(routed - self.listed):
             self.supervisor.say("listed", "the proxy routes to it", service=name)
         for name in sorted(self.listed - routed):

@@ -9,10 +9,11 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import yaml
 
+from liverl.engines import ENGINES
+
 _BASES = ("api_base", "base_url")  # LiteLLM takes either
 _VARIABLE = "os.environ/"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1", "::"})
-_VLLM = "hosted_vllm/"
 
 Document = dict[str, Any]
 Place = tuple[str, int]  # host in one spelling, port
@@ -76,12 +77,14 @@ def add(
     replicas: Iterable[str],
     own: Collection[str] = (),
     env: Mapping[str, str] | None = None,
+    *,
+    prefix: str = ENGINES["vllm"].litellm_prefix,
 ) -> tuple[Document, tuple[str, ...]]:
     """``document`` with ``address`` once under every model name that routes to a replica, and these names.
 
     ``replicas``: the addresses of all known replicas, by which a name of the policy is told from one that leads
-    elsewhere (a judge, another provider). Where none of them is listed, the names that mean a vLLM count. A name
-    that lists the address already gets no second entry. The rest stays as it is.
+    elsewhere (a judge, another provider). Where none of them is listed, the names whose model begins with the engine's
+    ``prefix`` count. A name that lists the address already gets no second entry. The rest stays as it is.
 
     Raises:
         ListingError: no name routes to a replica.
@@ -92,7 +95,7 @@ def add(
         raise ListingError(f"not an address: {address!r}")
     known = {place(url, own) for url in replicas} | {wanted}
     names = _names(document, lambda base, _: place(base, own) in known, env)
-    names = names or _names(document, lambda _, model: model.startswith(_VLLM), env)
+    names = names or _names(document, lambda _, model: model.startswith(prefix), env)
     if not names:
         raise ListingError("none of its model names routes to a replica")
     models: list[Document] = list(document["model_list"])

@@ -147,7 +147,12 @@ class Repair:
             for endpoint in chosen:
                 assert endpoint.address is not None
                 document, added = model_list.add(
-                    document, endpoint.address, replicas, self._proxy.own, launch.env
+                    document,
+                    endpoint.address,
+                    replicas,
+                    self._proxy.own,
+                    launch.env,
+                    prefix=self._supervisor.plan.replica_engine.litellm_prefix,
                 )
                 names += [name for name in added if name not in names]
             backup = config_file.replace_with_backup(config, model_list.render(document))

@@ -292,15 +292,6 @@ def _pid(past: ServiceHistory | None, living: set[Member]) -> int | None:
 # --- what is known beside the services ------------------------------------------------------------------
 
 
-# What only an engine tells.
-_NOT_ASKED: dict[str, None] = dict.fromkeys(
-    (
-        *("running", "waiting", "kv_cache_usage", "tokens_per_s", "prefix_cache_hit_rate"),
-        *("stage", "progress", "idle_for"),
-    )
-)
-
-
 def left_replicas(
     known: ReplicaSet, services: Sequence[ServiceStatus], remains: OrphanedServices
 ) -> ReplicaSet:
@@ -325,7 +316,10 @@ def left_replicas(
                 restarts=service.restarts,
                 gpus=service.gpus,
                 since=service.since,
-                **_NOT_ASKED,
+                engine=item.engine.lasting(),
+                stage=None,
+                progress=None,
+                idle_for=None,
             )
         )
     items += [_left_actor(item, services, remains) for item in known.items if item.kind == "verl"]
@@ -355,7 +349,10 @@ def _left_actor(
         pid=item.pid if lives else None,
         activity=None,
         activity_since=None,
-        **_NOT_ASKED,
+        engine=item.engine.lasting(),
+        stage=None,
+        progress=None,
+        idle_for=None,
     )
 
 

@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from liverl.config import LoadedConfig, inert_keys, sizing
 from liverl.config.dump import looks_secret, without_secrets
 from liverl.config.schema import RunConfig
+from liverl.config.sections.run import EnvironmentEntry
+from liverl.engines import ENGINES
 from liverl.model import Inert
 from liverl.plan import embedded_trainer, proxy, ray, replica, verl_trainer
 from liverl.plan.spec import Dependency, EnvironmentSpec, InstallStep, Plan, RayPlan, ServiceSpec, Settings
@@ -55,6 +57,7 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         served_model=config.model.served_model_name,
         trial_timeout=config.proxy.request_timeout,
         ray=parts.ray,
+        engine=config.run.engine,
         adopted_port=parts.adopted_port,
         settings=_settings(config),
         inert=_inert(loaded),
@@ -159,7 +162,12 @@ def _inert(loaded: LoadedConfig) -> tuple[Inert, ...]:
 
 def environment_spec(config: RunConfig, name: str) -> EnvironmentSpec:
     """A named environment; LiveRL's ``environment.venv_path`` is verl's."""
-    entry = config.environments[name]
+    engine = ENGINES[config.run.engine]
+    entry = config.environments.get(name)
+    if entry is None and name == engine.environment and engine.requirements:
+        entry = EnvironmentEntry(requirements=engine.requirements)
+    if entry is None:
+        raise PlanError(f"environments.{name}: there is no such environment, and the plan needs it")
     venv_path = entry.venv_path or ((config.environment.venv_path or None) if name == "verl" else None)
     return EnvironmentSpec(
         name=name,

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from liverl.engines import ENGINES, Engine
 from liverl.model import Inert, Owner, ServiceKind
 
 Installer = Literal["uv", "pip"]
@@ -139,7 +140,7 @@ class ServiceSpec(msgspec.Struct, frozen=True):
     restart_needs: str = (
         ""  # a file (in the run directory) that must have changed since the last automatic start
     )
-    stage_parser: Literal["", "vllm", "litellm", "trainer", "ray"] = ""
+    stage_parser: str = ""  # litellm, trainer, ray, the name of an engine's boot log, or none
     owner: Owner = "ours"
 
     @property
@@ -236,7 +237,17 @@ class Plan(msgspec.Struct, frozen=True):
     served_model: str = ""
     trial_timeout: float = 2400.0
     ray: RayPlan | None = None  # topology verl
+    engine: str = ""  # name in liverl.engines; "": a plan of an older version
     adopted_port: int | None = None  # where the proxy of a trainer of kind command listens
     settings: Settings = Settings()
     inert: tuple[Inert, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def replica_engine(self) -> Engine:
+        """The engine of the replicas. A plan of an older version, or one whose engine is not known any more, tells it
+        by the template's environment."""
+        if self.engine in ENGINES:
+            return ENGINES[self.engine]
+        where = self.replica_template.environment if self.replica_template is not None else "vllm"
+        return next((e for e in ENGINES.values() if e.environment == where), ENGINES["vllm"])

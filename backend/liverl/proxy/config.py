@@ -30,9 +30,10 @@ def normalise_backend(url: str) -> str:
     return text
 
 
-def aliases(served_model: str) -> tuple[str, ...]:
-    """The names under which agents ask for the policy: Claude Code's own, LiteLLM's form, the plain name."""
-    names = ("claude-*", f"hosted_vllm/{served_model}", served_model)
+def aliases(served_model: str, prefix: str) -> tuple[str, ...]:
+    """The names under which agents ask for the policy: Claude Code's own, LiteLLM's form (``prefix`` is the engine's,
+    with the slash), the plain name."""
+    names = ("claude-*", f"{prefix}{served_model}", served_model)
     return tuple(dict.fromkeys(names))
 
 
@@ -42,6 +43,8 @@ def render_litellm_config(
     request_timeout: float,
     cooldown: float,
     draining: Sequence[str] = (),
+    *,
+    prefix: str,
 ) -> str:
     """YAML for LiteLLM 1.106 that lists every alias once per backend.
 
@@ -49,7 +52,8 @@ def render_litellm_config(
     broken; duplicates count once, none is fine: the proxy then answers 503 until a reload lists one.
     ``draining`` replicas finish the trials that live there and get no new ones.
     ``request_timeout`` seconds should be at least a trial's time limit. ``cooldown`` seconds is how long an
-    unreachable replica is left alone. Raises ValueError for a bad address, name or number.
+    unreachable replica is left alone. ``prefix`` is LiteLLM's provider for the engine, with the slash.
+    Raises ValueError for a bad address, name or number.
     """
     if not served_model.strip() or any(character in served_model for character in "*\n"):
         raise ValueError(f"not a model name: {served_model!r}")
@@ -62,9 +66,9 @@ def render_litellm_config(
         roots.setdefault(normalise_backend(backend), True)
     document: dict[str, Any] = {
         "model_list": [
-            _deployment(alias, root, served_model, leaves)
+            _deployment(alias, root, served_model, leaves, prefix)
             for root, leaves in roots.items()
-            for alias in aliases(served_model)
+            for alias in aliases(served_model, prefix)
         ],
         "litellm_settings": {
             "callbacks": ["liverl_runtime.sticky_router.handler", "liverl_runtime.trajectory_logger.handler"],
@@ -94,8 +98,8 @@ def render_litellm_config(
     return yaml.safe_dump(document, sort_keys=False)
 
 
-def _deployment(alias: str, root: str, served_model: str, leaves: bool) -> dict[str, Any]:
-    params = {"model": f"hosted_vllm/{served_model}", "api_base": f"{root}/v1"}
+def _deployment(alias: str, root: str, served_model: str, leaves: bool, prefix: str) -> dict[str, Any]:
+    params = {"model": f"{prefix}{served_model}", "api_base": f"{root}/v1"}
     identity = hashlib.sha256("\0".join((alias, root, served_model)).encode()).hexdigest()[:16]
     info: dict[str, Any] = {"id": identity, "liverl_backend": root}
     if leaves:

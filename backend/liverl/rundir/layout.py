@@ -156,10 +156,10 @@ class RunDir:
         """``snapshot.json``, or None when there is none or it cannot be read (another version wrote it)."""
         import msgspec
 
-        from liverl.model import Snapshot
+        from liverl.snapshot_json import decode_snapshot
 
         try:
-            return msgspec.json.decode(self.snapshot.read_bytes(), type=Snapshot)
+            return decode_snapshot(self.snapshot.read_bytes())
         except (OSError, msgspec.DecodeError):
             return None
 

@@ -53,6 +53,7 @@ class ProxyRoutes:
             request_timeout=self._plan.trial_timeout,
             cooldown=self._cooldown,
             draining=draining,
+            prefix=self._plan.replica_engine.litellm_prefix,
         )
         sha = config_sha(text)
         if sha != self._sha:

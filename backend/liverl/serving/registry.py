@@ -14,11 +14,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, TrialsStatus
+from liverl.model import EngineFacts, ProxyStatus, ReplicaSet, ReplicaStatus, TrialsStatus
 from liverl.observe.boot.stages import Stage
 from liverl.observe.engine.activity import ActivityState
 from liverl.observe.engine.idle import IdleDetector, Load, LoadSample
-from liverl.observe.engine.metrics import EngineFacts, EngineMeter, EngineRates, parse_engine_metrics
+from liverl.observe.engine.store import EngineStore
 from liverl.plan.spec import Plan
 from liverl.rundir.journal import read_object
 from liverl.serving.endpoint import ReplicaEndpoint, slot_endpoint, slot_endpoints
@@ -51,8 +51,7 @@ class ReplicaRegistry:
         self.source = source
         self.proxy = ProxyRoutes(supervisor, plan, cooldown)
         self.listed: set[str] = set()
-        self.facts: dict[str, EngineFacts] = {}
-        self.rates: dict[str, EngineRates] = {}
+        self.engines = EngineStore(plan.replica_engine)
         self.trainer: dict[str, Any] = {}
         self.expected: int = plan.expected_replicas
         self.leaving: set[str] = set()  # they finish what they have
@@ -60,7 +59,6 @@ class ReplicaRegistry:
         self.doing: dict[str, ActivityState] = {}
         self.complete = plan.topology != "verl"  # all of verl's replicas have been seen serving once
         self._generations: dict[str, int] = {}  # of listed replicas
-        self._meters: dict[str, EngineMeter] = {}
         self._idle = IdleDetector()
         self._interval = interval
         self._told = b""
@@ -102,7 +100,7 @@ class ReplicaRegistry:
         for endpoint in endpoints:
             name = endpoint.name
             if not endpoint.serving:
-                self.facts.pop(name, None)  # the next generation has weights of its own
+                self.engines.forget(name)
             if name in self.listed and (
                 not endpoint.serving or self._generations.get(name) != endpoint.generation
             ):
@@ -131,7 +129,7 @@ class ReplicaRegistry:
     def _has_weights(self, endpoint: ReplicaEndpoint) -> bool:
         if self.source is not None or not self._trainer_lives():
             return True  # verl itself sees to its replicas' weights
-        facts = self.facts.get(endpoint.name)
+        facts = self.engines.get(endpoint.name)
         wanted = self.policy_version
         return facts is not None and wanted is not None and facts.policy_version == wanted
 
@@ -188,7 +186,7 @@ class ReplicaRegistry:
         """Poll engines, the trainer's report and the proxies' reports once; returns seconds until the next.
         ``trials``: as they were last counted. ``trainer``: of one that writes no report, what is known of it.
         ``drain``: what is to be done about replicas that leave, once their load is known."""
-        before = self.facts.copy()
+        before = self.engines.all()
         told = trainer or read_object(self.supervisor.run_dir / "trainer.json")
         self.trainer = told or self.trainer
         self.proxy.read()
@@ -197,7 +195,7 @@ class ReplicaRegistry:
             return until_tick(self._interval)  # nobody to look at, and nobody to tell of it
         answered = set(await asyncio.gather(*(self._look(endpoint) for endpoint in endpoints)))
         if self.source is not None:
-            now = {n: f for n, f in self.facts.items() if n in answered}
+            now = {n: f for n, f in self.engines.all().items() if n in answered}
             self.doing = {
                 endpoint.name: self.source.doing(endpoint, now.get(endpoint.name), self.trainer)
                 for endpoint in self.endpoints()
@@ -221,10 +219,7 @@ class ReplicaRegistry:
             return None  # its ready probe reports that
         now = self._endpoint(endpoint.name)
         if status == 200 and now is not None and now.serving and now.generation == endpoint.generation:
-            facts = parse_engine_metrics(text)
-            self.facts[endpoint.name] = facts
-            meter = self._meters.setdefault(endpoint.name, EngineMeter())
-            self.rates[endpoint.name] = meter.update(self.supervisor.now(), facts)
+            self.engines.scraped(endpoint.name, self.supervisor.now(), text)
             return endpoint.name
         return None
 
@@ -239,7 +234,7 @@ class ReplicaRegistry:
         started = next((s.total for s in trials.steps if s.step == step), 0)
         loads = {}
         for endpoint in self.endpoints():
-            facts, name = self.facts.get(endpoint.name), endpoint.name
+            facts, name = self.engines.get(endpoint.name), endpoint.name
             if facts is None or facts.running is None or name not in answered:
                 loads[name] = Load(may_work=False, busy=False)
                 continue
@@ -277,25 +272,20 @@ class ReplicaRegistry:
     def forget(self, name: str) -> None:
         """A replica is no longer part of the run."""
         self.listed.discard(name)
-        self.facts.pop(name, None)
-        self._meters.pop(name, None)
+        self.engines.forget(name)
 
     # --- for the snapshot ---
 
     @property
     def kind(self) -> str:
-        """Who serves: the embedded engine, or ``vllm serve``."""
-        template = self.plan.replica_template
-        embedded = template is not None and "liverl.embedded.engine" in template.argv
-        return "embedded" if embedded else "managed"
+        """Who made the replicas that are services of ours: the word for their engine."""
+        return self.plan.replica_engine.replica_kind
 
     def status(self, stages: Mapping[str, Stage]) -> ReplicaSet:
         items = []
         now = self.supervisor.now()
         for endpoint in self.endpoints():
             idle_since = self._idle.since(endpoint.name)
-            facts = self.facts.get(endpoint.name) or EngineFacts()
-            rates = self.rates.get(endpoint.name) or EngineRates()
             stage = stages.get(endpoint.name) or (endpoint.stage, endpoint.progress)
             doing = self.doing.get(endpoint.name) if endpoint.serving else None
             starting = endpoint.state in ("waiting", "preparing", "starting")
@@ -308,15 +298,7 @@ class ReplicaRegistry:
                     generation=endpoint.generation,
                     restarts=endpoint.restarts,
                     gpus=endpoint.gpus,
-                    policy_version=facts.policy_version,
-                    running=facts.running,
-                    waiting=facts.waiting,
-                    kv_cache_usage=facts.kv_cache_usage,
-                    generation_tokens_total=facts.generation_tokens_total,
-                    prompt_tokens_total=facts.prompt_tokens_total,
-                    tokens_per_s=rates.tokens_per_s,
-                    prefix_cache_hit_rate=rates.prefix_cache_hit_rate,
-                    request_success_total=facts.request_success_total,
+                    engine=self.engines.known(endpoint.name),
                     since=endpoint.since,
                     stage=stage[0] if starting else None,
                     progress=stage[1] if starting else None,
@@ -327,8 +309,6 @@ class ReplicaRegistry:
                     pid=endpoint.pids[0] if endpoint.pids else None,
                     activity=doing.what if doing is not None else None,
                     activity_since=doing.since if doing is not None else None,
-                    tool_calls_total=facts.tool_calls_total,
-                    max_concurrency=facts.max_concurrency,
                 )
             )
         ready = sum(i.state in ("ready", "degraded") for i in items)

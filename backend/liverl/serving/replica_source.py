@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from liverl.model import Cause
+from liverl.model import Cause, EngineFacts
 from liverl.observe.engine.activity import ActivityState
-from liverl.observe.engine.metrics import EngineFacts
 from liverl.serving.endpoint import ReplicaEndpoint
 
 

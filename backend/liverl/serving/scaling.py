@@ -223,7 +223,7 @@ class Scaling:
             if slot.state not in ("ready", "degraded"):
                 slot.current.feed(state_machine.Stop())
                 continue
-            facts = self.replicas.facts.get(name)
+            facts = self.replicas.engines.get(name)
             since, late = self._leaving[index], now >= self._deadlines[index]
             busy = facts is None or (facts.running or 0) + (facts.waiting or 0) > 0
             if not late and (busy or not self.replicas.proxy.knows()):

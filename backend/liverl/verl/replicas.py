@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from liverl.model import Cause, Level, ServiceState
+from liverl.model import Cause, EngineFacts, Level, ServiceState
 from liverl.observe.engine.activity import ActivitySigns, ActivityState
-from liverl.observe.engine.metrics import EngineFacts
 from liverl.plan.spec import RayPlan
 from liverl.procs import procfs
 from liverl.procs.shares import shares

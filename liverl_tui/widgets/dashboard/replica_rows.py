@@ -60,25 +60,26 @@ def line(
 def _value(
     replica: ReplicaStatus, name: str, snapshot_index: SnapshotIndex, now: float, gpus: str
 ) -> tuple[str, str]:
+    engine = replica.engine
     match name:
         case "name":
             return replica.name, "text"
         case "listed":
             return _listed(replica, snapshot_index.snapshot)
         case "load":
-            crowded = (replica.waiting or 0.0) > (replica.running or 0.0)
-            return f"{_whole(replica.running)}/{_whole(replica.waiting)}", "warn" if crowded else "text"
+            crowded = (engine.waiting or 0.0) > (engine.running or 0.0)
+            return f"{_whole(engine.running)}/{_whole(engine.waiting)}", "warn" if crowded else "text"
         case "rate":
-            return count(replica.tokens_per_s), "text"
+            return count(engine.tokens_per_s), "text"
         case "kv":
-            full = replica.kv_cache_usage is not None and replica.kv_cache_usage >= CROWDED
-            return percent(replica.kv_cache_usage), "warn" if full else "text"
+            full = engine.kv_cache_usage is not None and engine.kv_cache_usage >= CROWDED
+            return percent(engine.kv_cache_usage), "warn" if full else "text"
         case "version":
-            version = replica.policy_version
+            version = engine.policy_version
             behind = version is not None and version != snapshot_index.snapshot.policy_version is not None
             return UNKNOWN if version is None else f"v{version}", "warn" if behind else "text"
         case "hit":
-            return percent(replica.prefix_cache_hit_rate), "text"
+            return percent(engine.prefix_cache_hit_rate), "text"
         case "restarts":
             return str(replica.restarts), "warn" if replica.restarts else "text"
         case "uptime":

@@ -168,8 +168,9 @@ def _actor(about: About, width: int) -> Iterator[Row]:
     yield from _fact("owner", "verl; restart the trainer to restart it", width)
     if replica.address is not None:
         yield from _fact("address", replica.address, width)
-    if replica.max_concurrency is not None:
-        yield from _fact("KV cache", f"room for {replica.max_concurrency:.1f} requests of full length", width)
+    if replica.engine.max_concurrency is not None:
+        room = f"room for {replica.engine.max_concurrency:.1f} requests of full length"
+        yield from _fact("KV cache", room, width)
     yield from _gpus(about, width)
 
 
@@ -206,28 +207,28 @@ def _replica(about: About, width: int) -> Iterator[Row]:
     yield from _fact("in the proxy", listed, width, "ok" if replica.listed else "warn")
     if label.problem:
         yield from _fact("", label.text, width, label.style)
-    if replica.policy_version is not None or snapshot.policy_version is not None:
+    if replica.engine.policy_version is not None or snapshot.policy_version is not None:
         yield from _weights(replica, snapshot.policy_version, width)
-    yield from _fact("requests", f"{count(replica.running)} running, {count(replica.waiting)} waiting", width)
-    cache = (
-        f"KV cache {percent(replica.kv_cache_usage)}, prefix hits {percent(replica.prefix_cache_hit_rate)}"
-    )
-    yield from _fact("engine", f"{cache}, {count(replica.tokens_per_s)} tokens/s", width)
+    engine = replica.engine
+    yield from _fact("requests", f"{count(engine.running)} running, {count(engine.waiting)} waiting", width)
+    cache = f"KV cache {percent(engine.kv_cache_usage)}, prefix hits {percent(engine.prefix_cache_hit_rate)}"
+    yield from _fact("engine", f"{cache}, {count(engine.tokens_per_s)} tokens/s", width)
     yield from _fact(
         "since start",
-        f"{count(replica.request_success_total)} requests, {count(replica.prompt_tokens_total)} prompt and "
-        f"{count(replica.generation_tokens_total)} generated tokens",
+        f"{count(engine.request_success_total)} requests, {count(engine.prompt_tokens_total)} prompt and "
+        f"{count(engine.generation_tokens_total)} generated tokens",
         width,
     )
 
 
 def _weights(replica: ReplicaStatus, wanted: int | None, width: int) -> Iterator[Row]:
-    if replica.policy_version is None and replica.kind == "verl":
+    known = replica.engine.policy_version
+    if known is None and replica.kind == "verl":
         # vLLM does not tell; verl brings them itself.
         yield from _fact("weights", f"copied by verl from the trainer: version {wanted}", width)
         return
-    version = UNKNOWN if replica.policy_version is None else f"{replica.policy_version}"
-    behind = wanted is not None and replica.policy_version != wanted
+    version = UNKNOWN if known is None else f"{known}"
+    behind = wanted is not None and known != wanted
     of = f", the trainer has {wanted}" if behind else ""
     yield from _fact("weights", f"version {version}{of}", width, "warn" if behind else "text")
 

@@ -11,28 +11,9 @@ from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
 from liverl.config.dump import looks_secret
 from liverl.config.errors import Problem, did_you_mean
 from liverl.config.layers import Setting
-from liverl.config.schema import Path, RunConfig
+from liverl.config.schema import Path, RunConfig, value_of
 from liverl.config.sizing import BUILTIN, bare_key, is_smoke
-
-BUILTIN_POLICIES = ("qwen3_coder", "hermes")
-EMBEDDED_PARSERS = ("qwen3_coder", "hermes")
-# The parsers vLLM lists for --tool-call-parser (version 0.24 and later).
-_VLLM = """
-apertus cohere_command3 cohere_command4 deepseek_v3 deepseek_v31 deepseek_v32 deepseek_v4
-deepseek_v41 dots ernie45 functiongemma gemma4 gigachat3 glm45 glm47 granite granite-20b-fc granite4
-hermes hf hunyuan_a13b hy_v3 hy_v4 inkling internlm jamba k2_horizon kimi_k2 kimi_k3 lfm2 ling3
-llama3_json llama4_json llama4_pythonic longcat mimo minicpm5 minimax_m2 minimax_m3 mistral
-muse_glimmer olmo3 openai phi4_mini_json plamo3 poolside_v1 pythonic qwen3_coder qwen3_json
-qwen3_xml seed_oss step3 step3p5 xlam
-"""
-VLLM_PARSERS = tuple(_VLLM.split())
-KINDS = {
-    ("managed", "embedded"): ("embedded", "none"),
-    ("managed", "vllm"): ("none",),
-    ("verl", "vllm"): ("verl", "command"),
-    ("in_process", "vllm"): ("verl", "command"),
-}
-
+from liverl.engines import ENGINES
 
 RULES = RuleSet()
 _rule = RULES.rule
@@ -79,10 +60,14 @@ def _parts(path: Path) -> list[str]:
 
 @_rule("run.topology", "run.engine", "trainer.kind")
 def _combination(c: RunConfig) -> Iterator[Finding]:
-    allowed = KINDS.get((c.run.topology, c.run.engine))
+    allowed = ENGINES[c.run.engine].trainers.get(c.run.topology)
     if allowed is None:
-        words = f"with topology {c.run.topology}, verl starts the replicas, and verl starts vLLM"
-        yield Finding("run.engine", words, c.run.engine, "vllm")
+        fits = [engine for engine in ENGINES.values() if c.run.topology in engine.trainers]
+        starts = " or ".join(engine.title for engine in fits)
+        words = f"with topology {c.run.topology}, verl starts the replicas, and verl starts {starts}"
+        if c.run.topology == "managed":
+            words = f"{ENGINES[c.run.engine].title} does not go with topology managed"
+        yield Finding("run.engine", words, c.run.engine, ", ".join(engine.name for engine in fits))
     elif c.trainer.kind not in allowed:
         words = f"does not go with topology {c.run.topology} and engine {c.run.engine}"
         hint = ""
@@ -103,13 +88,14 @@ def _command(c: RunConfig) -> Iterator[Finding]:
 def _model(c: RunConfig) -> Iterator[Finding]:
     path = c.model.model_path
     builtin = path.removeprefix(BUILTIN) if path.startswith(BUILTIN) else None
-    policies = ", ".join(BUILTIN + name for name in BUILTIN_POLICIES)
+    engine = ENGINES[c.run.engine]
+    policies = ", ".join(BUILTIN + name for name in engine.policies)
     local = path.startswith(("/", "./", "../", "~/"))  # a directory that the embedded engine wrote
-    if c.run.engine == "embedded" and builtin not in BUILTIN_POLICIES and not local:
-        hint = did_you_mean(builtin or path, BUILTIN_POLICIES)
+    if engine.policies and builtin not in engine.policies and not local:
+        hint = did_you_mean(builtin or path, engine.policies)
         yield Finding(
             "model.model_path",
-            "the embedded engine has policies of its own",
+            f"{engine.title} has policies of its own",
             f"'{path}'",
             f"{policies}, or the path of a model directory that it wrote",
             hint or "a checkpoint needs run.engine: vllm (--profile vllm-managed or liverl-gen1)",
@@ -121,21 +107,24 @@ def _model(c: RunConfig) -> Iterator[Finding]:
             f"'{path}'",
             "the directory that `liverl-tui make-smoke DIR` has made: DIR/model",
         )
-    elif c.run.engine == "vllm" and builtin is not None:
+    elif not engine.policies and builtin is not None:
         yield Finding(
-            "model.model_path", "vLLM cannot serve it", f"'{path}'", "a checkpoint directory or a model id"
+            "model.model_path",
+            f"{engine.title} cannot serve it",
+            f"'{path}'",
+            "a checkpoint directory or a model id",
         )
 
 
 @_rule("run.engine", "model.tool_parser")
 def _parser(c: RunConfig) -> Iterator[Finding]:
-    known = EMBEDDED_PARSERS if c.run.engine == "embedded" else VLLM_PARSERS
+    engine = ENGINES[c.run.engine]
+    known = engine.tool_parsers
     if c.model.tool_parser not in known:
-        who = "the embedded engine" if c.run.engine == "embedded" else "vLLM"
         hint = did_you_mean(c.model.tool_parser, known)
         yield Finding(
             "model.tool_parser",
-            f"a parser {who} does not have",
+            f"a parser {engine.title} does not have",
             f"'{c.model.tool_parser}'",
             ", ".join(known),
             hint,
@@ -163,11 +152,13 @@ def _mini_batch(c: RunConfig) -> Iterator[Finding]:
 
 @_rule("run.topology", "run.replicas", "run.engine", "vllm.gen_tp", "infrastructure.ngpus_per_node")
 def _managed_gpus(c: RunConfig) -> Iterator[Finding]:
-    need, have = c.run.replicas * c.vllm.gen_tp, c.infrastructure.ngpus_per_node
-    if c.run.topology == "managed" and c.run.engine == "vllm" and need > have:
-        words = f"{c.run.replicas} replicas of {c.vllm.gen_tp} GPUs (vllm.gen_tp) need {need} GPUs"
-        fits = have // c.vllm.gen_tp
-        allowed = f"at most {fits} replicas" if fits else f"vllm.gen_tp of at most {have}"
+    key = ENGINES[c.run.engine].gpus
+    each = int(value_of(c, key)) if key else 0
+    need, have = c.run.replicas * each, c.infrastructure.ngpus_per_node
+    if c.run.topology == "managed" and need > have:
+        words = f"{c.run.replicas} replicas of {each} GPUs ({key}) need {need} GPUs"
+        fits = have // each
+        allowed = f"at most {fits} replicas" if fits else f"{key} of at most {have}"
         yield Finding("run.replicas", words, f"infrastructure.ngpus_per_node: {have}", allowed)
 
 

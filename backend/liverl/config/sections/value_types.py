@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from liverl.engines import engine_names
+
 Count = Annotated[int, Meta(ge=1)]
 CountOrZero = Annotated[int, Meta(ge=0)]
 Frequency = Annotated[int, Meta(ge=-1)]  # in steps; -1 and 0 = never
@@ -20,6 +22,6 @@ Positive = Annotated[float, Meta(gt=0)]
 Name = Annotated[str, Meta(min_length=1)]
 
 Topology = Literal["managed", "verl", "in_process"]
-Engine = Literal["embedded", "vllm"]
+Engine = Annotated[str, Meta(extra={"choices": engine_names})]  # a function: engines can be added
 Installer = Literal["uv", "pip"]
 TrainerKind = Literal["embedded", "verl", "command", "none"]

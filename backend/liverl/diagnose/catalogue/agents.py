@@ -54,7 +54,7 @@ def agents_silent(seen: Window) -> Iterator[Symptom | Resolved]:
         return
     serving = [r for r in now.replicas.items if r.state == "ready" and r.listed]
     awake = all(r.activity not in ("asleep", "waking", "updating") for r in serving)
-    idle = bool(serving) and awake and all(r.running == 0 and not r.waiting for r in serving)
+    idle = bool(serving) and awake and all(r.engine.running == 0 and not r.engine.waiting for r in serving)
     if not idle or now.proxy.requests is None or now.proxy.requests != before.proxy.requests:
         return
     yield Symptom(
@@ -84,7 +84,7 @@ def trials_do_not_begin(seen: Window) -> Iterator[Symptom | Resolved]:
         "first request after them: the transfer is slow or hangs, or the agent loop does",
         fix="see in the trainer's log what it did last; py-spy dump --pid of ray::AgentLoopWorker and of "
         "ray::TaskRunner says where they are",
-        evidence=tuple(f"{r.name}: {r.activity}, {r.running or 0:.0f} running" for r in ready[:SHOWN]),
+        evidence=tuple(f"{r.name}: {r.activity}, {r.engine.running or 0:.0f} running" for r in ready[:SHOWN]),
         since=max(waits),
     )
 

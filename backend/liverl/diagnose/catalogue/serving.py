@@ -33,7 +33,7 @@ def replica_idle(seen: Window) -> Iterator[Symptom | Resolved]:
                 since=now.at - replica.idle_for,
                 action=f"restart {replica.name}",
             )
-        elif replica.running or replica.state not in ("ready", "degraded"):
+        elif replica.engine.running or replica.state not in ("ready", "degraded"):
             yield Resolved(name)
     for name in _removed(seen, lambda snapshot: snapshot.replicas.items):
         yield Resolved(f"replica_idle:{name}")
@@ -92,14 +92,15 @@ def replica_unlisted(seen: Window) -> Iterator[Symptom | Resolved]:
             continue
         if replica.listed and _root(replica.address) in known:
             continue
-        behind = replica.policy_version != now.policy_version and now.policy_version is not None
+        version = replica.engine.policy_version
+        behind = version != now.policy_version and now.policy_version is not None
         if replica.kind == "verl" and proxy.owner != "ours":
             cause = "the configuration that this proxy was started with leaves it out: whoever wrote it had looked "
             cause += "for replicas before this one was registered"
             fix = "add it to the proxy's file (key a), then restart the proxy (key r)"
             action = "scale +1"
         elif behind and replica.kind != "verl":
-            cause = f"it has policy version {replica.policy_version}, the trainer {now.policy_version}: it gets no "
+            cause = f"it has policy version {version}, the trainer {now.policy_version}: it gets no "
             cause += "trials before it has the trainer's weights"
             fix = "the trainer sends weights when it meets a new replica: see in the trainer's log whether it does"
             action = None
@@ -118,7 +119,7 @@ def replica_unlisted(seen: Window) -> Iterator[Symptom | Resolved]:
             cause=cause,
             fix=fix,
             evidence=(
-                f"{replica.name}: {replica.address}, policy version {replica.policy_version}",
+                f"{replica.name}: {replica.address}, policy version {version}",
                 f"the proxy routes to {', '.join(now.proxy.backends) or 'nobody'}",
             ),
             action=action,
@@ -232,8 +233,9 @@ def _root(address: str) -> str:
 
 
 def _load(replica: ReplicaStatus) -> str:
-    waiting = f", {replica.waiting:.0f} waiting" if replica.waiting is not None else ""
-    running = "load unknown" if replica.running is None else f"{replica.running:.0f} running{waiting}"
+    engine = replica.engine
+    waiting = f", {engine.waiting:.0f} waiting" if engine.waiting is not None else ""
+    running = "load unknown" if engine.running is None else f"{engine.running:.0f} running{waiting}"
     return f"{replica.name}: {replica.state}, {running}"
 
 
@@ -246,7 +248,9 @@ def _gpus_of(now: Snapshot, replica: ReplicaStatus) -> Iterator[str]:
 
 
 def _others(now: Snapshot, replica: ReplicaStatus) -> list[str]:
-    busy = [r for r in now.replicas.items if r.name != replica.name and (r.running or r.waiting)]
+    busy = [
+        r for r in now.replicas.items if r.name != replica.name and (r.engine.running or r.engine.waiting)
+    ]
     return [_load(r) for r in busy[:SHOWN]]
 
 

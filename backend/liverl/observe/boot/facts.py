@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-_NUMBER = r"(\d[\d,]*(?:\.\d+)?)"
+from liverl.engines.adapter.boot import BootLog
 
 
 class BootFacts(msgspec.Struct, frozen=True):
     """What one engine said of itself. None: it has not said it."""
 
-    version: str | None = None  # of vLLM
+    version: str | None = None
     load_seconds: float | None = None
     load_gib: float | None = None  # of the weights on one GPU
     compile_seconds: float | None = None
@@ -44,29 +44,6 @@ class TrainerFacts(msgspec.Struct, frozen=True):
     finished: bool = False
 
 
-# Fact names, and a pattern with one group for each. A pattern is tried where its stem stands.
-_ENGINE: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
-    ("Initializing a V1 LLM engine (v", ("version",), re.compile(r"engine \(v([^)\s]+)\)")),
-    ("Loading weights took", ("load_seconds",), re.compile(rf"took {_NUMBER} s")),
-    (
-        "Model loading took",
-        ("load_gib", "load_seconds"),
-        re.compile(rf"took {_NUMBER} GiB(?: memory)? and {_NUMBER} s"),
-    ),
-    ("torch.compile took", ("compile_seconds",), re.compile(rf"torch\.compile took {_NUMBER} s")),
-    ("Available KV cache memory", ("kv_gib",), re.compile(rf"memory: {_NUMBER} GiB")),
-    ("KV cache size:", ("kv_tokens",), re.compile(rf"KV cache size: {_NUMBER} tokens")),
-    (
-        "Maximum concurrency for",
-        ("request_tokens", "max_concurrency"),
-        re.compile(rf"concurrency for {_NUMBER} tokens per request: {_NUMBER}x"),
-    ),
-    ("Graph capturing finished", ("graph_seconds",), re.compile(rf"finished in {_NUMBER} s")),
-    ("init engine (profile", ("engine_seconds",), re.compile(rf"\) took {_NUMBER} s")),
-    ("Starting vLLM server on", ("address",), re.compile(r"server on (\S+)")),
-    ("HTTP server started on port", ("port",), re.compile(r"on port (\d+)")),
-    ("replica_rank: ", ("rank",), re.compile(r"replica_rank: (\d+)")),
-)
 _TYPES: dict[str, type[int] | type[str]] = {
     "version": str,
     "address": str,
@@ -75,7 +52,6 @@ _TYPES: dict[str, type[int] | type[str]] = {
     "port": int,
     "rank": int,
 }
-_GRAPHS = re.compile(r"Capturing CUDA graphs[^\r\n]{0,200}?\| *(\d{1,6})/(\d{1,6})")
 _PORT = re.compile(r":(\d{1,5})/?$")
 
 _TOTAL = re.compile(r"Total training steps: *(\d{1,18})")
@@ -86,12 +62,12 @@ _ROLLOUTS = re.compile(r"pending: (\d+), running: (\d+), finished: (\d+), failur
 _SAVING = re.compile(r"Saving checkpoint to ([^\r\n]*\S)")
 
 
-def engine_facts(known: BootFacts, lines: Iterable[str], *, started: bool = False) -> BootFacts:
+def engine_facts(known: BootFacts, lines: Iterable[str], log: BootLog, *, started: bool = False) -> BootFacts:
     """``known`` with what ``lines`` (without colours) add to it. What was said again replaces it, until the engine
     has ``started``: later it loads weights that the trainer gives it, and lines of its start may still come."""
     news: dict[str, object] = {}
     for line in lines:
-        for stem, names, pattern in _ENGINE:
+        for stem, names, pattern in log.facts:
             if stem not in line:
                 continue
             match = pattern.search(line, line.index(stem))
@@ -99,8 +75,8 @@ def engine_facts(known: BootFacts, lines: Iterable[str], *, started: bool = Fals
                 continue
             for name, text in zip(names, match.groups(), strict=True):
                 news[name] = _TYPES[name](text.replace(",", "")) if name in _TYPES else _float(text)
-        if "Capturing CUDA graphs" in line:
-            bars = _GRAPHS.findall(line)
+        if log.graphs is not None and log.graphs.stem in line:
+            bars = log.graphs.pattern.findall(line)
             if bars:
                 news["graphs"] = (int(bars[-1][0]), int(bars[-1][1]))
     if started:

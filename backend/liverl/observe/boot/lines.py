@@ -1,78 +1,14 @@
 """What servers and trainers print while they start: literal stems, in the order of their stages.
 
-Stems are of vLLM 0.24 to 0.33, LiteLLM 1.106, Ray 2.60 and verl 0.9.
+Stems are of LiteLLM 1.106, Ray 2.60 and verl 0.9. Those of the inference engines are in ``liverl.engines``.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Literal, NamedTuple
 
-Kind = Literal["vllm", "litellm", "trainer", "ray"]
-
-
-class StageRule(NamedTuple):
-    stem: str  # literal, searched first
-    words: str  # may name groups of `bar`
-    bar: re.Pattern[str] | None = None  # matched at the stem; groups a and b are the progress a/b
-    within: bool = False  # something that happens within the newest step
-
-
-Ranks = tuple[tuple[StageRule, ...], ...]
-
-_BAR = r"[^\r\n]{0,200}?\| *(?P<a>\d+)/(?P<b>\d+)"
-
-
-def _bar(stem: str, words: str) -> StageRule:
-    return StageRule(stem, words, re.compile(re.escape(stem) + _BAR))
-
-
-VLLM: Ranks = (
-    (
-        StageRule("non-default args:", "process"),
-        StageRule("['serve',", "process"),
-    ),  # verl prints its own list
-    (
-        StageRule("Resolved architecture:", "config"),
-        StageRule("Using max model len", "config"),
-        StageRule("Chunked prefill is enabled", "config"),
-    ),
-    (StageRule("Initializing a V1 LLM engine (v", "engine"),),
-    (StageRule("distributed_init_method=", "dist init"), StageRule("is assigned as DP rank", "dist init")),
-    (
-        StageRule("Starting to load model", "loading weights"),
-        StageRule("Loading model from scratch", "loading weights"),
-        _bar("Loading safetensors checkpoint shards:", "loading weights"),
-        StageRule("Loading weights took", "weights loaded"),
-        StageRule("Model loading took", "weights loaded"),
-    ),
-    (
-        StageRule("Dynamo bytecode transform time", "compiling"),
-        StageRule("for vLLM's torch.compile", "compiling"),
-        StageRule("Compiling a graph for", "compiling"),
-        StageRule("Directly load the compiled graph", "compiling"),
-        StageRule("Warming up model for the compilation", "compiling"),
-        StageRule("torch.compile took", "compiled"),
-        StageRule("Warming up done", "compiled"),
-    ),
-    (StageRule("Available KV cache memory:", "KV cache"), StageRule("KV cache size:", "KV cache")),
-    (
-        _bar("Capturing CUDA graphs", "CUDA graphs {a}/{b}"),
-        StageRule("Graph capturing finished", "CUDA graphs captured"),
-    ),
-    (StageRule("init engine (profile", "engine up"),),
-    (
-        StageRule("Supported tasks:", "server"),
-        StageRule("Detected the chat template content format", "server"),
-        StageRule("Starting vLLM server on", "server"),
-    ),
-    # the second one is verl's, which starts uvicorn itself and keeps it quiet
-    (
-        StageRule("Application startup complete", "server up"),
-        StageRule("HTTP server started on port", "server up"),
-    ),
-)
-VLLM_WAITS = 9  # rank of "server": the engine is up and the HTTP server is being made
+from liverl.engines import boot_log
+from liverl.engines.adapter.boot import Ranks, StageRule, bar
 
 LITELLM: Ranks = (
     (StageRule("Started server process", "config"), StageRule("Waiting for application startup", "config")),
@@ -122,7 +58,7 @@ TRAINER: Ranks = (
     ),
     (StageRule("ready to fit", "ready to fit"),),
     (
-        _bar("Training Progress:", "step {a}/{b}"),
+        bar("Training Progress:", "step {a}/{b}"),
         StageRule("step:", "step {a}", re.compile(r"(?<![\w/])step:(?P<a>\d+) - ")),
         StageRule("Initial validation metrics:", "initial validation done", within=True),
         StageRule(
@@ -144,4 +80,10 @@ TRAINER: Ranks = (
     (StageRule("Final validation metrics:", "training complete"),),
 )
 
-RANKS: dict[Kind, Ranks] = {"vllm": VLLM, "litellm": LITELLM, "trainer": TRAINER, "ray": RAY}
+_RANKS: dict[str, Ranks] = {"litellm": LITELLM, "trainer": TRAINER, "ray": RAY}
+
+
+def stages_of(kind: str) -> Ranks:
+    """The stages of ``kind``: litellm, trainer, ray, or the name of an engine's boot log; none of another one."""
+    engine = boot_log(kind)
+    return engine.stages if engine is not None else _RANKS.get(kind, ())

@@ -16,11 +16,11 @@ from typing import Literal
 
 import msgspec
 
+from liverl.engines.vllm.boot import BOOT, SERVER_STAGE
 from liverl.logs.follow import Follower
 from liverl.logs.prefixes import colourless
 from liverl.logs.ray_prefixes import LogProcess, PrefixedLine, said
 from liverl.observe.boot.facts import BootFacts, TrainerFacts, trainer_facts
-from liverl.observe.boot.lines import VLLM_WAITS
 from liverl.observe.boot.stages import Stage, StageParser
 
 READ = 4 << 20  # bytes of the trainer's log per poll: a flood is skipped down to its end
@@ -72,7 +72,7 @@ class ReplicaBoot(msgspec.Struct, frozen=True):
 class _Replica:
     def __init__(self, actor: LogProcess) -> None:
         self.actor = actor
-        self.parser = StageParser("vllm")
+        self.parser = StageParser(BOOT.name)
         self.parser.reach(0)
         self.processes: dict[int, LogProcess] = {}
         self.freed: list[float] = []
@@ -93,7 +93,7 @@ class _Replica:
         )
 
     def serves(self) -> None:
-        self.parser.reach(VLLM_WAITS + 1)
+        self.parser.reach(SERVER_STAGE + 1)
 
 
 class ReplicaStages:

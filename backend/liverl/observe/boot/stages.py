@@ -6,12 +6,14 @@ import os
 import re
 from collections.abc import Sequence
 
+from liverl.engines import boot_log
+from liverl.engines.adapter.boot import Ranks, StageRule
 from liverl.logs.follow import Follower
 from liverl.logs.prefixes import colourless
 from liverl.observe.boot.facts import BootFacts, engine_facts
-from liverl.observe.boot.lines import LITELLM_LISTENS, RANKS, Kind, Ranks, StageRule
+from liverl.observe.boot.lines import LITELLM_LISTENS, stages_of
 
-__all__ = ["CAP", "Kind", "Stage", "StageParser", "StageTracker", "stage_of"]
+__all__ = ["CAP", "Stage", "StageParser", "StageTracker", "stage_of"]
 
 Stage = tuple[str, float | None]  # in words, and 0..1 within the stage where the log tells
 CAP = 256 << 10  # bytes looked at per poll
@@ -23,15 +25,17 @@ _TOTAL = re.compile(r"Total training steps: *(\d+)")
 class StageParser:
     """Follows one start of a service. A stage never goes back: several processes write into one log.
 
-    ``rank`` counts the stages from 0; -1 before the first known line. ``facts`` are an engine's figures.
+    ``kind``: see ``stages_of``. ``rank`` counts the stages from 0; -1 before the first known line.
+    ``facts`` are an engine's figures.
     """
 
-    def __init__(self, kind: Kind) -> None:
-        self.kind: Kind = kind
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
         self.rank = -1
         self.stage: Stage | None = ("importing", None) if kind == "litellm" else None
         self.facts = BootFacts()
-        self._ranks: Ranks = RANKS[kind]
+        self._ranks: Ranks = stages_of(kind)
+        self._engine = boot_log(kind)
         self._total: int | None = None
         self._step: Stage | None = None  # of a trainer, without what happens within it
         self._listens = False
@@ -45,8 +49,8 @@ class StageParser:
     def feed(self, text: str) -> Stage | None:
         """The newest stage, after ``text`` (a piece of the log, torn anywhere)."""
         text = colourless(text)
-        if self.kind == "vllm":
-            self.facts = engine_facts(self.facts, text.split("\n"), started=self.done)
+        if self._engine is not None:
+            self.facts = engine_facts(self.facts, text.split("\n"), self._engine, started=self.done)
         elif self.kind == "trainer":
             totals = _TOTAL.findall(text)
             if totals:
@@ -118,7 +122,7 @@ class StageParser:
         return told, min(1.0, int(done) / int(total)) if int(total) else None
 
 
-def stage_of(kind: Kind, text_tail: str) -> Stage | None:
+def stage_of(kind: str, text_tail: str) -> Stage | None:
     """(stage in words, progress 0..1 or None) that ``text_tail`` reached; None before a known line."""
     return StageParser(kind).feed(text_tail)
 
@@ -126,7 +130,7 @@ def stage_of(kind: Kind, text_tail: str) -> Stage | None:
 class StageTracker:
     """The stage of a service whose log grows. After 256 KiB between two polls the older bytes are skipped."""
 
-    def __init__(self, path: str | os.PathLike[str], kind: Kind) -> None:
+    def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
         self._parser = StageParser(kind)
         self._follower = Follower(path)
         self._carry = ""

@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
+from liverl.model import EngineFacts
 from liverl.observe.boot.replica_stages import EngineEvent
-from liverl.observe.engine.metrics import EngineFacts
 
 What = Literal["booting", "asleep", "waking", "updating", "serving", "idle", "unknown"]
 KEPT = 256  # finished cycles of one replica

@@ -1,0 +1,42 @@
+"""What the rest of liverl needs to know of an inference engine, in one object."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from liverl.engines.adapter.argv import Part, Read, keys_of
+from liverl.engines.adapter.boot import BootLog
+from liverl.engines.adapter.metrics import MetricNames
+
+
+def _no_arguments(read: Read) -> dict[str, tuple[str, ...]]:
+    return {}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Engine:
+    """One engine. Everything is data or a pure function of configuration keys."""
+
+    name: str  # as run.engine says it
+    title: str  # in sentences: vLLM, the embedded engine
+    trainers: Mapping[str, tuple[str, ...]]  # run.topology -> the values of trainer.kind that go with it
+    argv: tuple[Part, ...]  # of a replica in topology managed; placeholders as in ServiceSpec
+    env: Mapping[str, Part] = field(default_factory=dict)
+    arguments: Callable[[Read], dict[str, tuple[str, ...]]] = _no_arguments  # of single replicas, by index
+    argument_keys: frozenset[str] = frozenset()  # keys that `arguments` reads
+    environment: str | None = None  # key under environments; None = the interpreter that runs us
+    requirements: tuple[str, ...] = ()  # of that environment, where the configuration has none of the name
+    gpus: str = ""  # key whose value is the number of GPUs of one replica; "" = it needs none
+    policies: tuple[str, ...] = ()  # it serves these, named builtin:NAME, and no checkpoint; () = checkpoints
+    tool_parsers: tuple[str, ...]  # values of model.tool_parser
+    metrics: MetricNames
+    boot: BootLog
+    litellm_prefix: str  # LiteLLM's provider for its servers, with the slash
+    replica_kind: str = "managed"  # word in a replica's row for who made it
+
+    @functools.cached_property
+    def keys(self) -> frozenset[str]:
+        """The configuration keys that a replica of it depends on in topology managed."""
+        return keys_of((*self.argv, *self.env.values())) | self.argument_keys | {self.gpus} - {""}

@@ -1,0 +1,40 @@
+"""How an engine's ``/metrics`` calls what ``EngineFacts`` holds: the form in which an adapter describes it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Names = tuple[str, ...]  # of one metric in several versions, newest first; the first one present counts
+
+
+class ByLabel(NamedTuple):
+    """A counter that is told apart by one label."""
+
+    names: Names
+    label: str
+    value: str
+
+
+@dataclass(frozen=True, eq=False)
+class MetricNames:
+    """Keys of the mappings are fields of ``EngineFacts``. Samples of several engines are summed, those in ``means``
+    averaged, those in ``least`` the smallest. Counters carry ``_total`` in the text form of prometheus_client, not in
+    that of every exporter: name both."""
+
+    values: Mapping[str, Names]
+    by_label: Mapping[str, ByLabel] = field(default_factory=dict)
+    means: frozenset[str] = frozenset()
+    least: frozenset[str] = frozenset()
+    sleep_state: str = ""  # metric whose samples are 1 for the state that their label `sleep_state` names
+    cache_info: str = ""  # metric whose labels are facts of the KV cache
+    cache_labels: Mapping[str, str] = field(default_factory=dict)  # fact -> that metric's label
+
+    @functools.cached_property
+    def wanted(self) -> frozenset[str]:
+        """Every metric that is read."""
+        lists = (*self.values.values(), *(rule.names for rule in self.by_label.values()))
+        named = {name for names in lists for name in names}
+        return frozenset(named | {self.sleep_state, self.cache_info} - {""})

@@ -1,0 +1,57 @@
+"""The embedded engine: small policies on the CPU, with vLLM's interface, log and metrics (see ``liverl.embedded``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from liverl.engines import vllm
+from liverl.engines.adapter.argv import Key, Read, Switch
+from liverl.engines.adapter.engine import Engine
+
+_FAULTS = "embedded.faults"
+
+
+def _arguments(read: Read) -> dict[str, tuple[str, ...]]:
+    """Faults that only some replicas have."""
+    found: dict[str, tuple[str, ...]] = {}
+    seconds: Any = read(f"{_FAULTS}.late_replica.seconds")
+    if seconds:
+        found[str(read(f"{_FAULTS}.late_replica.index"))] = ("--fault-start-delay", f"{seconds:g}")
+    names: Any = read(f"{_FAULTS}.ignore_sigterm")
+    for name in names:
+        if name.startswith("replica-"):
+            index = name.removeprefix("replica-")
+            found[index] = (*found.get(index, ()), "--fault-ignore-sigterm")
+    return found
+
+
+ENGINE = Engine(
+    name="embedded",
+    title="the embedded engine",
+    trainers={"managed": ("embedded", "none")},
+    argv=(
+        *("{python:self}", "-P", "-m", "liverl.embedded.engine"),
+        *("--model", Key("model.model_path")),
+        *("--served-model-name", Key("model.served_model_name")),
+        *("--host", "127.0.0.1", "--port", "{port:http}"),
+        *("--tensor-parallel-size", "1"),
+        *("--enable-auto-tool-choice", "--tool-call-parser", Key("model.tool_parser")),
+        *("--max-num-seqs", Key("vllm.max_num_seqs")),
+        *("--seed", Key("run.seed")),
+        *("--turn-latency", Key("embedded.turn_latency")),
+        Switch(f"{_FAULTS}.slow_start", ("--fault-load-time", "{}")),
+        Switch(f"{_FAULTS}.stream_chunk_delay", ("--stream-chunk-delay", "{}")),
+        Switch(f"{_FAULTS}.parsable_every", ("--parsable-every", "{}")),
+        Switch(f"{_FAULTS}.leak_worker", ("--fault-leak-worker",)),
+    ),
+    arguments=_arguments,
+    argument_keys=frozenset(
+        {f"{_FAULTS}.late_replica.seconds", f"{_FAULTS}.late_replica.index", f"{_FAULTS}.ignore_sigterm"}
+    ),
+    policies=("qwen3_coder", "hermes"),
+    tool_parsers=("qwen3_coder", "hermes"),
+    metrics=vllm.ENGINE.metrics,
+    boot=vllm.ENGINE.boot,
+    litellm_prefix=vllm.ENGINE.litellm_prefix,
+    replica_kind="embedded",
+)

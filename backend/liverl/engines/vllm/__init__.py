@@ -1,0 +1,37 @@
+"""vLLM: ``vllm serve`` in an environment of its own, or inside verl."""
+
+from __future__ import annotations
+
+from liverl.engines.adapter.argv import Key, Switch
+from liverl.engines.adapter.engine import Engine
+from liverl.engines.vllm.boot import BOOT
+from liverl.engines.vllm.metrics import METRICS
+from liverl.engines.vllm.tool_parsers import TOOL_PARSERS
+
+ENGINE = Engine(
+    name="vllm",
+    title="vLLM",
+    trainers={"managed": ("none",), "verl": ("verl", "command"), "in_process": ("verl", "command")},
+    argv=(
+        *("{python:vllm}", "-m", "vllm.entrypoints.cli.main", "serve", Key("model.model_path")),
+        *("--served-model-name", Key("model.served_model_name")),
+        *("--host", "127.0.0.1", "--port", "{port:http}"),
+        *("--tensor-parallel-size", Key("vllm.gen_tp")),
+        *("--enable-auto-tool-choice", "--tool-call-parser", Key("model.tool_parser")),
+        *("--max-model-len", Key("vllm.max_model_length")),
+        *("--gpu-memory-utilization", Key("vllm.gpu_memory_utilization")),
+        *("--max-num-seqs", Key("vllm.max_num_seqs")),
+        *("--dtype", Key("vllm.dtype")),
+        Switch("vllm.enforce_eager", ("--enforce-eager",)),
+        Switch(
+            "vllm.enable_chunked_prefill", ("--enable-chunked-prefill",), ("--no-enable-chunked-prefill",)
+        ),
+    ),
+    env={"VLLM_LOGGING_LEVEL": Key("infrastructure.vllm_logging_level")},
+    environment="vllm",
+    gpus="vllm.gen_tp",
+    tool_parsers=TOOL_PARSERS,
+    metrics=METRICS,
+    boot=BOOT,
+    litellm_prefix="hosted_vllm/",
+)

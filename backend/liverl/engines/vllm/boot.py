@@ -1,0 +1,84 @@
+"""What vLLM 0.24 to 0.33 prints while it starts; the last lines of some stages are those of verl's servers."""
+
+from __future__ import annotations
+
+import re
+
+from liverl.engines.adapter.boot import NUMBER, BootLog, FactRule, Ranks, StageRule, bar
+
+_STAGES: Ranks = (
+    (
+        StageRule("non-default args:", "process"),
+        StageRule("['serve',", "process"),
+    ),  # verl prints its own list
+    (
+        StageRule("Resolved architecture:", "config"),
+        StageRule("Using max model len", "config"),
+        StageRule("Chunked prefill is enabled", "config"),
+    ),
+    (StageRule("Initializing a V1 LLM engine (v", "engine"),),
+    (StageRule("distributed_init_method=", "dist init"), StageRule("is assigned as DP rank", "dist init")),
+    (
+        StageRule("Starting to load model", "loading weights"),
+        StageRule("Loading model from scratch", "loading weights"),
+        bar("Loading safetensors checkpoint shards:", "loading weights"),
+        StageRule("Loading weights took", "weights loaded"),
+        StageRule("Model loading took", "weights loaded"),
+    ),
+    (
+        StageRule("Dynamo bytecode transform time", "compiling"),
+        StageRule("for vLLM's torch.compile", "compiling"),
+        StageRule("Compiling a graph for", "compiling"),
+        StageRule("Directly load the compiled graph", "compiling"),
+        StageRule("Warming up model for the compilation", "compiling"),
+        StageRule("torch.compile took", "compiled"),
+        StageRule("Warming up done", "compiled"),
+    ),
+    (StageRule("Available KV cache memory:", "KV cache"), StageRule("KV cache size:", "KV cache")),
+    (
+        bar("Capturing CUDA graphs", "CUDA graphs {a}/{b}"),
+        StageRule("Graph capturing finished", "CUDA graphs captured"),
+    ),
+    (StageRule("init engine (profile", "engine up"),),
+    (
+        StageRule("Supported tasks:", "server"),
+        StageRule("Detected the chat template content format", "server"),
+        StageRule("Starting vLLM server on", "server"),
+    ),
+    # the second one is verl's, which starts uvicorn itself and keeps it quiet
+    (
+        StageRule("Application startup complete", "server up"),
+        StageRule("HTTP server started on port", "server up"),
+    ),
+)
+SERVER_STAGE = 9  # rank of "server": the engine is up and the HTTP server is being made
+
+_FACTS = (
+    FactRule("Initializing a V1 LLM engine (v", ("version",), re.compile(r"engine \(v([^)\s]+)\)")),
+    FactRule("Loading weights took", ("load_seconds",), re.compile(rf"took {NUMBER} s")),
+    FactRule(
+        "Model loading took",
+        ("load_gib", "load_seconds"),
+        re.compile(rf"took {NUMBER} GiB(?: memory)? and {NUMBER} s"),
+    ),
+    FactRule("torch.compile took", ("compile_seconds",), re.compile(rf"torch\.compile took {NUMBER} s")),
+    FactRule("Available KV cache memory", ("kv_gib",), re.compile(rf"memory: {NUMBER} GiB")),
+    FactRule("KV cache size:", ("kv_tokens",), re.compile(rf"KV cache size: {NUMBER} tokens")),
+    FactRule(
+        "Maximum concurrency for",
+        ("request_tokens", "max_concurrency"),
+        re.compile(rf"concurrency for {NUMBER} tokens per request: {NUMBER}x"),
+    ),
+    FactRule("Graph capturing finished", ("graph_seconds",), re.compile(rf"finished in {NUMBER} s")),
+    FactRule("init engine (profile", ("engine_seconds",), re.compile(rf"\) took {NUMBER} s")),
+    FactRule("Starting vLLM server on", ("address",), re.compile(r"server on (\S+)")),
+    FactRule("HTTP server started on port", ("port",), re.compile(r"on port (\d+)")),
+    FactRule("replica_rank: ", ("rank",), re.compile(r"replica_rank: (\d+)")),
+)
+_GRAPHS = FactRule(
+    "Capturing CUDA graphs",
+    ("graphs",),
+    re.compile(r"Capturing CUDA graphs[^\r\n]{0,200}?\| *(\d{1,6})/(\d{1,6})"),
+)
+
+BOOT = BootLog(name="vllm", stages=_STAGES, facts=_FACTS, graphs=_GRAPHS)

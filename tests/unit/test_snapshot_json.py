@@ -1,0 +1,122 @@
+"""The JSON of a snapshot is flat, inside a replica nests its engine; both directions go by the structs' fields."""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.screens import replica, snapshot
+
+from liverl.control.messages import ProtocolMismatch, decode_incoming, encode_line
+from liverl.model import EngineFacts, ReplicaSet, ReplicaStatus, published_facts
+from liverl.rundir.layout import RunDir
+from liverl.snapshot_json import decode_snapshot, encode_snapshot, plain_snapshot, replica_of
+
+RECORDED = Path(__file__).parents[1] / "data" / "recordings" / "h200_run" / "snapshots.jsonl"
+FACTS = EngineFacts.__struct_fields__
+# The fields of a replica in `status --json` and snapshot.json: scripts read them.
+PUBLISHED = {
+    *("name", "state", "address", "listed", "generation", "restarts", "gpus", "policy_version", "running"),
+    *("waiting", "kv_cache_usage", "generation_tokens_total", "prompt_tokens_total", "tokens_per_s"),
+    *("prefix_cache_hit_rate", "request_success_total", "since", "stage", "progress", "kind", "idle_for"),
+    *("leaving", "why", "pid", "activity", "activity_since", "tool_calls_total", "max_concurrency"),
+}
+
+
+def value_of(kind: Any) -> st.SearchStrategy[Any]:
+    kinds = {part for arg in typing.get_args(kind) or (kind,) for part in (arg, *typing.get_args(arg))}
+    known = {str: st.text(max_size=5), int: st.integers(0, 9), float: st.floats(0, 1e6)}
+    return st.one_of(st.none(), *(strategy for own, strategy in known.items() if own in kinds))
+
+
+def engines() -> st.SearchStrategy[EngineFacts]:
+    """What goes over the socket; the rest stays in the backend."""
+    kinds = {field.name: field.type for field in msgspec.structs.fields(EngineFacts)}
+    fields = {name: value_of(kinds[name]) for name in published_facts()}
+    return st.builds(EngineFacts, **fields)
+
+
+@given(st.lists(engines(), max_size=3))
+def test_what_is_written_is_read_back(known: list[EngineFacts]) -> None:
+    items = tuple(msgspec.structs.replace(replica(i), engine=facts) for i, facts in enumerate(known))
+    shown = snapshot(replicas=ReplicaSet(4, 1, 1, items))
+    assert decode_snapshot(encode_snapshot(shown)) == shown
+    assert json.loads(json.dumps(plain_snapshot(shown))) == json.loads(encode_snapshot(shown))
+
+
+def test_a_replica_is_flat_in_json() -> None:
+    (item,) = json.loads(encode_snapshot(snapshot(replicas=ReplicaSet(1, 1, 1, (replica(0),)))))["replicas"][
+        "items"
+    ]
+    assert item.keys() == PUBLISHED
+    assert (item["running"], item["policy_version"], item["name"]) == (3.0, 7, "r0")
+
+
+def test_no_fact_is_called_like_a_field_of_the_replica() -> None:
+    assert not {*FACTS} & {*ReplicaStatus.__struct_fields__}
+
+
+def test_what_an_older_version_wrote_is_read(tmp_path: Path) -> None:
+    """Flat, and without the facts that are newer than it."""
+    old = [json.loads(line) for line in RECORDED.read_bytes().splitlines()]
+    assert len(old) == 3
+    for told, line in zip(old, RECORDED.read_bytes().splitlines(), strict=True):
+        RunDir(tmp_path).snapshot.write_bytes(line)
+        shown = RunDir(tmp_path).read_snapshot()
+        assert shown is not None and len(shown.replicas.items) == len(told["replicas"]["items"]) > 0
+        for item, fields in zip(shown.replicas.items, told["replicas"]["items"], strict=True):
+            assert "kv_blocks" not in fields and item.engine.kv_blocks is None
+            flat = {name: getattr(item.engine if name in FACTS else item, name) for name in fields}
+            assert json.loads(json.dumps(flat)) == fields
+
+
+def test_a_snapshot_on_the_socket_is_flat_and_read_back() -> None:
+    shown = snapshot(replicas=ReplicaSet(1, 1, 1, (replica(0),)))
+    line = encode_line({"snapshot": msgspec.Raw(encode_snapshot(shown))})
+    assert decode_incoming(line).snapshot == shown
+    assert decode_incoming(b'{"id": 1, "ok": {}}').snapshot is None
+    with pytest.raises(ProtocolMismatch):
+        decode_incoming(b'{"snapshot": {"seq": "one"}}')
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda plain: plain["replicas"]["items"][0].update(running="many"),
+        lambda plain: plain["replicas"]["items"][0].pop("name"),
+        lambda plain: plain.pop("run"),
+    ],
+)
+def test_what_is_no_snapshot_is_refused(damage: types.FunctionType) -> None:
+    plain = plain_snapshot(snapshot(replicas=ReplicaSet(1, 1, 1, (replica(0),))))
+    damage(plain)
+    with pytest.raises(msgspec.ValidationError):
+        decode_snapshot(json.dumps(plain).encode())
+
+
+def test_a_field_of_neither_is_refused() -> None:
+    with pytest.raises(TypeError):
+        replica_of({"name": "r", "state": "ready", "address": None, "listed": False, "speed": 1.0})
+
+
+def test_what_lasts_when_nobody_asks_the_engine() -> None:
+    values = {field.name: 1 for field in msgspec.structs.fields(EngineFacts)}
+    left = EngineFacts(**values).lasting()  # type: ignore[arg-type]
+    gone = {name for name in FACTS if getattr(left, name) is None}
+    assert gone == {
+        *("running", "waiting", "kv_cache_usage", "tokens_per_s", "prefix_cache_hit_rate"),
+        *("sleep_state", "updates_in_flight", "sleeps_in_flight"),
+    }
+
+
+def test_an_empty_list_of_replicas_may_be_missing() -> None:
+    plain = plain_snapshot(snapshot())
+    del plain["replicas"]
+    assert decode_snapshot(json.dumps(plain).encode()).replicas == ReplicaSet()
