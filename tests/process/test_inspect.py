@@ -134,7 +134,7 @@ def test_a_journal_of_several_attempts_with_lines_that_are_none(tmp_path: Path) 
             **more,
         }
 
-    machine = {"state": "stopping", "why": "restart asked", "generation": 2, "ready_at": 21.0}
+    machine = {"state": "stopping", "why": "restart requested", "generation": 2, "ready_at": 21.0}
     promoted = [
         {"svc": "a", "gen": 3, "role": "current", "unit": {"state": "ready", "ready_at": 31.0}},
         {"svc": "a", "gen": 2, "role": "retiring", "unit": machine},
@@ -164,5 +164,5 @@ def test_a_journal_of_several_attempts_with_lines_that_are_none(tmp_path: Path) 
         12.0,
         100,
     )
-    assert found[1].why == "restart asked" and found[2].ready_at == 31.0
+    assert found[1].why == "restart requested" and found[2].ready_at == 31.0
     assert [g.attempt for g in generations(tmp_path, "ab")] == [1] and generations(tmp_path, "b") == []

@@ -107,7 +107,7 @@ def test_what_lives_is_stopped_in_order_and_what_died_stays_dead(make: Make) -> 
     assert notes[-1] == "4 of 4 services have ended"
     assert sorted(started(run)) == ["base.1", "user.1", "work.1"]
     ends = {e.service: e.text for e in run.events() if e.kind == "state" and e.data["state"] == "stopped"}
-    assert ends["base"].startswith("stopped as asked")
+    assert ends["base"].startswith("stopped")
     assert len([e for e in run.events() if e.kind == "run_ended"]) == 1
 
 

@@ -77,7 +77,7 @@ def test_what_the_log_says_is_told_when_a_service_is_started_again(make: Make) -
     os.kill(pid, signal.SIGKILL)
     run.until("steady", lambda s: s.generation == 2 and s.state == "ready")
     told = [e for e in run.events() if e.kind == "log_cause"]
-    assert {e.text for e in told} == {"its log says: ValueError: the toy cannot go on"}
+    assert {e.text for e in told} == {"its log shows: ValueError: the toy cannot go on"}
     assert {e.service for e in told} == {"bad"}, "what killed the other one is not in its log"
     assert run.command("restart", service="steady")["generation"] == 3
     assert not [e for e in run.events() if e.kind == "log_cause" and e.service == "steady"], (

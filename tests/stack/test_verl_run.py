@@ -412,7 +412,7 @@ def test_agents_that_hang_are_told_until_they_go_on(launch: Launch) -> None:
     steps = len([e for e in run.events() if e.kind == "step"])
     wait_until(lambda: len([e for e in run.events() if e.kind == "step"]) > steps + 1, 90, "two more steps")
     process.send_signal(signal.SIGINT)
-    assert finished(process) == 5, "stopped as asked"
+    assert finished(process) == 5, "stopped"
     nothing_lives(run.run_dir)
 
 

@@ -262,7 +262,7 @@ class Repair:
                 log=os.fspath(log),
             )
         except (KeeperError, KeeperGone) as error:
-            why = str(error) or "the keeper has gone"
+            why = str(error) or "the keeper has exited"
             raise RestartProblem(f"the proxy has ended, and cannot be started again: {why}") from None
         member = (int(child["pid"]), int(child["tick"]))
         self._newest = member

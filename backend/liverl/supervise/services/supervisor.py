@@ -89,7 +89,7 @@ class Supervisor:
     async def _tell_why(self, service: str, log: Path, start: int) -> None:
         found = await asyncio.to_thread(self.records.log_says, log, start)
         if found is not None:
-            self.say("log_cause", f"its log says: {found[0]}", "warning", service)
+            self.say("log_cause", f"its log shows: {found[0]}", "warning", service)
 
     def note(self, instance: Instance, kind: str, text: str, level: str = "info", **data: Any) -> None:
         self.say(kind, text, level, instance.name, **data)  # type: ignore[arg-type]
@@ -203,7 +203,9 @@ class Supervisor:
 
     def _settle(self, slot: Slot) -> None:
         for over in slot.settle():
-            self.say("swap", f"generation {over.machine.generation} has drained and ended", service=slot.name)
+            self.say(
+                "swap", f"generation {over.machine.generation} has drained and exited", service=slot.name
+            )
         incoming = slot.incoming
         if incoming is None:
             return
@@ -217,7 +219,7 @@ class Supervisor:
             why = _why_ended(incoming)
             slot.drop_incoming()
             current = slot.current.machine
-            goes = "is started again" if current.after == "hold" else "goes on"
+            goes = "will be restarted" if current.after == "hold" else "is still serving"
             text = f"the new generation did not start ({why}); generation {current.generation} {goes}"
             self.say("swap_failed", text, "error", slot.name)
             if current.after == "hold" and current.wanted and not self.stopping:
@@ -233,10 +235,12 @@ class Supervisor:
         # One record: with half of it a successor would find two current generations, or none.
         record = {"k": "promoted", "svc": slot.name, "records": [new.record(), old.record()]}
         if old in slot.retiring:
-            text = f"generation {new.machine.generation} serves; generation {old.machine.generation} drains"
+            text = f"generation {new.machine.generation} is serving; generation {old.machine.generation} is draining"
             self.spawn_task(self._retire(old, record))
         else:
-            text = f"generation {old.machine.generation} has died; generation {new.machine.generation} takes its place"
+            text = (
+                f"generation {old.machine.generation} exited; generation {new.machine.generation} replaces it"
+            )
             self.records.journal_soon(record)
         self.say("swap", text, service=slot.name)
 
@@ -318,7 +322,7 @@ class Supervisor:
             near = difflib.get_close_matches(name, self.slots, 1, 0.5)
             known = ", ".join(self.slots)
             raise CommandError(
-                "unknown_service", f"no service {name!r}; there are: {known}", near[0] if near else None
+                "unknown_service", f"no service {name!r}; known services: {known}", near[0] if near else None
             )
         return slot
 
@@ -332,7 +336,7 @@ class Supervisor:
         if self.stopping:
             raise CommandError("stopping", "the run is stopping")
         if slot.spec.owner == "foreign":
-            raise CommandError("foreign", f"{name} was not started by this run and is not touched")
+            raise CommandError("foreign", f"this run did not start {name} and does not manage it")
         if slot.spec.drain and slot.current.machine.state in ("ready", "degraded"):
             return await self._swap(slot)
         machine = slot.current.machine
@@ -348,7 +352,7 @@ class Supervisor:
 
     async def _swap(self, slot: Slot) -> dict[str, Any]:
         if slot.incoming is not None:
-            raise CommandError("busy", f"a new generation of {slot.name} is being started already")
+            raise CommandError("busy", f"a new generation of {slot.name} is already starting")
         before = slot.current.machine.generation
         incoming = slot.begin_swap(self)
         self.say("swap", f"starting a new generation beside generation {before}", service=slot.name)
@@ -357,7 +361,7 @@ class Supervisor:
         if slot.current is not incoming:
             raise CommandError(
                 "not_started",
-                f"the new {slot.name} did not start: {_why_ended(incoming)}; the old one goes on",
+                f"the new {slot.name} did not start: {_why_ended(incoming)}; the previous process is still serving",
             )
         # If the old one died meanwhile, the new one was promoted before it was ready.
         await self.until(lambda: slot.state in ("ready", "degraded", *state_machine.ENDED))
@@ -366,7 +370,7 @@ class Supervisor:
     def _restarted(self, slot: Slot) -> dict[str, Any]:
         machine = slot.current.machine
         if machine.state in state_machine.ENDED:
-            raise CommandError("not_started", f"{slot.name} did not come back: {_why_ended(slot.current)}")
+            raise CommandError("not_started", f"{slot.name} failed to restart: {_why_ended(slot.current)}")
         pid = slot.current.process.pid if slot.current.process else None
         return {"service": slot.name, "generation": machine.generation, "pid": pid}
 
