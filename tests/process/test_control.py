@@ -384,7 +384,7 @@ def test_on_another_host(start):
     os.utime(run_dir / "backend.json", (old, old))
     with pytest.raises(BackendDead):
         blocking.snapshot(run_dir)
-    assert liverl.snapshot(run_dir).phase.startswith("on host n17: no sign of life")
+    assert liverl.snapshot(run_dir).phase.startswith("on host n17: no heartbeat")
 
 
 async def test_async_client(start):

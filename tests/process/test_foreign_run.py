@@ -97,7 +97,9 @@ def test_a_proxy_from_elsewhere_is_shown_and_restarted_on_command(run: ToyRun, e
         ("vllm_server_0_0", "waiting", False),
         ("vllm_server_1_0", "waiting", False),
     ]
-    with pytest.raises(CommandError, match="all 0 that serve are listed; not found yet: vllm_server_0_0"):
+    with pytest.raises(
+        CommandError, match="all 0 replicas that are up are listed; not up yet: vllm_server_0_0"
+    ):
         run.command("scale", delta=1)
     with pytest.raises(CommandError, match="none can be removed"):
         run.command("scale", delta=-1)
@@ -108,7 +110,9 @@ def test_a_proxy_from_elsewhere_is_shown_and_restarted_on_command(run: ToyRun, e
 
     before = port_holders.look(elsewhere.port)
     elsewhere.config.write_text("model_list: [")
-    with pytest.raises(CommandError, match=r"not restarted, as it would not come back: .*not YAML"):
+    with pytest.raises(
+        CommandError, match=r"not restarted, because it could not start again: .*not valid YAML"
+    ):
         run.command("restart", service="proxy")
     assert port_holders.look(elsewhere.port) == before and process.poll() is None
 
@@ -125,7 +129,7 @@ def test_a_proxy_from_elsewhere_is_shown_and_restarted_on_command(run: ToyRun, e
     # one that does not come back: its log says why, and it can be started once that is mended
     elsewhere.config.write_text(f"{LISTS}broken: true\n")
     with pytest.raises(
-        CommandError, match=r"(?s)has ended; the end of .*\nValueError: the configuration is broken"
+        CommandError, match=r"(?s)has exited; last lines of .*\nValueError: the configuration is broken"
     ):
         run.command("restart", service="proxy")
     run.until("proxy", "failed")
@@ -158,7 +162,7 @@ def test_what_may_not_be_ended_is_refused_by_its_description(run: ToyRun, elsewh
     server.kill()
     server.wait()
     run.until("proxy", "failed")
-    with pytest.raises(CommandError, match="nobody listens on port"):
+    with pytest.raises(CommandError, match="nothing listens on port"):
         run.command("restart", service="proxy")
 
     other = elsewhere.start(LIVERL_RUN="other/run/proxy/1", LIVERL_RUN_DIR="/runs/other/run")

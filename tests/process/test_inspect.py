@@ -61,8 +61,8 @@ def test_a_service_tells_everything_about_itself_and_keeps_its_secrets(
     assert detail.env["LIVERL_RUN"] == "tests/toy/web/1" and detail.unset_env == ("TOY_AWAY",)
     assert inspect(run, "other").depends_on == ("web: ready",)
     assert [(p.name, p.what) for p in detail.probes] == [
-        ("startup", f"GET /health on port {port} answers 200"),
-        ("ready", f"GET /health on port {port} answers 200"),
+        ("startup", f"GET /health on port {port} returns 200"),
+        ("ready", f"GET /health on port {port} returns 200"),
     ]
 
     def probed() -> ServiceDetail | None:

@@ -108,7 +108,7 @@ def test_steps_that_ended_while_no_backend_looked_are_told(make: Make) -> None:
     run.kill_backend()
     write(3, 4, 5)
     run.start()
-    wait_until(lambda: "steps 3 to 5 ended while no backend looked" in told(), what="what was missed")
+    wait_until(lambda: "steps 3 to 5 finished while no backend was running" in told(), what="what was missed")
     write(6)
     wait_until(lambda: told()[-1].startswith("step 6"), what="the next one")
     run.kill_backend()

@@ -73,25 +73,28 @@ async def test_it_answers_and_ends(client: Any) -> None:
     ("script", "words"),
     [
         ('print(\'{"fatal": "ConnectionError: nobody"}\')', "cannot connect to Ray: ConnectionError: nobody"),
-        ("raise SystemExit(3)", r"it ended \(exit 3\), see child.log"),
-        ("print('Ray says hello')", "it answered something else: Ray says hello"),
-        (READY + "sys.stdin.readline(); os._exit(5)", r"it ended \(exit 5\)"),
+        ("raise SystemExit(3)", r"it exited \(exit 3\); see child.log"),
+        ("print('Ray says hello')", "it sent an unexpected reply: Ray says hello"),
+        (READY + "sys.stdin.readline(); os._exit(5)", r"it exited \(exit 5\)"),
         (
             READY + "sys.stdin.readline(); print('[]', flush=True); time.sleep(60)",
-            "it answered something else",
+            "it sent an unexpected reply",
         ),
-        (READY + "sys.stdin.readline(); print('{\"id\": 7}', flush=True); time.sleep(60)", "something else"),
-        (READY + "sys.stdin.readline(); time.sleep(60)", "it did not answer within 0.5 s"),
+        (
+            READY + "sys.stdin.readline(); print('{\"id\": 7}', flush=True); time.sleep(60)",
+            "it sent an unexpected reply",
+        ),
+        (READY + "sys.stdin.readline(); time.sleep(60)", "it did not respond within 0.5 s"),
         (
             READY + 'sys.stdin.readline(); print(\'{"id": 1, "addresses": 2}\', flush=True)',
-            "its answer is none",
+            "it sent an invalid reply",
         ),
     ],
 )
 async def test_a_child_that_goes_wrong_is_ended(
     client: Any, script: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "did not answer" in words:  # all others answer or end, however long that takes
+    if "did not respond" in words:  # all others answer or end, however long that takes
         monkeypatch.setattr("liverl.verl.discovery.address_client.FIRST", 0.4)
     monkeypatch.setattr("liverl.verl.discovery.address_client._FAREWELL", 60.0)
     one = client(script)
@@ -104,9 +107,9 @@ async def test_it_is_not_started_again_at_once(client: Any) -> None:
     one = client("raise SystemExit(3)", clock)
     waits = []
     for _ in range(4):
-        with pytest.raises(AddressClientGone, match="it ended"):
+        with pytest.raises(AddressClientGone, match="it exited"):
             await one.ask(["a"], "", 0.1)
-        with pytest.raises(AddressClientGone, match=r"started again in (\d+) s") as refused:
+        with pytest.raises(AddressClientGone, match=r"restarting it in (\d+) s") as refused:
             await one.ask(["a"], "", 0.1)
         waits.append(int(str(refused.value).rsplit(" ", 2)[1]))
         clock.now += waits[-1]
@@ -130,7 +133,7 @@ async def test_no_such_python(tmp_path: Path) -> None:
     argv = address_argv(str(tmp_path / "python"), "127.0.0.1:6379", "liverl")
     assert argv[1].endswith("/verl_runtime/addresses.py") and Path(argv[1]).is_file()
     assert argv[2:] == ("--address", "127.0.0.1:6379", "--namespace", "liverl")
-    with pytest.raises(AddressClientGone, match="cannot be started"):
+    with pytest.raises(AddressClientGone, match="failed to start"):
         await AddressClient(lambda: (argv, {}), tmp_path / "log").ask(["a"], "", 1.0)
 
 
@@ -258,13 +261,13 @@ async def test_a_whole_discovery(tmp_path: Path) -> None:
     assert await discovery.look() == 3.0 and discovery.verdict is None
     told = [(text, rank) for text, _, rank in story]
     assert told[:4] == [
-        ("replica 0: actor PENDING_CREATION: its constructor has not returned (pid 9)", 0),
+        ("replica 0: actor PENDING_CREATION: its constructor is still running (pid 9)", 0),
         ("replica 0: actor ALIVE, pid 9", 0),
         (f"replica 0: address http://127.0.0.1:{port}", 0),
         ("replica 0: healthy after 61 s", 0),
     ]
-    assert told[4][0].endswith("answered GET /api/v0/actors with 503 and no JSON: 'busy'")
-    assert told[5:] == [("Ray's dashboard answers again", None)]
+    assert told[4][0].endswith("GET /api/v0/actors returned 503 and no JSON: 'busy'")
+    assert told[5:] == [("Ray's dashboard responds again", None)]
     # the next trainer's actors are others
     discovery.expect(Expectation(1, since=220.0, not_before=220.0))
     assert discovery.ranks[0].stage == "missing"

@@ -104,7 +104,7 @@ def test_two_spellings_of_one_place() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("model_list: [", r"not YAML \(line"),
+        ("model_list: [", r"not valid YAML \(line"),
         ("model_list: !include other.yaml", "not YAML"),
         ("- a", "no model_list"),
         ("", "no model_list"),

@@ -27,6 +27,6 @@ def test_the_service_screen_and_the_plan_show_it_so_too(tmp_path: Path) -> None:
     probe = Probe("log_line", pattern=r"port \d+")
     run = make_run(tmp_path, [toy("a", "sleep", "9", probes=Probes(startup=probe))])
     detail = filed_detail(run.run_dir, "a")
-    assert detail is not None and [p.what for p in detail.probes] == [r"its log says 'port \d+'"]
+    assert detail is not None and [p.what for p in detail.probes] == [r"a line in its log matches 'port \d+'"]
     plan = msgspec.json.decode((run.run_dir / "plan.json").read_bytes(), type=Plan)
     assert r"ready     its log says 'port \d+', within" in plan_text(plan)

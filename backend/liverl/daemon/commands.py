@@ -71,7 +71,7 @@ class Commands:
         if name == "inspect":
             return await self._inspect(str(args.get("service", "")))
         known = "inspect, restart, scale, start_service, stop, stop_service"
-        raise CommandError("unknown_command", f"no command {name!r}; there are: {known}")
+        raise CommandError("unknown_command", f"unknown command {name!r}; commands: {known}")
 
     async def _inspect(self, service: str) -> dict[str, Any]:
         supervisor, sampler = self._supervisor, self._observer
@@ -101,7 +101,11 @@ class Commands:
             raise CommandError("stopping", "the run is stopping")
         before = slot.current.machine.generation
         if slot.state in ("ready", "starting", "preparing"):
-            return {"service": slot.name, "generation": before, "text": f"it is {slot.state} already"}
+            return {
+                "service": slot.name,
+                "generation": before,
+                "text": f"{slot.name} is already {slot.state}",
+            }
         slot.current.feed(state_machine.Start())
         self._supervisor.kick()
         await self._supervisor.until(lambda: slot.state == "ready" or slot.state in state_machine.ENDED)

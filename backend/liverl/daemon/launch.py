@@ -59,9 +59,9 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
         run_dir.parent.mkdir(parents=True, exist_ok=True)
         run_dir.mkdir()
     except FileExistsError:
-        raise LaunchError(f"{run_dir} exists already", 2) from None
+        raise LaunchError(f"{run_dir} already exists", 2) from None
     except OSError as error:
-        raise LaunchError(f"{run_dir} cannot be made: {os.strerror(error.errno or 0)}", 3) from None
+        raise LaunchError(f"cannot create {run_dir}: {os.strerror(error.errno or 0)}", 3) from None
     try:
         write_atomic(run_dir / "config.yaml", dump_yaml(loaded.config, loaded.kept).encode())
         write_atomic(run_dir / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
@@ -75,7 +75,7 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
         raise LaunchError(f"infrastructure.anthropic_api_key: {error}", 2) from None
     except OSError as error:
         shutil.rmtree(run_dir, ignore_errors=True)
-        raise LaunchError(f"{run_dir} cannot be written: {os.strerror(error.errno or 0)}", 3) from None
+        raise LaunchError(f"cannot write to {run_dir}: {os.strerror(error.errno or 0)}", 3) from None
 
 
 def _placeholder(loaded: LoadedConfig) -> str | None:
@@ -106,7 +106,7 @@ def start_backend(
     try:
         log = open(log_path, "ab")  # noqa: SIM115 - closed below, after the child has it
     except OSError as error:
-        raise LaunchError(f"{log_path} cannot be written: {os.strerror(error.errno or 0)}", 3) from None
+        raise LaunchError(f"cannot write {log_path}: {os.strerror(error.errno or 0)}", 3) from None
     start = log.tell()
     with log:
         process = subprocess.Popen(
@@ -132,7 +132,8 @@ def start_backend(
             raise LaunchError(_last_words(log_path, start, code), code if code in (2, 3, 4) else 1)
         time.sleep(0.02)
     raise LaunchError(
-        f"the backend (pid {process.pid}) does not answer after {timeout:g} s; see {log_path}", 1
+        f"timed out after {timeout:g} s waiting for the backend (pid {process.pid}) to respond; see {log_path}",
+        1,
     )
 
 
@@ -150,7 +151,7 @@ def _require_room(run_dir: Path) -> None:
             if probe.exists():
                 probe.unlink()
     except OSError as error:
-        raise LaunchError(f"{run_dir} cannot be written: {os.strerror(error.errno or 0)}", 3) from None
+        raise LaunchError(f"cannot write to {run_dir}: {os.strerror(error.errno or 0)}", 3) from None
 
 
 def _answers(run_dir: Path) -> bool:
@@ -168,4 +169,4 @@ def _last_words(log: Path, start: int, code: int) -> str:
     with log.open("rb") as file:
         file.seek(start)
         lines = file.read().decode("utf-8", "replace").strip().splitlines()
-    return "\n".join(lines[-5:]) if lines else f"the backend ended with exit code {code} and no message"
+    return "\n".join(lines[-5:]) if lines else f"the backend exited with code {code} and wrote no message"

@@ -124,7 +124,7 @@ class Run:
             self.over.set()
         if not self._was_ready and not self.supervisor.stopping and self.ready:
             self._was_ready = True
-            self.supervisor.say("run_ready", "everything is up")
+            self.supervisor.say("run_ready", "all services are ready")
 
     @property
     def ready(self) -> bool:
@@ -204,7 +204,7 @@ class Run:
             self.verdict = verdict
             cause = verdict.cause
             if verdict.state == "failed" and cause is not None:
-                self.supervisor.say("run_failed", f"the run fails: {cause.text}", "error", cause.service)
+                self.supervisor.say("run_failed", f"the run failed: {cause.text}", "error", cause.service)
             elif verdict.state == "done":
                 self.supervisor.say("run_done", "training has completed; stopping the rest")
         record = {"k": "stop", "now": now, "verdict": msgspec.to_builtins(self.verdict)}
@@ -220,8 +220,8 @@ class Run:
         """Somebody wants the run to end; a second request escalates. ``why``: what the result says instead of who
         asked."""
         finite = any(s.spec.ends_run for s in self.supervisor.slots.values())
-        how = "at once" if now else "in order"
-        self.supervisor.say("stop", f"stop asked by {who}: ending everything {how}")
+        how = "killing all services" if now else "stopping services in dependency order"
+        self.supervisor.say("stop", f"stop requested by {who}; {how}")
         cause = Cause(None, why or f"stopped by {who}", self.supervisor.now())
         self.end(Verdict("stopped", 5 if finite else 0, cause), now=now)
 
@@ -255,7 +255,7 @@ class Run:
         code, summary = verdict.exit_code, verdict.state
         known = self.state_writer.diagnosis
         if left:
-            code, summary = 75, f"{verdict.state}, but something would not die: {', '.join(left)}"
+            code, summary = 75, f"{verdict.state}, but some processes could not be killed: {', '.join(left)}"
         elif verdict.cause is not None:
             because = f"{known.title}: " if known is not None and verdict.state == "failed" else ""
             summary = f"{verdict.state}: {because}{verdict.cause.text}"
@@ -342,7 +342,7 @@ class Run:
         why = machine.why
         if machine.state == "waiting" and machine.wanted:
             blocked = self.supervisor.blocked_by(slot.spec)
-            why = f"waits for {blocked}" if blocked else "about to start"
+            why = f"waiting for {blocked}" if blocked else "starting soon"
         elif machine.state == "starting" and instance.last_problem:
             why = instance.last_problem
         stage = self.sampler.facts.stages.get(slot.name) if machine.state == "starting" else None
