@@ -454,7 +454,7 @@ def test_unknown_models_are_named_as_far_as_they_are_known() -> None:
     assert asked().fix == "set the agents' model name to a model that is served"
     many = asked(*(f"m{n}" for n in range(9)), aliases=("policy",))
     assert many.title == "agents request 'm0', which is not served"
-    assert "'m6', 'm7', and were refused" in many.cause and "'m8'" not in many.cause
+    assert "'m6', 'm7' and were rejected" in many.cause and "'m8'" not in many.cause
     assert many.fix == "set the agents' model name to one of: policy"
     assert many.evidence == ("proxy/litellm.yaml: model_list",)
     assert one("model_unknown", with_proxy(unknown=1, config=None), with_proxy()).evidence == ()
@@ -536,16 +536,16 @@ def unlisted(proxy: dict[str, Any] | None = None, owner: str = "ours", **fields:
 def test_an_unlisted_replica_and_what_gives_it_a_place() -> None:
     (behind,) = unlisted(listed=False, policy_version=6)
     assert behind.cause.startswith("it has policy version 6, the trainer has 7; ") and behind.action is None
-    assert "the trainer sends weights" in behind.fix
+    assert "the trainer sends its weights" in behind.fix
     (without,) = unlisted(listed=False, policy_version=None)
     assert without.cause.startswith("it has policy version None, the trainer has 7; ")
     (refused,) = unlisted(listed=False)
-    assert "still has no place" in refused.cause and refused.action == "restart r1"
+    assert "is not in the proxy's list" in refused.cause and refused.action == "restart r1"
     assert refused.evidence == (f"r1: {B}, policy version 7", f"the proxy routes to {A}/v1")
     (stale,) = unlisted(listed=True)
     assert "newest list" in stale.cause and stale.action == "restart proxy"
     (foreign,) = unlisted(listed=False, kind="verl", owner="adopted", policy_version=6)
-    assert "whoever wrote it" in foreign.cause and foreign.action == "scale +1" and "(key a)" in foreign.fix
+    assert "before this replica was registered" in foreign.cause and foreign.action == "scale +1" and "(key a)" in foreign.fix
     # verl itself gives its replicas their weights
     (verl,) = unlisted(listed=False, kind="verl", policy_version=6)
     assert verl.action == "restart r1"

@@ -350,9 +350,7 @@ def test_agents_silent() -> None:
     heads = tuple(trial(n, step=8, state="running", updated_at=NOW) for n in range(24))
     before = replicas(*idle, step=7, trials=TrialsStatus(newest=heads, steps=(step,)))
     symptom = found(before, before)["agents_silent"]
-    assert (
-        "24 of 32 trials of step 8 are running" in symptom.cause and "2 replicas stand idle" in symptom.cause
-    )
+    assert "24 of 32 trials of step 8 are running" in symptom.cause and "2 replicas are idle" in symptom.cause
     assert symptom.severity == "warning" and len(symptom.evidence) == 8
     assert found(before) == {}, "nothing to compare with"
     asked = replace(before, proxy=replace(before.proxy, requests=(before.proxy.requests or 0) + 1))

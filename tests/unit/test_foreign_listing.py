@@ -105,7 +105,7 @@ def test_two_spellings_of_one_place() -> None:
     ("text", "why"),
     [
         ("model_list: [", r"not valid YAML \(line"),
-        ("model_list: !include other.yaml", "not YAML"),
+        ("model_list: !include other.yaml", "not valid YAML"),
         ("- a", "no model_list"),
         ("", "no model_list"),
         ("include: [models.yaml]", "no model_list"),

@@ -51,9 +51,11 @@ def _group(names: str, uses: dict[str, When], why: Why = inert.never) -> Iterabl
 _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group("run: topology engine; model: *", {_PLAN: when.always}),
     _group("run: name run_root; experiment: project_name exp_name", {_CONFIG: when.always}),
-    _group("run: seed", {_PLAN: when.embedded_any}, inert.sentence("only the embedded run is seeded")),
+    _group("run: seed", {_PLAN: when.embedded_any}, inert.sentence("only the embedded run uses a seed")),
     _group(
-        "run: replicas", {_PLAN: when.managed}, inert.sentence("verl decides: the run's GPUs / vllm.gen_tp")
+        "run: replicas",
+        {_PLAN: when.managed},
+        inert.sentence("verl sets the number of replicas: the run's GPUs / vllm.gen_tp"),
     ),
     _group("data: data_dir", {_PLAN: when.reads_variables}, inert.NO_DATA),
     _group("data: train_index val_index", {_PLAN: when.verl_or_command}, inert.NO_DATA),
@@ -63,12 +65,12 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group(
         "infrastructure: ray_dashboard_port",
         {_PLAN: when.ray_dashboard_port},
-        inert.no_ray("ray.dashboard_address names the dashboard of a cluster that runs already"),
+        inert.no_ray("ray.dashboard_address names the dashboard of an existing cluster"),
     ),
     _group(
         "infrastructure: ngpus_per_node",
         {_PLAN: when.verl_or_command, _CONFIG: when.managed_vllm},
-        inert.sentence("the embedded run needs no GPU"),
+        inert.sentence("the embedded run uses no GPU"),
     ),
     _group("infrastructure: litellm_port", {_PLAN: when.always}),
     _group("infrastructure: anthropic_api_key", {"liverl.supervise": when.always}),
@@ -96,7 +98,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group(
         "training: total_epochs",
         {_PLAN: when.verl_trainer},
-        inert.trial_key("the embedded trainer counts steps: training.total_steps"),
+        inert.trial_key("the embedded trainer uses training.total_steps"),
     ),
     _group("training: test_freq", {_PLAN: when.verl_or_command}, inert.NO_VALIDATION),
     _group("training: val_batch_size val_before_train", {_PLAN: when.verl_trainer}, inert.NO_VALIDATION),
@@ -116,7 +118,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group(
         "harbor_agent: max_timeout_sec override_timeout_sec",
         {_PLAN: when.limits_trials},
-        inert.trial_key("", f"only verl.agent_loop {PROXY_LOOP} ends a trial that takes too long"),
+        inert.trial_key("", f"only verl.agent_loop {PROXY_LOOP} stops a trial that exceeds its timeout"),
     ),
     _group("harbor_runtime: num_workers", {_PLAN: when.embedded_or_reads_variables}, inert.trial_key("")),
     _group(
@@ -147,7 +149,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group(
         "ray: dashboard_address auth_token_file",
         {_PLAN: when.foreign_head},
-        inert.ray_key("ray.address is empty: the run starts a Ray of its own"),
+        inert.ray_key("ray.address is empty: the run starts its own Ray cluster"),
     ),
     _group(
         "ray: num_cpus temp_dir object_store_memory",
@@ -181,14 +183,14 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group(
         "supervise: replica_stagger",
         {_PLAN: when.managed_vllm},
-        inert.sentence("the run starts no replicas on GPUs by itself"),
+        inert.sentence("the run does not start replicas on GPUs"),
     ),
     _group("observe: *", {_PLAN: when.always}),
     _group("ui: *", {"liverl_tui": when.always}),
     _group(
         "embedded: turn_latency",
         {_PLAN: when.embedded_engine},
-        inert.sentence("a setting of the embedded engine: run.engine is vllm"),
+        inert.sentence("only the embedded engine uses it: run.engine is vllm"),
     ),
     _group("embedded.faults.late_replica: seconds", {_PLAN: when.embedded_engine}, inert.ENGINE_ONLY),
     _group(
@@ -208,12 +210,12 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group(
         "experiment: trials_dir",
         {_PLAN: when.reads_variables},
-        inert.trial_key("trials are in the run directory"),
+        inert.trial_key("trials are saved in the run directory"),
     ),
     _group(
         "experiment: trajectory_logger_src",
         {_PLAN: when.reads_variables},
-        inert.trial_key("our proxy writes the trajectories itself"),
+        inert.trial_key("liverl's proxy writes the trajectories"),
     ),
     _group("credentials: wandb_mode", {_PLAN: when.verl_or_command}, inert.NO_WANDB),
     _group("credentials: wandb_api_key", {_PLAN: when.logs_to_wandb}, inert.wandb_key),
@@ -227,7 +229,7 @@ def rules() -> dict[str, KeyRule]:
     for group in _TABLE:
         for key, rule in group:
             if key in table or key not in leaves():
-                raise ValueError(f"{key} stands twice in the table of uses, or is no key")
+                raise ValueError(f"{key} is listed twice in the table of consumers, or is not a key")
             table[key] = rule
     return table
 

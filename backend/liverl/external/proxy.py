@@ -146,8 +146,10 @@ class ExternalProxy:
     def _stranger(self, leader: HolderProcess) -> str:
         trainer = self._supervisor.slots["trainer"].current.process
         if trainer is not None and leader.tick < trainer.tick:
-            return "it was started before the launch script; a process left over from an earlier launch may "
-            "receive this run's requests"
+            return (
+                "it was started before the launch script; a process left over from an earlier launch may "
+                "receive this run's requests"
+            )
         return "it is not in the launch script's process tree"
 
     async def read_file(self) -> None:

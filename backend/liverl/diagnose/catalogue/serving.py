@@ -102,8 +102,10 @@ def replica_unlisted(seen: Window) -> Iterator[Symptom | Resolved]:
             fix = "add it to the proxy's configuration (key a), then restart the proxy (key r)"
             action = "scale +1"
         elif behind and replica.kind != "verl":
-            cause = f"it has policy version {replica.policy_version}, the trainer has {now.policy_version}; "
-            "it receives no "
+            cause = (
+                f"it has policy version {replica.policy_version}, the trainer has {now.policy_version}; "
+                "it receives no "
+            )
             cause += "trials until it has the trainer's weights"
             fix = "the trainer sends its weights to new replicas; check the trainer's log for errors of that transfer"
             action = None
