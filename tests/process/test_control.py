@@ -149,7 +149,7 @@ def test_a_killed_backend_is_told_as_dead_and_its_socket_is_replaced(start):
     process.wait()
     assert (run_dir / "control.sock").exists()
     began = time.monotonic()
-    with pytest.raises(BackendDead, match="p/r is dead"):
+    with pytest.raises(BackendDead, match="p/r is not running"):
         blocking.snapshot(run_dir)
     assert liverl.snapshot(run_dir).state == "dead"
     with pytest.raises(BackendDead):

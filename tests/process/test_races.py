@@ -96,7 +96,7 @@ def test_a_start_that_hangs_does_not_hold_up_the_end(make: Make) -> None:
     run.command("stop", now=True)
     result = run.result()
     assert result.exit_code == 75 and "b: its start has not finished" in result.summary
-    assert "the keeper does not answer and is killed" in [e.text.partition(" (pid")[0] for e in run.events()]
+    assert "the keeper does not respond; killing it" in [e.text.partition(" (pid")[0] for e in run.events()]
     assert not run.tagged()
 
 

@@ -224,7 +224,7 @@ def test_on_another_host_it_is_refused_with_the_command(make: Make) -> None:
     write_atomic(run.run_dir / "backend.json", {**record.__dict__, "host": "n17"})
     there = f"ssh n17 liverl-tui stop --run {run.run_dir}"
     lives = cli("stop", "--run", run.run_dir)
-    assert (lives.returncode, lives.stdout) == (4, "") and f"lives on n17: {there}" in lives.stderr
+    assert (lives.returncode, lives.stdout) == (4, "") and f"is running on n17: {there}" in lives.stderr
     os.utime(run.run_dir / "backend.json", (1.0, 1.0))
     dead = cli("stop", "--run", run.run_dir)
     assert (dead.returncode, dead.stdout) == (4, "")

@@ -29,4 +29,4 @@ def test_the_service_screen_and_the_plan_show_it_so_too(tmp_path: Path) -> None:
     detail = filed_detail(run.run_dir, "a")
     assert detail is not None and [p.what for p in detail.probes] == [r"a line in its log matches 'port \d+'"]
     plan = msgspec.json.decode((run.run_dir / "plan.json").read_bytes(), type=Plan)
-    assert r"ready     its log says 'port \d+', within" in plan_text(plan)
+    assert r"ready     a line in its log matches 'port \d+', within" in plan_text(plan)

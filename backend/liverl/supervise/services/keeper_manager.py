@@ -241,7 +241,7 @@ class KeeperManager:
         except TimeoutError:
             # It is at a start that does not return: nothing may be started any more once we have gone.
             self._records.say(
-                "keeper", f"the keeper (pid {self.pid}) does not respond; killing it", "warning"
+                "keeper", f"the keeper does not respond; killing it (pid {self.pid})", "warning"
             )
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
