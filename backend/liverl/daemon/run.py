@@ -226,7 +226,7 @@ class Run:
         self.end(Verdict("stopped", 5 if finite else 0, cause), now=now)
 
     async def until_over(self) -> list[str]:
-        """Wait until every service has ended; returns what would not die."""
+        """Wait until every service has ended; returns the processes that could not be killed."""
         while True:
             try:
                 # Nothing can be stuck before a stop has gone through its stages.

@@ -1,6 +1,6 @@
 """What is left of a run's services when no backend lives: the journal's word, the keeper's, and the kernel's.
 
-A reading only. It takes what it can: a record that is no record is passed over, and so is a file that is none.
+Read-only and tolerant: malformed records and files are skipped.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def render_litellm_config(
     broken; duplicates count once, none is fine: the proxy then answers 503 until a reload lists one.
     ``draining`` replicas finish the trials that live there and get no new ones.
     ``request_timeout`` seconds should be at least a trial's time limit. ``cooldown`` seconds is how long an
-    unreachable replica is left alone. Raises ValueError for a bad address, name or number.
+    unreachable replica stays in cooldown. Raises ValueError for a bad address, name or number.
     """
     if not served_model.strip() or any(character in served_model for character in "*\n"):
         raise ValueError(f"invalid model name: {served_model!r}")

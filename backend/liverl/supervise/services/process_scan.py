@@ -120,7 +120,7 @@ class ProcessScan:
         return found
 
     def stuck(self) -> list[str]:
-        """What would not die, in words."""
+        """The processes that could not be killed, in words."""
         found = []
         for instance in self._instances():
             if instance.machine.stuck:
