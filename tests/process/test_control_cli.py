@@ -266,7 +266,7 @@ def test_who_only_looks_starts_nothing(cli, live, tmp_path):
     kill(run_dir)
     dead = cli("--readonly")
     assert dead.returncode == 4
-    assert "is dead" in dead.stderr
+    assert "is not running" in dead.stderr
     assert _answering(run_dir) is None
 
 
@@ -658,5 +658,5 @@ def test_nobody_waits_for_a_dead_backend(cli, live):
     for command in (("restart", "proxy"), ("attach",), ("wait", "--for", "ready"), ("stop", "proxy")):
         out = cli(*command, "--run", run_dir)
         assert out.returncode == 4, command
-        assert "is dead" in out.stderr
+        assert "is not running" in out.stderr
     assert RunDir(run_dir).read_result() is None

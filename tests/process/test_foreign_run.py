@@ -90,7 +90,7 @@ def test_a_proxy_from_elsewhere_is_shown_and_restarted_on_command(run: ToyRun, e
     assert (proxy.owner, proxy.pid, proxy.log) == ("foreign", process.pid, str(elsewhere.folder / "log"))
     assert run.service("ray").state == "waiting"
     said = [event.text for event in run.events() if event.kind == "adopted"]
-    assert len(said) == 2 and "older than the launch script" in said[1]
+    assert len(said) == 2 and "started before the launch script" in said[1]
     shown = run.snapshot()
     assert shown.proxy.backends == ("http://h:1/v1",) and shown.proxy.config == str(elsewhere.config)
     assert [(r.name, r.state, r.listed) for r in shown.replicas.items] == [
@@ -154,7 +154,7 @@ def test_what_may_not_be_ended_is_refused_by_its_description(run: ToyRun, elsewh
     run.start()
     proxy = run.until("proxy", "degraded")
     assert "http.server" in proxy.why and proxy.owner == "foreign"
-    with pytest.raises(CommandError, match=rf"not restarted: .*pid {server.pid} .*http\.server.* no LiteLLM"):
+    with pytest.raises(CommandError, match=rf"not restarted: .*pid {server.pid} .*http\.server.* not a LiteLLM process"):
         run.command("restart", service="proxy")
     with pytest.raises(CommandError, match="no proxy to list a replica with"):
         run.command("scale", delta=1)

@@ -169,5 +169,5 @@ def test_a_service_that_has_the_port_itself_goes_on_when_keeper_and_backend_were
     run.start()
     assert {name: run.until(name, "ready").pid for name in before} == before
     said = [e.text for e in run.events() if e.kind == "socket"]
-    assert len(said) == 1 and "its socket could not be had" in said[0]
+    assert len(said) == 1 and "could not take over its listening socket" in said[0]
     assert not [e for e in run.events() if e.kind == "run_failed"]
