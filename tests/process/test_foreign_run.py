@@ -101,10 +101,10 @@ def test_a_proxy_from_elsewhere_is_shown_and_restarted_on_command(run: ToyRun, e
         CommandError, match="all 0 replicas that are up are listed; not up yet: vllm_server_0_0"
     ):
         run.command("scale", delta=1)
-    with pytest.raises(CommandError, match="none can be removed"):
+    with pytest.raises(CommandError, match="this run cannot remove them"):
         run.command("scale", delta=-1)
     for service in ("proxy", "ray"):
-        with pytest.raises(CommandError, match="owns it"):
+        with pytest.raises(CommandError, match="managed by the launch script"):
             run.command("stop_service", service=service)
     assert run.command("inspect", service="proxy")["cwd"] == str(elsewhere.folder)
 
@@ -154,9 +154,13 @@ def test_what_may_not_be_ended_is_refused_by_its_description(run: ToyRun, elsewh
     run.start()
     proxy = run.until("proxy", "degraded")
     assert "http.server" in proxy.why and proxy.owner == "foreign"
-    with pytest.raises(CommandError, match=rf"not restarted: .*pid {server.pid} .*http\.server.* not a LiteLLM process"):
+    with pytest.raises(
+        CommandError,
+        match=rf"not restarted: .*pid {server.pid} .*http\.server.* not a "
+        rf"LiteLLM process",
+    ):
         run.command("restart", service="proxy")
-    with pytest.raises(CommandError, match="no proxy to list a replica with"):
+    with pytest.raises(CommandError, match="no proxy is running to add a replica to"):
         run.command("scale", delta=1)
     assert server.poll() is None
     server.kill()
@@ -167,6 +171,6 @@ def test_what_may_not_be_ended_is_refused_by_its_description(run: ToyRun, elsewh
 
     other = elsewhere.start(LIVERL_RUN="other/run/proxy/1", LIVERL_RUN_DIR="/runs/other/run")
     run.until("proxy", "ready")
-    with pytest.raises(CommandError, match=r"it belongs to the run other/run/proxy in /runs/other/run"):
+    with pytest.raises(CommandError, match=r"it belongs to run other/run/proxy in /runs/other/run"):
         run.command("restart", service="proxy")
     assert other.poll() is None

@@ -247,7 +247,9 @@ def test_the_library_stops_and_reads_a_run_without_a_backend(make: Make) -> None
     assert (orphaned.state, orphaned.result) == ("dead", None)
     services = {s.name: (s.state, s.pid) for s in orphaned.services}
     assert services == {"a": ("ready", pid), "work": ("stopped", None)}
-    with pytest.raises(liverl.BackendDead, match=r"liverl\.stop_run\('.*/tests/toy'\) to stop its remaining processes"):
+    with pytest.raises(
+        liverl.BackendDead, match=r"liverl\.stop_run\('.*/tests/toy'\) to stop its remaining processes"
+    ):
         liverl.command(run.run_dir, "stop")
     states: list[str] = []
     result = liverl.stop_run(run.run_dir, on_snapshot=lambda s: states.append(s.state))

@@ -157,7 +157,9 @@ def test_a_new_proxy_that_does_not_start_leaves_the_old_one_serving(make: Make) 
                 run.command("restart", service="proxy")
             print(f"\n{refused.value}")
             assert refused.value.code == "not_started"
-            assert reason in str(refused.value) and "the old one goes on" in str(refused.value)
+            assert reason in str(refused.value) and "the previous process is still serving" in str(
+                refused.value
+            )
             assert any(e.kind == "swap_failed" and reason in e.text for e in run.events())
             after = run.service("proxy")
             assert (after.pid, after.generation, after.state) == (before.pid, before.generation, "ready")

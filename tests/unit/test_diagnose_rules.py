@@ -102,7 +102,7 @@ def test_replica_unlisted_is_held_for_half_a_minute() -> None:
 @pytest.mark.parametrize("kind", ["managed", "verl"])
 @pytest.mark.parametrize("state", ["stopped", "failed", "gave_up"])
 def test_replica_missing(state: str, kind: str) -> None:
-    why = "exited with code 0 although nobody stopped it"
+    why = "exited with code 0 without a stop request"
     gone = replica(1, state, kind=kind, address=None, listed=False, why=why)
     now = replicas(replica(0, kind=kind), gone)
     symptom = found(now)["replica_missing:r1"]
