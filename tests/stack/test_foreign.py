@@ -249,7 +249,7 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
     shown = run.command("inspect", service=actor.name)
     assert actor.pid in shown["members"] and shown["kind"] == "replica"
     for service in ("ray", "vllm_server_1_0"):
-        with pytest.raises(CommandError, match="owns"):
+        with pytest.raises(CommandError, match="managed by"):
             run.command("restart", service=service)
     launch.untouched()
 

@@ -366,7 +366,7 @@ def test_a_parser_that_reads_no_call_is_told_before_the_next_step(launch: Launch
     _, second = (e for e in events if e.kind == "step")
     assert told.level == "error" and told.seq < second.seq
     result = result_of(run.run_dir)
-    assert result.state == "done" and result.summary.endswith("; but trials call no tool")
+    assert result.state == "done" and result.summary.endswith("; but trials make no tool calls")
     calls = [record for trial in trial_dirs(run.run_dir) for record in records(trial)]
     messages = [call["response_body"]["choices"][0]["message"] for call in calls]
     assert messages and not any(message.get("tool_calls") for message in messages)
