@@ -163,7 +163,7 @@ def read_only(folder: Path) -> None:
     root = disk(folder / "ro", "1m", MS_RDONLY)
     code, out = up("--no-ui", "--run-root", root, "--name", "x", "--set", "infrastructure.litellm_port=0")
     assert code == 3, out
-    assert str(root) in out and "cannot be written" in out and "Traceback" not in out, out
+    assert str(root) in out and "is not writable" in out and "Traceback" not in out, out
 
 
 def full(folder: Path) -> None:

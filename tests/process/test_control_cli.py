@@ -266,7 +266,7 @@ def test_who_only_looks_starts_nothing(cli, live, tmp_path):
     kill(run_dir)
     dead = cli("--readonly")
     assert dead.returncode == 4
-    assert "is dead" in dead.stderr
+    assert "is not running" in dead.stderr
     assert _answering(run_dir) is None
 
 
@@ -281,7 +281,7 @@ def test_attaching_to_what_has_ended_tells_its_end(cli, live):
     nothing = cli("attach")
     assert nothing.returncode == 4
     again = cli("attach", "--run-root", run_dir.parent.parent)
-    assert f"The last state of the newest: liverl-tui attach --run {run_dir}" in again.stderr
+    assert f"To show the newest one: liverl-tui attach --run {run_dir}" in again.stderr
 
 
 def test_detach_returns_through_a_pipe_and_waits_if_asked(env, tmp_path, cli):
@@ -475,7 +475,7 @@ def test_status_watch_tells_that_the_backend_has_died(background, live):
 def test_no_run_here(cli, live):
     nothing = cli("status")
     assert nothing.returncode == 4
-    assert nothing.stderr.startswith("liverl-tui: no live run here")
+    assert nothing.stderr.startswith("liverl-tui: no live run on this host")
     run_dir = live()
     finish(run_dir, "done", 0)
     assert "has ended: done" in cli("status", "--run", run_dir).stdout
@@ -495,7 +495,7 @@ def test_a_run_on_another_host(cli, live):
     for command in ("attach", "status", "up"):
         away = cli(command, "--run", run_dir)
         assert away.returncode == 4
-        assert "lives on n17: ssh n17 liverl-tui attach" in away.stderr
+        assert "is running on n17: ssh n17 liverl-tui attach" in away.stderr
 
 
 def test_events_and_pipes(cli, live, background, env):
@@ -660,5 +660,5 @@ def test_nobody_waits_for_a_dead_backend(cli, live):
     for command in (("restart", "proxy"), ("attach",), ("wait", "--for", "ready"), ("stop", "proxy")):
         out = cli(*command, "--run", run_dir)
         assert out.returncode == 4, command
-        assert "is dead" in out.stderr
+        assert "is not running" in out.stderr
     assert RunDir(run_dir).read_result() is None

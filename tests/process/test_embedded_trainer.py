@@ -424,7 +424,7 @@ async def test_a_replica_that_joins_gets_the_weights_during_the_rollout(
     while await version(late) != 2:
         await trainer.until(lambda: True)
         await asyncio.sleep(0.05)
-    await trainer.says("replica-1 was at policy version 0, brought to 2")
+    await trainer.says("replica-1 was at policy version 0; updated it to 2")
     # A listed one that is restarted comes back at version 0 and is healed too.
     first.kill()
     engine(port=int(run.proxy.backends[0].rsplit(":", 1)[1]))
@@ -439,7 +439,7 @@ async def test_a_dead_listed_replica_does_not_stop_training(run: Run, engine: St
     run.replicas(run.proxy.backends[0], f"http://127.0.0.1:{free_port()}")
     trainer = run.trainer(**{**FAST, "total_steps": 2}, sync_timeout=0.5)
     assert await trainer.ended() == 0
-    assert "WARNING: replica-1 did not take version 1: ClientConnectorError" in trainer.text()
+    assert "WARNING: replica-1 did not load version 1: ClientConnectorError" in trainer.text()
 
 
 async def test_sigterm_ends_it_quickly_and_leaves_nothing_half(run: Run, engine: StartEngine) -> None:

@@ -192,7 +192,7 @@ def _alive(pid: int) -> bool:
 
 
 async def test_an_unknown_package_is_said_clearly_and_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="requirements cannot be met") as caught:
+    with pytest.raises(BuildError, match="no versions that satisfy the requirements") as caught:
         await ensure(spec("no-such-package-anywhere"), tmp_path / "cache", note)
     assert any("no-such-package-anywhere" in line for line in caught.value.output)
     assert leftovers(tmp_path / "cache") == []
@@ -204,7 +204,7 @@ async def test_an_index_that_cannot_be_reached_is_not_named(
     monkeypatch.delenv("UV_NO_INDEX")
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://user:hunter2@127.0.0.1:9/private-name/simple")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    with pytest.raises(BuildError, match="cannot be reached") as caught:
+    with pytest.raises(BuildError, match="cannot reach the package index") as caught:
         await ensure(spec("absent"), tmp_path / "cache", note)
     everything = str(caught.value) + repr(SAID)
     assert "hunter2" not in everything and "private-name" not in everything
@@ -240,12 +240,12 @@ async def test_an_existing_environment_is_checked(tmp_path: Path) -> None:
         return EnvironmentSpec(name="vllm", venv_path=str(path))
 
     assert await ensure(existing(Path(sys.executable)), tmp_path, note) == Path(sys.executable)
-    with pytest.raises(BuildError, match="there is no"):
+    with pytest.raises(BuildError, match="does not exist"):
         await ensure(existing(tmp_path / "absent"), tmp_path, note)
     broken = tmp_path / "broken" / "bin" / "python"
     broken.parent.mkdir(parents=True)
     broken.write_text("#!/bin/sh\necho a library is missing >&2\nexit 1\n")
-    with pytest.raises(BuildError, match="cannot be started"):
+    with pytest.raises(BuildError, match="cannot start"):
         await ensure(existing(tmp_path / "broken"), tmp_path, note)
     broken.chmod(0o755)
     with pytest.raises(BuildError, match="a library is missing"):
@@ -304,7 +304,7 @@ async def test_pip_that_finds_nothing_says_so(
     bundled_pip(offline)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     spec = EnvironmentSpec("nothing", ("absent-package",), installer="pip")
-    with pytest.raises(BuildError, match="cannot be met by the package index") as caught:
+    with pytest.raises(BuildError, match="no versions that satisfy the requirements") as caught:
         await ensure(spec, tmp_path / "cache", note)
     assert "  pip: " in str(caught.value)
     assert not list((tmp_path / "cache" / "envs").glob("nothing-*"))

@@ -83,7 +83,7 @@ def test_what_exits_0_and_has_not_completed_comes_back(make: Make, kind: str, fa
     stopping = next(e for e in run.events() if e.service == "served" and "stopping:" in e.text)
     assert stopping.level == "warning", "nobody asked for it"
     causes = [e.text for e in run.events() if e.kind == "log_cause"]
-    assert causes == (["its log says: leaving"] if fault == "leaves" else []), "we know why we ended it"
+    assert causes == (["its log shows: leaving"] if fault == "leaves" else []), "we know why we ended it"
 
 
 @pytest.mark.parametrize("kind", ["task", "trainer"])
@@ -126,9 +126,9 @@ def test_a_server_that_exits_0_again_and_again_is_given_up(make: Make) -> None:
     run.start()
     bad = run.until("bad", "gave_up")
     assert bad.generation == QUICK.max_failures + 1
-    assert bad.why == f"{QUICK.max_failures + 1} failures in 60 s, the last: {UNASKED_EXIT}"
+    assert bad.why == f"{QUICK.max_failures + 1} failures in 60 s; last failure: {UNASKED_EXIT}"
     causes = {e.text for e in run.events() if e.kind == "log_cause" and e.service == "bad"}
-    assert causes == {"its log says: leaving"}
+    assert causes == {"its log shows: leaving"}
 
 
 def test_servers_that_are_stopped_and_exit_0_stay_stopped(make: Make) -> None:
@@ -151,7 +151,7 @@ def test_a_generation_that_was_replaced_drains_exits_0_and_is_expected_to(make: 
     run.start()
     run.until("served", "ready")
     assert run.command("restart", service="served")["generation"] == 2
-    drained = "generation 1 has drained and ended"
+    drained = "generation 1 has drained and exited"
     wait_until(lambda: any(e.text == drained for e in run.events()), what=drained)
     assert exit_code(run, "served.1") == 0
     now = run.service("served")

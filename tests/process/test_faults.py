@@ -183,11 +183,11 @@ def test_a_keeper_killed_twice_is_replaced_twice(make: Make) -> None:
     kill(pid)
     again = run.until("a", lambda s: s.state == "ready" and s.generation == 2)
     # Its parent had died: the kernel tells (6.15 and later), or nobody knows. Never 0.
-    exits = [e.text for e in run.events() if e.service == "a" and "its leader ended" in e.text]
+    exits = [e.text for e in run.events() if e.service == "a" and "its main process exited" in e.text]
     assert exits and ("SIGKILL" in exits[0] or "unknown" in exits[0]), exits
     kill(again.pid or 0)
     run.until("a", lambda s: s.state == "ready" and s.generation == 3)
-    exits = [e.text for e in run.events() if e.service == "a" and "its leader ended" in e.text]
+    exits = [e.text for e in run.events() if e.service == "a" and "its main process exited" in e.text]
     assert "SIGKILL" in exits[-1], "a child of the new keeper has a real exit"
     assert get(port) == before["web"]
     assert complaints(run) == []

@@ -83,7 +83,7 @@ async def test_the_deaf_are_killed_and_orphans_are_found_by_the_socket(start: St
     process.wait()
     orphans = port_holders.look(port)
     assert orphans is not None and len(orphans.roots) == len(orphans.holders) == 2
-    with pytest.raises(NotLiteLLM, match="that is no LiteLLM"):
+    with pytest.raises(NotLiteLLM, match="not a LiteLLM process"):
         litellm.capture(orphans, port)
     await restart.end(orphans)
     assert await restart.until_free(port) is None
@@ -154,13 +154,13 @@ async def test_what_does_not_come_up_is_quoted(tmp_path: Path) -> None:
         return "nothing listens"
 
     with pytest.raises(
-        restart.RestartProblem, match=r"has ended; the end of .*log:\nValueError: bad key \*\*\*$"
+        restart.RestartProblem, match=r"has exited; last lines of .*log:\nValueError: bad key \*\*\*$"
     ):
         await restart.until_up(member, silent, log, start)
 
     other = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)")
     member = (other.pid, procfs.start_tick(other.pid) or 0)
-    with pytest.raises(restart.RestartProblem, match=r"has not answered within 0\.2 s \(nothing listens\)"):
+    with pytest.raises(restart.RestartProblem, match=r"has not responded within 0\.2 s \(nothing listens\)"):
         await restart.until_up(member, silent, log, log.stat().st_size, 0.2)
     await restart.end_tree(member, 5.0)
     assert await other.wait() == -signal.SIGTERM

@@ -146,12 +146,12 @@ def test_what_cannot_be_started_again_as_it_was(proxy: Spawn, tmp_path: Path) ->
         litellm.capture(held_by(proxy("-c", "none.yaml")), 8002)
     with pytest.raises(NotLiteLLM, match=r": its configuration /tmp/litellm_cc_1.yaml does not exist$"):
         litellm.capture(held_by(proxy()), 1)
-    with pytest.raises(NotLiteLLM, match=r"^the environment of pid .* cannot be read$"):
+    with pytest.raises(NotLiteLLM, match=r"^cannot read the environment of pid .*$"):
         litellm.capture(held_by(proxy("-c", "cc.yaml", env={})), 8002)
     one = held_by(proxy("-c", "cc.yaml"))
     (root,) = one.roots
     other = HolderProcess(root.pid, root.tick + 1, root.ppid, root.uid, root.argv)
-    with pytest.raises(NotLiteLLM, match=rf"^pid {root.pid} has just ended$"):
+    with pytest.raises(NotLiteLLM, match=rf"^pid {root.pid} has just exited$"):
         litellm.capture(PortHolders(one.inodes, one.address, (other,), (other,)), 8002)
 
 
@@ -163,7 +163,8 @@ def test_a_worker_without_its_parent_needs_the_command_beside_its_python(
     python = tmp_path / "bin" / "python"
     argv = (str(python), "-c", "from multiprocessing.spawn import spawn_main")
     with pytest.raises(
-        NotLiteLLM, match=rf"^the parent of pid {worker.pid} .* there is no {tmp_path}/bin/litellm "
+        NotLiteLLM,
+        match=rf"^the parent of pid {worker.pid} .* has exited, and {tmp_path}/bin/litellm, which ",
     ):
         litellm.capture(held_by(worker, argv=argv), 8002)
     python.parent.mkdir()
@@ -342,7 +343,8 @@ async def test_it_is_up_when_it_answers_and_lives(spawn: Spawn, tmp_path: Path) 
     (tmp_path / "log").write_text("the last words")
     pid, tick = member(process)
     with pytest.raises(
-        restart.RestartProblem, match=rf"^the new proxy, pid {pid}, has ended; the end of .*\nthe last words$"
+        restart.RestartProblem,
+        match=rf"^the new proxy, pid {pid}, has exited; last lines of .*\nthe last words$",
     ):
         await restart.until_up((pid, tick + 1), answered, tmp_path / "log", 0, 600.0)
 
@@ -366,7 +368,7 @@ async def test_what_cannot_be_killed_is_told_with_who_is_left(
     passed = iter(range(10_000))
     monkeypatch.setattr(restart, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + next(passed)))
     monkeypatch.setattr(port_holders, "look_again", lambda held: None)
-    with pytest.raises(restart.RestartProblem, match=rf"^pid {process.pid} .*: it does not end$"):
+    with pytest.raises(restart.RestartProblem, match=rf"^pid {process.pid} .*: could not be killed$"):
         await restart.end(held_by(process), 1.0)
     assert sent[0] is signal.SIGTERM and set(sent[1:]) == {signal.SIGKILL}
 

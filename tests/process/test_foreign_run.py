@@ -90,25 +90,29 @@ def test_a_proxy_from_elsewhere_is_shown_and_restarted_on_command(run: ToyRun, e
     assert (proxy.owner, proxy.pid, proxy.log) == ("foreign", process.pid, str(elsewhere.folder / "log"))
     assert run.service("ray").state == "waiting"
     said = [event.text for event in run.events() if event.kind == "adopted"]
-    assert len(said) == 2 and "older than the launch script" in said[1]
+    assert len(said) == 2 and "started before the launch script" in said[1]
     shown = run.snapshot()
     assert shown.proxy.backends == ("http://h:1/v1",) and shown.proxy.config == str(elsewhere.config)
     assert [(r.name, r.state, r.listed) for r in shown.replicas.items] == [
         ("vllm_server_0_0", "waiting", False),
         ("vllm_server_1_0", "waiting", False),
     ]
-    with pytest.raises(CommandError, match="all 0 that serve are listed; not found yet: vllm_server_0_0"):
+    with pytest.raises(
+        CommandError, match="all 0 replicas that are up are listed; not up yet: vllm_server_0_0"
+    ):
         run.command("scale", delta=1)
-    with pytest.raises(CommandError, match="none can be removed"):
+    with pytest.raises(CommandError, match="this run cannot remove them"):
         run.command("scale", delta=-1)
     for service in ("proxy", "ray"):
-        with pytest.raises(CommandError, match="owns it"):
+        with pytest.raises(CommandError, match="managed by the launch script"):
             run.command("stop_service", service=service)
     assert run.command("inspect", service="proxy")["cwd"] == str(elsewhere.folder)
 
     before = port_holders.look(elsewhere.port)
     elsewhere.config.write_text("model_list: [")
-    with pytest.raises(CommandError, match=r"not restarted, as it would not come back: .*not YAML"):
+    with pytest.raises(
+        CommandError, match=r"not restarted, because it could not start again: .*not valid YAML"
+    ):
         run.command("restart", service="proxy")
     assert port_holders.look(elsewhere.port) == before and process.poll() is None
 
@@ -125,7 +129,7 @@ def test_a_proxy_from_elsewhere_is_shown_and_restarted_on_command(run: ToyRun, e
     # one that does not come back: its log says why, and it can be started once that is mended
     elsewhere.config.write_text(f"{LISTS}broken: true\n")
     with pytest.raises(
-        CommandError, match=r"(?s)has ended; the end of .*\nValueError: the configuration is broken"
+        CommandError, match=r"(?s)has exited; last lines of .*\nValueError: the configuration is broken"
     ):
         run.command("restart", service="proxy")
     run.until("proxy", "failed")
@@ -150,19 +154,23 @@ def test_what_may_not_be_ended_is_refused_by_its_description(run: ToyRun, elsewh
     run.start()
     proxy = run.until("proxy", "degraded")
     assert "http.server" in proxy.why and proxy.owner == "foreign"
-    with pytest.raises(CommandError, match=rf"not restarted: .*pid {server.pid} .*http\.server.* no LiteLLM"):
+    with pytest.raises(
+        CommandError,
+        match=rf"not restarted: .*pid {server.pid} .*http\.server.* not a "
+        rf"LiteLLM process",
+    ):
         run.command("restart", service="proxy")
-    with pytest.raises(CommandError, match="no proxy to list a replica with"):
+    with pytest.raises(CommandError, match="no proxy is running to add a replica to"):
         run.command("scale", delta=1)
     assert server.poll() is None
     server.kill()
     server.wait()
     run.until("proxy", "failed")
-    with pytest.raises(CommandError, match="nobody listens on port"):
+    with pytest.raises(CommandError, match="nothing listens on port"):
         run.command("restart", service="proxy")
 
     other = elsewhere.start(LIVERL_RUN="other/run/proxy/1", LIVERL_RUN_DIR="/runs/other/run")
     run.until("proxy", "ready")
-    with pytest.raises(CommandError, match=r"it belongs to the run other/run/proxy in /runs/other/run"):
+    with pytest.raises(CommandError, match=r"it belongs to run other/run/proxy in /runs/other/run"):
         run.command("restart", service="proxy")
     assert other.poll() is None

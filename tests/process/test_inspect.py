@@ -61,8 +61,8 @@ def test_a_service_tells_everything_about_itself_and_keeps_its_secrets(
     assert detail.env["LIVERL_RUN"] == "tests/toy/web/1" and detail.unset_env == ("TOY_AWAY",)
     assert inspect(run, "other").depends_on == ("web: ready",)
     assert [(p.name, p.what) for p in detail.probes] == [
-        ("startup", f"GET /health on port {port} answers 200"),
-        ("ready", f"GET /health on port {port} answers 200"),
+        ("startup", f"GET /health on port {port} returns 200"),
+        ("ready", f"GET /health on port {port} returns 200"),
     ]
 
     def probed() -> ServiceDetail | None:
@@ -144,7 +144,7 @@ def test_a_journal_of_several_attempts_with_lines_that_are_none(tmp_path: Path) 
             **more,
         }
 
-    machine = {"state": "stopping", "why": "restart asked", "generation": 2, "ready_at": 21.0}
+    machine = {"state": "stopping", "why": "restart requested", "generation": 2, "ready_at": 21.0}
     promoted = [
         {"svc": "a", "gen": 3, "role": "current", "unit": {"state": "ready", "ready_at": 31.0}},
         {"svc": "a", "gen": 2, "role": "retiring", "unit": machine},
@@ -174,5 +174,5 @@ def test_a_journal_of_several_attempts_with_lines_that_are_none(tmp_path: Path) 
         12.0,
         100,
     )
-    assert found[1].why == "restart asked" and found[2].ready_at == 31.0
+    assert found[1].why == "restart requested" and found[2].ready_at == 31.0
     assert [g.attempt for g in generations(tmp_path, "ab")] == [1] and generations(tmp_path, "b") == []

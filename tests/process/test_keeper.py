@@ -86,9 +86,9 @@ def talk(tmp_path: Path) -> Iterator[Talk]:
 
 def test_a_keeper_that_is_dismissed_ends_with_its_last_child(talk: Talk) -> None:
     first, second = talk.spawn("a.1"), talk.spawn("b.1")
-    assert talk.ask("exit")["error"] == "2 services still run"
+    assert talk.ask("exit")["error"] == "service processes still running: 2"
     talk.end(first)
-    assert talk.ask("exit")["error"] == "1 services still run"
+    assert talk.ask("exit")["error"] == "service processes still running: 1"
     talk.end(second)
     wait_until(lambda: "error" not in talk.ask("ends") and talk.written("b.1"), what="the end on disk")
     assert talk.process.poll() is None, "somebody is connected"
@@ -146,7 +146,7 @@ async def test_what_ends_after_a_refused_dismissal_calls_for_no_other_keeper(fol
     kept = keeper_manager(folder, said)
     pid, _ = await started(kept, folder)
     await kept.dismiss()
-    assert said.texts == ["the keeper stays until they have ended: 1 services still run"]
+    assert said.texts == ["the keeper keeps running: service processes still running: 1"]
     os.kill(pid, signal.SIGKILL)
     await until((folder / "exits" / "a.1.json").exists)
     kept.close()
@@ -160,7 +160,7 @@ async def test_whoever_meets_the_end_of_a_dismissed_keeper_gets_another(folder: 
         said = Said()
         kept = keeper_manager(folder, said)
         pid, tick = await started(kept, folder)
-        with pytest.raises(KeeperError, match="1 services still run"):
+        with pytest.raises(KeeperError, match="service processes still running: 1"):
             await kept.request("exit")
         kept.close()
         os.kill(pid, signal.SIGKILL)

@@ -62,10 +62,12 @@ def test_a_dead_backends_services_are_told_from_those_that_are_gone(make: Make) 
 
     def check(seen: Snapshot) -> None:
         assert (seen.state, seen.run, seen.attempt, seen.result) == ("dead", "tests/toy", 1, None)
-        assert seen.phase.startswith("backend died ") and seen.phase.endswith("s ago: files only")
+        assert seen.phase.startswith("backend exited ") and seen.phase.endswith(
+            "s ago; showing the run's files"
+        )
         assert seen.seq >= events[-1].seq
         a, b = service(seen, "a"), service(seen, "b")
-        assert (a.state, a.why, a.generation) == ("ready", "still runs; its backend is dead", 1)
+        assert (a.state, a.why, a.generation) == ("ready", "still running; the backend is not running", 1)
         assert a.pid is not None and a.log == "attempt_001/logs/a.1.log"
         assert (b.tree.processes, set(b.members)) == (len(tree), tree) and b.tree.rss_bytes > 0
         assert (service(seen, "late").state, service(seen, "late").pid) == ("waiting", None)
@@ -84,11 +86,14 @@ def test_a_dead_backends_services_are_told_from_those_that_are_gone(make: Make) 
     exits = run.run_dir / "exits" / "a.1.json"
     wait_until(lambda: exits.exists() and (run.run_dir / "exits" / "b.1.json").exists(), what="their exits")
     seen = polled(files)
-    assert (service(seen, "a").state, service(seen, "a").why) == ("stopped", "gone: killed by SIGKILL")
+    assert (service(seen, "a").state, service(seen, "a").why) == ("stopped", "exited: killed by SIGKILL")
     assert service(seen, "a").pid is None
     b = service(seen, "b")
     assert (b.state, b.pid) == ("stopped", None)
-    assert b.why == f"gone: killed by SIGKILL; {len(b.members)} of its processes still run" and b.members
+    assert (
+        b.why == f"exited: killed by SIGKILL; {len(b.members)} of its processes are still running"
+        and b.members
+    )
     assert service(seen, "never").state == "ready"
 
 

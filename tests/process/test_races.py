@@ -95,8 +95,8 @@ def test_a_start_that_hangs_does_not_hold_up_the_end(make: Make) -> None:
     wait_until(lambda: hangs(run), what="the keeper in the middle of a start")
     run.command("stop", now=True)
     result = run.result()
-    assert result.exit_code == 75 and "b: its start has not returned" in result.summary
-    assert "the keeper does not answer and is killed" in [e.text.partition(" (pid")[0] for e in run.events()]
+    assert result.exit_code == 75 and "b: its start has not finished" in result.summary
+    assert "the keeper does not respond; killing it" in [e.text.partition(" (pid")[0] for e in run.events()]
     assert not run.tagged()
 
 
@@ -169,5 +169,5 @@ def test_a_service_that_has_the_port_itself_goes_on_when_keeper_and_backend_were
     run.start()
     assert {name: run.until(name, "ready").pid for name in before} == before
     said = [e.text for e in run.events() if e.kind == "socket"]
-    assert len(said) == 1 and "its socket could not be had" in said[0]
+    assert len(said) == 1 and "could not take over its listening socket" in said[0]
     assert not [e for e in run.events() if e.kind == "run_failed"]

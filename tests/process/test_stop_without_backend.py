@@ -100,14 +100,14 @@ def test_what_lives_is_stopped_in_order_and_what_died_stays_dead(make: Make) -> 
     assert (result.state, result.exit_code) == ("stopped", 5)
     assert out.stdout == f"run tests/toy: {result.summary}\n"
     assert result.summary.startswith("stopped: stopped by cli pid ")
-    assert result.summary.endswith(" after its backend had died")
+    assert result.summary.endswith(" after the backend had exited unexpectedly")
     notes = out.stderr.splitlines()
-    assert notes[0] == "the backend of tests/toy is dead; starting one that only stops the run"
+    assert notes[0] == "the backend of tests/toy is not running; starting one to stop the run"
     assert any(note.endswith(" of 4 services have stopped; stopping user") for note in notes), notes
     assert notes[-1] == "4 of 4 services have stopped"
     assert sorted(started(run)) == ["base.1", "user.1", "work.1"]
     ends = {e.service: e.text for e in run.events() if e.kind == "state" and e.data["state"] == "stopped"}
-    assert ends["base"].startswith("stopped as asked")
+    assert ends["base"].startswith("stopped")
     assert len([e for e in run.events() if e.kind == "run_ended"]) == 1
 
 
@@ -136,7 +136,7 @@ def test_where_nothing_lives_the_run_gets_its_result(make: Make, with_keeper: bo
         wait_until(lambda: run.tagged() == {}, what="its end")
     out = cli("stop", "--run", run.run_dir)
     result = ended(run)
-    text = "stopped: backend died; no process was left to stop"
+    text = "stopped: the backend had exited unexpectedly; no process was left to stop"
     assert (out.returncode, out.stdout) == (0, f"run tests/toy: {text}\n"), out
     assert (result.state, result.exit_code, result.summary) == ("stopped", 5, text)
     assert sorted(started(run)) == ["a.1", "work.1"]
@@ -224,11 +224,13 @@ def test_on_another_host_it_is_refused_with_the_command(make: Make) -> None:
     write_atomic(run.run_dir / "backend.json", {**record.__dict__, "host": "n17"})
     there = f"ssh n17 liverl-tui stop --run {run.run_dir}"
     lives = cli("stop", "--run", run.run_dir)
-    assert (lives.returncode, lives.stdout) == (4, "") and f"lives on n17: {there}" in lives.stderr
+    assert (lives.returncode, lives.stdout) == (4, "") and f"is running on n17: {there}" in lives.stderr
     os.utime(run.run_dir / "backend.json", (1.0, 1.0))
     dead = cli("stop", "--run", run.run_dir)
     assert (dead.returncode, dead.stdout) == (4, "")
-    assert f"ran on n17 and is dead; its services may still run there: {there}" in dead.stderr
+    assert (
+        f"ran on n17 and is not running; its services may still be running there; run: {there}" in dead.stderr
+    )
     assert procfs.alive(pid, None) and RunDir(run.run_dir).read_result() is None
 
 
@@ -245,18 +247,22 @@ def test_the_library_stops_and_reads_a_run_without_a_backend(make: Make) -> None
     assert (orphaned.state, orphaned.result) == ("dead", None)
     services = {s.name: (s.state, s.pid) for s in orphaned.services}
     assert services == {"a": ("ready", pid), "work": ("stopped", None)}
-    with pytest.raises(liverl.BackendDead, match=r"liverl\.stop_run\('.*/tests/toy'\) stops what still runs"):
+    with pytest.raises(
+        liverl.BackendDead, match=r"liverl\.stop_run\('.*/tests/toy'\) to stop its remaining processes"
+    ):
         liverl.command(run.run_dir, "stop")
     states: list[str] = []
     result = liverl.stop_run(run.run_dir, on_snapshot=lambda s: states.append(s.state))
     assert result is not None and (result.state, result.exit_code) == ("stopped", 5)
-    assert result.summary == f"stopped: stopped by pid {os.getpid()} after its backend had died"
+    assert (
+        result.summary == f"stopped: stopped by pid {os.getpid()} after the backend had exited unexpectedly"
+    )
     assert states and set(states) <= {"stopping", "stopped"}
     last = liverl.snapshot(run.run_dir)
     assert (last.state, last.result, last.service("a").pid) == ("stopped", result, None)  # type: ignore[union-attr]
     assert liverl.stop_run(run.run_dir) == result
     shutil.rmtree(run.run_dir)
-    with pytest.raises(liverl.BackendDead, match="no run in"):
+    with pytest.raises(liverl.BackendDead, match="is not a run directory"):
         liverl.snapshot(run.run_dir)
     with pytest.raises(liverl.BackendDead, match="is not a run directory"):
         liverl.stop_run(run.run_dir)

@@ -77,7 +77,7 @@ def test_what_the_log_says_is_told_when_a_service_is_started_again(make: Make) -
     os.kill(pid, signal.SIGKILL)
     run.until("steady", lambda s: s.generation == 2 and s.state == "ready")
     told = [e for e in run.events() if e.kind == "log_cause"]
-    assert {e.text for e in told} == {"its log says: ValueError: the toy cannot go on"}
+    assert {e.text for e in told} == {"its log shows: ValueError: the toy cannot go on"}
     assert {e.service for e in told} == {"bad"}, "what killed the other one is not in its log"
     assert run.command("restart", service="steady")["generation"] == 3
     assert not [e for e in run.events() if e.kind == "log_cause" and e.service == "steady"], (
@@ -108,7 +108,7 @@ def test_steps_that_ended_while_no_backend_looked_are_told(make: Make) -> None:
     run.kill_backend()
     write(3, 4, 5)
     run.start()
-    wait_until(lambda: "steps 3 to 5 ended while no backend looked" in told(), what="what was missed")
+    wait_until(lambda: "steps 3 to 5 finished while no backend was running" in told(), what="what was missed")
     write(6)
     wait_until(lambda: told()[-1].startswith("step 6"), what="the next one")
     run.kill_backend()

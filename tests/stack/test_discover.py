@@ -134,12 +134,12 @@ async def test_each_stage_that_stalls_is_told_in_rays_own_words(
     verdict = watch.discovery.verdict
     assert verdict is not None and verdict.stage == "dead"
     why = [rank.why for rank in watch.discovery.ranks]
-    assert why[0] == "PENDING_CREATION: Ray waits for {CPU: 1000}; no node has more than {CPU: 4}"
+    assert why[0] == "PENDING_CREATION: waiting for resources {CPU: 1000}; no node has more than {CPU: 4}"
     assert why[2].startswith("DEAD: The actor is dead because its worker process has died.")
     assert why[2].endswith("End of file.")
     await watch.until(lambda: watch.discovery.ranks[3].pid is not None)
     slow = watch.discovery.ranks[3]
-    assert slow.why == f"PENDING_CREATION: its constructor has not returned (pid {slow.pid})"
+    assert slow.why == f"PENDING_CREATION: its constructor is still running (pid {slow.pid})"
     assert why[4] == "DEAD: RuntimeError: no model there"
     await watch.until(lambda: "port is None" in watch.discovery.ranks[1].why)
 
@@ -149,14 +149,15 @@ async def test_each_stage_that_stalls_is_told_in_rays_own_words(
     verdict = pending.discovery.verdict
     assert verdict is not None and verdict.rank == 0
     assert re.match(
-        r"vllm_server_0_0: PENDING_CREATION for \d+ s \(limit 3 s\): Ray waits for {CPU: 1000}", verdict.text
+        r"vllm_server_0_0: PENDING_CREATION for \d+ s \(limit 3 s\): waiting for resources {CPU: 1000}",
+        verdict.text,
     )
     mute = watching(ns, 2, address_deadline=3)
     await mute.until(lambda: mute.discovery.verdict is not None)
     verdict = mute.discovery.verdict
     assert verdict is not None and verdict.rank == 1
     assert re.match(
-        r"vllm_server_1_0: ALIVE, but it has told no address for \d+ s \(limit 3 s\)", verdict.text
+        r"vllm_server_1_0: ALIVE, but it has not reported an address for \d+ s \(limit 3 s\)", verdict.text
     )
     cluster.order(kill="vllm_server_3_0", namespace=ns)
 
@@ -179,7 +180,7 @@ async def test_a_replaced_replica_comes_back_at_its_new_address(
     new = watch.discovery.ranks[0]
     assert (old.generation, new.generation) == (1, 2)
     assert new.address != old.address and new.pid != old.pid
-    assert "replica 0: another actor, generation 2" in watch.story
+    assert "replica 0: new actor, generation 2" in watch.story
 
 
 async def test_the_token_and_a_foreign_controller(
@@ -189,15 +190,15 @@ async def test_the_token_and_a_foreign_controller(
     assert await rest.version() == "2.60.0"
     wrong = tmp_path / "token"
     wrong.write_text("no")
-    with pytest.raises(RayError, match="refuses the token"):
+    with pytest.raises(RayError, match="rejected the token"):
         await RayRest(http, cluster.api, wrong).actors()
-    with pytest.raises(RayError, match="wants a token"):
+    with pytest.raises(RayError, match="requires a token"):
         await RayRest(http, cluster.api).actors()
     assert controller_conflict(await rest.actors()) is None
     what = {"namespace": "transfer_queue", "arguments": {"mute": True}}
     cluster.order(make="TransferQueueController", **what)
     words = controller_conflict(await rest.actors())
-    assert words is not None and "two verl jobs must not share a Ray cluster" in words
+    assert words is not None and "two verl jobs cannot share a Ray cluster" in words
     cluster.order(kill="TransferQueueController", namespace="transfer_queue")
 
 
@@ -232,4 +233,4 @@ async def test_a_cluster_that_goes_away_leaves_the_last_facts(
     assert watch.discovery.ranks == before
     assert [level for level in watch.levels if level == "warning"] == ["warning"]  # told once
     assert watch.discovery.verdict is not None
-    assert watch.discovery.verdict.text.startswith("Ray's actors cannot be seen for ")
+    assert watch.discovery.verdict.text.startswith("cannot list Ray's actors for ")

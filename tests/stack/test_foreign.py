@@ -182,7 +182,7 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
     ]
     assert shown.proxy.backends == (f"{first}/v1",) and shown.proxy.config == str(launch.config)
     assert launch.said("unlisted") == [
-        f"replica vllm_server_1_0 serves at {second} but the proxy does not list it: add it, then restart the proxy"
+        f"replica vllm_server_1_0 is up at {second}, but the proxy does not list it; add it, then restart the proxy"
     ]
     for _ in range(10):
         assert launch.chat() == "server 0"
@@ -206,7 +206,7 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
     names = ("claude-*", "hosted_vllm/policy", "policy")
     assert listed == {(name, f"{url}/v1"): 1 for name in names for url in (first, second)}
     run.until("proxy", lambda status: status.why.startswith("restart it"))
-    with pytest.raises(CommandError, match="all 2 are listed; restart the proxy"):
+    with pytest.raises(CommandError, match="all 2 replicas are listed; restart the proxy"):
         run.command("scale", delta=1)
     assert launch.chat() == "server 0"  # until it is restarted nothing has changed
 
@@ -249,7 +249,7 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
     shown = run.command("inspect", service=actor.name)
     assert actor.pid in shown["members"] and shown["kind"] == "replica"
     for service in ("ray", "vllm_server_1_0"):
-        with pytest.raises(CommandError, match="owns"):
+        with pytest.raises(CommandError, match="managed by"):
             run.command("restart", service=service)
     launch.untouched()
 

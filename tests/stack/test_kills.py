@@ -216,7 +216,7 @@ def test_a_trainer_that_ends_while_no_backend_lives_is_done(make: Make) -> None:
     told = [
         e
         for e in run.events()
-        if e.service == "trainer" and "ended while no backend lived (exit 0)" in e.text
+        if e.service == "trainer" and "exited while no backend was running (exit 0)" in e.text
     ]
     assert told
     wait_until(lambda: run.tagged() == {}, what="the last process")

@@ -77,7 +77,7 @@ def test_smoke_and_engine(smoke: tuple[Path, str], tmp_path: Path) -> None:
     assert told["as_transformers"] and told["logprob_error"] < 1e-3 and all(told["cached"])
     assert told["seeded"][0] == told["seeded"][1] == told["seeded"][2]
     assert told["asleep"] == [True, False, 1, 0] and told["new_weights_error"] < 1e-3
-    assert "nobody" in told["refused"][0] and "no new value came for" in told["refused"][1]
+    assert "nobody" in told["refused"][0] and "no new value received for" in told["refused"][1]
     judge_http(told["http"])
 
 

@@ -361,12 +361,12 @@ def test_a_parser_that_reads_no_call_is_told_before_the_next_step(launch: Launch
     sets = ("model.tool_parser=hermes", "training.total_steps=2")
     assert finished(launch.up("hermes", *sets)) == 0, launch.output("hermes").read_text()[-3000:]
     events = run.events()
-    told = next(e for e in events if e.kind == "symptom" and e.text.startswith("trials call no tool"))
+    told = next(e for e in events if e.kind == "symptom" and e.text.startswith("trials make no tool calls"))
     # From the trials' files, not from verl's metrics; a first step that is over in seconds may be told before it.
     _, second = (e for e in events if e.kind == "step")
     assert told.level == "error" and told.seq < second.seq
     result = result_of(run.run_dir)
-    assert result.state == "done" and result.summary.endswith("; but trials call no tool")
+    assert result.state == "done" and result.summary.endswith("; but trials make no tool calls")
     calls = [record for trial in trial_dirs(run.run_dir) for record in records(trial)]
     messages = [call["response_body"]["choices"][0]["message"] for call in calls]
     assert messages and not any(message.get("tool_calls") for message in messages)
@@ -412,7 +412,7 @@ def test_agents_that_hang_are_told_until_they_go_on(launch: Launch) -> None:
     steps = len([e for e in run.events() if e.kind == "step"])
     wait_until(lambda: len([e for e in run.events() if e.kind == "step"]) > steps + 1, 90, "two more steps")
     process.send_signal(signal.SIGINT)
-    assert finished(process) == 5, "stopped as asked"
+    assert finished(process) == 5, "stopped"
     nothing_lives(run.run_dir)
 
 
@@ -450,7 +450,7 @@ def test_on_a_ray_that_runs_already(launch: Launch) -> None:
         # Two verl jobs would share one data plane.
         assert finished(launch.up("second", *there)) == 3
         refused = launch.output("second").read_text()
-        assert "the cluster has a TransferQueueController already" in refused
+        assert "the cluster already has a TransferQueueController" in refused
         assert not launch.run_dir("second").exists()
 
         assert finished(guest) == 0, launch.output("guest").read_text()[-3000:]
@@ -467,12 +467,12 @@ FAILURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("verl.faults.pending_replica=1", f"verl.actor_deadline={PENDING}"),
         (
             *("vllm_server_1_0: PENDING_CREATION", f"limit {PENDING} s"),
-            "Ray waits for {liverl_nobody_has_this: 1}; no node has more than {liverl_nobody_has_this: 0}",
+            "waiting for resources {liverl_nobody_has_this: 1}; no node has more than {liverl_nobody_has_this: 0}",
         ),
     ),
     "mute": (
         ("verl.faults.mute_replica=1", "verl.address_deadline=45"),
-        ("vllm_server_1_0: ALIVE, but it has told no address", "limit 45 s", "port is None"),
+        ("vllm_server_1_0: ALIVE, but it has not reported an address", "limit 45 s", "port is None"),
     ),
     "dead": (
         ("verl.faults.dead_replica=1",),

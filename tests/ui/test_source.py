@@ -170,7 +170,7 @@ async def test_a_backend_that_is_killed_is_lost_at_once_and_can_be_revived(
         os.kill(real.backends[-1], signal.SIGKILL)
         await asyncio.to_thread(os.waitpid, real.backends[-1], 0)
         lost = await seen.link("lost")
-        assert "dead" in lost.why
+        assert "is not running" in lost.why
         assert lost.snapshot is not None  # what was known stays on the screen
         assert lost.events
         with pytest.raises(BackendDead):
@@ -266,7 +266,7 @@ async def test_a_run_that_was_opened_dead(quick: Callable[..., SimpleNamespace])
     async with looking(run.run_dir) as seen:
         lost = await seen.until(lambda v: v.events)
         assert seen.links == ["lost"]
-        assert "is dead" in lost.why
+        assert "is not running" in lost.why
         again = quick()
         await seen.until(lambda v: v.snapshot is not None and v.snapshot.backend.pid == again.pid)
         assert seen.links[-1] == "live"
@@ -311,7 +311,7 @@ async def test_a_run_on_another_host(quick: Callable[..., SimpleNamespace]) -> N
     async with looking(run.run_dir) as seen:
         lost = await seen.until(lambda v: v.events)
         assert lost.link == "lost"
-        assert "lives on n17: ssh n17" in lost.why
+        assert "is running on n17: ssh n17" in lost.why
 
 
 async def test_a_backend_of_another_version_is_said_once(

@@ -404,7 +404,7 @@ async def test_files_of_the_trial_open(tmp_path: Path) -> None:
 async def test_a_trial_that_is_gone_and_a_tiny_terminal(tmp_path: Path) -> None:
     app = app_of(tmp_path, trial(1))
     async with app.run_test(size=(40, 10)) as pilot:
-        shown = await opened(pilot, trial(1).path, "its directory is gone")
+        shown = await opened(pilot, trial(1).path, "its directory was removed")
         await shown.press("pagedown", "G", "e", "v", "enter", "n", "right_square_bracket")
         assert all(cell_len(line) <= 40 for line in shown.lines)
 

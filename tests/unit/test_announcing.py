@@ -66,10 +66,10 @@ def test_the_end_in_every_way() -> None:
 
 
 def test_a_failing_run_rings_once() -> None:
-    failed = event(41, "the run fails: boom", "error", "trainer", kind="run_failed")
+    failed = event(41, "the run failed: boom", "error", "trainer", kind="run_failed")
     after = msgspec.structs.replace(view(), events=(*view().events, failed))
     (notice,) = notices(view(), after)
-    assert notice.bell and notice.severity == "error" and notice.text == "the run fails: boom"
+    assert notice.bell and notice.severity == "error" and notice.text == "the run failed: boom"
     assert notices(after, after) == []
 
 

@@ -265,8 +265,8 @@ def test_an_edited_mirror_of_a_launch_script_is_reported(tmp_path: Path) -> None
     inert = [w for w in load_config(path, env={}).warnings if "no effect" in w]
     line = line_of(path, "max_model_length")
     assert inert == [
-        f"{path}:{line}: vllm.max_model_length has no effect: your launch script sets it itself; "
-        "LiveRL's file only mirrors it"
+        f"{path}:{line}: vllm.max_model_length has no effect: your launch script sets it; the "
+        "configuration only mirrors it"
     ]
 
 

@@ -81,7 +81,7 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ("run.engine=embedded", "model.model_path=builtin:hermes"),
             refused(
                 "run.engine",
-                "with topology verl, verl starts the replicas, and verl starts vLLM",
+                "in topology verl, verl starts the replicas, and it supports only vLLM",
                 "embedded",
                 "vllm",
             ),
@@ -91,10 +91,10 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ("trainer.kind=verl",),
             refused(
                 "trainer.kind",
-                "does not go with topology managed and engine embedded",
+                "not supported with topology managed and engine embedded",
                 "verl",
                 "embedded, none",
-                "a trainer of your own needs run.topology: verl and run.engine: vllm",
+                "set run.topology: verl and run.engine: vllm to use this trainer",
             ),
         ),
         (
@@ -102,22 +102,24 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             COMMAND,
             refused(
                 "trainer.kind",
-                "does not go with topology managed and engine vllm",
+                "not supported with topology managed and engine vllm",
                 "command",
                 "none",
-                "a trainer of your own needs run.topology: verl and run.engine: vllm",
+                "set run.topology: verl and run.engine: vllm to use this trainer",
             ),
         ),
         (
             MANAGED,
             ("trainer.kind=embedded",),
-            refused("trainer.kind", "does not go with topology managed and engine vllm", "embedded", "none"),
+            refused(
+                "trainer.kind", "not supported with topology managed and engine vllm", "embedded", "none"
+            ),
         ),
         (
             VERL,
             ("trainer.kind=none",),
             refused(
-                "trainer.kind", "does not go with topology verl and engine vllm", "none", "verl, command"
+                "trainer.kind", "not supported with topology verl and engine vllm", "none", "verl, command"
             ),
         ),
         (
@@ -125,7 +127,7 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ("trainer.kind=command",),
             refused(
                 "trainer.command",
-                "trainer.kind command needs a command",
+                "trainer.kind command requires trainer.command",
                 "nothing",
                 "a list: [bash, train.sh]",
             ),
@@ -135,10 +137,10 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ("model.model_path=org/model",),
             refused(
                 "model.model_path",
-                "the embedded engine has policies of its own",
+                "the embedded engine can only serve its own policies",
                 "'org/model'",
-                "builtin:qwen3_coder, builtin:hermes, or the path of a model directory that it wrote",
-                "a checkpoint needs run.engine: vllm (--profile vllm-managed or liverl-gen1)",
+                "builtin:qwen3_coder, builtin:hermes, or the path of a model directory written by the embedded engine",
+                "to serve a checkpoint, set run.engine: vllm (--profile vllm-managed or liverl-gen1)",
             ),
         ),
         (
@@ -146,9 +148,9 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ("model.model_path=builtin:hermis",),
             refused(
                 "model.model_path",
-                "the embedded engine has policies of its own",
+                "the embedded engine can only serve its own policies",
                 "'builtin:hermis'",
-                "builtin:qwen3_coder, builtin:hermes, or the path of a model directory that it wrote",
+                "builtin:qwen3_coder, builtin:hermes, or the path of a model directory written by the embedded engine",
                 "did you mean hermes?",
             ),
         ),
@@ -157,9 +159,9 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ("model.model_path=hermes",),  # without its prefix it is none of them
             refused(
                 "model.model_path",
-                "the embedded engine has policies of its own",
+                "the embedded engine can only serve its own policies",
                 "'hermes'",
-                "builtin:qwen3_coder, builtin:hermes, or the path of a model directory that it wrote",
+                "builtin:qwen3_coder, builtin:hermes, or the path of a model directory written by the embedded engine",
                 "did you mean hermes?",
             ),
         ),
@@ -168,9 +170,9 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ("model.model_path=smoke:/d",),
             refused(
                 "model.model_path",
-                "only topology verl makes it: it needs verl's environment",
+                "only topology verl can create the smoke model, because it requires verl's environment",
                 "'smoke:/d'",
-                "the directory that `liverl-tui make-smoke DIR` has made: DIR/model",
+                "the directory created by `liverl-tui make-smoke DIR`: DIR/model",
             ),
         ),
         (
@@ -188,7 +190,7 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ("model.tool_parser=hermez",),
             refused(
                 "model.tool_parser",
-                "a parser the embedded engine does not have",
+                "unknown parser for the embedded engine",
                 "'hermez'",
                 "qwen3_coder, hermes",
                 "did you mean hermes?",
@@ -197,16 +199,16 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
         (
             VERL,
             ("model.tool_parser=zzz",),
-            refused("model.tool_parser", "a parser vLLM does not have", "'zzz'", ", ".join(VLLM_PARSERS)),
+            refused("model.tool_parser", "unknown parser for vLLM", "'zzz'", ", ".join(VLLM_PARSERS)),
         ),
         (
             EMBEDDED,
             ("model.served_model_name=a b",),
             refused(
                 "model.served_model_name",
-                "not usable as a name",
+                "invalid name",
                 "'a b'",
-                "letters, digits and . _ - / : (it becomes part of URLs, labels and aliases)",
+                "letters, digits and . _ - / : (the name is used in URLs, labels and aliases)",
             ),
         ),
         (
@@ -283,7 +285,10 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             EMBEDDED,
             ("training.total_steps=null",),
             refused(
-                "training.total_steps", "the embedded trainer counts steps", "null", "a whole number >= 1"
+                "training.total_steps",
+                "the embedded trainer requires a number of steps",
+                "null",
+                "a whole number >= 1",
             ),
         ),
         (
@@ -296,7 +301,7 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ("algorithm.temperature=0",),
             refused(
                 "algorithm.temperature",
-                "with temperature 0 all answers to a prompt are the same: nothing can be learned",
+                "with temperature 0 all answers to a prompt are identical, so there is no learning signal",
                 "0",
                 "a number > 0",
             ),
@@ -310,7 +315,7 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ),
             refused(
                 "proxy.request_timeout",
-                "the proxy would give up before the trial does",
+                "the proxy would time out before the trial does",
                 "99.5 s",
                 "at least 100 s",
             ),
@@ -320,7 +325,7 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ("harbor_agent.environment_type=kubernetes",),
             refused(
                 "harbor_agent.environment_type",
-                "Harbor has no such environment type: every trial would fail its validation",
+                "Harbor has no such environment type; every trial would fail validation",
                 "'kubernetes'",
                 "null",
             ),
@@ -332,13 +337,13 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
                 "harbor_agent.host_path_mounts",
                 "wrong value",
                 "{}",
-                "null, a list, or a text that is a JSON list",
+                "null, a list, or a string that contains a JSON list",
             ),
         ),
         (
             EMBEDDED,
             ("embedded.faults.late_replica={index: 2, seconds: 1}",),
-            refused("embedded.faults.late_replica.index", "there is no such replica", "2", "0 to 1"),
+            refused("embedded.faults.late_replica.index", "no such replica", "2", "0 to 1"),
         ),
         (
             EMBEDDED,
@@ -470,9 +475,9 @@ def test_names_that_become_directories() -> None:
     allowed = "one path component: letters, digits and . _ -, at most 128, the first a letter or a digit"
     sets = ("run.name=a b", "experiment.exp_name=.", "experiment.project_name=../x")
     assert told(EMBEDDED, *sets) == [
-        refused("experiment.project_name", "not usable as a directory's name", "'../x'", allowed),
-        refused("experiment.exp_name", "not usable as a directory's name", "'.'", allowed),
-        refused("run.name", "not usable as a directory's name", "'a b'", allowed),
+        refused("experiment.project_name", "invalid directory name", "'../x'", allowed),
+        refused("experiment.exp_name", "invalid directory name", "'.'", allowed),
+        refused("run.name", "invalid directory name", "'a b'", allowed),
     ]
 
 
@@ -524,12 +529,12 @@ def test_a_rule_whose_key_has_a_bad_value_is_left_out(tmp_path: Path) -> None:
     text = "training:\n  train_batch_size: x\n  train_prompt_mini_batch_size: 3\nrun: {name: a b}\n"
     first, second = blamed(tmp_path, text)
     assert first == "c.yaml:2:21: training.train_batch_size: wrong value"
-    assert second.startswith("c.yaml:4:13: run.name: not usable")
+    assert second.startswith("c.yaml:4:13: run.name: invalid directory name")
 
 
 def test_the_override_that_is_wrong_is_to_blame_and_no_other(tmp_path: Path) -> None:
     text = "trainer:\n  overrides:\n    a.b: 1\n    +trainer.nnodes: two\n    c: 3\n"
-    words = "trainer.overrides.trainer.nnodes: decides the size of the run"
+    words = "trainer.overrides.trainer.nnodes: it determines the size of the run"
     assert blamed(tmp_path, text, profile=VERL) == [f"c.yaml:4:22: {words}"]
 
 
@@ -539,9 +544,9 @@ def test_the_environment_that_is_wrong_is_to_blame_and_no_other(tmp_path: Path) 
         "  fourth: {venv_path: /c, index_url: 'http://u:p@h/'}\n"
     )
     first, second = blamed(tmp_path, text)
-    words = "environments.v1.2.requirements: an environment needs venv_path or requirements"
+    words = "environments.v1.2.requirements: an environment requires venv_path or requirements"
     assert first == f"c.yaml:3:18: {words}"
-    assert second.startswith("c.yaml:5:38: environments.fourth.index_url: an address with a password")
+    assert second.startswith("c.yaml:5:38: environments.fourth.index_url: a URL that contains a password")
 
 
 # --- overrides that look like secrets -------------------------------------------------------------------
@@ -552,6 +557,9 @@ def test_an_override_that_looks_like_a_secret_is_warned_about() -> None:
         loaded = load_config(profile=VERL, sets=[f"trainer.overrides.{name}={value}"], env={})
         return [text for text in loaded.warnings if "secret" in text]
 
-    expected = "--set: trainer.overrides.a.api_key looks like a secret: it is not saved; use the environment"
+    expected = (
+        "--set: trainer.overrides.a.api_key looks like a secret and is not saved; set it in an "
+        "environment variable"
+    )
     assert warned("a.api_key") == [expected]
     assert warned("a.b") == [] and warned("a.api_key", "null") == [] and warned("data.max_tokens") == []

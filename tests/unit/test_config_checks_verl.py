@@ -157,12 +157,16 @@ def test_files_of_the_smoke_run_and_of_others() -> None:
 
 # --- the rules ------------------------------------------------------------------------------------------
 
-FREE_CPUS = "leave it null to get what verl needs; Ray counts CPUs, it does not need to have them"
-HYBRID = "with verl.rollout_mode hybrid all GPUs generate and train in turn"
-STANDALONE = "verl.rollout_mode standalone splits the {} GPUs of each host between rollouts and trainer"
-PASSWORD = "an address with a password: it would be saved with the run"
-VARIABLE = "${NAME} in its place (a variable that is read when the environment is built)"
-NETRC = "or no password here: uv and pip read ~/.netrc"
+FREE_CPUS = (
+    "leave it null to use the number that verl needs; Ray only counts CPUs and does not check that they exist"
+)
+HYBRID = "in verl.rollout_mode hybrid, all GPUs alternate between generating and training"
+STANDALONE = (
+    "in verl.rollout_mode standalone, the {} GPUs of each host are split between rollouts and trainer"
+)
+PASSWORD = "a URL that contains a password, which would be saved with the run"
+VARIABLE = "${NAME} in place of the password (an environment variable, read when the environment is built)"
+NETRC = "or remove the password: uv and pip read ~/.netrc"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +175,10 @@ NETRC = "or no password here: uv and pip read ~/.netrc"
         (
             (overrides(**{"trainer.nnodes": "two"}),),
             refused(
-                "trainer.overrides.trainer.nnodes", "decides the size of the run", "'two'", "a whole number"
+                "trainer.overrides.trainer.nnodes",
+                "it determines the size of the run",
+                "'two'",
+                "a whole number",
             ),
         ),
         (("verl.rollout_gpus=1",), refused("verl.rollout_gpus", HYBRID, "1", "0")),
@@ -189,7 +196,7 @@ NETRC = "or no password here: uv and pip read ~/.netrc"
                 "verl.rollout_gpus",
                 STANDALONE.format(1),
                 "1",
-                "at least 2 GPUs are needed (infrastructure.ngpus_per_node)",
+                "at least 2 GPUs (infrastructure.ngpus_per_node)",
             ),
         ),
         (
@@ -233,7 +240,7 @@ NETRC = "or no password here: uv and pip read ~/.netrc"
             ("ray.num_cpus=33",),
             refused(
                 "ray.num_cpus",
-                "too few: verl would wait for ever, without a message",
+                "too few: verl would wait forever without a message",
                 "33",
                 "at least 34",
                 FREE_CPUS,
@@ -247,7 +254,7 @@ NETRC = "or no password here: uv and pip read ~/.netrc"
             ("infrastructure.nnodes=2",),
             refused(
                 "infrastructure.nnodes",
-                "the Ray that this run starts serves this host alone",
+                "the Ray cluster that this run starts has only this host",
                 "2",
                 "1",
                 "start Ray on all hosts, then set ray.address (and ray.auth_token_file)",
@@ -255,20 +262,20 @@ NETRC = "or no password here: uv and pip read ~/.netrc"
         ),
         (
             ("ray.address=http://h:1",),
-            refused("ray.address", "not an address", "'http://h:1'", "host:port, without http://"),
+            refused("ray.address", "invalid address", "'http://h:1'", "host:port, without http://"),
         ),
         (
             ("ray.dashboard_address=h",),
-            refused("ray.dashboard_address", "not an address", "'h'", "host:port, without http://"),
+            refused("ray.dashboard_address", "invalid address", "'h'", "host:port, without http://"),
         ),
         (
             ("verl.faults.late_replica={index: 2, seconds: 1}",),
-            refused("verl.faults.late_replica.index", "there is no such replica", "2", "0 to 1"),
+            refused("verl.faults.late_replica.index", "no such replica", "2", "0 to 1"),
         ),
         *(
             (
                 (f"verl.faults.{name}=2",),
-                refused(f"verl.faults.{name}", "there is no such replica", "2", "0 to 1"),
+                refused(f"verl.faults.{name}", "no such replica", "2", "0 to 1"),
             )
             for name in ("pending_replica", "mute_replica", "dead_replica")
         ),
@@ -276,10 +283,10 @@ NETRC = "or no password here: uv and pip read ~/.netrc"
             ("verl.wandb_proxy=http://me:pw@h:80",),
             refused(
                 "verl.wandb_proxy",
-                "verl gets it on its command line, which other users can read",
-                "an address with a user",
+                "verl receives it on its command line, which other users can read",
+                "a URL that contains a user name",
                 "http://host:port",
-                "give a proxy with a password in the variable HTTPS_PROXY",
+                "set a proxy with a password in the environment variable HTTPS_PROXY",
             ),
         ),
         *(
@@ -287,9 +294,9 @@ NETRC = "or no password here: uv and pip read ~/.netrc"
                 (*COMMAND, f"infrastructure.{name}=0"),
                 refused(
                     f"infrastructure.{name}",
-                    "0 (any free port) is for what the run starts itself, and a launch script is told",
+                    "0 (any free port) works only for services that the run starts, not for those of a launch script",
                     "0",
-                    "the port that it has",
+                    "the port that the launch script uses",
                 ),
             )
             for name in ("ray_port", "ray_dashboard_port", "litellm_port")
@@ -310,20 +317,20 @@ NETRC = "or no password here: uv and pip read ~/.netrc"
         ),
         (
             ("environments.a b={venv_path: /v}",),
-            refused("environments.a b.python", "not usable as an environment's name", "'a b'"),
+            refused("environments.a b.python", "invalid environment name", "'a b'"),
         ),
         (
             ("environments.x={python: '3.12'}",),
             refused(
                 "environments.x.requirements",
-                "an environment needs venv_path or requirements",
+                "an environment requires venv_path or requirements",
                 "neither",
             ),
         ),
         *(
             (
                 (f"environments.x={{venv_path: /v, {entry}}}",),
-                refused(f"environments.x.{key}", PASSWORD, "a value that is not shown", VARIABLE, NETRC),
+                refused(f"environments.x.{key}", PASSWORD, "a value (not shown)", VARIABLE, NETRC),
             )
             for key, entry in (
                 ("index_url", "index_url: 'http://u:p@h'"),

@@ -22,7 +22,7 @@ def test_a_secret_in_the_file_works_is_warned_about_and_never_saved(tmp_path: Pa
     assert loaded.config.infrastructure.anthropic_api_key == ""
     assert loaded.origins == {"infrastructure.anthropic_api_key": f"{path}:2"}
     (warning,) = loaded.warnings
-    assert warning.startswith(f"{path}:2: infrastructure.anthropic_api_key holds a secret")
+    assert warning.startswith(f"{path}:2: infrastructure.anthropic_api_key contains a secret")
     shown = [
         dump_yaml(loaded.config),
         repr(redacted(loaded.config)),
@@ -43,7 +43,7 @@ def test_a_wandb_key_that_no_process_gets_is_reported(way: str, tmp_path: Path) 
     loaded = load_config(path, profile="liverl-gen1", sets=sets, env=env)
     where = {"file": f"{path}:2", "set": "--set", "env": "env LIVERL_CREDENTIALS__WANDB_API_KEY"}[way]
     assert loaded.warnings[-1] == (
-        f"{where}: credentials.wandb_api_key has no effect: no process gets it: "
+        f"{where}: credentials.wandb_api_key has no effect: no process receives it: "
         "set WANDB_API_KEY or WANDB_API_KEY_FILE"
     )
     plan = make_plan(loaded, Path("/runs/p/n"))
@@ -110,9 +110,9 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     assert f"run: chmod 600 {key}" in refused(str(key))
     key.chmod(0o600)
     key.write_text(f"{SECRET} and words")
-    assert "not usable as a key" in refused(str(key))
+    assert "invalid key" in refused(str(key))
     key.write_bytes(b"\xff\xfe")
-    assert "does not hold a key" in refused(str(key))
+    assert "does not contain a key" in refused(str(key))
     assert "No such file" in refused(str(tmp_path / "missing"))
     assert "is not a file" in refused(str(tmp_path))
     assert "absolute path" in refused("key")

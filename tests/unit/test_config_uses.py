@@ -86,7 +86,7 @@ def test_inert_keys_say_where_they_were_set(tmp_path: Path) -> None:
     assert inert["trainer.overrides"].where == f"{path}:4"
     assert inert["vllm.gen_tp"].where is None
     assert loaded.warnings == (
-        f"{path}:2: k8s.namespace has no effect: the embedded trials run in local directories, not in pods",
+        f"{path}:2: k8s.namespace has no effect: embedded trials run in local directories, not in pods",
         f"{path}:4: trainer.overrides.a has no effect: only trainer.kind verl takes overrides",
     )
 
@@ -173,7 +173,7 @@ def test_what_is_inert_depends_on_the_run() -> None:
     assert why_inert(embedded, "vllm.gen_tp") == "the embedded engine is not vLLM"
     assert why_inert(config_for("managed", "vllm", "none"), "vllm.gen_tp") is None
     serving = config_for("managed", "vllm", "none")
-    assert why_inert(serving, "training.train_batch_size") == "trainer.kind is none: nothing trains"
+    assert why_inert(serving, "training.train_batch_size") == "trainer.kind is none: no trainer runs"
     assert why_inert(config_for("verl", "vllm", "verl"), "run.replicas") is not None
     assert why_inert(config_for("in_process", "vllm", "verl"), "infrastructure.litellm_port") is not None
 

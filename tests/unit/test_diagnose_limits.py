@@ -88,7 +88,7 @@ def test_zero_tool_calls_from_half_of_four(
     assert [s.severity for s in found] == ([] if severity is None else [severity])
     for s in found:
         who = f"all {zero}" if severity == "critical" else f"{zero} of {zero + calling}"
-        assert s.cause.startswith(f"{who} trials of step 8 called none: ")
+        assert s.cause.startswith(f"{who} trials of step 8 made no tool call: ")
 
 
 def test_zero_tool_calls_names_flagged_trials_of_that_step_only() -> None:
@@ -196,23 +196,23 @@ def measured(step: int = 7, total: int | None = 20, **values: float) -> Snapshot
     ("values", "severity", "evidence"),
     [
         ({"diff": 0.01}, None, ()),
-        ({"diff": 0.01001}, "warning", (f"{DIFF} 0.01001, over 0.01",)),
+        ({"diff": 0.01001}, "warning", (f"{DIFF} 0.01001, above 0.01",)),
         ({"pearson": 0.99}, None, ()),
-        ({"pearson": 0.9899}, "warning", (f"{PEARSON} 0.9899, under 0.99",)),
-        ({"pearson": 0.9}, "warning", (f"{PEARSON} 0.9, under 0.99",)),
-        ({"pearson": 0.8999}, "critical", (f"{PEARSON} 0.8999, under 0.99",)),
+        ({"pearson": 0.9899}, "warning", (f"{PEARSON} 0.9899, below 0.99",)),
+        ({"pearson": 0.9}, "warning", (f"{PEARSON} 0.9, below 0.99",)),
+        ({"pearson": 0.8999}, "critical", (f"{PEARSON} 0.8999, below 0.99",)),
         ({"kl": 0.01}, None, ()),
         ({"kl": -0.01}, None, ()),
-        ({"kl": 0.0101}, "warning", ("rollout_corr/kl 0.0101, over 0.01",)),
-        ({"kl": -0.0101}, "warning", ("rollout_corr/kl -0.0101, over 0.01",)),
+        ({"kl": 0.0101}, "warning", ("rollout_corr/kl 0.0101, above 0.01",)),
+        ({"kl": -0.0101}, "warning", ("rollout_corr/kl -0.0101, above 0.01",)),
         # a correlation means something from a mean difference of 0.002 on
         ({"diff": 0.0019, "pearson": 0.5}, None, ()),
-        ({"diff": 0.002, "pearson": 0.5}, "critical", (f"{PEARSON} 0.5, under 0.99",)),
-        ({"diff": 0.0019, "pearson": 0.5, "kl": 0.5}, "warning", ("rollout_corr/kl 0.5, over 0.01",)),
+        ({"diff": 0.002, "pearson": 0.5}, "critical", (f"{PEARSON} 0.5, below 0.99",)),
+        ({"diff": 0.0019, "pearson": 0.5, "kl": 0.5}, "warning", ("rollout_corr/kl 0.5, above 0.01",)),
         (
             {"diff": 0.123456, "pearson": 0.95, "kl": 0.02},
             "warning",
-            (f"{DIFF} 0.1235, over 0.01", f"{PEARSON} 0.95, under 0.99", "rollout_corr/kl 0.02, over 0.01"),
+            (f"{DIFF} 0.1235, above 0.01", f"{PEARSON} 0.95, below 0.99", "rollout_corr/kl 0.02, above 0.01"),
         ),
         ({}, None, ()),
     ],
@@ -253,7 +253,7 @@ def test_trajectories_dropped_above_a_tenth() -> None:
     assert fired("trajectories_dropped", measured(**{ratio: 0.1})) == []
     found = one("trajectories_dropped", measured(**{ratio: 0.12345}))
     assert found.evidence == (f"{ratio} 0.123",)
-    assert found.cause.startswith("12% of step 7: ") and found.severity == "warning"
+    assert found.cause.startswith("12% of the trajectories of step 7 ") and found.severity == "warning"
     assert one("trajectories_dropped", measured(**{ratio: 0.1001})).id == "trajectories_dropped"
     reasons = {f"trajectory_filter/reason/r{n}": float(n) for n in range(1, 10)}
     found = one("trajectories_dropped", measured(**{ratio: 1.0}, **reasons))
@@ -302,7 +302,7 @@ def test_agents_silent_from_a_quarter_and_four_trials_on(
     for s in found:
         left = min(running, total - finished)
         assert s.cause.startswith(
-            f"{left} of {total} trials of step 8 run, and none asks for anything, while 1 replicas"
+            f"{left} of {total} trials of step 8 are running, but none has sent a request, and 1 replicas"
         )
 
 
@@ -449,13 +449,13 @@ def test_unknown_models_are_named_as_far_as_they_are_known() -> None:
         before = with_proxy(unknown=0)
         return one("model_unknown", with_proxy(unknown=9, unknown_models=names), before, **beside)
 
-    assert asked().title == "agents ask for a model, which is not served"
-    assert asked().cause.startswith("9 requests so far asked for a model, and were refused: ")
-    assert asked().fix == "name a model that is served"
+    assert asked().title == "agents request a model, which is not served"
+    assert asked().cause.startswith("9 requests so far asked for a model and were rejected; ")
+    assert asked().fix == "set the agents' model name to a model that is served"
     many = asked(*(f"m{n}" for n in range(9)), aliases=("policy",))
-    assert many.title == "agents ask for 'm0', which is not served"
-    assert "'m6', 'm7', and were refused" in many.cause and "'m8'" not in many.cause
-    assert many.fix == "have the agents ask for one of: policy"
+    assert many.title == "agents request 'm0', which is not served"
+    assert "'m6', 'm7' and were rejected" in many.cause and "'m8'" not in many.cause
+    assert many.fix == "set the agents' model name to one of: policy"
     assert many.evidence == ("proxy/litellm.yaml: model_list",)
     assert one("model_unknown", with_proxy(unknown=1, config=None), with_proxy()).evidence == ()
 
@@ -512,8 +512,8 @@ def test_an_idle_replica_is_shown_beside_those_that_work() -> None:
     assert "for 75 s" in found.cause and found.since == NOW - 75.4
     assert found.evidence == (
         "r0: degraded, load unknown",
-        "GPU 1: ? GiB loaded, 12 % used",
-        "GPU 2: 2 GiB loaded, ? % used",
+        "GPU 1: ? GiB used, 12 % utilization",
+        "GPU 2: 2 GiB used, ? % utilization",
         "r10: ready, 0 running, 2 waiting",
         *(f"r{n}: ready, {n} running" for n in range(1, 8)),
     )
@@ -535,26 +535,27 @@ def unlisted(proxy: dict[str, Any] | None = None, owner: str = "ours", **fields:
 
 def test_an_unlisted_replica_and_what_gives_it_a_place() -> None:
     (behind,) = unlisted(listed=False, policy_version=6)
-    assert behind.cause.startswith("it has policy version 6, the trainer 7: ") and behind.action is None
-    assert "the trainer sends weights" in behind.fix
+    assert behind.cause.startswith("it has policy version 6, the trainer has 7; ") and behind.action is None
+    assert "the trainer sends its weights" in behind.fix
     (without,) = unlisted(listed=False, policy_version=None)
-    assert without.cause.startswith("it has policy version None, the trainer 7: ")
+    assert without.cause.startswith("it has policy version None, the trainer has 7; ")
     (refused,) = unlisted(listed=False)
-    assert "still has no place" in refused.cause and refused.action == "restart r1"
+    assert "is not in the proxy's list" in refused.cause and refused.action == "restart r1"
     assert refused.evidence == (f"r1: {B}, policy version 7", f"the proxy routes to {A}/v1")
     (stale,) = unlisted(listed=True)
     assert "newest list" in stale.cause and stale.action == "restart proxy"
     (foreign,) = unlisted(listed=False, kind="verl", owner="adopted", policy_version=6)
-    assert "whoever wrote it" in foreign.cause and foreign.action == "scale +1" and "(key a)" in foreign.fix
+    assert "before this replica was registered" in foreign.cause and foreign.action == "scale +1"
+    assert "(key a)" in foreign.fix
     # verl itself gives its replicas their weights
     (verl,) = unlisted(listed=False, kind="verl", policy_version=6)
     assert verl.action == "restart r1"
     (managed,) = unlisted(listed=False, owner="adopted", policy_version=6)
     assert managed.action is None
     (nobody,) = unlisted({"backends": ()})
-    assert nobody.evidence[1] == "the proxy routes to nobody"
+    assert nobody.evidence[1] == "the proxy routes to no replica"
     assert {s.severity for s in (behind, refused, stale, foreign)} == {"warning"}
-    assert refused.title == "r1 is ready but gets no trials" and refused.id == "replica_unlisted:r1"
+    assert refused.title == "r1 is ready but receives no trials" and refused.id == "replica_unlisted:r1"
 
 
 def test_a_listed_replica_is_found_in_any_spelling_of_its_address() -> None:
@@ -586,7 +587,7 @@ def test_a_replica_that_the_proxy_does_not_ask() -> None:
     second, first = fired("proxy_cooled_down", up)
     assert (first.id, second.id) == ("proxy_cooled_down:r0", "proxy_cooled_down:r1")
     assert second.evidence == (
-        f"cooled down: {B}/v1",
+        f"in cooldown: {B}/v1",
         "r1: ready, 2 running, 1 waiting",
         "0 of 0 requests failed so far",
     )

@@ -60,7 +60,7 @@ def test_replica_idle() -> None:
     assert "75 s" in symptom.cause and symptom.title == "r1 is loaded but idle"
     assert symptom.evidence == (
         "r1: ready, 0 running, 0 waiting",
-        "GPU 1: 118 GiB loaded, 0 % used",
+        "GPU 1: 118 GiB used, 0 % utilization",
         "r0: ready, 3 running, 0 waiting",
     )
     assert found(replicas(replica(0), replica(1, running=0.0))) == {}
@@ -70,7 +70,7 @@ def test_replica_idle() -> None:
 def test_replica_unlisted() -> None:
     waits = replica(1, listed=False, policy_version=6)
     symptom = found(replicas(replica(0), waits))["replica_unlisted:r1"]
-    assert "policy version 6, the trainer 7" in symptom.cause and symptom.action is None
+    assert "policy version 6, the trainer has 7" in symptom.cause and symptom.action is None
     refused = found(replicas(replica(0), replica(1, listed=False)))["replica_unlisted:r1"]
     assert refused.action == "restart r1" and refused.severity == "warning"
     stale = replace(snapshot().proxy, backends=(A,))
@@ -102,15 +102,15 @@ def test_replica_unlisted_is_held_for_half_a_minute() -> None:
 @pytest.mark.parametrize("kind", ["managed", "verl"])
 @pytest.mark.parametrize("state", ["stopped", "failed", "gave_up"])
 def test_replica_missing(state: str, kind: str) -> None:
-    why = "exited with code 0 although nobody stopped it"
+    why = "exited with code 0 without a stop request"
     gone = replica(1, state, kind=kind, address=None, listed=False, why=why)
     now = replicas(replica(0, kind=kind), gone)
     symptom = found(now)["replica_missing:r1"]
     assert (symptom.severity, symptom.title, symptom.cause) == ("warning", "r1 is missing", why)
-    assert symptom.evidence == ("1 of 2 replicas serve",)
+    assert symptom.evidence == ("1 of 2 replicas are up",)
     assert symptom.action == (None if kind == "verl" else "restart r1")
     assert symptom.fix == (
-        "verl manages it: restart the trainer to restart it" if kind == "verl" else "restart it"
+        "it is managed by verl; restart the trainer to restart it" if kind == "verl" else "restart it"
     )
     assert "replica_missing:r1" in found(replace(now, state="starting")), "one of a boot may fail, too"
     both = replicas(replica(0, state, address=None, listed=False), gone)
@@ -195,7 +195,7 @@ def test_proxy_cooled_down() -> None:
 @pytest.mark.parametrize("state", ["failed", "gave_up"])
 def test_service_down(state: str) -> None:
     fallen = service(
-        "r1", "replica", state, why="6 failures in 300 s, the last: exit 1", since=NOW - 9, pid=None
+        "r1", "replica", state, why="6 failures in 300 s; last failure: exit 1", since=NOW - 9, pid=None
     )
     cause = Cause("r1", "RuntimeError: CUDA error", NOW, "attempt_001/logs/r1.6.log", 812)
     now = snapshot(services=(*snapshot().services[:2], fallen))
@@ -204,11 +204,11 @@ def test_service_down(state: str) -> None:
     assert (symptom.since, symptom.action) == (NOW - 9, "restart r1")
     assert symptom.evidence == (
         "attempt_001/logs/r1.6.log at byte 812: RuntimeError: CUDA error",
-        "r1: 6 failures in 300 s, the last: exit 1",
+        "r1: 6 failures in 300 s; last failure: exit 1",
     )
     assert found(now)[f"service_{state}:r1"].cause == fallen.why
     assert found(replace(now, state="failed"))[f"service_{state}:r1"].action is None
-    ended = service("r1", "replica", "stopped", why="stopped as asked", pid=None)
+    ended = service("r1", "replica", "stopped", why="stopped", pid=None)
     assert found(snapshot(services=(*snapshot().services[:2], ended))) == {}
 
 
@@ -326,9 +326,9 @@ def test_requests_that_can_never_be_answered() -> None:
     now = snapshot(proxy=replace(before.proxy, unknown=3, unknown_models=("gpt-4o", "sonnet"), refused=2))
     symptoms = found(now, before, aliases=("claude-*", "policy"))
     unknown, refused = symptoms["model_unknown"], symptoms["key_refused"]
-    assert unknown.title == "agents ask for 'gpt-4o', which is not served"
+    assert unknown.title == "agents request 'gpt-4o', which is not served"
     assert "3 requests so far asked for 'gpt-4o', 'sonnet'" in unknown.cause
-    assert unknown.fix == "have the agents ask for one of: claude-*, policy"
+    assert unknown.fix == "set the agents' model name to one of: claude-*, policy"
     assert "2 requests" in refused.cause and "secrets/run_key" in refused.fix
     assert {unknown.severity, refused.severity} == {"warning"}
     assert found(now, now) == {} and found(now) == {}, "no more of them come"
@@ -350,7 +350,7 @@ def test_agents_silent() -> None:
     heads = tuple(trial(n, step=8, state="running", updated_at=NOW) for n in range(24))
     before = replicas(*idle, step=7, trials=TrialsStatus(newest=heads, steps=(step,)))
     symptom = found(before, before)["agents_silent"]
-    assert "24 of 32 trials of step 8 run" in symptom.cause and "2 replicas stand idle" in symptom.cause
+    assert "24 of 32 trials of step 8 are running" in symptom.cause and "2 replicas are idle" in symptom.cause
     assert symptom.severity == "warning" and len(symptom.evidence) == 8
     assert found(before) == {}, "nothing to compare with"
     asked = replace(before, proxy=replace(before.proxy, requests=(before.proxy.requests or 0) + 1))
@@ -392,7 +392,9 @@ def test_trials_do_not_begin() -> None:
 
     now = replicas(woken(0, 300.0), woken(1, 200.0), at=NOW)
     symptom = found(now)["trials_do_not_begin"]
-    assert "for 200 s 2 replicas have been taking new weights" in symptom.cause and symptom.since == NOW - 200
+    assert (
+        "for 200 s 2 replicas have been receiving new weights" in symptom.cause and symptom.since == NOW - 200
+    )
     for harmless in (
         replicas(woken(0, 300.0), woken(1, 30.0), at=NOW),
         replicas(woken(0, 300.0), woken(1, 300.0, "asleep"), at=NOW),  # the trainer trains
@@ -418,7 +420,7 @@ def test_rollout_mismatch() -> None:
     assert found(measured(**usual)) == {}
     off = found(measured(**{**usual, "training__rollout_probs_diff_mean": 0.02}))["rollout_mismatch"]
     assert off.severity == "warning" and "disable_cascade_attn" in off.fix
-    assert off.evidence == ("training/rollout_probs_diff_mean 0.02, over 0.01",)
+    assert off.evidence == ("training/rollout_probs_diff_mean 0.02, above 0.01",)
     assert "rollout_mismatch" in found(measured(**{**usual, "rollout_corr__kl": -0.02}))
     corrupt = {"training__rollout_probs_diff_mean": 0.004, "training__rollout_actor_probs_pearson_corr": 0.75}
     assert found(measured(**corrupt))["rollout_mismatch"].severity == "critical"
@@ -452,7 +454,9 @@ def test_trajectories_dropped() -> None:
     """simulated: the filter is Harbor's"""
     share = {"trajectory_filter__invalid_ratio": 0.25, "trajectory_filter__reason__env_setup_failed": 14.0}
     symptom = found(measured(**share))["trajectories_dropped"]
-    assert symptom.evidence == ("env_setup_failed: 14",) and "25% of step 7" in symptom.cause
+    assert (
+        symptom.evidence == ("env_setup_failed: 14",) and "25% of the trajectories of step 7" in symptom.cause
+    )
     assert found(measured(trajectory_filter__invalid_ratio=0.1)) == {}
 
 

@@ -151,8 +151,8 @@ def test_what_is_shown_and_not_counted() -> None:
         ("vllm_server_0_1", "node 1 of replica 0"),
         ("vllm_server_reward_0_0", "a reward server"),
         ("vllm_server_decode_0_0", "a decode server"),
-        ("vllm_server_2_0", "more than the 2 expected"),
-        ("sglang_server_1_0", "a server of sglang, where vllm is expected"),
+        ("vllm_server_2_0", "not one of the 2 expected replicas"),
+        ("sglang_server_1_0", "a sglang server; expected vllm"),
         ("vllm_server_0_0_b", "a second actor of rank 0"),
     }
 
@@ -192,10 +192,11 @@ def test_each_stage_has_its_own_limit_and_words() -> None:
     assert [v.rank for v in assess(expected, actors, facts, 144.9, ranks).verdicts] == [3]
     assert [v.text for v in assess(expected, actors, facts, 165, ranks).verdicts] == [
         f"vllm_server_3_0: DEAD: {DIED} (not replaced within 15 s)",
-        "vllm_server_1_0: PENDING_CREATION for 60 s (limit 60 s): Ray waits for {CPU: 1000}; no node has more than "
+        "vllm_server_1_0: PENDING_CREATION for 60 s (limit 60 s): waiting for resources {CPU: 1000}; no node "
+        "has more than "
         "{CPU: 4}",
-        "vllm_server_4_0: not there for 65 s (limit 60 s): Ray lists no actor of this name",
-        "vllm_server_2_0: ALIVE, but it has told no address for 61 s (limit 50 s): no answer within 3 s",
+        "vllm_server_4_0: missing for 65 s (limit 60 s): Ray lists no actor of this name",
+        "vllm_server_2_0: ALIVE, but it has not reported an address for 61 s (limit 50 s): no answer within 3 s",
         "vllm_server_0_0: at http://h:1, not healthy for 60 s (limit 40 s): ALIVE, but nothing listens at "
         "http://h:1",
     ]
@@ -210,10 +211,13 @@ def test_why_an_actor_is_pending() -> None:
             .why
         )
 
-    assert why() == "PENDING_CREATION: Ray has not started its process"
-    assert why(pid=7406) == "PENDING_CREATION: its constructor has not returned (pid 7406)"
-    assert why(resources={"GPU": 0.5, "CPU": 1.0}) == "PENDING_CREATION: Ray waits for {CPU: 1, GPU: 0.5}"
-    assert why(state="DEPENDENCIES_UNREADY").startswith("DEPENDENCIES_UNREADY: Ray waits for what")
+    assert why() == "PENDING_CREATION: waiting for Ray to start its process"
+    assert why(pid=7406) == "PENDING_CREATION: its constructor is still running (pid 7406)"
+    assert (
+        why(resources={"GPU": 0.5, "CPU": 1.0})
+        == "PENDING_CREATION: waiting for resources {CPU: 1, GPU: 0.5}"
+    )
+    assert why(state="DEPENDENCIES_UNREADY").startswith("DEPENDENCIES_UNREADY: waiting for the arguments")
     assert why(state="RESTARTING").startswith("RESTARTING: ")
 
 
@@ -249,7 +253,7 @@ def test_a_replacement_is_a_new_generation() -> None:
         ("lost", 3, False),
     ]
     assert [v.text for v in assess(expected, [], RankFacts(), 66, ranks).verdicts] == [
-        "vllm_server_0_0: lost, Ray does not list it any more; nothing replaced it within 15 s"
+        "vllm_server_0_0: lost: Ray no longer lists it; not replaced within 15 s"
     ]
     assert story[:3] == [
         "replica 0: actor ALIVE, pid 7",
@@ -257,9 +261,9 @@ def test_a_replacement_is_a_new_generation() -> None:
         "replica 0: healthy after 10 s",
     ]
     assert f"replica 0: DEAD: {DIED}" in story
-    assert levels["replica 0: another actor, generation 2"] == "info", "it was waited for"
-    assert levels["replica 0: another actor, generation 3"] == "warning", "the one before it had served"
-    assert story[-1] == "replica 0: Ray does not list it any more"
+    assert levels["replica 0: new actor, generation 2"] == "info", "it was waited for"
+    assert levels["replica 0: new actor, generation 3"] == "warning", "the one before it had served"
+    assert story[-1] == "replica 0: Ray no longer lists it"
 
 
 def test_actors_of_an_earlier_trainer_do_not_count() -> None:
@@ -287,7 +291,7 @@ def test_limits_count_from_when_somebody_looks() -> None:
 def test_a_controller_in_the_cluster_is_a_conflict() -> None:
     controller = actor("TransferQueueController", pid=12, job_id="03000000")
     words = controller_conflict([actor("x"), controller])
-    assert words is not None and "pid 12" in words and "must not share" in words
+    assert words is not None and "pid 12" in words and "cannot share" in words
     assert controller_conflict([msgspec.structs.replace(controller, state="DEAD")]) is None
     assert controller_conflict([]) is None
 

@@ -98,7 +98,7 @@ def test_other_causes() -> None:
         "Could not create the actor because its associated runtime env failed to be created. "
         "ImportError: You must install it."
     )
-    assert short_cause(death_words({"new_context": {"what": 1}})) == "Ray tells no cause"
+    assert short_cause(death_words({"new_context": {"what": 1}})) == "Ray reports no cause"
     assert "sk-" not in death_words({"x": {"error_message": "key sk-0123456789abcdef is bad"}})
     assert short_cause("x" * 400).endswith("…")
 
@@ -156,11 +156,11 @@ async def test_the_recorded_answers_together(dashboard: Any) -> None:
 @pytest.mark.parametrize(
     ("status", "text", "words"),
     [
-        (401, "Unauthorized: Missing authentication token", "wants a token"),
-        (403, "Forbidden: Invalid authentication token", "refuses the token"),
+        (401, "Unauthorized: Missing authentication token", "requires a token"),
+        (403, "Forbidden: Invalid authentication token", "rejected the token"),
         (200, "<html>", "no JSON"),
-        (200, "[]", "answered GET /api/v0/actors with 200"),
-        (200, '{"data": {"result": null}}', "without a list"),
+        (200, "[]", "GET /api/v0/actors returned 200"),
+        (200, '{"data": {"result": null}}', "returned no list"),
         (500, '{"result": false, "msg": "GCS is gone"}', "500: GCS is gone"),
     ],
 )
@@ -178,7 +178,7 @@ async def test_nobody_there_and_no_token(dashboard: Any, tmp_path: Path, unused_
     base = f"http://127.0.0.1:{unused_tcp_port}"
     with pytest.raises(RayError, match="nothing listens"):
         await RayRest(http, base).actors()
-    with pytest.raises(RayError, match="token cannot be read"):
+    with pytest.raises(RayError, match="cannot read Ray's token"):
         await RayRest(http, base, tmp_path / "token").actors()
     await http.close()
 

@@ -73,25 +73,28 @@ async def test_it_answers_and_ends(client: Any) -> None:
     ("script", "words"),
     [
         ('print(\'{"fatal": "ConnectionError: nobody"}\')', "cannot connect to Ray: ConnectionError: nobody"),
-        ("raise SystemExit(3)", r"it ended \(exit 3\), see child.log"),
-        ("print('Ray says hello')", "it answered something else: Ray says hello"),
-        (READY + "sys.stdin.readline(); os._exit(5)", r"it ended \(exit 5\)"),
+        ("raise SystemExit(3)", r"it exited \(exit 3\); see child.log"),
+        ("print('Ray says hello')", "it sent an unexpected reply: Ray says hello"),
+        (READY + "sys.stdin.readline(); os._exit(5)", r"it exited \(exit 5\)"),
         (
             READY + "sys.stdin.readline(); print('[]', flush=True); time.sleep(60)",
-            "it answered something else",
+            "it sent an unexpected reply",
         ),
-        (READY + "sys.stdin.readline(); print('{\"id\": 7}', flush=True); time.sleep(60)", "something else"),
-        (READY + "sys.stdin.readline(); time.sleep(60)", "it did not answer within 0.5 s"),
+        (
+            READY + "sys.stdin.readline(); print('{\"id\": 7}', flush=True); time.sleep(60)",
+            "it sent an unexpected reply",
+        ),
+        (READY + "sys.stdin.readline(); time.sleep(60)", "it did not respond within 0.5 s"),
         (
             READY + 'sys.stdin.readline(); print(\'{"id": 1, "addresses": 2}\', flush=True)',
-            "its answer is none",
+            "it sent an invalid reply",
         ),
     ],
 )
 async def test_a_child_that_goes_wrong_is_ended(
     client: Any, script: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "did not answer" in words:  # all others answer or end, however long that takes
+    if "did not respond" in words:  # all others answer or end, however long that takes
         monkeypatch.setattr("liverl.verl.discovery.address_client.FIRST", 0.4)
     monkeypatch.setattr("liverl.verl.discovery.address_client._FAREWELL", 60.0)
     one = client(script)
@@ -104,9 +107,9 @@ async def test_it_is_not_started_again_at_once(client: Any) -> None:
     one = client("raise SystemExit(3)", clock)
     waits = []
     for _ in range(4):
-        with pytest.raises(AddressClientGone, match="it ended"):
+        with pytest.raises(AddressClientGone, match="it exited"):
             await one.ask(["a"], "", 0.1)
-        with pytest.raises(AddressClientGone, match=r"started again in (\d+) s") as refused:
+        with pytest.raises(AddressClientGone, match=r"restarting it in (\d+) s") as refused:
             await one.ask(["a"], "", 0.1)
         waits.append(int(str(refused.value).rsplit(" ", 2)[1]))
         clock.now += waits[-1]
@@ -130,7 +133,7 @@ async def test_no_such_python(tmp_path: Path) -> None:
     argv = address_argv(str(tmp_path / "python"), "127.0.0.1:6379", "liverl")
     assert argv[1].endswith("/verl_runtime/addresses.py") and Path(argv[1]).is_file()
     assert argv[2:] == ("--address", "127.0.0.1:6379", "--namespace", "liverl")
-    with pytest.raises(AddressClientGone, match="cannot be started"):
+    with pytest.raises(AddressClientGone, match="failed to start"):
         await AddressClient(lambda: (argv, {}), tmp_path / "log").ask(["a"], "", 1.0)
 
 
@@ -175,7 +178,10 @@ def test_one_call_at_a_time_for_each_actor() -> None:
     for _ in range(3):
         assert asker.ask(["up", "busy", "none", "up"], "ns", 3.0) == (
             {"up": "192.0.2.2:80"},
-            {"busy": "no answer within 3 s", "none": "ValueError: Failed to look up actor with name 'none'."},
+            {
+                "busy": "no response within 3 s",
+                "none": "ValueError: Failed to look up actor with name 'none'.",
+            },
         )
     assert ray.calls.count("busy") == 1  # the call that is under way is waited for, not made again
     ray.actors["busy"] = ("3", AssertionError("http server is not launched, port is None"), True)
@@ -194,7 +200,7 @@ def test_an_address(answer: Any, address: str) -> None:
 
 @pytest.mark.parametrize("answer", [None, ("192.0.2.2", None), ("", 80), (), ("a", 0), ("a", "80"), 5])
 def test_no_address(answer: Any) -> None:
-    with pytest.raises(ValueError, match=r"answered|no port"):
+    with pytest.raises(ValueError, match=r"returned|no port"):
         addresses.join(answer)
 
 
@@ -258,13 +264,13 @@ async def test_a_whole_discovery(tmp_path: Path) -> None:
     assert await discovery.look() == 3.0 and discovery.verdict is None
     told = [(text, rank) for text, _, rank in story]
     assert told[:4] == [
-        ("replica 0: actor PENDING_CREATION: its constructor has not returned (pid 9)", 0),
+        ("replica 0: actor PENDING_CREATION: its constructor is still running (pid 9)", 0),
         ("replica 0: actor ALIVE, pid 9", 0),
         (f"replica 0: address http://127.0.0.1:{port}", 0),
         ("replica 0: healthy after 61 s", 0),
     ]
-    assert told[4][0].endswith("answered GET /api/v0/actors with 503 and no JSON: 'busy'")
-    assert told[5:] == [("Ray's dashboard answers again", None)]
+    assert told[4][0].endswith("GET /api/v0/actors returned 503 and no JSON: 'busy'")
+    assert told[5:] == [("Ray's dashboard responds again", None)]
     # the next trainer's actors are others
     discovery.expect(Expectation(1, since=220.0, not_before=220.0))
     assert discovery.ranks[0].stage == "missing"
@@ -294,7 +300,7 @@ async def test_a_probe_with_a_token(tmp_path: Path) -> None:
     token = Probe(kind="http", port="http", path="/api/version", token_file="secrets/ray_token")
     assert await check(plain, target, http) == "GET /api/version answered 401"
     problem = await check(token, target, http)
-    assert problem is not None and problem.startswith("its token cannot be read: ")
+    assert problem is not None and problem.startswith("cannot read its token file: ")
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets/ray_token").write_text("secret\n")
     assert await check(token, target, http) is None

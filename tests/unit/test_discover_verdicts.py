@@ -50,13 +50,13 @@ def verdict(rank: Rank, now: float, **limits: float) -> str | None:
 # --- deadlines ------------------------------------------------------------------------------------------
 
 DEADLINES: list[tuple[Stage, str, str, str]] = [
-    ("missing", "actor_deadline", "why", "n: not there for 60 s (limit 60 s): why"),
+    ("missing", "actor_deadline", "why", "n: missing for 60 s (limit 60 s): why"),
     ("pending", "actor_deadline", "PENDING_CREATION: why", "n: PENDING_CREATION for 60 s (limit 60 s): why"),
     ("alive", "address_deadline", "ALIVE, but silent", "n: ALIVE, but silent for 60 s (limit 60 s)"),
     ("alive", "address_deadline", "ALIVE, but x (no y)", "n: ALIVE, but x for 60 s (limit 60 s): no y"),
     ("addressed", "health_deadline", "why", "n: at http://h:1, not healthy for 60 s (limit 60 s): why"),
     ("dead", "dead_grace", "DEAD: why", "n: DEAD: why (not replaced within 60 s)"),
-    ("lost", "dead_grace", "why", "n: lost, why; nothing replaced it within 60 s"),
+    ("lost", "dead_grace", "why", "n: lost: why; not replaced within 60 s"),
 ]
 
 
@@ -130,7 +130,7 @@ def test_a_rank_that_ray_forgets_is_lost_since_then() -> None:
     first = one(actor(started_at=70.0), RankFacts(addresses={"id-vllm_server_0_0.0": "http://h:1"}), 100.0)
     assert first.address == "http://h:1"
     lost = one(None, RankFacts(), 200.0, first)
-    assert (lost.stage, lost.since, lost.why) == ("lost", 200.0, "Ray does not list it any more")
+    assert (lost.stage, lost.since, lost.why) == ("lost", 200.0, "Ray no longer lists it")
     assert (lost.actor_state, lost.pid, lost.address) == (None, None, None)
     assert (lost.name, lost.generation, lost.incarnation) == (first.name, 1, first.incarnation)
     assert one(None, RankFacts(), 300.0, lost).since == 200.0
@@ -156,20 +156,20 @@ def test_what_is_known_of_each_stage() -> None:
     assert (healthy.stage, healthy.why, healthy.address) == ("healthy", "healthy", "http://h:1")
     assert (healthy.pid, healthy.ip, healthy.actor_state) == (7, "10.0.0.1", "ALIVE")
     asked = one(actor(), RankFacts(addresses={key: "http://h:1"}), 1.0)
-    assert (asked.why, asked.address) == ("ALIVE, its server has not been asked yet", "http://h:1")
-    sick = one(actor(), RankFacts(addresses={key: "http://h:1"}, health={key: "/health answers 503"}), 1.0)
+    assert (asked.why, asked.address) == ("ALIVE, but its server has not been checked yet", "http://h:1")
+    sick = one(actor(), RankFacts(addresses={key: "http://h:1"}, health={key: "/health returned 503"}), 1.0)
     assert (sick.stage, sick.why, sick.address) == (
         "addressed",
-        "ALIVE, but /health answers 503",
+        "ALIVE, but /health returned 503",
         "http://h:1",
     )
     mute = one(actor(), RankFacts(silent={key: "no answer"}), 1.0)
     assert (mute.stage, mute.why, mute.address) == (
         "alive",
-        "ALIVE, but it has told no address (no answer)",
+        "ALIVE, but it has not reported an address (no answer)",
         None,
     )
-    assert one(actor(), RankFacts(), 1.0).why == "ALIVE, but it has told no address"
+    assert one(actor(), RankFacts(), 1.0).why == "ALIVE, but it has not reported an address"
     dead = one(actor(state="DEAD", death=KILLED), known, 1.0)
     assert (dead.stage, dead.why, dead.pid, dead.address) == ("dead", f"DEAD: {KILLED}", None, None)
 
@@ -239,16 +239,16 @@ def test_the_others_are_shown_by_name_with_where_they_are() -> None:
         expected, [actor("vllm_server_2_0"), actor(), actor("vllm_server_1_0", "DEAD")], RankFacts(), 1.0
     ).others
     assert [(o.name, o.role, o.rank, o.state, o.pid, o.ip, o.why) for o in shown] == [
-        ("vllm_server_1_0", "policy", 1, "DEAD", 7, "10.0.0.1", "more than the 1 expected"),
-        ("vllm_server_2_0", "policy", 2, "ALIVE", 7, "10.0.0.1", "more than the 1 expected"),
+        ("vllm_server_1_0", "policy", 1, "DEAD", 7, "10.0.0.1", "not one of the 1 expected replicas"),
+        ("vllm_server_2_0", "policy", 2, "ALIVE", 7, "10.0.0.1", "not one of the 1 expected replicas"),
     ]
 
 
 def test_a_controller_is_described() -> None:
     controller = actor("TransferQueueController", "PENDING_CREATION", pid=None, job_id="03")
     assert controller_conflict([controller]) == (
-        "the cluster has a TransferQueueController already (PENDING_CREATION, pid unknown, job 03): "
-        "two verl jobs must not share a Ray cluster"
+        "the cluster already has a TransferQueueController (PENDING_CREATION, pid unknown, job 03); "
+        "two verl jobs cannot share a Ray cluster"
     )
     both = [replace(controller, state="DEAD"), replace(controller, pid=12)]
     assert "(PENDING_CREATION, pid 12, job 03)" in (controller_conflict(both) or "")
@@ -257,14 +257,19 @@ def test_a_controller_is_described() -> None:
 @pytest.mark.parametrize(
     ("state", "fields", "note", "why"),
     [
-        ("DEPENDENCIES_UNREADY", {}, "", "Ray waits for what its constructor is given"),
-        ("DEPENDENCIES_UNREADY", {}, "note", "Ray waits for what its constructor is given; note"),
-        ("PENDING_CREATION", {"pid": 9}, "", "its constructor has not returned (pid 9)"),
-        ("PENDING_CREATION", {"pid": 9}, "note", "its constructor has not returned (pid 9); note"),
-        ("PENDING_CREATION", {"pid": 0}, "", "Ray has not started its process"),
-        ("PENDING_CREATION", {"pid": None}, "note", "Ray has not started its process; note"),
-        ("RESTARTING", {"pid": None, "resources": {"GPU": 1.0}}, "", "Ray waits for {GPU: 1}"),
-        ("RESTARTING", {"pid": None, "resources": {"GPU": 1.0}}, "note", "Ray waits for {GPU: 1}; note"),
+        ("DEPENDENCIES_UNREADY", {}, "", "waiting for the arguments of its constructor"),
+        ("DEPENDENCIES_UNREADY", {}, "note", "waiting for the arguments of its constructor; note"),
+        ("PENDING_CREATION", {"pid": 9}, "", "its constructor is still running (pid 9)"),
+        ("PENDING_CREATION", {"pid": 9}, "note", "its constructor is still running (pid 9); note"),
+        ("PENDING_CREATION", {"pid": 0}, "", "waiting for Ray to start its process"),
+        ("PENDING_CREATION", {"pid": None}, "note", "waiting for Ray to start its process; note"),
+        ("RESTARTING", {"pid": None, "resources": {"GPU": 1.0}}, "", "waiting for resources {GPU: 1}"),
+        (
+            "RESTARTING",
+            {"pid": None, "resources": {"GPU": 1.0}},
+            "note",
+            "waiting for resources {GPU: 1}; note",
+        ),
     ],
 )
 def test_why_an_actor_is_pending(state: str, fields: dict[str, Any], note: str, why: str) -> None:
@@ -316,27 +321,27 @@ HEALTHY = ("replica 3: healthy after 12 s", "info")
         (rank("dead"), rank("dead", why="DEAD: y"), []),
         (rank("dead"), rank("lost", why="x"), [("replica 3: x", "warning")]),
         # another actor in its place
-        (rank("dead"), rank("alive", "b.0", 2), [("replica 3: another actor, generation 2", "info"), ALIVE]),
-        (rank("lost"), rank("alive", "b.0", 2), [("replica 3: another actor, generation 2", "info"), ALIVE]),
+        (rank("dead"), rank("alive", "b.0", 2), [("replica 3: new actor, generation 2", "info"), ALIVE]),
+        (rank("lost"), rank("alive", "b.0", 2), [("replica 3: new actor, generation 2", "info"), ALIVE]),
         (
             rank("missing", "", 1),
             rank("alive", "b.0", 2),
-            [("replica 3: another actor, generation 2", "info"), ALIVE],
+            [("replica 3: new actor, generation 2", "info"), ALIVE],
         ),
         (
             rank("healthy"),
             rank("healthy", "b.0", 2),
-            [("replica 3: another actor, generation 2", "warning"), ALIVE, ADDRESS, HEALTHY],
+            [("replica 3: new actor, generation 2", "warning"), ALIVE, ADDRESS, HEALTHY],
         ),
         (
             rank("healthy"),
             rank("pending", "b.0", 2, why="P: x"),
-            [("replica 3: another actor, generation 2", "warning"), ("replica 3: actor P: x", "info")],
+            [("replica 3: new actor, generation 2", "warning"), ("replica 3: actor P: x", "info")],
         ),
         (
             rank("dead"),
             rank("dead", "b.0", 2, why="DEAD: y"),
-            [("replica 3: another actor, generation 2", "info"), ("replica 3: DEAD: y", "error")],
+            [("replica 3: new actor, generation 2", "info"), ("replica 3: DEAD: y", "error")],
         ),
         (rank("lost"), rank("healthy"), [ALIVE, ADDRESS, HEALTHY]),
         (rank("pending"), rank("missing"), []),
@@ -362,7 +367,7 @@ def test_the_words_of_a_death() -> None:
 @pytest.mark.parametrize(
     ("death", "line"),
     [
-        ("", "Ray tells no cause"),
+        ("", "Ray reports no cause"),
         ("one", "one"),
         ("\n  one  \n\n", "one"),
         ("it ended. Some common causes include: (1) x", "it ended."),

@@ -48,7 +48,7 @@ def test_tokens_give_the_text_back(text: str) -> None:
 def test_token_ids_are_stable() -> None:
     assert encode("<|im_start|>abc submit") == [65793, 256 + (97 << 8) + 98, 256 + (99 << 8) + 32, 65813]
     assert encode("<|im_end|>") == [EOS_ID]
-    with pytest.raises(ValueError, match="outside of the vocabulary"):
+    with pytest.raises(ValueError, match="outside the vocabulary"):
         decode([VOCAB_SIZE])
 
 

@@ -121,7 +121,7 @@ async def test_a_listed_replica_that_fails_is_tried_again_and_the_others_are_not
     ("answer", "why"),
     [
         ((503, "busy"), "HTTP 503"),
-        ((200, '{"version": 2}'), "it answered version 2"),
+        ((200, '{"version": 2}'), "it reported version 2"),
         ((200, "nope"), "DecodeError: JSON is malformed: invalid character (byte 4)"),
         ((200, "{}"), "ValidationError: Object missing required field `version`"),
     ],
@@ -133,7 +133,7 @@ async def test_a_listed_replica_that_goes_on_failing_is_named_with_the_reason(
     async with serving(bad) as session:
         listing(path, ("bad", bad.url, "listed"))
         await WeightSync(session, path, 0.01).publish(POLICY)
-    assert capsys.readouterr().out == f"WARNING: bad did not take version 3: {why}\n"
+    assert capsys.readouterr().out == f"WARNING: bad did not load version 3: {why}\n"
 
 
 async def test_a_joining_replica_that_does_not_answer_is_not_waited_for(
@@ -187,7 +187,7 @@ async def test_an_address_where_nobody_listens_is_a_reason_too(
         await sync.publish(POLICY)
         said = capsys.readouterr().out
         await sync._heal(read_replicas(path)[0])
-    assert said.startswith("WARNING: gone did not take version 3: ClientConnectorError: ")
+    assert said.startswith("WARNING: gone did not load version 3: ClientConnectorError: ")
     assert capsys.readouterr().out == ""  # the watcher leaves that to the backend
 
 
@@ -211,7 +211,7 @@ async def test_a_replica_that_never_answers_is_given_up_after_the_time_of_one_ca
         await sync._heal(read_replicas(path)[0])
     over.set()
     server.close()
-    assert said.startswith("WARNING: silent did not take version 3: ")
+    assert said.startswith("WARNING: silent did not load version 3: ")
     assert "Timeout" in said
     assert capsys.readouterr().out == ""
 
@@ -249,7 +249,7 @@ async def test_the_watcher_brings_a_replica_that_is_behind_to_the_current_versio
             asked = replica.asked
             await until(lambda: replica.asked >= asked + 3 and min(current.asked, broken.asked) >= 3)
     assert (len(replica.pushed), len(current.pushed), len(broken.pushed)) == (1, 0, 0)
-    assert capsys.readouterr().out == "late was at policy version 1, brought to 3\n"
+    assert capsys.readouterr().out == "late was at policy version 1; updated it to 3\n"
 
 
 async def test_the_watcher_complains_once_of_each_refusal(
@@ -265,5 +265,5 @@ async def test_the_watcher_complains_once_of_each_refusal(
             listing(path, ("bad", bad.url, "joining"), generation=1)
             pushed = len(bad.pushed)
             await until(lambda: len(bad.pushed) >= pushed + 3)
-    refused = "WARNING: bad is at policy version 0 and refuses 3: HTTP "
+    refused = "WARNING: bad is at policy version 0 and rejected version 3: HTTP "
     assert capsys.readouterr().out.splitlines() == [refused + "500", refused + "501", refused + "501"]

@@ -56,7 +56,7 @@ def test_links_are_added() -> None:
 
 
 def test_a_variable_that_is_not_set() -> None:
-    with pytest.raises(BuildError, match="the variable T, which an index address names, is not set"):
+    with pytest.raises(BuildError, match="the environment variable T, used in an index URL, is not set"):
         with_index({}, "https://${T}@h/s", ())
 
 

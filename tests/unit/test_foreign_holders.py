@@ -46,7 +46,7 @@ def test_nobody_and_somebody_unseen() -> None:
     assert port_holders.resolve([], {1: {77}}, {}) is None
     found = port_holders.resolve([("127.0.0.1", 77, 1001)], {}, {})
     assert found is not None and found.holders == () and found.unseen == (1001,)
-    with pytest.raises(NotLiteLLM, match="cannot be seen"):
+    with pytest.raises(NotLiteLLM, match="is not visible from here"):
         litellm.tell(found, {}, 8002)
 
 
@@ -80,7 +80,7 @@ def test_workers_whose_parent_was_killed_say_how_they_were_started() -> None:
         *(PYTHON, "/env/bin/litellm", "--config", "/tmp/cc.yaml"),
         *("--host", "0.0.0.0", "--port", "8002", "--num_workers", "2"),
     )
-    with pytest.raises(NotLiteLLM, match="that is no LiteLLM"):
+    with pytest.raises(NotLiteLLM, match="not a LiteLLM process"):
         litellm.tell(held(*two), {11: env, 12: {}}, 8002)
 
 
@@ -107,14 +107,14 @@ def test_what_is_litellms_own_command(argv: tuple[str, ...], right: bool) -> Non
 def test_anything_else_on_the_port_is_described_and_refused() -> None:
     server = process(30, 1, PYTHON, "-m", "http.server", "8002", "--api-key", "sk-secret-of-mine")
     with pytest.raises(
-        NotLiteLLM, match=r"port 8002 is held by pid 30 .* -m http\.server .*: that is no LiteLLM"
+        NotLiteLLM, match=r"port 8002 is held by pid 30 .* -m http\.server .*: not a LiteLLM process"
     ) as e:
         litellm.tell(held(server), {}, 8002)
     assert "secret" not in str(e.value)
     # one that only inherited the socket is named too, and the LiteLLM beside it is not taken for the whole
     with pytest.raises(NotLiteLLM, match="pid 31"):
         litellm.tell(held(process(10, 1, *LITELLM), process(31, 1, "sleep", "9")), {}, 8002)
-    with pytest.raises(NotLiteLLM, match="more than one LiteLLM"):
+    with pytest.raises(NotLiteLLM, match="more than one LiteLLM process"):
         litellm.tell(held(process(10, 1, *LITELLM), process(32, 1, *LITELLM)), {}, 8002)
 
 

@@ -104,8 +104,8 @@ def test_two_spellings_of_one_place() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("model_list: [", r"not YAML \(line"),
-        ("model_list: !include other.yaml", "not YAML"),
+        ("model_list: [", r"not valid YAML \(line"),
+        ("model_list: !include other.yaml", "not valid YAML"),
         ("- a", "no model_list"),
         ("", "no model_list"),
         ("include: [models.yaml]", "no model_list"),

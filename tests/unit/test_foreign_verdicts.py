@@ -136,20 +136,20 @@ def test_which_command_starts_the_whole_proxy_again() -> None:
 
 
 def test_what_cannot_be_started_again_is_named() -> None:
-    with pytest.raises(NotLiteLLM, match=r"^port 8002 is held by a process that cannot be seen from here$"):
+    with pytest.raises(NotLiteLLM, match=r"^port 8002 is held by a process that is not visible from here$"):
         litellm.tell(held(process(10, 1, LITELLM), unseen=(5,)), {}, 8002)
     vi, cat = process(999999, 1, ("vi",)), process(999998, 1)
     with pytest.raises(NotLiteLLM) as caught:
         litellm.tell(held(vi, cat, process(10, 1, LITELLM)), {}, 8002)
     assert str(caught.value) == (
-        "port 8002 is held by pid 999999 (user ?): vi; pid 999998 (user ?): [no command line]: that is no LiteLLM"
+        "port 8002 is held by pid 999999 (user ?): vi; pid 999998 (user ?): [no command line]: not a LiteLLM process"
     )
     two = held(process(999999, 1, LITELLM), process(999998, 1, ("litellm",)))
     with pytest.raises(NotLiteLLM) as caught:
         litellm.tell(two, {}, 8002)
     assert str(caught.value) == (
         f"port 8002 is held by pid 999999 (user ?): {' '.join(LITELLM)}; pid 999998 (user ?): litellm: "
-        "more than one LiteLLM"
+        "more than one LiteLLM process"
     )
 
 
@@ -168,7 +168,7 @@ def test_another_users_process_is_not_touched() -> None:
     mine, other = process(999999, 1, ("x",), uid=me), process(999998, 1, ("y",), uid=me + 1)
     assert restart.refusal(held(mine)) is None and restart.refusal(held()) is None
     assert restart.refusal(held(mine, other)) == (
-        "pid 999998 (user ?): y: it belongs to another user, and is not touched"
+        "pid 999998 (user ?): y: it belongs to another user; this run does not stop it"
     )
 
 
@@ -179,7 +179,7 @@ def test_how_long_is_waited() -> None:
 
 def test_the_end_of_a_log_that_has_grown(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    assert restart._said(log, 0) == "(it cannot be read: No such file or directory)"
+    assert restart._said(log, 0) == "(cannot read it: No such file or directory)"
     log.write_text("old\n")
     assert restart._said(log, 4) == "(nothing)" and restart._said(log, 9) == "(nothing)"
     assert restart._said(log, 0) == "old"
@@ -206,9 +206,9 @@ def bases(document: dict[str, Any]) -> list[tuple[str, str]]:
     [
         (
             "a: b\nmodel_list: [",
-            "it is not YAML (line 2): expected the node content, but found '<stream end>'",
+            "not valid YAML (line 2): expected the node content, but found '<stream end>'",
         ),
-        ("\x07", "it is not YAML: unacceptable character #x0007: special characters are not allowed\n"),
+        ("\x07", "not valid YAML: unacceptable character #x0007: special characters are not allowed\n"),
         ("{}", "it has no model_list"),
         ("model_list: {a: b}", "it has no model_list"),
         ("model_list: [1]", "an entry of its model_list has no litellm_params"),
@@ -351,7 +351,7 @@ def test_a_copy_is_kept_of_every_file_that_is_replaced(
     assert {p.stat().st_mode & 0o777 for p in tmp_path.iterdir()} == {0o640}
     for number in range(4, 100):
         (tmp_path / f"{stem}-{number}").touch()
-    with pytest.raises(FileExistsError, match=rf"^{stem}: too many of this second$"):
+    with pytest.raises(FileExistsError, match=rf"^{stem}: too many backups in the same second$"):
         config_file.replace_with_backup(path, "4")
     assert path.read_text() == "3"
     (tmp_path / f"{stem}-99").unlink()

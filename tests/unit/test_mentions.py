@@ -92,7 +92,7 @@ def test_wrong_command_lines_are_refused() -> None:
         ),
         (SERVING, "(key r)", "(key J)", "J"),  # it works in one trajectory only: an alert is read anywhere
         # a preflight message
-        (HOST, "use it with ray.address", "use it with ray.adress", "ray.adress"),
+        (HOST, "set ray.address to use it", "use it with ray.adress", "ray.adress"),
         ("backend/liverl/preflight/ray.py", "--profile cpu-verl", "--profile cpu", "--profile cpu"),
         # README.md
         ("README.md", "vllm.gen_tp=2", "vllm.gentp=2", "vllm.gentp"),

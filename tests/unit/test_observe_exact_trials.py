@@ -377,4 +377,4 @@ def test_a_trial_that_comes_back_under_its_name_is_a_new_one(tmp_path: Path) -> 
 def test_a_trial_without_turns_is_told_from_one_that_is_gone(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     assert read_trajectory(tmp_path / "a").note == ""
-    assert read_trajectory(tmp_path / "b").note == "its directory is gone"
+    assert read_trajectory(tmp_path / "b").note == "its directory was removed"

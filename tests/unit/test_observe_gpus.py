@@ -237,8 +237,8 @@ def test_allowed(env: dict[str, str], indices: list[int]) -> None:
 def test_what_could_not_be_used_is_said() -> None:
     _, notes = allowed_gpus(FOUR, {"SLURM_JOB_GPUS": "6,7", "CUDA_VISIBLE_DEVICES": "8"})
     assert notes == (
-        "CUDA_VISIBLE_DEVICES=8: '8' names no GPU here",
-        "SLURM_JOB_GPUS=6,7 names GPUs that are not here (4 seen) and was not used",
+        "CUDA_VISIBLE_DEVICES=8: '8' does not name a GPU of this host",
+        "SLURM_JOB_GPUS=6,7 names GPUs that do not exist (4 found) and was ignored",
     )
 
 

@@ -245,7 +245,7 @@ def test_a_shortened_conversation_and_one_beside_it(trial: Trial) -> None:
     )
     turns = trial.read().turns
     assert turns[0].after and turns[0].after[0].kind == "result", "a conversation goes on behind another one"
-    assert "a conversation of its own, of 2 messages" in turns[1].note and kinds(turns[1].before) == [
+    assert "a separate conversation of 2 messages" in turns[1].note and kinds(turns[1].before) == [
         "system",
         "user",
     ]
@@ -289,7 +289,7 @@ def test_no_tools_and_why(trial: Trial) -> None:
     [
         (says("The answer is 4."), "stop", "without one"),
         (says("I think that"), "length", "cut off at the token limit before"),
-        (says(None), "stop", "no text came through"),
+        (says(None), "stop", "no text either"),
         (says("", reasoning_content='<tool_call>\n{"name": 1}'), "stop", "Hermes JSON"),
     ],
 )
@@ -446,7 +446,7 @@ def test_files_of_a_trial(trial: Trial) -> None:
     assert [(f.name, f.size) for f in found.files] == [("verifier/out.txt", 900), ("sandbox/b.bin", 2)]
     text = head_of_file(trial.path, "verifier/out.txt")
     assert text.startswith("ok\n" * HEAD_LINES) and text.count("ok") == HEAD_LINES and "900 bytes" in text
-    assert head_of_file(trial.path, "sandbox/b.bin") == "[not a text]"
+    assert head_of_file(trial.path, "sandbox/b.bin") == "[not a text file]"
     for name in ("sandbox/link", "sandbox/pipe", "gone"):
         with pytest.raises(OSError):
             head_of_file(trial.path, name)
@@ -454,7 +454,7 @@ def test_files_of_a_trial(trial: Trial) -> None:
 
 def test_a_trial_that_is_gone(tmp_path: Path) -> None:
     found = read_trajectory(tmp_path / "nothing")
-    assert found.turns == () and found.note == "its directory is gone"
+    assert found.turns == () and found.note == "its directory was removed"
 
 
 def test_arguments() -> None:

@@ -147,7 +147,7 @@ def test_a_living_replica_of_a_dead_backend(tmp_path: Path, process: subprocess.
     journal.service("r0", process.pid, procfs.start_tick(process.pid))
     journal.service("r1", process.pid, 1)  # its pid belongs to another process now
     seen = polled(tmp_path)
-    assert (seen.state, seen.phase) == ("dead", "backend died 3m ago: files only")
+    assert (seen.state, seen.phase) == ("dead", "backend exited 3m ago; showing the run's files")
     assert [(r.name, r.state, r.listed, r.engine.running) for r in seen.replicas.items] == [
         ("r0", "ready", True, None),
         ("r1", "stopped", False, None),
@@ -155,8 +155,11 @@ def test_a_living_replica_of_a_dead_backend(tmp_path: Path, process: subprocess.
     assert (seen.replicas.ready, seen.replicas.listed) == (1, 1)
     r0, r1 = (seen.service(name) for name in ("r0", "r1"))
     assert r0 is not None and r1 is not None
-    assert (r0.why, r0.pid) == ("still runs; its backend is dead", process.pid) and r0.tree.processes == 1
-    assert (r1.why, r1.pid, r1.members) == ("gone", None, ())
+    assert (r0.why, r0.pid) == (
+        "still running; the backend is not running",
+        process.pid,
+    ) and r0.tree.processes == 1
+    assert (r1.why, r1.pid, r1.members) == ("exited", None, ())
     # Nobody measures: what was read last is not what is.
     assert [(g.owner, g.utilization, g.memory_total) for g in seen.gpus] == [
         ("r0", None, shown.gpus[0].memory_total),
@@ -181,14 +184,14 @@ def test_replicas_that_verl_keeps_live_as_long_as_their_trainer(
     Journal(tmp_path).service("trainer", process.pid, procfs.start_tick(process.pid))
     seen = polled(tmp_path).replicas
     assert [(r.name, r.state, r.why, r.listed, r.engine.running) for r in seen.items] == [
-        ("vllm_server_0_0", "ready", "still runs; its backend is dead", True, None),
+        ("vllm_server_0_0", "ready", "still running; the backend is not running", True, None),
         ("vllm_server_1_0", "failed", "DEAD: killed", False, None),
     ]
     assert (seen.expected, seen.ready, seen.listed) == (2, 1, 1)
     process.kill()
     process.wait()
     first = polled(tmp_path).replicas.items[0]
-    assert (first.state, first.why) == ("stopped", "it ended with its trainer")
+    assert (first.state, first.why) == ("stopped", "it exited with its trainer")
     assert (first.listed, first.address, first.pid) == (False, None, None)
 
 
@@ -230,17 +233,17 @@ def test_a_run_on_another_host_is_as_last_known(tmp_path: Path, journalled: bool
     assert seen.state == shown.state and seen.phase.startswith("on host node7")
     assert seen.replicas == shown.replicas
     r0 = seen.service("r0")
-    assert r0 is not None and (r0.state, r0.why) == ("ready", "as last known: it runs on host node7")
+    assert r0 is not None and (r0.state, r0.why) == ("ready", "last known state; it runs on host node7")
     assert seen.host.cpu_percent is None and seen.host.memory_used is None
     write_backend(tmp_path, host="node7", age=HEARTBEAT_DEAD_S + 130)
     seen = polled(tmp_path)
-    assert (seen.state, seen.phase) == ("dead", "on host node7: no sign of life for 5m")
+    assert (seen.state, seen.phase) == ("dead", "on host node7: no heartbeat for 5m")
 
 
 def test_the_result_is_what_the_run_is(tmp_path: Path) -> None:
     write_backend(tmp_path)
     symptom = Symptom(
-        "zero_tool_calls", "critical", "trials call no tool", "c", "f", since=5.0, action="restart r1"
+        "zero_tool_calls", "critical", "trials make no tool calls", "c", "f", since=5.0, action="restart r1"
     )
     write_snapshot(tmp_path, state="stopping", symptoms=(symptom,))
     result = Result("done", 0, None, 20, 1.0, 2.0, 1, "done: 20 steps")

@@ -49,18 +49,18 @@ toy  (task)
   command   /bin/echo 'two words' '$x'
   env       A=1 B=2
   port      http: 127.0.0.1:80
-  port      any: 127.0.0.1:any free one, new for each start
-  port      kept: 0.0.0.0:81, socket held by the run
+  port      any: 127.0.0.1:any free port, chosen at each start
+  port      kept: 0.0.0.0:81, the run holds the listening socket
   gpus      2
   after     ray: ready
   after     replica: all ready (0)
-  ready     its log says 'go', within 12.5 s
-  alive     GET /l answers 200, 6 failures restart it
-  restart   on failure, at once, then after 1.5 s doubling to 60 s; more than 5 in 300 s: given up
+  ready     a line in its log matches 'go', within 12.5 s
+  alive     GET /l returns 200, 6 failures cause a restart
+  restart   on failure, immediately, then with delays from 1.5 s, doubled up to 60 s; more than 5 in 300 s: given up
   stop      INT leader 2.5 s, KILL tree 5 s
   replaced  USR1 leader 99 s
   file      a/b (4 bytes)
-  its end is the run's end
+  the run ends when it ends
 """
 BARE = """\
 toy  (task)
@@ -95,10 +95,10 @@ def test_a_service_with_nothing() -> None:
 @pytest.mark.parametrize(
     ("probe", "words"),
     [
-        (Probe("http", path="/v"), "GET /v answers 200"),
-        (Probe("completion"), "one real completion is answered"),
-        (Probe("log_line", pattern="a b"), "its log says 'a b'"),
-        (Probe("status_file", path="f", pattern="up"), "f says 'up'"),
+        (Probe("http", path="/v"), "GET /v returns 200"),
+        (Probe("completion"), "a test completion succeeds"),
+        (Probe("log_line", pattern="a b"), "a line in its log matches 'a b'"),
+        (Probe("status_file", path="f", pattern="up"), "f has state 'up'"),
         (Probe("process"), "the process exists"),
     ],
 )
@@ -195,7 +195,7 @@ def test_what_starting_takes() -> None:
 def test_a_cluster_that_is_used_and_not_started_is_named(owner: Any, address: str, said: bool) -> None:
     ray = RayPlan(owner, address, "d", "", "", "", 1, 1.0, 1.0, 1.0)
     page = plan_brief(of(ray=ray))
-    assert ("uses       the Ray cluster h:1, which is not ours\n" in page) == said
+    assert ("uses       the existing Ray cluster h:1\n" in page) == said
     assert page.count("\n") == 3 + said
 
 

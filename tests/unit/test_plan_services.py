@@ -320,7 +320,7 @@ def test_managed_refuses_a_trainer_of_another_topology() -> None:
     wrong = replace(
         loaded, config=replace(loaded.config, trainer=replace(loaded.config.trainer, kind="verl"))
     )
-    with pytest.raises(PlanError, match=r"trainer\.kind: 'verl' needs run\.topology verl"):
+    with pytest.raises(PlanError, match=r"trainer\.kind: 'verl' requires run\.topology verl"):
         make_plan(wrong, Path("/runs/p/n"))
 
 

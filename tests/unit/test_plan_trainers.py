@@ -266,7 +266,7 @@ def test_a_number_of_gpus_that_is_no_whole_number_of_replicas_is_refused() -> No
         loaded = load_config(profile="liverl-gen1", env={})
         vllm = msgspec.structs.replace(loaded.config.vllm, gen_tp=tensor)
         config = msgspec.structs.replace(loaded.config, vllm=vllm)
-        with pytest.raises(PlanError, match=rf"vllm\.gen_tp: 8 GPUs .* with {tensor} each"):
+        with pytest.raises(PlanError, match=rf"vllm\.gen_tp: 8 GPUs .* replicas of {tensor} GPUs"):
             make_plan(msgspec.structs.replace(loaded, config=config), RUN_DIR)
 
 
@@ -280,7 +280,7 @@ def test_a_size_that_is_no_number_is_refused() -> None:
 
 @pytest.mark.parametrize("path", ["/it's/p/n", "/a\\b/p/n", "/${x}/p/n", "/a\nb/p/n"])
 def test_paths_in_hydras_grammar_are_refused(path: str) -> None:
-    with pytest.raises(PlanError, match=r"run\.run_root: verl cannot be given this path"):
+    with pytest.raises(PlanError, match=r"run\.run_root: verl cannot use the path"):
         plan_of(run_dir=Path(path))
     assert plan_of(run_dir=Path(path), profile="embedded").run_dir == path, "nobody else minds"
 
@@ -581,7 +581,7 @@ def test_the_smoke_model_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
     whole = make_smoke(folder, 'mkdir "$3" && touch "$3/val.parquet"')
     assert (whole.returncode, [p.name for p in folder.iterdir()]) == (0, ["val.parquet"])
     again = make_smoke(folder, "exit 3")
-    assert (again.returncode, again.stdout) == (0, f"the smoke model is in {folder}\n")
+    assert (again.returncode, again.stdout) == (0, f"the smoke model is already in {folder}\n")
 
 
 def test_another_run_that_was_quicker_is_welcome_and_a_stranger_is_not(tmp_path: Path) -> None:
@@ -595,7 +595,7 @@ def test_another_run_that_was_quicker_is_welcome_and_a_stranger_is_not(tmp_path:
     (stranger / "thesis.txt").write_text("mine")
     refused = make_smoke(stranger, made)
     assert refused.returncode == 1
-    assert "is no smoke model" in refused.stderr
+    assert "is not a smoke model" in refused.stderr
     assert (stranger / "thesis.txt").read_text() == "mine"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["maker", "quicker", "stranger"], "no draft is left"
 

@@ -36,8 +36,8 @@ def test_parquet_files(tmp_path: Path) -> None:
     assert verl.parquet("data.train_index", str(good)).status == "ok"
     assert verl.parquet("data.train_index", "hdfs://h/t.parquet").status == "ok"
     for name, words in (
-        ("", "no parquet file is given"),
-        (str(bad), "is no parquet"),
+        ("", "no parquet file is configured"),
+        (str(bad), "is not a parquet"),
         ("/no/such", "No such file"),
     ):
         check = verl.parquet("data.train_index", name)
@@ -49,7 +49,7 @@ def test_a_smoke_run_makes_its_data(tmp_path: Path) -> None:
     config = config_of(f"model.model_path=smoke:{tmp_path}/s", profile="cpu-verl")
     (check,) = verl.data_files(config)
     assert check.status == "ok"
-    assert "made at the start" in check.text
+    assert "created at the start" in check.text
     assert list(verl.model(config)) == []
 
 
@@ -76,7 +76,7 @@ def test_the_checkpoint(tmp_path: Path) -> None:
         (Heads(32, 4), 4, ""),
         (Heads(32, 4), 2, ""),
         (Heads(14, 2), 4, "14 attention heads"),
-        (Heads(12, 4), 3, "4 key-value heads cannot"),
+        (Heads(12, 4), 3, "4 key-value heads are not divisible"),
         (Heads(32, 4), 8, "are fewer than 8"),
         (Heads(), 8, ""),
     ],
@@ -141,7 +141,9 @@ def test_what_an_environment_has() -> None:
 
 def test_an_environment_that_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIVERL_CACHE_DIR", str(tmp_path))
-    assert verl.environment(_plan(config_of(profile="cpu-verl"))).text == "will be built first"
+    assert (
+        verl.environment(_plan(config_of(profile="cpu-verl"))).text == "will be built at the start of the run"
+    )
     missing = _plan(config_of("environments.verl.venv_path=/no/such", profile="cpu-verl"))
     assert verl.environment(missing).status == "fail"
 
@@ -191,13 +193,13 @@ def test_rays_directory(tmp_path: Path) -> None:
     assert ray.temp("/tmp/lv-01234567").status == "ok"
     long = ray.temp("/tmp/" + "x" * 60)
     assert long.status == "fail"
-    assert "leave room for 43" in long.text
+    assert "allow at most 43" in long.text
     target = tmp_path / "t"
     target.mkdir()
     link = Path("/tmp", f"lv-test-{os.getpid()}")
     link.symlink_to(target)
     try:
-        assert "not this user's" in ray.temp(str(link)).text
+        assert "does not belong to this user" in ray.temp(str(link)).text
     finally:
         link.unlink()
 
@@ -232,7 +234,7 @@ def test_a_foreign_ray_on_the_port_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     plan = Plan("p/n", str(tmp_path), "verl", (), (spec,), None, 1)
     check = host_checks(plan)[0]
     assert check.status == "fail"
-    assert "use it with ray.address" in check.text
+    assert "set ray.address to use it" in check.text
 
 
 def test_all_checks_of_the_cpu_profile() -> None:

@@ -18,7 +18,7 @@ async def test_a_pattern_is_shown_as_it_was_written(tmp_path: Path) -> None:
     log.write_text("not yet\n")
     target = Target("127.0.0.1", {}, log, 0, tmp_path, 1, 1)
     probe = Probe("log_line", pattern=r"port \d+ is 'open'")
-    assert await check(probe, target, Http()) == r"its log has no line like 'port \d+ is 'open'' yet"
+    assert await check(probe, target, Http()) == r"no line in its log matches 'port \d+ is 'open'' yet"
     log.write_text("port 80 is 'open'\n")
     assert await check(probe, target, Http()) is None
 
@@ -27,6 +27,6 @@ def test_the_service_screen_and_the_plan_show_it_so_too(tmp_path: Path) -> None:
     probe = Probe("log_line", pattern=r"port \d+")
     run = make_run(tmp_path, [toy("a", "sleep", "9", probes=Probes(startup=probe))])
     detail = filed_detail(run.run_dir, "a")
-    assert detail is not None and [p.what for p in detail.probes] == [r"its log says 'port \d+'"]
+    assert detail is not None and [p.what for p in detail.probes] == [r"a line in its log matches 'port \d+'"]
     plan = msgspec.json.decode((run.run_dir / "plan.json").read_bytes(), type=Plan)
-    assert r"ready     its log says 'port \d+', within" in plan_text(plan)
+    assert r"ready     a line in its log matches 'port \d+', within" in plan_text(plan)

@@ -18,5 +18,5 @@ def test_a_directory_goes_and_a_link_or_file_stays(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(kept)
     (tmp_path / "file").write_text("x")
     for name in ("link", "file"):
-        assert remove_ray_directory(tmp_path / name) == f"{tmp_path / name} is not a directory of ours"
+        assert remove_ray_directory(tmp_path / name) == f"{tmp_path / name} is not a directory of this user"
     assert kept.exists() and (tmp_path / "file").exists()

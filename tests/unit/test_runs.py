@@ -106,11 +106,13 @@ def test_the_index_holds_live_and_orphaned_runs_and_drops_the_rest(tmp_path):
 
 
 def test_find_the_only_live_run(tmp_path):
-    with pytest.raises(RunLookupError, match="no live run here, and none under") as none:
+    with pytest.raises(RunLookupError, match="no live run on this host, and none under") as none:
         find_run(None, None)
     assert none.value.exit_code == 4
     make(tmp_path, "p/done", state="done")
-    with pytest.raises(RunLookupError, match=r"no live run here; the newest finished ones.*\n  p/done  done"):
+    with pytest.raises(
+        RunLookupError, match=r"no live run on this host; newest finished runs.*\n  p/done  done"
+    ):
         find_run(None, tmp_path)
     orphan = make(tmp_path, "p/orphan", state="orphaned")
     assert find_run(None, None).path == orphan
@@ -119,7 +121,7 @@ def test_find_the_only_live_run(tmp_path):
     assert find_run(None, tmp_path).path == live
     make(tmp_path, "q/live")
     with pytest.raises(
-        RunLookupError, match=r"2 runs are live here; choose one with --run:\n.*\n"
+        RunLookupError, match=r"2 runs are live on this host; choose one with --run:\n.*\n"
     ) as several:
         find_run(None, None)
     assert several.value.exit_code == 2
@@ -144,7 +146,7 @@ def test_find_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "q")
     assert find_run(Path("two"), None).path == two
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RunLookupError, match="2 runs are called one") as several:
+    with pytest.raises(RunLookupError, match="2 runs are named one") as several:
         find_run(Path("one"), tmp_path)
     assert several.value.exit_code == 2
     with pytest.raises(RunLookupError, match="did you mean q/two"):
@@ -161,7 +163,7 @@ def test_runs_on_other_hosts_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     assert [i.run_dir for i in index.runs_elsewhere()] == [run_dir]
     with pytest.raises(
-        RunLookupError, match=f"lives on n17: ssh n17 liverl-tui attach --run {run_dir}"
+        RunLookupError, match=f"is running on n17: ssh n17 liverl-tui attach --run {run_dir}"
     ) as away:
         find_run(None, None)
     assert away.value.exit_code == 4

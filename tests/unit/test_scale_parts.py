@@ -200,7 +200,7 @@ async def test_any_one_replica_can_be_removed_by_name(tmp_path: Path) -> None:
 
 async def test_a_removal_that_cannot_be_changes_nothing(tmp_path: Path) -> None:
     made, journal = scaling(tmp_path, 2)
-    with pytest.raises(CommandError, match="there are: r0, r1") as caught:
+    with pytest.raises(CommandError, match="replicas: r0, r1") as caught:
         await made.scale(remove="r9")
     assert caught.value.code == "unknown_service" and caught.value.did_you_mean == "r1"
     with pytest.raises(CommandError, match="one of"):

@@ -63,7 +63,7 @@ def test_a_restart_that_was_asked_happens_in_every_mode(mode: str) -> None:
 def test_a_stop_that_was_asked_restarts_in_no_mode(mode: str) -> None:
     for code in (0, 1):
         driver = Driver(example("ready"), rules(mode=mode)).feed(m.Stop()).end(code)
-        assert (driver.machine.state, driver.machine.why) == ("stopped", "stopped as asked")
+        assert (driver.machine.state, driver.machine.why) == ("stopped", "stopped")
 
 
 def test_a_preparation_that_fails_follows_the_mode() -> None:
@@ -71,7 +71,7 @@ def test_a_preparation_that_fails_follows_the_mode() -> None:
     machine, actions = m.step(example("preparing"), problem, NOW, rules(mode="never"))
     assert (machine.state, machine.why, actions) == ("failed", "port held", ())
     unwanted, _ = m.step(example("preparing", wanted=False), problem, NOW, RULES)
-    assert (unwanted.state, unwanted.why) == ("stopped", "stopped as asked")
+    assert (unwanted.state, unwanted.why) == ("stopped", "stopped")
 
 
 def test_the_reason_is_why_it_was_ended_and_else_how() -> None:
@@ -152,7 +152,7 @@ def test_as_many_failures_as_allowed_are_no_storm_and_one_more_is() -> None:
     assert failed(RULES, failures=two).state == "preparing"
     over = failed(RULES, failures=(NOW - 20.0, *two))
     assert over.state == "gave_up"
-    assert over.why == "4 failures in 100 s, the last: exit 1"
+    assert over.why == "4 failures in 100 s; last failure: exit 1"
     assert (over.failures, over.last_failure) == ((NOW - 20.0, *two, NOW), "exit 1")
     assert over.deadline is None
 

@@ -121,7 +121,7 @@ def test_the_last_word_before_the_end_counts(state: str, last_word: m.Input) -> 
     )
     assert until_ready(driver).machine.generation == GENERATION + 1
     stopped = Driver(example(state)).feed(m.Stop(), last_word, m.Stop()).end()
-    assert (stopped.machine.state, stopped.machine.why) == ("stopped", "stopped as asked")
+    assert (stopped.machine.state, stopped.machine.why) == ("stopped", "stopped")
 
 
 def test_a_restart_says_why_until_the_next_start() -> None:

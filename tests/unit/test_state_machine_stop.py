@@ -131,8 +131,8 @@ def test_the_first_exit_counts() -> None:
 
 def test_a_stop_that_was_asked_is_called_that() -> None:
     driver = Driver(example("ready")).feed(m.Stop())
-    assert driver.machine.why == "stop asked"
-    assert driver.end().machine.why == "stopped as asked"
+    assert driver.machine.why == "stop requested"
+    assert driver.end().machine.why == "stopped"
 
 
 @pytest.mark.parametrize("after", ["decide", "restart", "hold"])
@@ -140,14 +140,14 @@ def test_what_nobody_wants_comes_to_rest_whatever_was_to_follow(after: str) -> N
     driver = Driver(example("stopping swept", wanted=False, after=after)).feed(m.TreeEmpty(GENERATION))
     assert (driver.machine.state, driver.machine.why, driver.machine.deadline) == (
         "stopped",
-        "stopped as asked",
+        "stopped",
         None,
     )
 
 
 def test_a_stop_wins_over_what_is_wanted() -> None:
     driver = Driver(example("stopping swept", after="down")).feed(m.TreeEmpty(GENERATION))
-    assert (driver.machine.state, driver.machine.why) == ("stopped", "stopped as asked")
+    assert (driver.machine.state, driver.machine.why) == ("stopped", "stopped")
 
 
 # --- yield ------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_yield_holds_it_until_it_is_started_again() -> None:
     driver = Driver(example("ready")).feed(m.LeaderExited(GENERATION, FAILED), m.AwaitSuccessor())
     driver.feed(m.TreeEmpty(GENERATION))
     assert driver.machine.state == "stopped"
-    assert driver.machine.why == "waits for its successor, after: exit 1"
+    assert driver.machine.why == "waiting for its replacement; last failure: exit 1"
     assert (driver.machine.wanted, driver.machine.failures) == (True, ())
     assert driver.feed(m.Start()).boot().machine.generation == GENERATION + 1
 
@@ -302,5 +302,5 @@ def test_a_service_that_was_never_started() -> None:
 def test_the_defaults_of_events_and_rules() -> None:
     assert not m.Stop().now
     assert not m.PrepareFailed(1, "why").final
-    assert m.Restart().why == "restart asked"
+    assert m.Restart().why == "restart requested"
     assert m.RestartRules().startup_deadline == 2700.0

@@ -41,7 +41,7 @@ def _started_anew(failure: str, **fields: Any) -> Outcome:
     return _next_start(f"restarting after: {failure}", **told, **fields)
 
 
-_EXITED = "its leader ended (exit 1)"
+_EXITED = "its main process exited (exit 1)"
 _RUNNING: Outcome = (
     {
         "state": "starting",
@@ -69,7 +69,7 @@ _ASKED: Outcome = (
     {
         "state": "waiting",
         "since": NOW,
-        "why": "start asked",
+        "why": "start requested",
         "wanted": True,
         "failures": (),
         "streak": 0,
@@ -78,14 +78,14 @@ _ASKED: Outcome = (
     (),
 )
 _DOWN: Outcome = (
-    {"state": "stopped", "since": NOW, "why": "stop asked", "wanted": False, "deadline": None},
+    {"state": "stopped", "since": NOW, "why": "stop requested", "wanted": False, "deadline": None},
     (),
 )
-_LATE = _stopping(0, "down", "stop asked", leader_gone=False)
+_LATE = _stopping(0, "down", "stop requested", leader_gone=False)
 
 _LIVE: dict[str, Outcome] = {
-    "stop": _stopping(0, "down", "stop asked", wanted=False),
-    "stop now": _stopping(LAST, "down", "stop asked", wanted=False),
+    "stop": _stopping(0, "down", "stop requested", wanted=False),
+    "stop now": _stopping(LAST, "down", "stop requested", wanted=False),
     "restart": _stopping(0, "restart", "asked by W"),
     "dead": _stopping(0, "decide", "silent"),
     "leader exited": _entering(

@@ -241,7 +241,7 @@ def test_what_ends_in_a_run_that_is_stopping_stays_down(before: list[str], after
     assert (world.machine.state in m.LIVE) == live, "it goes on until its own stop"
     for choice in [*after, "exit1", "empty"]:
         world.happen(choice)
-    assert (world.machine.state, world.machine.why) == ("stopped", "stopped as asked")
+    assert (world.machine.state, world.machine.why) == ("stopped", "stopped")
     assert world.started == [1]
 
 
@@ -271,7 +271,7 @@ def test_the_first_restart_is_immediate_then_it_backs_off_then_gives_up() -> Non
         for choice in ("prepared", "spawned", "up"):
             world.happen(choice)
     assert states == ["preparing", "backing_off", "backing_off", "gave_up", "gave_up"]
-    assert "4 failures in 100 s, the last: exit 1" in world.machine.why
+    assert "4 failures in 100 s; last failure: exit 1" in world.machine.why
 
 
 def test_a_stable_generation_forgives() -> None:
@@ -343,7 +343,7 @@ def test_a_server_that_exits_0_again_and_again_is_given_up() -> None:
         for choice in ("exit0", "empty", "time", "prepared", "spawned", "up"):
             world.happen(choice)
     assert world.machine.state == "gave_up"
-    assert world.machine.why == f"4 failures in 100 s, the last: {m.UNASKED_EXIT}"
+    assert world.machine.why == f"4 failures in 100 s; last failure: {m.UNASKED_EXIT}"
 
 
 @pytest.mark.parametrize("mode", ["never", "on_failure"])
@@ -387,7 +387,7 @@ def test_a_task_that_somebody_stopped_has_not_completed_although_it_exits_0() ->
     world = run_to_ready(TASK)
     for choice in ("stop", "exit0", "empty"):
         world.happen(choice)
-    assert (world.machine.state, world.machine.why) == ("stopped", "stopped as asked")
+    assert (world.machine.state, world.machine.why) == ("stopped", "stopped")
     assert not world.machine.completed
 
 
@@ -405,7 +405,7 @@ def test_a_server_that_exits_0_and_yields_says_why() -> None:
     world = run_to_ready()
     for choice in ("exit0", "yield", "empty"):
         world.happen(choice)
-    assert world.machine.why == f"waits for its successor, after: {m.UNASKED_EXIT}"
+    assert world.machine.why == f"waiting for its replacement; last failure: {m.UNASKED_EXIT}"
 
 
 def left_as_completed(**changes: object) -> MachineState:
@@ -443,7 +443,7 @@ def test_who_began_an_end_is_read_from_older_journals_too(state: str) -> None:
     assert not read(Exit(code=0, at=2.0), "exit 0").ended_by_us
     assert not read(Exit(), "unknown exit").ended_by_us
     assert read(Exit(code=0), "not ready after 30 s").ended_by_us
-    assert read(None, "stop asked").ended_by_us
+    assert read(None, "stop requested").ended_by_us
     assert not read(Exit(code=0), "not ready after 30 s", ended_by_us=False).ended_by_us, "it is told"
     assert not read(None, "", state="ready").ended_by_us
 

@@ -41,7 +41,7 @@ async def test_a_driver_that_hangs_is_said_and_does_not_hold_up_the_start(
     sampler = Sampler(supervisor, host_interval=1, gpus_interval=1, trials_interval=1)
     monkeypatch.setattr(sampler._gpus, "sample", sample)
     await sampler.look_at_gpus_now()
-    assert sampler.facts.gpus == () and "has not answered" in (sampler.facts.gpu_note or "")
+    assert sampler.facts.gpus == () and "has not responded" in (sampler.facts.gpu_note or "")
     sampler.close()  # NVML is not asked to shut down in the middle of a call
     free.set()
     await sampler._look_at_gpus()

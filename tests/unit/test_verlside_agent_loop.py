@@ -191,7 +191,7 @@ async def test_a_proxy_that_refuses_and_then_hangs_is_told_with_both(
     outcome = await run_trial(settings(tmp_path, proxy.url, trial_timeout=5.0), prompt())
     told = outcome.exception or ""
     assert told.startswith(
-        "TrialTimeoutError: no time left after 5 s; last: HTTP 503: busy; no answer in the last "
+        "TrialTimeoutError: no time left after 5 s; last: HTTP 503: busy; no response in the last "
     )
     assert len(proxy.requests) == 2
 
@@ -231,7 +231,7 @@ async def test_a_changed_prefix_is_counted_and_cut(
     result = story(tmp_path, outcome)
     assert (result["turns"], result["turns_trained"]) == (3, 1)
     assert [found["turn"] for found in result["divergences"]] == [1, 2]
-    assert "1 of 3 turns are trained on" in caplog.text
+    assert "training uses 1 of 3 turns" in caplog.text
     trajectory = tmp_path / "trials" / "step_0003" / outcome.name / "agent" / "trajectory.json"
     assert len(json.loads(trajectory.read_text())["steps"]) == 5
 
@@ -264,11 +264,11 @@ async def test_the_row_is_no_longer_than_verls_limit(tmp_path: Path, script: Cal
     [
         (
             lambda answer: answer.pop("prompt_token_ids"),
-            "NoTokensError: the reply carries no prompt_token_ids",
+            "NoTokensError: the response has no prompt_token_ids",
         ),
         (
             lambda answer: answer["choices"][0].pop("provider_specific_fields"),
-            "NoTokensError: the reply carries 0 token ids",
+            "NoTokensError: the response has 0 token ids",
         ),
         (lambda answer: answer["prompt_token_ids"].extend([1] * 4000), "PromptTooLongError: the prompt has "),
     ],
@@ -306,11 +306,11 @@ def test_sampling_is_verls() -> None:
 
 def test_rows_that_are_not_ours_are_refused() -> None:
     for extra in (None, {}, {"task_id": "nonsense-001"}):
-        with pytest.raises(ValueError, match=r"extra_info\.task_id is .*no task"):
+        with pytest.raises(ValueError, match=r"extra_info\.task_id is .*not a task"):
             prompt(extra_info=extra)
     known = row()
     del known["session_id"], known["global_steps"]
-    with pytest.raises(ValueError, match="gave no global_steps, session_id"):
+    with pytest.raises(ValueError, match="did not pass global_steps, session_id"):
         read_prompt(known, {}, fallback=1.0)
 
 

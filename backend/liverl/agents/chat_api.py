@@ -65,7 +65,7 @@ def read_chat(body: bytes, served: list[str], *, auto_tools: bool) -> ChatReques
     if not request.messages:
         raise bad_request("messages must not be empty", "messages")
     if request.n not in (None, 1):
-        raise bad_request(f"n must be 1, not {request.n}: this engine samples one reply a request", "n")
+        raise bad_request(f"n must be 1, not {request.n}: this engine samples one reply per request", "n")
     if request.temperature is not None and request.temperature < 0:
         raise bad_request(f"temperature must be non-negative, got {request.temperature}.", "temperature")
     limit = max_tokens(request)
@@ -75,7 +75,7 @@ def read_chat(body: bytes, served: list[str], *, auto_tools: bool) -> ChatReques
         raise bad_request("when using `top_logprobs`, `logprobs` must be set to true.", "top_logprobs")
     if request.tools:
         if request.tool_choice not in (None, "auto", "none"):
-            raise bad_request("this engine knows the tool choices auto and none only", "tool_choice")
+            raise bad_request("this engine supports only the tool choices auto and none", "tool_choice")
         if request.tool_choice != "none" and not auto_tools:
             raise bad_request(
                 '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'

@@ -96,7 +96,7 @@ def read_reply(body: bytes) -> Reply:
         raise ValueError(f"not a chat completion: {type(error).__name__}: {error}") from error
     if not ids or len(ids) != len(logprobs):
         raise TrialFailed(
-            "NoTokensError", f"the reply carries {len(ids or ())} token ids and {len(logprobs)} logprobs"
+            "NoTokensError", f"the response has {len(ids or ())} token ids and {len(logprobs)} logprobs"
         )
     kept = {key: message[key] for key in ("role", "content", "tool_calls") if message.get(key)}
     return Reply(
@@ -209,7 +209,7 @@ async def _ask(
                     failure = _ContextFull if _CONTEXT_FULL in text else TrialFailed
                     raise failure("ProxyRefusedError", why)
         except asyncio.TimeoutError as error:  # noqa: UP041 (3.10)
-            cut = f"no answer in the last {left:.1f} s" + (f" ({error})" if str(error) else "")
+            cut = f"no response in the last {left:.1f} s" + (f" ({error})" if str(error) else "")
         except (aiohttp.ClientError, ValueError) as error:
             why = f"{type(error).__name__}: {error}"
         conversation.retries += 1

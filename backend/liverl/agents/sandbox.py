@@ -63,7 +63,7 @@ class Sandbox:
         path = Path(os.path.normpath(self.root / name))
         # The tools never make links, so a lexical check holds.
         if path != self.root and self.root not in path.parents:
-            raise ToolError(f"{name} is outside of the working directory")
+            raise ToolError(f"{name} is outside the working directory")
         return path
 
     def _list_files(self, path: str) -> str:
@@ -82,7 +82,7 @@ class Sandbox:
     def _write_file(self, path: str, content: str) -> str:
         file = self._path(path)
         if file.exists():
-            raise ToolError(f"{path} exists already")
+            raise ToolError(f"{path} already exists")
         if not file.parent.is_dir():
             raise ToolError(f"there is no directory for {path}")
         file.write_text(content)

@@ -41,7 +41,7 @@ def describe(node: Node) -> str:
         return f"a list of {len(node.items)}"
     if node.is_null:
         return "nothing (null)"
-    return shown(node.text) if node.plain else f"the text {shown(node.text)}"
+    return shown(node.text) if node.plain else f"the string {shown(node.text)}"
 
 
 def convert(node: Node, kind: types.Type) -> Any:
@@ -109,7 +109,7 @@ def _would_fit(node: Node, kind: types.Type) -> bool:
 def _text(node: Node, kind: types.StrType) -> str:
     text = "" if node.is_null else node.text
     if any(ord(char) < 32 or ord(char) == 127 or not (char.isprintable() or char.isspace()) for char in text):
-        raise Bad(node, "text on one line, without control characters")
+        raise Bad(node, "a string on one line, without control characters")
     if kind.min_length and len(text) < kind.min_length:
         raise Bad(node, expected(kind))
     return text
@@ -120,7 +120,7 @@ def _whole(node: Node, kind: types.IntType) -> int:
     if not _INT.fullmatch(text):
         hint = ""
         if _FLOAT.fullmatch(text):
-            hint = "a whole number has no point and no exponent"
+            hint = "a whole number must not have a decimal point or an exponent"
         elif re.fullmatch(r"0[xXoObB][0-9a-fA-F_]+|[0-9]+(:[0-9]+)+", text):
             hint = "write it in plain decimal digits"
         raise Bad(node, expected(kind), hint)
@@ -189,7 +189,7 @@ def expected(kind: types.Type) -> str:
     if isinstance(kind, types.FloatType):
         return "a number" + _range(kind)
     if isinstance(kind, types.StrType):
-        return "text that is not empty" if kind.min_length else "text"
+        return "a string that is not empty" if kind.min_length else "text"
     if isinstance(kind, types.VarTupleType):
         return f"a list; each item {expected(kind.item_type)}"
     return "a mapping of keys to values"

@@ -66,9 +66,11 @@ def _engine_group(
 _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group("run: topology engine; model: *", {_PLAN: when.always}),
     _group("run: name run_root; experiment: project_name exp_name", {_CONFIG: when.always}),
-    _engine_group("run: seed", inert.sentence("only the embedded run is seeded"), when.embedded_trainer),
+    _engine_group("run: seed", inert.sentence("only the embedded run uses a seed"), when.embedded_trainer),
     _group(
-        "run: replicas", {_PLAN: when.managed}, inert.sentence("verl decides: the run's GPUs / vllm.gen_tp")
+        "run: replicas",
+        {_PLAN: when.managed},
+        inert.sentence("verl sets the number of replicas: the run's GPUs / vllm.gen_tp"),
     ),
     _group("data: data_dir", {_PLAN: when.reads_variables}, inert.NO_DATA),
     _group("data: train_index val_index", {_PLAN: when.verl_or_command}, inert.NO_DATA),
@@ -78,12 +80,12 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group(
         "infrastructure: ray_dashboard_port",
         {_PLAN: when.ray_dashboard_port},
-        inert.no_ray("ray.dashboard_address names the dashboard of a cluster that runs already"),
+        inert.no_ray("ray.dashboard_address names the dashboard of an existing cluster"),
     ),
     _group(
         "infrastructure: ngpus_per_node",
         {_PLAN: when.verl_or_command, _CONFIG: when.needs_gpus},
-        inert.sentence("the embedded run needs no GPU"),
+        inert.sentence("the embedded run uses no GPU"),
     ),
     _group("infrastructure: litellm_port", {_PLAN: when.always}),
     _group("infrastructure: anthropic_api_key", {"liverl.supervise": when.always}),
@@ -106,7 +108,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group(
         "training: total_epochs",
         {_PLAN: when.verl_trainer},
-        inert.trial_key("the embedded trainer counts steps: training.total_steps"),
+        inert.trial_key("the embedded trainer uses training.total_steps"),
     ),
     _group("training: test_freq", {_PLAN: when.verl_or_command}, inert.NO_VALIDATION),
     _group("training: val_batch_size val_before_train", {_PLAN: when.verl_trainer}, inert.NO_VALIDATION),
@@ -125,7 +127,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group(
         "harbor_agent: max_timeout_sec override_timeout_sec",
         {_PLAN: when.limits_trials},
-        inert.trial_key("", f"only verl.agent_loop {PROXY_LOOP} ends a trial that takes too long"),
+        inert.trial_key("", f"only verl.agent_loop {PROXY_LOOP} stops a trial that exceeds its timeout"),
     ),
     _group("harbor_runtime: num_workers", {_PLAN: when.embedded_or_reads_variables}, inert.trial_key("")),
     _group(
@@ -153,7 +155,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group(
         "ray: dashboard_address auth_token_file",
         {_PLAN: when.foreign_head},
-        inert.ray_key("ray.address is empty: the run starts a Ray of its own"),
+        inert.ray_key("ray.address is empty: the run starts its own Ray cluster"),
     ),
     _group(
         "ray: *",
@@ -178,11 +180,11 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group(
         "supervise: replica_stagger",
         {_PLAN: when.needs_gpus},
-        inert.sentence("the run starts no replicas on GPUs by itself"),
+        inert.sentence("the run does not start replicas on GPUs"),
     ),
     _group("observe: *", {_PLAN: when.always}),
     _group("ui: *", {"liverl_tui": when.always}),
-    _engine_group("embedded: *", inert.embedded_engine_key("a setting")),
+    _engine_group("embedded: *", inert.embedded_engine_key("setting")),
     _engine_group("embedded.faults.late_replica: seconds", inert.ENGINE_ONLY),
     _engine_group("embedded.faults.late_replica: index", inert.late_replica_key, given=when.late_replica),
     _engine_group(
@@ -199,12 +201,12 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group(
         "experiment: trials_dir",
         {_PLAN: when.reads_variables},
-        inert.trial_key("trials are in the run directory"),
+        inert.trial_key("trials are saved in the run directory"),
     ),
     _group(
         "experiment: trajectory_logger_src",
         {_PLAN: when.reads_variables},
-        inert.trial_key("our proxy writes the trajectories itself"),
+        inert.trial_key("liverl's proxy writes the trajectories"),
     ),
     _group("credentials: wandb_mode", {_PLAN: when.verl_or_command}, inert.NO_WANDB),
     _group("credentials: wandb_api_key", {_PLAN: when.logs_to_wandb}, inert.wandb_key),
@@ -227,7 +229,7 @@ def expand(entries: Iterable[tuple[str, KeyRule]], keys: Iterable[str]) -> dict[
     rules_of: dict[str, KeyRule] = {}
     for name, rule in entries:
         if name in rules_of:
-            raise ValueError(f"{name} stands twice in the table of consumers")
+            raise ValueError(f"{name} is listed twice in the table of consumers")
         rules_of[name] = rule
     members: dict[str, list[str]] = {name: [] for name in rules_of}
     for key in keys:
@@ -235,7 +237,7 @@ def expand(entries: Iterable[tuple[str, KeyRule]], keys: Iterable[str]) -> dict[
             members[entry].append(key)
     for name, found in members.items():
         if not found:
-            raise ValueError(f"{name} in the table of consumers is no key")
+            raise ValueError(f"{name} in the table of consumers is not a key")
     return {key: rules_of[name] for name, found in members.items() for key in found}
 
 

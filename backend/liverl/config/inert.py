@@ -25,9 +25,9 @@ def trial_key(embedded: str, verl: str = "") -> Why:
 
     def why(c: RunConfig) -> str:
         if c.trainer.kind == "none":
-            return "trainer.kind is none: nothing trains"
+            return "trainer.kind is none: no trainer runs"
         if c.trainer.kind == "command":
-            return "your launch script sets it itself; LiveRL's file only mirrors it"
+            return "your launch script sets it; the configuration only mirrors it"
         return verl if c.trainer.kind == "verl" else embedded
 
     return why
@@ -38,12 +38,12 @@ def vllm_key(c: RunConfig) -> str:
         return f"{ENGINES[c.run.engine].title} is not vLLM"
     if when.verl_trainer(c):
         return "verl.device is cpu: the replicas are not vLLM"
-    return "your launch script sets it itself; LiveRL's file only mirrors it"
+    return "your launch script sets it; the configuration only mirrors it"
 
 
 def embedded_engine_key(what: str) -> Why:
     """A key of the embedded engine."""
-    return lambda c: f"{what} of the embedded engine: run.engine is {c.run.engine}"
+    return lambda c: f"only the embedded engine has this {what}: run.engine is {c.run.engine}"
 
 
 def wandb_key(c: RunConfig) -> str:
@@ -53,7 +53,7 @@ def wandb_key(c: RunConfig) -> str:
 
 
 def restart_key(c: RunConfig) -> str:
-    return "trainer.kind is none: nothing trains" if c.trainer.kind == "none" else STARTED_ONCE
+    return "trainer.kind is none: no trainer runs" if c.trainer.kind == "none" else STARTED_ONCE
 
 
 def late_replica_key(c: RunConfig) -> str:
@@ -62,13 +62,13 @@ def late_replica_key(c: RunConfig) -> str:
 
 def venv_key(c: RunConfig) -> str:
     if when.managed(c):
-        return "it is verl's environment; topology managed uses environments.proxy and environments.vllm"
-    return "environments.verl.venv_path goes before it"
+        return "it is the environment of verl; topology managed uses environments.proxy and environments.vllm"
+    return "environments.verl.venv_path overrides it"
 
 
 def no_ray(attached: str = "") -> Why:
     """A key of the Ray head. ``attached``: the reason in a run that uses a cluster which runs already."""
-    return lambda c: "topology managed starts no Ray" if when.managed(c) else attached
+    return lambda c: "topology managed does not start Ray" if when.managed(c) else attached
 
 
 def ray_key(ours: str) -> Why:
@@ -76,26 +76,26 @@ def ray_key(ours: str) -> Why:
 
     def why(c: RunConfig) -> str:
         if c.run.topology == "managed":
-            return "topology managed starts neither Ray nor verl"
-        return "your launch script starts Ray and verl itself" if when.command(c) else ours
+            return "topology managed does not start Ray or verl"
+        return "your launch script starts Ray and verl" if when.command(c) else ours
 
     return why
 
 
 IN_PROCESS = "this version cannot start run.topology in_process"
-STARTED_ONCE = "your launch script is started once"
-RAY_RUNS = "ray.address names a cluster that runs already"
+STARTED_ONCE = "your launch script is not restarted"
+RAY_RUNS = "ray.address names an existing cluster"
 NO_WANDB = trial_key("the embedded trainer does not log to wandb")
-NO_PODS = trial_key("the embedded trials run in local directories, not in pods")
-NO_HARBOR = trial_key("the embedded trainer runs its own agent and tools, not Harbor's")
-NO_DATA = trial_key("the embedded trainer has tasks of its own")
+NO_PODS = trial_key("embedded trials run in local directories, not in pods")
+NO_HARBOR = trial_key("the embedded trainer uses its own agent and tools, not Harbor's")
+NO_DATA = trial_key("the embedded trainer uses its own tasks")
 NO_VALIDATION = trial_key("the embedded trainer runs no validation")
-NO_GPU_TRAINING = trial_key("the embedded policy is a small table: it has no such setting")
-NO_ALGORITHM = trial_key("the embedded trainer is GRPO with a clipped token ratio: it has no such setting")
-ENGINE_ONLY = embedded_engine_key("a fault")
-TRAINER_ONLY = sentence("a fault of the embedded trainer: trainer.kind is not embedded")
+NO_GPU_TRAINING = trial_key("the embedded policy is a small table without this setting")
+NO_ALGORITHM = trial_key("the embedded trainer is GRPO with a clipped token ratio, without this setting")
+ENGINE_ONLY = embedded_engine_key("fault")
+TRAINER_ONLY = sentence("only the embedded trainer has this fault: trainer.kind is not embedded")
 
-CPU_ONLY = ray_key("a fault of the replicas of verl.device cpu")
+CPU_ONLY = ray_key("only replicas with verl.device cpu have this fault")
 
 
 def unread(config: RunConfig, key: str) -> str:

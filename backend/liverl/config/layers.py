@@ -49,7 +49,7 @@ class Layer:
             value = convert(node, kind)
         except Bad as bad:
             secret = ".".join(path) in SECRET_KEYS
-            found = "a value that is not shown" if secret and bad.node.kind == "scalar" else bad.found
+            found = "a value (not shown)" if secret and bad.node.kind == "scalar" else bad.found
             problem = Problem(bad.node.where, ".".join(path), "wrong value", found, bad.expected, bad.hint)
             self.refuse(problem, path)
         else:
@@ -71,7 +71,7 @@ def from_text(text: str, source: str, name: LayerName) -> Layer:
     if root.kind != "map":
         allowed = "a mapping of sections: " + ", ".join(fields(root_type()))
         found = "a list" if root.kind == "list" else "a single value"
-        layer.refuse(Problem(root.where, "", "the file is not a configuration", found, allowed))
+        layer.refuse(Problem(root.where, "", "the file is not a liverl configuration", found, allowed))
         return layer
     for key, value in root.pairs:
         if key.text in KEPT:
@@ -188,7 +188,7 @@ def from_environment(env: Mapping[str, str]) -> tuple[Layer, Layer, list[str]]:
         elif rest in spelled:
             proper = PREFIX + spelled[rest].replace(".", "__").upper()
             warnings.append(
-                f"env {name} is not read: two underscores stand between section and key ({proper})"
+                f"env {name} is ignored: separate section and key with two underscores ({proper})"
             )
     return theirs, ours, warnings
 
@@ -217,7 +217,7 @@ def from_sets(sets: Sequence[str]) -> Layer:
         name = name.strip()
         where = Where("--set")
         if not equals or not name:
-            layer.refuse(Problem(where, name, "not of the form section.key=value"))
+            layer.refuse(Problem(where, name, "expected the form section.key=value"))
             continue
         found = _descend(name.split("."), exact=True)
         if isinstance(found, Problem):
@@ -252,7 +252,7 @@ def _descend(parts: list[str], exact: bool) -> tuple[Path, types.Type] | Problem
             path, kind = (*path, part), inner
         else:
             return Problem(
-                Where("--set"), ".".join(parts), "unknown key", hint=f"{'.'.join(path)} has no keys below"
+                Where("--set"), ".".join(parts), "unknown key", hint=f"{'.'.join(path)} has no nested keys"
             )
     return path, kind
 

@@ -98,7 +98,7 @@ def load_config(
         raise ConfigError(problems)
     if profile is None and file.wrapped:
         warnings.append(
-            f"{path} is a LiveRL configuration: profile {name} is under it (--profile changes that)"
+            f"{path} is a LiveRL configuration; it is read on top of profile {name} (choose another with --profile)"
         )
     warnings.extend(_variables_over_file(overridden, theirs))
     warnings.extend(plain)
@@ -202,8 +202,8 @@ def _open_proxy(config: RunConfig, settings: Mapping[KeyPath, Setting]) -> list[
         return []
     where = settings["infrastructure", "anthropic_api_key"].where
     return [
-        f"{where}: infrastructure.anthropic_api_key is {PLACEHOLDER!r} and proxy.host is {host}: whoever reaches "
-        "this machine can use the proxy; leave the key empty (each run makes its own)"
+        f"{where}: infrastructure.anthropic_api_key is {PLACEHOLDER!r} and proxy.host is {host}: anyone who "
+        "reaches this machine can use the proxy; leave the key empty (each run then makes its own)"
     ]
 
 

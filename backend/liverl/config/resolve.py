@@ -98,7 +98,7 @@ def run_root(config: RunConfig, *, env: Mapping[str, str], cwd: Path) -> Path:
 def run_directory(config: RunConfig) -> Path:
     """``<run_root>/<project>/<name>`` of a resolved configuration. ValueError for an unresolved one."""
     if not config.run.name or not os.path.isabs(config.run.run_root):
-        raise ValueError("resolve the configuration first: it has no run name or no absolute run_root")
+        raise ValueError("resolve the configuration first: the run name or an absolute run_root is missing")
     return Path(config.run.run_root, config.experiment.project_name, config.run.name)
 
 

@@ -20,12 +20,12 @@ _FORMS = {
     "credentials.wandb_api_key": (re.compile(r"[!-~]+"), "printable ASCII without spaces"),
     "infrastructure.anthropic_api_key": (
         re.compile(r"[A-Za-z0-9_.~+/=-]{8,256}"),
-        "8 to 256 characters out of A-Z a-z 0-9 _ . ~ + / = -",
+        "8 to 256 characters from A-Z a-z 0-9 _ . ~ + / = -",
     ),
 }
 _ADVICE = {
     "credentials.wandb_api_key": "set WANDB_API_KEY or WANDB_API_KEY_FILE",
-    "infrastructure.anthropic_api_key": "leave it empty (a run makes its own) or set ANTHROPIC_API_KEY_FILE",
+    "infrastructure.anthropic_api_key": "leave it empty (each run generates its own) or set ANTHROPIC_API_KEY_FILE",
 }
 
 
@@ -74,17 +74,19 @@ def take_secrets(
             settings[path] = Setting("", setting.where, setting.layer)
             if setting.layer == "file":
                 warnings.append(
-                    f"{setting.where}: {key} holds a secret in plain text; it is not saved: {_ADVICE[key]}"
+                    f"{setting.where}: {key} contains a secret in plain text, which is not saved: {_ADVICE[key]}"
                 )
             elif setting.layer == "set":
                 warnings.append(f"--set {key}: other users can read it in the process list: {_ADVICE[key]}")
             # A process inherits it from a variable of that name or gets it from a file, and in no other way.
             if key == "credentials.wandb_api_key" and setting.layer in ("file", "env", "set"):
-                warnings.append(f"{setting.where}: {key} has no effect: no process gets it: {_ADVICE[key]}")
+                warnings.append(
+                    f"{setting.where}: {key} has no effect: no process receives it: {_ADVICE[key]}"
+                )
         form, words = _FORMS[key]
         if secret and not form.fullmatch(secret):
-            unseen = "a value that is not shown"
-            problems.append(Problem(setting.where, key, "not usable as a key", unseen, words))
+            unseen = "a value (not shown)"
+            problems.append(Problem(setting.where, key, "invalid key", unseen, words))
         found[key.rsplit(".", 1)[-1]] = secret
     return Secrets(**found), problems, warnings
 
@@ -95,7 +97,11 @@ def _read(name: str, env: Mapping[str, str], key: str, where: Where) -> str | Pr
     path = Path(name)
     if not path.is_absolute():
         return Problem(
-            where, key, "the secret's file needs an absolute path", f"'{name}'", "file:/path or file:~/path"
+            where,
+            key,
+            "the secret's file must have an absolute path",
+            f"'{name}'",
+            "file:/path or file:~/path",
         )
     try:
         facts = path.stat()
@@ -113,5 +119,5 @@ def _read(name: str, env: Mapping[str, str], key: str, where: Where) -> str | Pr
     except UnicodeDecodeError:
         text = ""
     if not text or len(data) > _MAX_BYTES:
-        return Problem(where, key, f"{name} does not hold a key", allowed="one line of printable ASCII")
+        return Problem(where, key, f"{name} does not contain a key", allowed="one line of printable ASCII")
     return text

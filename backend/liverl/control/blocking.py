@@ -71,7 +71,7 @@ class Connection:
         try:
             first = self.read(timeout)
             if first is None:
-                raise BackendSilent(f"{unreachable(self.run_dir)}: no greeting within {timeout:g} s")
+                raise BackendSilent(f"{unreachable(self.run_dir)}: no handshake within {timeout:g} s")
             self.hello = check_hello(first)
         except BaseException:
             self._sock.close()
@@ -140,19 +140,19 @@ class Connection:
         except (BrokenPipeError, ConnectionResetError):
             pass  # it may have said why before it closed: that is read below
         except TimeoutError as error:
-            raise BackendSilent(f"{unreachable(self.run_dir)}: no answer within {timeout:g} s") from error
+            raise BackendSilent(f"{unreachable(self.run_dir)}: no response within {timeout:g} s") from error
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             message = self._receive(None if deadline is None else max(0.0, deadline - time.monotonic()))
             if message is None:
-                raise BackendSilent(f"{unreachable(self.run_dir)}: no answer within {timeout:g} s")
+                raise BackendSilent(f"{unreachable(self.run_dir)}: no response within {timeout:g} s")
             if message.error is not None and message.id in (number, None):
                 raise CommandError(message.error.code, message.error.message, message.error.did_you_mean)
             if message.id == number and bytes(message.ok):
                 return message.ok
             if message.bye is not None:
                 self._messages.append(message)
-                raise BackendDead("the backend ended, in order, before it answered")
+                raise BackendDead("the backend shut down before it responded")
             if message.id is None:
                 self._messages.append(message)
 
@@ -221,5 +221,5 @@ def command(run_dir: str | Path, name: str, /, **args: Any) -> dict[str, Any]:
         if name != "stop" or RunDir(Path(run_dir)).read_result() is not None:
             raise
         raise BackendDead(
-            f"{error}: liverl.stop_run({str(run_dir)!r}) stops what still runs of it"
+            f"{error}; call liverl.stop_run({str(run_dir)!r}) to stop its remaining processes"
         ) from error

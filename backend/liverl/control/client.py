@@ -57,7 +57,7 @@ class _Link:
                 return link, check_hello(await link.read())
         except TimeoutError as error:
             writer.close()
-            raise BackendSilent(f"{unreachable(run_dir)}: no greeting within {HELLO_S:g} s") from error
+            raise BackendSilent(f"{unreachable(run_dir)}: no handshake within {HELLO_S:g} s") from error
         except BaseException:
             writer.close()
             raise

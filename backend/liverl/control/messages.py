@@ -165,7 +165,7 @@ def decode_incoming(line: bytes) -> Incoming:
         return msgspec.structs.replace(message, snapshot=decode_snapshot(state) if state else None)
     except msgspec.DecodeError as error:
         raise ProtocolMismatch(
-            f"the backend sent something that this version does not know: {error}"
+            f"the backend sent a message that this version does not support: {error}"
         ) from error
 
 
@@ -189,7 +189,7 @@ def check_hello(message: Incoming) -> Hello:
         raise CommandError(message.error.code, message.error.message)
     hello = message.hello
     if hello is None:
-        raise ProtocolMismatch("what listens on the control socket is not a backend of liverl")
+        raise ProtocolMismatch("the process that listens on the control socket is not a liverl backend")
     if hello.protocol != PROTOCOL:
         from liverl.version import __version__
 

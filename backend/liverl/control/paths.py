@@ -101,11 +101,11 @@ def fallback_directory() -> Path:
     except FileExistsError:
         pass
     except OSError as error:
-        raise ControlError(f"cannot make {base} for the control socket: {error.strerror}") from error
+        raise ControlError(f"cannot create {base} for the control socket: {error.strerror}") from error
     info = os.lstat(base)
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != uid or stat.S_IMODE(info.st_mode) & 0o077:
         raise ControlError(
-            f"{base} is not a directory that belongs to you alone: remove it or set XDG_RUNTIME_DIR"
+            f"{base} is not a private directory of this user: remove it or set XDG_RUNTIME_DIR"
         )
     return base
 
@@ -135,13 +135,15 @@ def _clear_stale(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise ControlError(f"{path} is in the way of the control socket and is not one")
+        raise ControlError(
+            f"{path} exists and is not a socket; remove it to let the backend create its control socket"
+        )
     try:
         connect_path(path, 2.0).close()
     except (ConnectionRefusedError, FileNotFoundError):
         path.unlink(missing_ok=True)
     except (TimeoutError, BlockingIOError) as error:
-        raise SocketInUse(f"a process listens on {path} and does not answer") from error
+        raise SocketInUse(f"a process listens on {path} but does not respond") from error
     else:
         raise SocketInUse(f"another backend listens on {path}")
 
@@ -198,12 +200,14 @@ def unreachable(run_dir: Path, alive: object | None = None) -> ControlError:
     name = RunDir(run_dir).name
     if isinstance(state, RemoteBackend):
         return BackendElsewhere(
-            f"run {name} lives on {state.host}: ssh {state.host} liverl-tui attach --run {run_dir}",
+            f"run {name} is running on {state.host}: ssh {state.host} liverl-tui attach --run {run_dir}",
             state.host,
         )
     if isinstance(state, LiveBackend):
-        return BackendSilent(f"the backend of {name} (pid {state.record.pid}) lives but does not answer")
+        return BackendSilent(
+            f"the backend of {name} (pid {state.record.pid}) is running but does not respond"
+        )
     result = RunDir(run_dir).read_result()
     if result is not None:
         return BackendDead(f"run {name} has ended: {result.summary or result.state}")
-    return BackendDead(f"the backend of {name} is dead")
+    return BackendDead(f"the backend of {name} is not running")

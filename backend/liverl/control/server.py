@@ -95,7 +95,7 @@ class _Client:
         if len(line) > LINE_LIMIT:
             body = {
                 "id": body.get("id"),
-                "error": ErrorBody("too_large", f"the answer has {len(line)} bytes"),
+                "error": ErrorBody("too_large", f"the response has {len(line)} bytes"),
             }
             line = encode_line(body)
         self.outbox.answer(line)
@@ -216,7 +216,7 @@ class _Client:
 
     def _start_command(self, request: Request) -> None:
         if len(self.commands) >= MAX_COMMANDS:
-            body = ErrorBody("busy", f"{MAX_COMMANDS} commands of this client are under way")
+            body = ErrorBody("busy", f"{MAX_COMMANDS} commands of this client are in progress")
             self.reply({"id": request.id, "error": body})
             return
         task = asyncio.create_task(self._run_command(request))

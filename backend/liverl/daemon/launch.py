@@ -61,10 +61,10 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
         run_dir.parent.mkdir(parents=True, exist_ok=True)
         run_dir.mkdir()
     except FileExistsError:
-        raise LaunchError(f"{run_dir} exists already", ExitCode.USAGE) from None
+        raise LaunchError(f"{run_dir} already exists", ExitCode.USAGE) from None
     except OSError as error:
         raise LaunchError(
-            f"{run_dir} cannot be made: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
+            f"cannot create {run_dir}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
         ) from None
     try:
         write_atomic(run_dir / "config.yaml", dump_yaml(loaded.config, loaded.kept).encode())
@@ -80,7 +80,7 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
     except OSError as error:
         shutil.rmtree(run_dir, ignore_errors=True)
         raise LaunchError(
-            f"{run_dir} cannot be written: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
+            f"cannot write to {run_dir}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
         ) from None
 
 
@@ -113,7 +113,7 @@ def start_backend(
         log = open(log_path, "ab")  # noqa: SIM115 - closed below, after the child has it
     except OSError as error:
         raise LaunchError(
-            f"{log_path} cannot be written: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
+            f"cannot write {log_path}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
         ) from None
     start = log.tell()
     with log:
@@ -142,7 +142,7 @@ def start_backend(
             )
         time.sleep(0.02)
     raise LaunchError(
-        f"the backend (pid {process.pid}) does not answer after {timeout:g} s; see {log_path}",
+        f"timed out after {timeout:g} s waiting for the backend (pid {process.pid}) to respond; see {log_path}",
         ExitCode.FAILED,
     )
 
@@ -162,7 +162,7 @@ def _require_room(run_dir: Path) -> None:
                 probe.unlink()
     except OSError as error:
         raise LaunchError(
-            f"{run_dir} cannot be written: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
+            f"cannot write to {run_dir}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
         ) from None
 
 
@@ -181,4 +181,4 @@ def _last_words(log: Path, start: int, code: int) -> str:
     with log.open("rb") as file:
         file.seek(start)
         lines = file.read().decode("utf-8", "replace").strip().splitlines()
-    return "\n".join(lines[-5:]) if lines else f"the backend ended with exit code {code} and no message"
+    return "\n".join(lines[-5:]) if lines else f"the backend exited with code {code} and wrote no message"

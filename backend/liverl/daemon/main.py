@@ -68,7 +68,7 @@ def take_lock(path: Path) -> int:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise StartProblem("another backend holds this run", ExitCode.HELD) from None
+        raise StartProblem("another backend is already running for this run", ExitCode.HELD) from None
     return fd
 
 
@@ -82,7 +82,7 @@ def read_plan(path: Path) -> Plan:
         return moved.read_plan(path.read_bytes())
     except FileNotFoundError:
         raise StartProblem(
-            f"{path.parent} is not a run directory: it has no plan.json", ExitCode.NO_RUN
+            f"{path.parent} is not a run directory: plan.json not found", ExitCode.NO_RUN
         ) from None
     except msgspec.MsgspecError as error:
         raise StartProblem(f"{path}: {error}", ExitCode.USAGE) from None
@@ -135,10 +135,12 @@ def _opens_attempt(run_dir: Path, plan: Plan, history: RunHistory, resume: bool)
         return True
     if history.ended:
         if not resume:
-            raise StartProblem("this run has ended: resume it to open another attempt", ExitCode.USAGE)
+            raise StartProblem(
+                "this run has ended; to start another attempt, run: liverl-tui up --resume", ExitCode.USAGE
+            )
         if anything_alive(run_dir, plan.run, history):
             raise StartProblem(
-                "processes of the ended attempt still run; another one beside them is refused",
+                "processes of the previous attempt are still running; stop them before you start another attempt",
                 ExitCode.LEFT_OVER,
             )
         return True
@@ -147,8 +149,8 @@ def _opens_attempt(run_dir: Path, plan: Plan, history: RunHistory, resume: bool)
 
 def _stop_at_once(run: Run, stop: StopRequest | None, left_over: bool) -> None:
     if stop is not None:
-        dead = "backend died; no process was left to stop"
-        why = f"stopped by {stop.who} after its backend had died" if left_over else dead
+        dead = "the backend had exited unexpectedly; no process was left to stop"
+        why = f"stopped by {stop.who} after the backend had exited unexpectedly" if left_over else dead
         run.outcome.request_stop(now=stop.now, who=stop.who, why=why)
 
 
@@ -182,7 +184,7 @@ async def _populate(run: Run, history: RunHistory, fresh: bool, then: Callable[[
     by_token = {child["token"]: child for child in children}
     if history.replicas is not None:
         run.scaling.restore(history.replicas, history.leaving)
-    supervisor.say("adopting", f"backend pid {os.getpid()} takes over attempt {supervisor.attempt}")
+    supervisor.say("adopting", f"backend (pid {os.getpid()}) resumes control of attempt {supervisor.attempt}")
     specs = [*(run.scaling.specs() if plan.replica_template else ()), *plan.services]
     for spec in specs:
         slot = adopt_service(supervisor, spec, history, by_token)
@@ -200,7 +202,7 @@ def _register(supervisor: Supervisor) -> None:
     try:
         runs.register(supervisor.run_dir)
     except OSError as error:
-        text = f"the index of live runs cannot be written ({error}): name the run with --run"
+        text = f"cannot write the index of live runs ({error}); pass --run to name this run"
         supervisor.say("index", text, "warning")
 
 
@@ -222,7 +224,7 @@ def _signals(run: Run) -> None:
 
     def stop(name: str) -> None:
         again = run.supervisor.stopping
-        run.outcome.request_stop(now=again, who=f"{name} to the backend")
+        run.outcome.request_stop(now=again, who=f"{name} sent to the backend")
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
@@ -288,12 +290,12 @@ async def _clear_ray(run: Run, result: Result, left: list[str]) -> None:
     if result.state == "failed" or left:
         if Path(ray.temp_dir).exists():
             run.supervisor.say(
-                "ray", f"Ray's own logs stay in {ray.temp_dir}/session_latest/logs", service="ray"
+                "ray", f"Ray's logs are kept in {ray.temp_dir}/session_latest/logs", service="ray"
             )
         return
     problem = await asyncio.to_thread(remove_ray_directory, Path(ray.temp_dir))
     if problem is not None:
-        run.supervisor.say("ray", f"Ray's directory cannot be removed: {problem}", "warning", "ray")
+        run.supervisor.say("ray", f"cannot remove Ray's directory: {problem}", "warning", "ray")
 
 
 async def _write_result(supervisor: Supervisor, data: bytes, exit_code: int) -> None:
@@ -306,7 +308,7 @@ async def _write_result(supervisor: Supervisor, data: bytes, exit_code: int) -> 
             return
         except OSError as error:
             supervisor.records.write_failed(
-                f"the run's result: {error.strerror}; trying for {RESULT_PATIENCE:g} s"
+                f"result.json: {error.strerror}; retrying for {RESULT_PATIENCE:g} s"
             )
             if supervisor.now() >= give_up or not supervisor.run_dir.exists():
                 return
@@ -318,8 +320,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="liverl.daemon.main")
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--stop", metavar="WHO", help="adopt only to stop, as WHO asks")
-    parser.add_argument("--now", action="store_true", help="with --stop: kill at once")
+    parser.add_argument("--stop", metavar="WHO", help="stop the run on behalf of WHO, then exit")
+    parser.add_argument("--now", action="store_true", help="with --stop: kill immediately")
     args = parser.parse_args()
     run_dir = args.run_dir.resolve()
     stop = StopRequest(args.now, args.stop) if args.stop is not None else None
@@ -332,7 +334,7 @@ def main() -> None:
         complain(f"cannot start: {problem}")
         code = problem.code
     except (KeeperError, KeeperGone) as problem:
-        complain(f"cannot start: {str(problem) or 'the keeper died at once'}")
+        complain(f"cannot start: {str(problem) or 'the keeper exited immediately'}")
         code = ExitCode.FAILED
     except (OSError, ValueError) as error:
         complain(f"cannot start: {error}")

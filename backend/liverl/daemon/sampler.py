@@ -122,7 +122,7 @@ class Sampler:
             gpus, note = await self._driver.call(lambda: self._gpus.sample(holders, members), patience)
         except TimeoutError:
             supervisor.gpus = self.facts.gpus = ()
-            self.facts.gpu_note = f"n/a (the driver has not answered for {patience:g} s)"
+            self.facts.gpu_note = f"n/a (the GPU driver has not responded for {patience:g} s)"
             return None
         self.facts.gpus, self.facts.gpu_note = gpus, note
         supervisor.gpus = gpus
@@ -214,7 +214,7 @@ class Sampler:
         """Steps that ended between an earlier backend's end and our beginning."""
         if steps:
             which = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
-            text = f"{which} ended while no backend looked"
+            text = f"{which} finished while no backend was running"
             self._supervisor.say("step", text, service="trainer", step=steps[-1])
 
     def _tell_step(self, metrics: StepMetrics) -> None:
@@ -226,7 +226,9 @@ class Sampler:
         supervisor.say("step", text, service="trainer", step=metrics.step)
         trials = next((s for s in self.facts.trials.steps if s.step == metrics.step), None)
         if trials is not None and trials.zero_tool_calls:
-            without = f"{trials.zero_tool_calls} of {trials.total} trials of step {metrics.step} call no tool"
+            without = (
+                f"{trials.zero_tool_calls} of {trials.total} trials of step {metrics.step} made no tool call"
+            )
             supervisor.say("zero_tool_calls", without, "warning", "trainer", step=metrics.step)
 
     async def _look_at_logs(self) -> float | None:

@@ -205,13 +205,13 @@ def _probes(spec: ServiceSpec, values: prepare.Placeholders) -> Iterable[ProbeFa
 def _words(probe: Probe, values: prepare.Placeholders) -> str:
     port = f"port {values.ports[probe.port]}" if probe.port else ""
     if probe.kind == "http":
-        return f"GET {probe.path} on {port} answers 200"
+        return f"GET {probe.path} on {port} returns 200"
     if probe.kind == "completion":
-        return f"a completion of {probe.model} on {port} is answered"
+        return f"a test completion of {probe.model} on {port} succeeds"
     if probe.kind == "log_line":
-        return f"its log says '{probe.pattern}'"
+        return f"a line in its log matches '{probe.pattern}'"
     if probe.kind == "status_file":
-        return f"{prepare.fill(probe.path, values)} says '{probe.pattern}'"
+        return f"{prepare.fill(probe.path, values)} has state '{probe.pattern}'"
     return "the process exists"
 
 

@@ -70,7 +70,7 @@ def token_bytes(token: int) -> bytes:
         return (token - _FIRST_PAIR).to_bytes(2, "big")
     if _FIRST_SPECIAL <= token < VOCAB_SIZE:
         return SPECIALS[token - _FIRST_SPECIAL].encode()
-    raise ValueError(f"token id {token} is outside of the vocabulary of {VOCAB_SIZE}")
+    raise ValueError(f"token id {token} is outside the vocabulary of {VOCAB_SIZE}")
 
 
 def decode(tokens: Iterable[int]) -> str:

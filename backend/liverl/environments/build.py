@@ -45,15 +45,15 @@ async def ensure(spec: EnvironmentSpec, cache_dir: Path, progress: Progress) -> 
         except OSError as error:
             where = error.filename or plan.folder
             raise BuildError(
-                f"environment {plan.name!r} cannot be built: {where}: {error.strerror}; "
-                "set LIVERL_CACHE_DIR to a folder that can be written"
+                f"cannot build environment {plan.name!r}: {where}: {error.strerror}; "
+                "set LIVERL_CACHE_DIR to a writable folder"
             ) from None
     return plan.python
 
 
 async def _check_python(python: Path, what: str) -> None:
     if not python.exists():
-        raise BuildError(f"{what}: there is no {python}")
+        raise BuildError(f"{what}: {python} does not exist")
     try:
         process = await asyncio.create_subprocess_exec(
             str(python),
@@ -64,7 +64,7 @@ async def _check_python(python: Path, what: str) -> None:
             stderr=asyncio.subprocess.PIPE,
         )
     except OSError as error:
-        raise BuildError(f"{what}: {python} cannot be started: {error.strerror}") from None
+        raise BuildError(f"{what}: cannot start {python}: {error.strerror}") from None
     try:
         async with asyncio.timeout(PYTHON_STARTS_WITHIN):
             _, output = await process.communicate()
@@ -93,7 +93,7 @@ async def _lock(plan: EnvPlan, progress: Progress) -> AsyncIterator[None]:
             holder = _holder(fd)
             if holder != told:
                 told = holder
-                progress(f"waiting for {holder}, who builds the same environment", None)
+                progress(f"waiting for {holder}, which is building the same environment", None)
             await asyncio.sleep(_LOCK_POLL)
         note = {"pid": os.getpid(), "host": socket.gethostname(), "since": round(time.time(), 1)}
         os.ftruncate(fd, 0)

@@ -97,7 +97,7 @@ def with_index(env: Mapping[str, str], index_url: str, find_links: Sequence[str]
 def _expanded(text: str, env: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         if not env.get(match[1]):
-            raise BuildError(f"the variable {match[1]}, which an index address names, is not set")
+            raise BuildError(f"the environment variable {match[1]}, used in an index URL, is not set")
         return env[match[1]]
 
     return _REFERENCE.sub(value, text)

@@ -54,7 +54,7 @@ def normalise_requirement(text: str) -> str:
     """
     match = _REQUIREMENT.fullmatch(text.strip())
     if match is None:
-        raise BuildError(f"not a requirement: {text!r}")
+        raise BuildError(f"invalid requirement: {text!r}")
     name = re.sub(r"[-_.]+", "-", match[1]).lower()
     rest, separator, marker = match[2].partition(";")
     if "@" in rest:  # a direct reference: its address is kept as it is
@@ -65,7 +65,7 @@ def normalise_requirement(text: str) -> str:
 def resolve(spec: EnvironmentSpec, cache_dir: Path) -> EnvPlan:
     """Where ``spec`` lives. Touches no file. Raises BuildError for a description that makes no sense."""
     if not _NAME.fullmatch(spec.name):
-        raise BuildError(f"not a name for an environment: {spec.name!r}")
+        raise BuildError(f"invalid environment name: {spec.name!r}")
     if spec.venv_path is not None:
         if not spec.venv_path.strip():
             raise BuildError(f"environment {spec.name!r}: venv_path is empty")

@@ -37,7 +37,9 @@ def find_uv() -> list[str]:
             return [sys.executable, "-m", "uv"]
     found = shutil.which("uv")
     if found is None:
-        raise BuildError("uv is missing: install it (pip install uv), or set venv_path to an environment")
+        raise BuildError(
+            "uv not found: install it (pip install uv), or set venv_path to an existing environment"
+        )
     return [found]
 
 
@@ -112,7 +114,7 @@ async def run_installer(
             limit=1 << 20,
         )
     except OSError as error:
-        raise BuildError(f"{tool} cannot be started: {error.strerror}") from None
+        raise BuildError(f"cannot start {tool}: {error.strerror}") from None
     tail: deque[str] = deque(maxlen=_TAIL)
     try:
         assert process.stdout is not None
@@ -137,7 +139,7 @@ def _explain(argv: Sequence[str], code: int, output: str, tool: str) -> str:
     if "no space left" in lower or "os error 28" in lower or "disk quota" in lower:
         return "the disk is full: free some space, or set LIVERL_CACHE_DIR and UV_CACHE_DIR to another disk"
     if "read-only file system" in lower or "permission denied" in lower:
-        return "a folder cannot be written: set LIVERL_CACHE_DIR and UV_CACHE_DIR to folders of yours"
+        return "a cache folder is not writable: set LIVERL_CACHE_DIR and UV_CACHE_DIR to writable folders"
     unreachable = (
         "error sending request",
         "dns error",
@@ -148,14 +150,14 @@ def _explain(argv: Sequence[str], code: int, output: str, tool: str) -> str:
     )
     if any(sign in lower for sign in unreachable):
         return (
-            "the package index cannot be reached: set UV_DEFAULT_INDEX or pip's index-url, or the environment's "
+            "cannot reach the package index: set UV_DEFAULT_INDEX or pip's index-url, or the environment's "
             "index_url, or use venv_path"
         )
     unmet = ("no solution found", "not found in the package registry", "no matching distribution found")
     if any(sign in lower for sign in unmet) or "resolutionimpossible" in lower:
-        return "the requirements cannot be met by the package index"
+        return "the package index has no versions that satisfy the requirements"
     if "no interpreter found" in lower or "no virtual environment or system python" in lower:
-        return "the wanted Python is not on this machine"
+        return "the requested Python version is not installed on this machine"
     step = ("pip install" if tool == "uv" else "install") if "install" in argv else "venv"
     ending = f"exit {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
     return f"{tool} {step} failed ({ending})"

@@ -42,4 +42,4 @@ def _write_new(path: Path, data: bytes, mode: int) -> Path:
             file.flush()
             os.fsync(fd)
         return backup
-    raise FileExistsError(f"{path.name}.bak-{stamp}: too many of this second")
+    raise FileExistsError(f"{path.name}.bak-{stamp}: too many backups in the same second")

@@ -80,7 +80,7 @@ class LaunchScript:
         found = self._cluster
         if found is not None and not procfs.alive(found.pid, found.tick):
             self._cluster = None
-            self._now.enter("stopped", "it has ended with the launch script")
+            self._now.enter("stopped", "it exited with the launch script")
         self.proxy.look_at_what_is_left()
 
     async def _find_ray(self, age: float) -> None:
@@ -95,7 +95,7 @@ class LaunchScript:
             elif chosen is not None:
                 self._cluster = chosen
             elif known is not None:
-                self._now.enter("failed", "its dashboard has ended")
+                self._now.enter("failed", "its dashboard has exited")
                 return
             elif usual and not self._asked.dashboard and await self._problem(self._plan) is None:
                 await self._ask(self._plan)  # it answers, and its processes cannot be seen from here
@@ -123,7 +123,7 @@ class LaunchScript:
         before, self._found = self._found, VerlReplicas(self._supervisor, plan)
         self._asked = plan
         self._generation += 1
-        self._now.enter("starting", "its dashboard has not answered yet")
+        self._now.enter("starting", "waiting for its dashboard to respond")
         await before.close()
 
     async def _problem(self, plan: RayPlan) -> str | None:
@@ -139,7 +139,7 @@ class LaunchScript:
         problem = await self._problem(self._asked)
         if self._cluster is not None and not self._cluster.served:
             self._now.enter(
-                "degraded", "its dashboard is switched off (include_dashboard): its actors cannot be seen"
+                "degraded", "its dashboard is disabled (include_dashboard); its actors cannot be listed"
             )
         elif problem is None:
             self._now.enter("ready", "")
@@ -153,7 +153,7 @@ class LaunchScript:
             self._once(
                 "unlisted",
                 endpoint.name,
-                f"replica {endpoint.name} serves at {endpoint.address} but the proxy does not list it: "
+                f"replica {endpoint.name} is up at {endpoint.address}, but the proxy does not list it; "
                 "add it, then restart the proxy",
             )
 
@@ -252,7 +252,7 @@ class LaunchScriptReplicas(ReplicaRegistry):
             if not endpoint.serving:
                 self.engines.forget(endpoint.name)
         for name in sorted(routed - self.listed):
-            self.supervisor.say("listed", "the proxy routes to it", service=name)
+            self.supervisor.say("listed", "added to the proxy", service=name)
         for name in sorted(self.listed - routed):
             self._delist(name)
         self.listed = routed

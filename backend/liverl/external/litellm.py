@@ -92,7 +92,7 @@ def tell(
         NotLiteLLM: a root is something else.
     """
     if held.unseen:
-        raise NotLiteLLM(f"port {port} is held by a process that cannot be seen from here")
+        raise NotLiteLLM(f"port {port} is held by a process that is not visible from here")
     leaders = [root for root in held.roots if is_litellm(root.argv)]
     orphans = {
         root: options
@@ -103,7 +103,8 @@ def tell(
     if others or len(leaders) > 1:
         who = "; ".join(words(root) for root in others or leaders)
         raise NotLiteLLM(
-            f"port {port} is held by {who}: " + ("that is no LiteLLM" if others else "more than one LiteLLM")
+            f"port {port} is held by {who}: "
+            + ("not a LiteLLM process" if others else "more than one LiteLLM process")
         )
     if leaders:
         leader = leaders[0]
@@ -132,20 +133,23 @@ def capture(held: PortHolders, port: int) -> tuple[HolderProcess, LiteLLMLaunch]
     process, argv, named = tell(held, envs, port)
     env = envs[process.pid]
     if not env:
-        raise NotLiteLLM(f"the environment of {words(process)} cannot be read")
+        raise NotLiteLLM(f"cannot read the environment of {words(process)}")
     try:
         cwd = os.readlink(f"/proc/{process.pid}/cwd")
     except OSError as error:
         raise NotLiteLLM(
-            f"the directory of {words(process)} cannot be read: {os.strerror(error.errno or 0)}"
+            f"cannot read the working directory of {words(process)}: {os.strerror(error.errno or 0)}"
         ) from None
     config = Path(cwd, named) if named else usual_files(port)[0]
     if not config.is_file():
         raise NotLiteLLM(f"{words(process)}: its configuration {config} does not exist")
     if process.argv != argv and not os.path.isfile(argv[1]):
-        raise NotLiteLLM(f"the parent of {words(process)} has gone, and there is no {argv[1]} to start it by")
+        raise NotLiteLLM(
+            f"the parent of {words(process)} has exited, and {argv[1]}, which is needed to "
+            f"restart it, does not exist"
+        )
     if procfs.start_tick(process.pid) != process.tick:
-        raise NotLiteLLM(f"pid {process.pid} has just ended")
+        raise NotLiteLLM(f"pid {process.pid} has just exited")
     return process, LiteLLMLaunch(argv, cwd, env, config, _log(process.pid))
 
 

@@ -34,7 +34,7 @@ def read(text: str) -> Document:
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         line = f" (line {where.line + 1})" if where is not None else ""
-        raise ListingError(f"it is not YAML{line}: {getattr(error, 'problem', None) or error}") from None
+        raise ListingError(f"not valid YAML{line}: {getattr(error, 'problem', None) or error}") from None
     models = document.get("model_list") if isinstance(document, dict) else None
     if not isinstance(models, list):
         raise ListingError("it has no model_list")

@@ -44,7 +44,7 @@ class ExternalProxy:
         self.listed: tuple[str, ...] = ()  # addresses in its configuration
         self.own = port_holders.own_addresses()
         self._supervisor = supervisor
-        self._now = ObservedState(supervisor, NAME, f"nobody listens on port {port} yet")
+        self._now = ObservedState(supervisor, NAME, f"nothing listens on port {port} yet")
         self._generation = 0
         # adopted: it runs in the trainer's process tree, and ends with it; foreign: elsewhere
         self._owner: Owner = "foreign"
@@ -66,7 +66,7 @@ class ExternalProxy:
         if held is None:
             self.held = None
             if self._generation or self._now.state != "waiting":
-                self._now.enter("failed", f"nobody listens on port {self.port} any more")
+                self._now.enter("failed", f"nothing listens on port {self.port} any more")
             return
         if self.held is None or held.inodes != self.held.inodes or self._changed(held):
             seen = await asyncio.to_thread(self._capture, held)
@@ -93,7 +93,7 @@ class ExternalProxy:
         """The launch script is over."""
         if self.leader is not None and not procfs.alive(*self.leader.member):
             self.held = self.leader = None
-            self._now.enter("stopped", "it has ended with the launch script")
+            self._now.enter("stopped", "it exited with the launch script")
 
     def _holders(self) -> PortHolders | None:
         known, sockets = self.held, list(procfs.listeners(self.port))
@@ -125,12 +125,12 @@ class ExternalProxy:
         self._owner = "adopted" if runs_in_launch(self._supervisor)(self.leader.pid) else "foreign"
         self._remember()
         others = len(held.holders) - 1
-        said = f"{litellm.words(self.leader)} listens on port {self.port}, with {others} more processes"
-        lists = ", ".join(self.listed) or "nobody"
+        said = f"{litellm.words(self.leader)} listens on port {self.port}, with {others} other processes"
+        lists = ", ".join(self.listed) or "no replica"
         self._supervisor.say("adopted", f"{said}; {self.launch.config} lists {lists}", service=NAME)
         if self._owner == "foreign":
             self._supervisor.say("adopted", self._stranger(self.leader), "warning", NAME)
-        self._now.enter("starting", "it has not answered yet")
+        self._now.enter("starting", "waiting for its first response")
 
     def _capture(self, held: PortHolders) -> tuple[HolderProcess, LiteLLMLaunch, tuple[str, ...]] | str:
         """Who it is, how it was started, whom it lists; or why that cannot be told."""
@@ -146,8 +146,11 @@ class ExternalProxy:
     def _stranger(self, leader: HolderProcess) -> str:
         trainer = self._supervisor.slots["trainer"].current.process
         if trainer is not None and leader.tick < trainer.tick:
-            return "it is older than the launch script: a leftover of another launch would take its requests"
-        return "it does not run in the launch script's process tree"
+            return (
+                "it was started before the launch script; a process left over from an earlier launch may "
+                "receive this run's requests"
+            )
+        return "it is not in the launch script's process tree"
 
     async def read_file(self) -> None:
         """Take notice of what its configuration lists now."""
@@ -164,7 +167,7 @@ class ExternalProxy:
         except (OSError, ListingError, ValueError) as error:
             if str(error) != self._unreadable:
                 self._unreadable = str(error)
-                why = f"{launch.config} cannot be read: {error}"
+                why = f"cannot read {launch.config}: {error}"
                 self._supervisor.say("adopted", why, "warning", NAME)
         else:
             self._unreadable = ""
@@ -176,15 +179,15 @@ class ExternalProxy:
         try:
             status, _ = await self._supervisor.http.get(f"{self.address}{HEALTH}", _TIMEOUT)
         except TimeoutError:
-            return f"it does not answer {HEALTH} within {_TIMEOUT:g} s"
+            return f"no response from {HEALTH} within {_TIMEOUT:g} s"
         except (OSError, aiohttp.ClientError) as error:
-            return f"it does not answer: {error}"
-        return None if status == 200 else f"{HEALTH} answers {status}"
+            return f"no response: {error}"
+        return None if status == 200 else f"GET {HEALTH} returned {status}"
 
     def restart_begins(self) -> None:
         """From now on its end is wanted."""
         self.restarting = True
-        self._now.enter("stopping", "it is restarted")
+        self._now.enter("stopping", "restarting")
 
     def restart_ends(self) -> None:
         """Whatever came of it: look at it anew."""
@@ -235,7 +238,7 @@ class ExternalProxy:
 
     def _pending_words(self) -> str:
         waits = self.pending
-        return f"restart it: it has not read yet that it may use {', '.join(waits)}" if waits else ""
+        return f"restart it to load {', '.join(waits)} from its configuration" if waits else ""
 
     def service(self) -> ServiceStatus:
         held, leader = self.held, self.leader

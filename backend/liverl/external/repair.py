@@ -29,7 +29,7 @@ from liverl.supervise.keeper.client import KeeperError, KeeperGone
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util import redact
 
-_NOT_OURS = "the launch script owns it: it is neither started nor ended by this run"
+_NOT_OURS = "it is managed by the launch script; this run does not start or stop it"
 
 
 class Repair:
@@ -89,12 +89,12 @@ class Repair:
         """
         self._may()
         if remove is not None or (delta is not None and delta <= 0):
-            raise CommandError("not_scalable", "verl owns its replicas: none can be removed from outside")
+            raise CommandError("not_scalable", "verl manages its replicas; this run cannot remove them")
         async with self._turn:
             launch = self._proxy.launch
             if launch is None or self._proxy.leader is None:
                 why = self._proxy.service().why
-                raise CommandError("no_proxy", f"there is no proxy to list a replica with: {why}")
+                raise CommandError("no_proxy", f"no proxy is running to add a replica to: {why}")
             await self._proxy.read_file()
             chosen = self._choose(to, delta, name)
             names, backup = await asyncio.to_thread(self._edit, launch.config, launch, chosen)
@@ -102,8 +102,8 @@ class Repair:
         self._supervisor.kick()
         who = ", ".join(f"{endpoint.name} ({endpoint.address})" for endpoint in chosen)
         text = (
-            f"{who} added to {launch.config} under {', '.join(names)}; the old one is {backup.name}; "
-            "restart the proxy to have it used"
+            f"{who} added to {launch.config} under {', '.join(names)}; backup: {backup.name}; "
+            "restart the proxy to apply the change"
         )
         self._supervisor.say("added", text, service=PROXY)
         return {"added": [endpoint.name for endpoint in chosen], "backup": str(backup), "text": text}
@@ -117,25 +117,29 @@ class Repair:
                 1 for endpoint in endpoints if endpoint.address and self._proxy.lists(endpoint.address)
             )
             if count < 0:
-                raise CommandError("not_scalable", "verl owns its replicas: none can be removed from outside")
+                raise CommandError("not_scalable", "verl manages its replicas; this run cannot remove them")
         if name is not None:
             left_out = [endpoint for endpoint in left_out if endpoint.name == name]
         if not left_out or count == 0:
             raise CommandError("nothing_unlisted", self._all_listed(endpoints, name))
         if count > len(left_out):
-            text = f"{count} more replicas: only {len(left_out)} serve that the proxy does not list"
-            raise CommandError("out_of_range", f"{text}, and verl owns them: none can be made from outside")
+            text = f"cannot add {count} replicas: only {len(left_out)} are up and not listed by the proxy"
+            raise CommandError(
+                "out_of_range", f"{text}; verl manages its replicas, and this run cannot start more"
+            )
         return left_out[:count]
 
     def _all_listed(self, endpoints: list[ReplicaEndpoint], name: str | None) -> str:
         missing = [f"{endpoint.name}: {endpoint.why}" for endpoint in endpoints if not endpoint.serving]
-        restart_it = "; restart the proxy to have it read its list" if self._proxy.pending else ""
+        restart_it = "; restart the proxy to reload its list" if self._proxy.pending else ""
         if name is not None and any(endpoint.name == name and endpoint.serving for endpoint in endpoints):
-            return f"{name} is listed already{restart_it}"
+            return f"{name} is already listed{restart_it}"
         serving = len(endpoints) - len(missing)
         if missing:
-            return f"all {serving} that serve are listed{restart_it}; not found yet: {'; '.join(missing)}"
-        return f"all {serving} are listed{restart_it}"
+            return (
+                f"all {serving} replicas that are up are listed{restart_it}; not up yet: {'; '.join(missing)}"
+            )
+        return f"all {serving} replicas are listed{restart_it}"
 
     def _edit(
         self, config: Path, launch: LiteLLMLaunch, chosen: list[ReplicaEndpoint]
@@ -160,7 +164,7 @@ class Repair:
             raise CommandError("bad_config", f"{config}: {error}") from None
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
-            raise CommandError("not_written", f"{config} cannot be edited: {why}") from None
+            raise CommandError("not_written", f"cannot edit {config}: {why}") from None
         return names, backup
 
     # --- restarting the proxy ---
@@ -197,7 +201,7 @@ class Repair:
         if held is None:
             if proxy.launch is None:
                 raise CommandError(
-                    "no_proxy", f"nobody listens on port {proxy.port}, and no proxy was seen there"
+                    "no_proxy", f"nothing listens on port {proxy.port}, and this run has seen no proxy there"
                 )
             launch = proxy.launch
         else:
@@ -211,7 +215,7 @@ class Repair:
         try:
             model_list.read(launch.config.read_text())
         except (OSError, ListingError, ValueError) as error:
-            text = f"not restarted, as it would not come back: {launch.config}: {error}"
+            text = f"not restarted, because it could not start again: {launch.config}: {error}"
             raise CommandError("bad_config", text) from None
         return held, launch
 
@@ -221,37 +225,42 @@ class Repair:
             tag = procfs.environment_tag(process.pid)
             where = procfs.environment_tag(process.pid, b"LIVERL_RUN_DIR")
             if tag is not None and where != str(hub.run_dir):
-                return f"{litellm.words(process)}: it belongs to the run {tag.rpartition('/')[0]} in {where}"
+                return f"{litellm.words(process)}: it belongs to run {tag.rpartition('/')[0]} in {where}"
         return restart.refusal(held)
 
     async def _restart(self, held: PortHolders | None, launch: LiteLLMLaunch) -> dict[str, Any]:
         port, hub = self._proxy.port, self._supervisor
         if held is not None:
             who = ", ".join(str(process.pid) for process in held.holders)
-            hub.say("restart", f"ending the holders of port {port}: pids {who}", service=PROXY)
+            hub.say("restart", f"stopping the processes that hold port {port}: pids {who}", service=PROXY)
             ended = await restart.end(held)
-            hub.say("restart", f"they have ended: pids {', '.join(map(str, ended))}", service=PROXY)
+            hub.say("restart", f"stopped: pids {', '.join(map(str, ended))}", service=PROXY)
         if self._newest is not None:
             await restart.end_tree(self._newest)  # one that never came to listen keeps the port to itself
         taken = await restart.until_free(port)
         if taken is not None:
-            who = "; ".join(litellm.words(root) for root in taken.roots) or "a process that cannot be seen"
-            raise RestartProblem(f"port {port} was taken at once by {who}; nothing was started")
+            who = (
+                "; ".join(litellm.words(root) for root in taken.roots)
+                or "a process that is not visible from here"
+            )
+            raise RestartProblem(
+                f"port {port} was taken by {who} before the proxy could restart; nothing was started"
+            )
         if hub.stopping:
-            raise RestartProblem("the run is stopping: it was not started again")
+            raise RestartProblem("the run is stopping; the proxy was not restarted")
         log = launch.log or hub.attempt_dir / "logs" / "adopted-proxy.log"
         start = log.stat().st_size if log.is_file() else 0
         member = await self._spawn(launch, log)
-        hub.say("restart", f"pid {member[0]} started: {launch.words()}", service=PROXY)
+        hub.say("restart", f"started pid {member[0]}: {launch.words()}", service=PROXY)
         try:
             pid_files = (litellm.usual_files(port)[1], launch.config.with_suffix(".pid"))
             written = await asyncio.to_thread(restart.write_pid, pid_files, member[0])
         except OSError as error:
             written = []
-            hub.say("restart", f"its pid file cannot be written: {error}", "warning", PROXY)
+            hub.say("restart", f"cannot write its pid file: {error}", "warning", PROXY)
         await restart.until_up(member, self._proxy.problem, log, start)
         files = f", {', '.join(map(str, written))} written" if written else ""
-        text = f"it answers on port {port} again (pid {member[0]}{files})"
+        text = f"it responds on port {port} again (pid {member[0]}{files})"
         hub.say("restart", text, service=PROXY)
         return {"service": PROXY, "pid": member[0], "text": text}
 
@@ -270,8 +279,8 @@ class Repair:
                 log=os.fspath(log),
             )
         except (KeeperError, KeeperGone) as error:
-            why = str(error) or "the keeper has gone"
-            raise RestartProblem(f"the proxy has ended, and cannot be started again: {why}") from None
+            why = str(error) or "the keeper has exited"
+            raise RestartProblem(f"the proxy has exited and cannot be restarted: {why}") from None
         member = (int(child["pid"]), int(child["tick"]))
         self._newest = member
         hub.process_scan.trees.seed(trainer.key_of(generation), [member])
@@ -281,4 +290,4 @@ class Repair:
         if self._supervisor.stopping:
             raise CommandError("stopping", "the run is stopping")
         if self._turn.locked():
-            raise CommandError("busy", "another repair is under way")
+            raise CommandError("busy", "another repair is in progress")

@@ -39,7 +39,7 @@ def refusal(held: PortHolders) -> str | None:
     """Why these processes may not be ended by us; None if nothing speaks against it."""
     for process in held.holders:
         if process.uid != os.geteuid():
-            return f"{words(process)}: it belongs to another user, and is not touched"
+            return f"{words(process)}: it belongs to another user; this run does not stop it"
     return None
 
 
@@ -57,7 +57,7 @@ async def end(held: PortHolders, grace: float = GRACE) -> list[int]:
     give_up = time.monotonic() + _KILLED
     while left:
         if time.monotonic() > give_up:
-            raise RestartProblem(f"{'; '.join(words(p) for p in left)}: it does not end")
+            raise RestartProblem(f"{'; '.join(words(p) for p in left)}: could not be killed")
         _send(left, signal.SIGKILL)
         left = await _until_gone(held, known, 0.5)
     return sorted(pid for pid, _ in known)
@@ -135,9 +135,9 @@ async def until_up(member: tree.Member, healthy: Healthy, log: Path, start: int,
         if alive and problem is None:
             return
         if not alive or time.monotonic() > give_up:
-            state = f"has not answered within {limit:g} s ({problem})" if alive else "has ended"
+            state = f"has not responded within {limit:g} s ({problem})" if alive else "has exited"
             said = await asyncio.to_thread(_said, log, start)
-            raise RestartProblem(f"the new proxy, pid {member[0]}, {state}; the end of {log}:\n{said}")
+            raise RestartProblem(f"the new proxy, pid {member[0]}, {state}; last lines of {log}:\n{said}")
         await asyncio.sleep(0.3)
 
 
@@ -147,5 +147,5 @@ def _said(log: Path, start: int) -> str:
         grown = log.stat().st_size - start
         lines = last_lines(log, _LAST, grown) if grown > 0 else []
     except OSError as error:
-        return f"(it cannot be read: {os.strerror(error.errno or 0)})"
+        return f"(cannot read it: {os.strerror(error.errno or 0)})"
     return "\n".join(redact.value(line) for line in lines) or "(nothing)"

@@ -57,8 +57,8 @@ class ConfigEdits:
 
 def _words(path: str) -> str:
     return (
-        f"{path} has been edited since this run was created: the run keeps its plan, also with `up --resume`; "
-        f"to use the edit, start another run: liverl-tui up --config {path} --name NEW"
+        f"{path} was edited after this run was created; the run keeps its plan, also with `up --resume`; "
+        f"to use the new version, start another run: liverl-tui up --config {path} --name NEW"
     )
 
 

@@ -143,9 +143,9 @@ class _Over:
 def _why(error: Exception) -> str:
     text = str(error)
     if "os error 24" in text:
-        return "no inotify instance is left (fs.inotify.max_user_instances)"
+        return "no inotify instances left (fs.inotify.max_user_instances)"
     if "MaxFilesWatch" in text or "os error 28" in text:
-        return "no inotify watch is left (fs.inotify.max_user_watches)"
+        return "no inotify watches left (fs.inotify.max_user_watches)"
     return text
 
 

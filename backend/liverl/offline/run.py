@@ -280,7 +280,7 @@ def _same_boot(era: str, record: BackendRecord | None) -> bool:
 def _why(host: str, result: Result | None) -> str:
     if host != hostname():
         return f"it runs on host {host}" if result is None else f"it ran on host {host}"
-    return "its backend is dead" if result is None else "the run has ended without it"
+    return "the backend is not running" if result is None else "the run has ended"
 
 
 def _state(result: Result | None, alive: object, last: Snapshot | None) -> RunState:
@@ -298,11 +298,11 @@ def _phase(
     if result is not None:
         return result.summary or state
     if isinstance(alive, RemoteBackend):
-        return f"{where}: as its files say"
+        return f"{where}: read from its files"
     if isinstance(alive, DeadBackend) and alive.record is None and not began:
         return "never started"
-    died = f"backend died {_ago(silent)} ago: files only"
-    return f"{where}: no sign of life for {_ago(silent)}" if where else died
+    died = f"backend exited {_ago(silent)} ago; showing the run's files"
+    return f"{where}: no heartbeat for {_ago(silent)}" if where else died
 
 
 def _ago(seconds: float) -> str:

@@ -1,6 +1,6 @@
 """What is left of a run's services when no backend lives: the journal's word, the keeper's, and the kernel's.
 
-A reading only. It takes what it can: a record that is no record is passed over, and so is a file that is none.
+Read-only and tolerant: malformed records and files are skipped.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class OrphanedServices:
     plan: Plan | None
     here: bool
     same_boot: bool
-    words: str  # why what lives is not supervised: "its backend is dead"
+    words: str  # why what lives is not supervised: "the backend is not running"
     died_at: float  # when the backend was seen last
 
     def living(self, service: str) -> set[Member]:
@@ -156,7 +156,7 @@ class OrphanedServices:
             pid = base.pid  # no journal tells it: then its tree must
         if not self.here:
             ended = status.state in state_machine.ENDED or status.kind == "environment"
-            why = status.why if ended else f"as last known: {self.words}"
+            why = status.why if ended else f"last known state; {self.words}"
             return msgspec.structs.replace(status, pid=None if ended else pid, why=why, tree=TreeStats())
         status = msgspec.structs.replace(
             status,
@@ -171,7 +171,7 @@ class OrphanedServices:
         )
         if pid is not None and pid in status.members:
             state = status.state if status.state in (*state_machine.LIVE, "stopping") else "starting"
-            why = f"still runs; {self.words}"
+            why = f"still running; {self.words}"
             return msgspec.structs.replace(status, state=state, pid=pid, why=why, exit=None)
         return self._gone(status, past)
 
@@ -182,9 +182,9 @@ class OrphanedServices:
         if status.state == "waiting" and (past is None or past.pid is None):
             return msgspec.structs.replace(status, why=f"not started; {self.words}")
         exit_ = (past.exit if past is not None else None) or self._exit_file(status)
-        why = f"gone: {exit_.words()}" if exit_ is not None and exit_.known else "gone"
+        why = f"exited: {exit_.words()}" if exit_ is not None and exit_.known else "exited"
         if status.members:
-            why += f"; {len(status.members)} of its processes still run"
+            why += f"; {len(status.members)} of its processes are still running"
         since = exit_.at if exit_ is not None and exit_.at is not None else self.died_at
         return msgspec.structs.replace(status, state="stopped", why=why, since=since, exit=exit_)
 
@@ -335,11 +335,11 @@ def _left_actor(
     """A replica that verl keeps: it lives as long as its trainer does."""
     trains = any(s.kind == "trainer" and s.pid is not None for s in services)
     lives = trains and item.pid is not None and procfs.alive(item.pid, None)
-    state, why = item.state, f"still runs; {remains.words}"
+    state, why = item.state, f"still running; {remains.words}"
     if not lives and state == "failed":
         why = item.why
     elif not lives:
-        state, why = "stopped", "it ended with its trainer"
+        state, why = "stopped", "it exited with its trainer"
     return msgspec.structs.replace(
         item,
         state=state,

@@ -43,6 +43,7 @@ def snapshot(run_dir: str | os.PathLike[str]) -> Snapshot:
     found = OfflineRun(path).poll()
     if found is None:
         raise BackendDead(
-            f"no run in {path}: it has no plan.json, backend.json, events.jsonl, result.json or journal.jsonl"
+            f"{path} is not a run directory: it has no plan.json, backend.json, events.jsonl, result.json or "
+            f"journal.jsonl"
         )
     return found

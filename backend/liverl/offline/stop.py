@@ -116,7 +116,8 @@ class _Stopping:
             raise BackendDead(f"{run.path} is not a run directory")
         if record is not None and record.host != hostname():
             raise BackendElsewhere(
-                f"the backend of {run.name} ran on {record.host} and is dead; its services may still run there: "
+                f"the backend of {run.name} ran on {record.host} and is not running; its services may still "
+                f"be running there; run: "
                 f"ssh {record.host} liverl-tui stop --run {run.path}",
                 record.host,
             )
@@ -131,12 +132,12 @@ class _Stopping:
 
         if len(self._started) >= STARTS:
             raise LaunchError(
-                f"the backend of {self._run.name} died {STARTS} times while it stopped the run: "
+                f"the backend of {self._run.name} exited unexpectedly {STARTS} times while stopping the run; "
                 f"see {self._run.backend_log}",
                 ExitCode.FAILED,
             )
         if not self._started:
-            self._on_note(f"the backend of {self._run.name} is dead; starting one that only stops the run")
+            self._on_note(f"the backend of {self._run.name} is not running; starting one to stop the run")
         try:
             self._started.append(start_backend(self._run.path, stop=StopRequest(self._now, self._who)))
             self._held_until = None

@@ -36,8 +36,8 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         parts = _verl(config, run_dir)
     else:
         raise PlanError(
-            f"run.topology: {config.run.topology!r} cannot be started by this version; found in "
-            f"{loaded.origins.get('run.topology', loaded.source)}, possible: 'managed', 'verl'"
+            f"run.topology: {config.run.topology!r} is not supported by this version; found in "
+            f"{loaded.origins.get('run.topology', loaded.source)}; supported: 'managed', 'verl'"
         )
     names = {s.environment for s in parts.everything if s.environment}
     trains = config.trainer.kind in ("embedded", "verl")
@@ -86,7 +86,8 @@ def _managed(config: RunConfig) -> _Parts:
         services.append(embedded_trainer.service(config))
     elif config.trainer.kind != "none":
         raise PlanError(
-            f"trainer.kind: {config.trainer.kind!r} needs run.topology verl; with managed: 'embedded' or 'none'"
+            f"trainer.kind: {config.trainer.kind!r} requires run.topology verl; topology managed supports "
+            f"'embedded' and 'none'"
         )
     template, arguments = replica.template(config), replica.arguments(config)
     return _Parts(tuple(services), config.run.replicas, template, arguments)
@@ -104,7 +105,7 @@ def _verl(config: RunConfig, run_dir: Path) -> _Parts:
     if expected < 1 or sizing.generating_gpus(config) % sizing.replica_gpus(config):
         gpus, each = sizing.generating_gpus(config), sizing.replica_gpus(config)
         raise PlanError(
-            f"vllm.gen_tp: {gpus} GPUs that generate are no whole number of replicas with {each} each"
+            f"vllm.gen_tp: {gpus} GPUs for generation cannot be divided into replicas of {each} GPUs"
         )
     _speakable(config, run_dir)
     secrets = verl_trainer.secret_env(config)
@@ -131,14 +132,12 @@ def _speakable(config: RunConfig, run_dir: Path) -> None:
         PlanError: the run's path would be read as Hydra's grammar, or an override holds a secret.
     """
     if any(sign in str(run_dir) for sign in ("'", "\\", "${", "\n")):
-        raise PlanError(
-            f"run.run_root: verl cannot be given this path: {str(run_dir)!r}; use one without quotes"
-        )
+        raise PlanError(f"run.run_root: verl cannot use the path {str(run_dir)!r}; use a path without quotes")
     key = next(_secret_keys(config.trainer.overrides), None)
     if key is not None:
         raise PlanError(
-            f"trainer.overrides.{key}: looks like a secret, and other users can read a command line: "
-            "give it to verl in an environment variable"
+            f"trainer.overrides.{key}: looks like a secret, and other users can read it on the command line: "
+            "pass it to verl in an environment variable"
         )
 
 

@@ -58,7 +58,7 @@ def _brief(plan: Plan) -> Iterator[str]:
         name = _count(plan.expected_replicas, "replica") if many else spec.name
         yield f"starts     {name}" + (f": {', '.join(facts)}" if facts else "")
     if plan.ray is not None and plan.ray.owner == "foreign" and plan.ray.address:
-        yield f"uses       the Ray cluster {plan.ray.address}, which is not ours"
+        yield f"uses       the existing Ray cluster {plan.ray.address}"
     for warning in plan.warnings:
         yield f"warning: {warning}"
 
@@ -121,8 +121,8 @@ def _service(spec: ServiceSpec) -> Iterator[str]:
     if spec.env:
         yield "env       " + " ".join(f"{k}={v}" for k, v in sorted(spec.env.items()))
     for port in spec.ports:
-        number = port.number or "any free one, new for each start"
-        held = ", socket held by the run" if port.held else ""
+        number = port.number or "any free port, chosen at each start"
+        held = ", the run holds the listening socket" if port.held else ""
         yield f"port      {port.name}: {port.host}:{number}{held}"
     if spec.gpus:
         yield f"gpus      {spec.gpus}"
@@ -131,14 +131,15 @@ def _service(spec: ServiceSpec) -> Iterator[str]:
         yield f"after     {need.on}: {need.condition.replace('_', ' ')}{count}"
     yield f"ready     {_probe(spec.probes.startup)}, within {spec.probes.startup_deadline:g} s"
     if spec.probes.live:
-        yield f"alive     {_probe(spec.probes.live)}, {spec.probes.live.failures} failures restart it"
+        yield f"alive     {_probe(spec.probes.live)}, {spec.probes.live.failures} failures cause a restart"
     restart = spec.restart
     if restart.mode == "never":
         yield "restart   never"
     else:
         yield (
-            f"restart   {restart.mode.replace('_', ' ')}, at once, then after {restart.base:g} s doubling to "
-            f"{restart.cap:g} s; more than {restart.max_failures} in {restart.window:g} s: given up"
+            f"restart   {restart.mode.replace('_', ' ')}, immediately, then with delays from "
+            f"{restart.base:g} s, doubled up to {restart.cap:g} s; more than {restart.max_failures} in "
+            f"{restart.window:g} s: given up"
         )
     yield "stop      " + ", ".join(f"{s.signal} {s.target} {s.grace:g} s" for s in spec.stop)
     if spec.drain:
@@ -146,14 +147,14 @@ def _service(spec: ServiceSpec) -> Iterator[str]:
     for file in spec.files:
         yield f"file      {file.path} ({len(file.text)} bytes)"
     if spec.ends_run:
-        yield "its end is the run's end"
+        yield "the run ends when it ends"
 
 
 def _probe(probe: Probe) -> str:
     return {
-        "http": f"GET {probe.path} answers 200",
-        "completion": "one real completion is answered",
-        "log_line": f"its log says '{probe.pattern}'",
-        "status_file": f"{probe.path} says '{probe.pattern}'",
+        "http": f"GET {probe.path} returns 200",
+        "completion": "a test completion succeeds",
+        "log_line": f"a line in its log matches '{probe.pattern}'",
+        "status_file": f"{probe.path} has state '{probe.pattern}'",
         "process": "the process exists",
     }[probe.kind]

@@ -145,7 +145,7 @@ def rollout(c: RunConfig) -> Iterator[Override]:
 def _standalone(c: RunConfig) -> Iterator[Override]:
     """Replicas on GPUs of their own: verl's trainer_mode separate_async without replicas beside the trainer."""
     steps, rest = divmod(c.training.train_batch_size, c.training.train_prompt_mini_batch_size)
-    assert not rest, "the configuration holds that the mini batch divides the batch"
+    assert not rest, "the mini batch must divide the batch"
     yield Override("actor_rollout_ref.hybrid_engine", False)
     yield Override(f"{_ROLLOUT}.nnodes", c.infrastructure.nnodes)
     yield Override(f"{_ROLLOUT}.n_gpus_per_node", c.verl.rollout_gpus)

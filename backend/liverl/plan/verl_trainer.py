@@ -27,13 +27,13 @@ SMOKE_DEADLINE = 900.0  # seconds to make the smoke model; about 60 on two idle 
 # $0 is the interpreter, $1 the directory. Made beside it and renamed: two runs may begin at the same time, and
 # one that is stopped leaves no half of a model.
 _MAKE_ONCE = """\
-if [ -e "$1/val.parquet" ]; then echo "the smoke model is in $1"; exit 0; fi
+if [ -e "$1/val.parquet" ]; then echo "the smoke model is already in $1"; exit 0; fi
 mkdir -p "$(dirname "$1")" || exit 1
 draft="$1.$$"
 if "$0" -m liverl.verl_runtime.smoke "$draft"; then
   mv -T "$draft" "$1" 2>/dev/null && exit 0
   [ -e "$1/val.parquet" ] && { rm -rf "$draft"; exit 0; }
-  echo "$1 is there already and is no smoke model" >&2
+  echo "$1 already exists and is not a smoke model" >&2
 fi
 rm -rf "$draft"
 exit 1
@@ -83,7 +83,7 @@ def service(config: RunConfig) -> ServiceSpec:
 
 def command(config: RunConfig, run_dir: Path) -> ServiceSpec:
     """Somebody's launch script: it starts Ray, replicas and proxy itself, and gets LiveRL's variables."""
-    assert config.trainer.command is not None, "the configuration holds that a command is given"
+    assert config.trainer.command is not None, "trainer.kind command requires trainer.command"
     return ServiceSpec(
         name="trainer",
         kind="trainer",

@@ -16,8 +16,8 @@ from liverl.procs import procfs
 # run would stop within minutes.
 FREE_BYTES = 64 << 20
 _RAY_HINT = (
-    ": a Ray cluster runs there; use it with ray.address, or give this run's Ray another infrastructure.ray_port "
-    "and ray_dashboard_port"
+    ": a Ray cluster is running there; set ray.address to use it, or set infrastructure.ray_port and "
+    "infrastructure.ray_dashboard_port to other ports"
 )
 
 
@@ -71,10 +71,12 @@ def _disk(run_dir: Path) -> Check:
     while not folder.exists():
         folder = folder.parent
     if not os.access(folder, os.W_OK | os.X_OK) or os.statvfs(folder).f_flag & os.ST_RDONLY:
-        return Check("run directory", "fail", f"{folder} cannot be written")
+        return Check("run directory", "fail", f"{folder} is not writable")
     free = shutil.disk_usage(folder).free
     if free < FREE_BYTES:
         return Check(
-            "run directory", "fail", f"{folder} has {free >> 20} MiB free, {FREE_BYTES >> 20} are needed"
+            "run directory",
+            "fail",
+            f"{folder} has {free >> 20} MiB free; at least {FREE_BYTES >> 20} MiB are required",
         )
     return Check("run directory", "ok", f"{free >> 30} GiB free")

@@ -20,14 +20,15 @@ class Heads(msgspec.Struct, frozen=True):
     def problem(self, tensor_parallel: int) -> str:
         """Why the model cannot be cut into so many parts; "" = it can, or nobody knows."""
         if self.attention is not None and self.attention % tensor_parallel:
-            return f"{self.attention} attention heads cannot be divided by {tensor_parallel}"
+            return f"{self.attention} attention heads are not divisible by {tensor_parallel}"
         few = self.key_value
         if few is not None and few % tensor_parallel and tensor_parallel % few:
-            return f"{few} key-value heads cannot be divided by {tensor_parallel}"
+            return f"{few} key-value heads are not divisible by {tensor_parallel}"
         if few is not None and few % tensor_parallel:
             return (
-                f"{few} key-value heads are fewer than {tensor_parallel}: vLLM copies them, which with some kernels "
-                "ends in 'an illegal memory access was encountered'"
+                f"{few} key-value heads are fewer than {tensor_parallel}: vLLM replicates them, and some "
+                f"kernels then fail with "
+                "'an illegal memory access was encountered'"
             )
         return ""
 

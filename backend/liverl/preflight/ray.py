@@ -49,9 +49,11 @@ def cpus(config: RunConfig, limits: CpuLimits) -> Check:
     told = config.ray.num_cpus or need
     if told < need:
         return Check(
-            "Ray CPUs", "fail", f"ray.num_cpus {told} is below {need}: verl would wait for ever, silently"
+            "Ray CPUs",
+            "fail",
+            f"ray.num_cpus {told} is below {need}: verl would wait forever without a message",
         )
-    counted = f"Ray counts {told}, this process may use {limits.allowed:g}"
+    counted = f"ray.num_cpus is {told}; this process may use {limits.allowed:g} CPUs"
     if limits.who and told > limits.allowed:
         return Check(
             "Ray CPUs",
@@ -66,8 +68,10 @@ def processes() -> Check:
     """The limit on processes and threads of this user."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if soft != resource.RLIM_INFINITY and soft < _PROCESSES:
-        text = f"at most {soft} processes and threads (ulimit -u); Ray's workers need thousands"
-        return Check("process limit", "warn", f"{text}: else 'Unable to register worker with raylet'")
+        text = f"the limit is {soft} processes and threads (ulimit -u); Ray's workers need thousands"
+        return Check(
+            "process limit", "warn", f"{text}; Ray may fail with 'Unable to register worker with raylet'"
+        )
     return Check("process limit", "ok", "unlimited" if soft == resource.RLIM_INFINITY else str(soft))
 
 
@@ -75,19 +79,17 @@ def temp(folder: str) -> Check:
     """Ray's directory: short enough for its sockets, and ours."""
     room = _SOCKET_BYTES - _BELOW_TEMP
     if len(os.fsencode(folder)) > room:
-        text = f"{folder} has {len(os.fsencode(folder))} bytes; Ray's sockets below it leave room for {room}"
+        text = f"{folder} has {len(os.fsencode(folder))} bytes; Ray's sockets allow at most {room}"
         return Check("Ray directory", "fail", f"ray.temp_dir: {text}")
     path = Path(folder)
     if path.is_symlink() or (path.exists() and path.stat().st_uid != os.geteuid()):
-        return Check("Ray directory", "fail", f"{folder} is not this user's; set ray.temp_dir")
+        return Check("Ray directory", "fail", f"{folder} does not belong to this user; set ray.temp_dir")
     existing = next(parent for parent in (path, *path.parents) if parent.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
-        return Check("Ray directory", "fail", f"{existing} cannot be written; set ray.temp_dir")
+        return Check("Ray directory", "fail", f"{existing} is not writable; set ray.temp_dir")
     share = shutil.disk_usage(existing)
     if share.free < share.total * 0.05:
-        return Check(
-            "Ray directory", "warn", f"{existing} is over 95 % full: Ray then refuses to spill objects"
-        )
+        return Check("Ray directory", "warn", f"{existing} is over 95 % full; Ray cannot spill objects there")
     return Check("Ray directory", "ok", folder)
 
 
@@ -95,8 +97,8 @@ def memory(wanted: int | None, free: int) -> Check:
     """Room for the object store. ``wanted`` None = Ray takes what it finds."""
     need = _SHM_BYTES if wanted is None else wanted
     if free < need:
-        text = f"{free >> 20} MiB free in /dev/shm, {need >> 20} MiB are wanted (ray.object_store_memory)"
-        return Check("object store", "warn", f"{text}: Ray falls back to the disk, which is slow")
+        text = f"{free >> 20} MiB free in /dev/shm, {need >> 20} MiB are requested (ray.object_store_memory)"
+        return Check("object store", "warn", f"{text}; Ray falls back to the disk, which is slow")
     return Check("object store", "ok", f"{free >> 20} MiB free in /dev/shm")
 
 
@@ -112,10 +114,10 @@ def gpus(config: RunConfig, env: Mapping[str, str]) -> Iterator[Check]:
     if visible is not None:
         have = min(have, len([part for part in visible.split(",") if part.strip()]))
     if have < need:
-        words = f"{have} visible here, infrastructure.ngpus_per_node is {need}" + (
+        words = f"{have} GPUs visible, but infrastructure.ngpus_per_node is {need}" + (
             f" ({note})" if note else ""
         )
-        hint = "; without GPUs: --profile cpu-verl" if not have else ""
+        hint = "; to run without GPUs, use --profile cpu-verl" if not have else ""
         yield Check("GPUs", "fail", words + hint)
     else:
         yield Check("GPUs", "ok", f"{have} visible, {need} used")
@@ -147,9 +149,7 @@ async def data_plane(ray: RayPlan) -> Check:
         rest = RayRest(http, f"http://{ray.dashboard}", token)
         conflict = controller_conflict(await rest.actors())
     except RayError as error:
-        return Check(
-            "Ray cluster", "fail", f"its dashboard {ray.dashboard} does not tell its actors: {error}"
-        )
+        return Check("Ray cluster", "fail", f"cannot list actors from its dashboard {ray.dashboard}: {error}")
     finally:
         await http.close()
     return Check("Ray cluster", "fail" if conflict else "ok", conflict or f"{ray.address}, no other verl job")

@@ -68,15 +68,15 @@ def environment(plan: Plan) -> Check:
     name = "environment verl"
     spec = next((e for e in plan.environments if e.name == "verl"), None)
     if spec is None:
-        return Check(name, "ok", "not used: the launch script brings its own")
+        return Check(name, "ok", "not used: the launch script uses its own environment")
     try:
         place = resolve(spec, default_cache_dir())
     except BuildError as error:
         return Check(name, "fail", error.text)
     if not place.published:
         if place.kind == "built":
-            return Check(name, "ok", "will be built first")
-        return Check(name, "fail", f"there is no {place.python}")
+            return Check(name, "ok", "will be built at the start of the run")
+        return Check(name, "fail", f"{place.python} does not exist")
     return imports(place.python)
 
 
@@ -95,13 +95,13 @@ def imports(python: Path) -> Check:
         answer = json.loads(told.stdout)
         missing, versions = answer["missing"], answer["versions"]
     except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
-        return Check(name, "fail", f"{python} cannot be asked: {error}")
+        return Check(name, "fail", f"cannot check {python}: {error}")
     if missing:
-        hint = "; a plain `pip install verl` leaves TransferQueue and cachetools out"
-        return Check(name, "fail", f"{python} lacks {', '.join(missing)}{hint}")
+        hint = "; a plain `pip install verl` does not install TransferQueue and cachetools"
+        return Check(name, "fail", f"missing modules in {python}: {', '.join(missing)}{hint}")
     found = ", ".join(f"{n} {v}" for n, v in versions.items() if v)
     if not str(versions.get("verl") or "").startswith("0.9."):
-        return Check(name, "warn", f"{found}: the overrides are those of verl 0.9")
+        return Check(name, "warn", f"{found}: liverl's overrides are written for verl 0.9")
     return Check(name, "ok", found)
 
 
@@ -111,7 +111,9 @@ def data_files(config: RunConfig) -> Iterator[Check]:
     if sizing.is_smoke(config) and not (config.data.train_index or config.data.val_index):
         folder = sizing.smoke_directory(config)
         made = Path(folder, "val.parquet").is_file()
-        yield Check("data", "ok", f"{folder}: " + ("there" if made else "made at the start of the run"))
+        yield Check(
+            "data", "ok", f"{folder}: " + ("exists" if made else "will be created at the start of the run")
+        )
         return
     for key, name in files.items():
         yield parquet(key, name)
@@ -120,7 +122,7 @@ def data_files(config: RunConfig) -> Iterator[Check]:
 def parquet(key: str, name: str) -> Check:
     """One parquet file, by its first bytes."""
     if not name:
-        return Check(key, "fail", "no parquet file is given")
+        return Check(key, "fail", "no parquet file is configured")
     if "://" in name:
         return Check(key, "ok", f"{name}: read by verl")
     try:
@@ -129,7 +131,7 @@ def parquet(key: str, name: str) -> Check:
     except OSError as error:
         return Check(key, "fail", f"{name}: {os.strerror(error.errno or 0)}")
     if magic != b"PAR1":
-        return Check(key, "fail", f"{name} is no parquet file")
+        return Check(key, "fail", f"{name} is not a parquet file")
     return Check(key, "ok", name)
 
 
@@ -137,7 +139,7 @@ def model(config: RunConfig) -> Iterator[Check]:
     """The checkpoint, and whether it can be cut over the GPUs of a replica."""
     path = sizing.model_path(config)
     if not os.path.isabs(path):
-        yield Check("model", "ok", f"{path}: a model id, which verl downloads if it is not cached")
+        yield Check("model", "ok", f"{path}: a model id; verl downloads it if it is not cached")
         return
     folder = Path(path)
     if sizing.is_smoke(config) and not folder.exists():
@@ -169,11 +171,15 @@ def loggers(config: RunConfig) -> Check:
     unknown = [str(name) for name in names if name not in LOGGERS]
     if unknown:
         return Check(
-            "loggers", "fail", f"verl has no logger {', '.join(unknown)}; it has {', '.join(LOGGERS)}"
+            "loggers",
+            "fail",
+            f"unknown loggers for verl: {', '.join(unknown)}; supported: {', '.join(LOGGERS)}",
         )
     if "file" not in names:
         return Check(
-            "loggers", "warn", "without 'file' the numbers of each step are read from the console's text"
+            "loggers",
+            "warn",
+            "without the logger 'file', liverl reads each step's metrics from the console log",
         )
     return Check("loggers", "ok", ", ".join(str(name) for name in names))
 
@@ -183,10 +189,10 @@ def tool_parser(config: RunConfig) -> Check:
     parser = config.model.tool_parser
     if parser in FORMATS:
         return Check("tool parser", "ok", f"{parser} (verl: {FORMATS[parser]})")
-    words = f"verl has no parser for {parser!r}; it has one for {', '.join(FORMATS)}"
+    words = f"verl has no tool parser for {parser!r}; supported: {', '.join(FORMATS)}"
     if config.verl.device == "cpu" or config.verl.agent_loop != PROXY_LOOP:
         return Check("tool parser", "fail", words)
-    return Check("tool parser", "ok", f"{parser}: vLLM reads the calls ({words})")
+    return Check("tool parser", "ok", f"{parser}: vLLM parses the tool calls ({words})")
 
 
 def batches(config: RunConfig) -> Check:
@@ -196,11 +202,15 @@ def batches(config: RunConfig) -> Check:
     mini = training.train_prompt_mini_batch_size * training.n_resp_per_prompt
     ranks = max(1, sizing.trainer_gpus(config) // training.sp_size)
     if training.train_prompt_mini_batch_size > training.train_batch_size:
-        return Check("batches", "fail", "training.train_prompt_mini_batch_size is larger than the batch")
+        return Check(
+            "batches",
+            "fail",
+            "training.train_prompt_mini_batch_size is larger than training.train_batch_size",
+        )
     if mini % ranks:
         return Check(
             "batches",
             "fail",
-            f"{mini} trials of a mini batch cannot be shared by {ranks} trainer ranks (GPUs / training.sp_size)",
+            f"{mini} trials per mini batch are not divisible by {ranks} trainer ranks (GPUs / training.sp_size)",
         )
     return Check("batches", "ok", f"{trials} trials per step, {mini} per update, over {ranks} trainer ranks")

@@ -225,7 +225,7 @@ class Holder:
     command: str
 
     def words(self) -> str:
-        who = f"pid {self.pid}" if self.pid is not None else "a process that cannot be seen from here"
+        who = f"pid {self.pid}" if self.pid is not None else "a process that is not visible from here"
         return (
             f"{who} (user {self.user}): {self.command}"
             if self.pid is not None

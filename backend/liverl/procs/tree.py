@@ -189,5 +189,5 @@ def send_all(members: Iterable[Member], number: signal.Signals) -> list[str]:
             send(member, number)
         except PermissionError:
             user = procfs.user_of(member[0])
-            problems.append(f"pid {member[0]} (user {user}) may not be signalled from here")
+            problems.append(f"no permission to signal pid {member[0]} (user {user})")
     return problems

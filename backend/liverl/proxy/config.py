@@ -20,13 +20,15 @@ def normalise_backend(url: str) -> str:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise ValueError(f"not an http address: {url!r} ({error})") from None
+        raise ValueError(f"invalid http address: {url!r} ({error})") from None
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or " " in text:
-        raise ValueError(f"not an http address: {url!r}")
+        raise ValueError(f"invalid http address: {url!r}")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("an address with credentials would be written to the run directory")
+        raise ValueError(
+            "an address must not contain credentials, because it is written to the run directory"
+        )
     if port == 0:
-        raise ValueError(f"port 0 cannot be reached: {url!r}")
+        raise ValueError(f"port 0 is not a valid port: {url!r}")
     return text
 
 
@@ -52,11 +54,11 @@ def render_litellm_config(
     broken; duplicates count once, none is fine: the proxy then answers 503 until a reload lists one.
     ``draining`` replicas finish the trials that live there and get no new ones.
     ``request_timeout`` seconds should be at least a trial's time limit. ``cooldown`` seconds is how long an
-    unreachable replica is left alone. ``prefix`` is LiteLLM's provider for the engine, with the slash.
+    unreachable replica stays in cooldown. ``prefix`` is LiteLLM's provider for the engine, with the slash.
     Raises ValueError for a bad address, name or number.
     """
     if not served_model.strip() or any(character in served_model for character in "*\n"):
-        raise ValueError(f"not a model name: {served_model!r}")
+        raise ValueError(f"invalid model name: {served_model!r}")
     if not request_timeout > 0:
         raise ValueError(f"request_timeout must be more than 0 s, not {request_timeout!r}")
     if not cooldown >= 0:
@@ -116,9 +118,9 @@ def parse_backends(text: str) -> tuple[str, ...]:
         document = yaml.safe_load(text)
         roots = [model["model_info"]["liverl_backend"] for model in document["model_list"]]
     except (yaml.YAMLError, TypeError, KeyError) as error:
-        raise ValueError(f"not a configuration of ours: {type(error).__name__}") from None
+        raise ValueError(f"not a liverl proxy configuration: {type(error).__name__}") from None
     if not all(isinstance(root, str) for root in roots):
-        raise ValueError("not a configuration of ours: an address is not text")
+        raise ValueError("not a liverl proxy configuration: an address is not a string")
     return tuple(dict.fromkeys(roots))
 
 

@@ -38,11 +38,13 @@ def ensure_keys(run_dir: Path | str, configured_run_key: str | None = None) -> K
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     if configured_run_key is not None and not _FORM.fullmatch(configured_run_key):
-        raise InvalidKey("the configured key must have 8 to 256 characters out of A-Z a-z 0-9 _ . ~ + / = -")
+        raise InvalidKey("the configured key must have 8 to 256 characters from A-Z a-z 0-9 _ . ~ + / = -")
     master = _ensure(folder / "master_key", None)
     run = _ensure(folder / "run_key", configured_run_key)
     if master == run:
-        raise InvalidKey("the configured key is the run's master key: sandboxes would be given everything")
+        raise InvalidKey(
+            "the configured key is the run's master key; sandboxes would have full access to the proxy"
+        )
     return Keys(master, run)
 
 

@@ -196,7 +196,9 @@ def candidates(run_root: Path | None) -> list[RunInfo]:
 
 
 def elsewhere_message(info: RunInfo, command: str = "attach") -> str:
-    return f"run {info.run} lives on {info.host}: ssh {info.host} liverl-tui {command} --run {info.run_dir}"
+    return (
+        f"run {info.run} is running on {info.host}: ssh {info.host} liverl-tui {command} --run {info.run_dir}"
+    )
 
 
 def find_run(run: Path | None, run_root: Path | None) -> RunDir:
@@ -216,14 +218,16 @@ def find_run(run: Path | None, run_root: Path | None) -> RunDir:
         if len(fitting) == 1:
             return RunDir(fitting[0].run_dir)
         if fitting:
-            raise RunLookupError(_choose(f"{len(fitting)} runs are {state} here", fitting), ExitCode.USAGE)
+            raise RunLookupError(
+                _choose(f"{len(fitting)} runs are {state} on this host", fitting), ExitCode.USAGE
+            )
     away = [i for i in known if i.state == "elsewhere"] or ([] if run_root is not None else runs_elsewhere())
     if away:
-        raise RunLookupError("no live run here; " + "\n".join(elsewhere_message(i) for i in away))
-    message = "no live run here"
+        raise RunLookupError("no live run on this host; " + "\n".join(elsewhere_message(i) for i in away))
+    message = "no live run on this host"
     if known:
-        message += "; the newest finished ones (name one with --run):" + "".join(_line(i) for i in known[:5])
-        message += f"\nThe last state of the newest: liverl-tui attach --run {known[0].run_dir}"
+        message += "; newest finished runs (choose one with --run):" + "".join(_line(i) for i in known[:5])
+        message += f"\nTo show the newest one: liverl-tui attach --run {known[0].run_dir}"
     else:
         where = run_root if run_root is not None else default_run_root()
         message += f", and none under {where}; start one with: liverl-tui up"
@@ -253,15 +257,17 @@ def _named(run: Path, run_root: Path | None) -> RunDir:
     if len(fitting) == 1:
         return RunDir(fitting[0].run_dir)
     if fitting:
-        raise RunLookupError(_choose(f"{len(fitting)} runs are called {wanted}", fitting), ExitCode.USAGE)
+        raise RunLookupError(_choose(f"{len(fitting)} runs are named {wanted}", fitting), ExitCode.USAGE)
     message = f"no run {wanted}"
     if direct.is_dir():
-        message = f"{direct} is not a run directory (no plan.json, backend.json, events.jsonl or result.json)"
+        message = (
+            f"{direct} is not a run directory: it has no plan.json, backend.json, events.jsonl or result.json"
+        )
     from difflib import get_close_matches
 
     names = {n: i.run for i in known for n in (i.run, i.run_dir.name)}
     if close := get_close_matches(wanted, names, 1):
         message += f": did you mean {names[close[0]]}?"
     elif known:
-        message += "; the newest ones:" + "".join(_line(i) for i in known[:5])
+        message += "; newest runs:" + "".join(_line(i) for i in known[:5])
     raise RunLookupError(message)

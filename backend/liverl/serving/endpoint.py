@@ -41,7 +41,7 @@ class ReplicaEndpoint:
 
 def owned_by_verl(name: str) -> CommandError:
     """Why a replica that is an actor of verl's can be neither restarted, stopped nor started."""
-    return CommandError("foreign", f"verl owns {name}: it ends and comes back with its trainer")
+    return CommandError("foreign", f"{name} is managed by verl; restart the trainer to restart it")
 
 
 def slot_address(slot: Slot) -> str | None:

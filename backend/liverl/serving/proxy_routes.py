@@ -24,7 +24,7 @@ AGAIN = 1.0  # seconds until a proxy that has not taken the list is told once mo
 
 
 class ProxyRoutes:
-    """``cooldown``: seconds that a replica which fails its requests is left alone."""
+    """``cooldown``: seconds that a replica stays in cooldown after its requests failed."""
 
     def __init__(self, supervisor: Supervisor, plan: Plan, cooldown: float) -> None:
         self.reports: dict[int, dict[str, Any]] = {}  # generation -> what its process reported last

@@ -96,7 +96,9 @@ class ReplicaRegistry:
         serving = sum(endpoint.serving for endpoint in endpoints)
         if not self.complete and self.expected and serving >= self.expected:
             self.complete = True
-            self.supervisor.say("replicas_found", f"all {self.expected} replicas serve: the proxy gets them")
+            self.supervisor.say(
+                "replicas_found", f"{serving} of {self.expected} replicas are up; adding them to the proxy"
+            )
         for endpoint in endpoints:
             name = endpoint.name
             if not endpoint.serving:
@@ -111,7 +113,9 @@ class ReplicaRegistry:
                 self._generations[name] = endpoint.generation
                 version = self.policy_version if self._trainer_lives() else None
                 having = "" if version is None else f" (policy version {version})"
-                self.supervisor.say("listed", f"the proxy routes new trials to it{having}", service=name)
+                self.supervisor.say(
+                    "listed", f"added to the proxy; it receives new trials{having}", service=name
+                )
         if self.complete:
             for name in self.listed - {endpoint.name for endpoint in endpoints}:
                 self._delist(name)
@@ -120,7 +124,7 @@ class ReplicaRegistry:
     def _delist(self, name: str) -> None:
         self.listed.discard(name)
         if not self.supervisor.stopping:
-            self.supervisor.say("delisted", "the proxy no longer routes to it", service=name)
+            self.supervisor.say("delisted", "removed from the proxy; it receives no new trials", service=name)
 
     def _trainer_lives(self) -> bool:
         trainer = self.supervisor.slots.get("trainer")

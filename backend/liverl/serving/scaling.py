@@ -104,10 +104,10 @@ class Scaling:
         """
         if self.plan.replica_template is None:
             raise CommandError(
-                "not_scalable", "verl owns its replicas: none can be added or removed from outside"
+                "not_scalable", "verl manages its replicas; this run cannot add or remove them"
             )
         if sum(wish is not None for wish in (to, delta, remove)) > 1:
-            raise CommandError("bad_args", "scale takes one of to, delta and remove")
+            raise CommandError("bad_args", "scale takes exactly one of: to, delta, remove")
         wanted, leaving = self._wish(to, delta, remove)
         if self._gpus_missing(wanted - len(self.indices)) is not None:
             await self._look_at_gpus()  # the last sample may still show what has just been given back
@@ -129,7 +129,9 @@ class Scaling:
         leaving = [self._wanted_index(remove)] if remove is not None else []
         wanted = to if to is not None else len(self.indices) + (delta or 0) - len(leaving)
         if not 1 <= wanted <= MOST:
-            raise CommandError("out_of_range", f"{wanted} replicas: from 1 to {MOST} are possible")
+            raise CommandError(
+                "out_of_range", f"cannot scale to {wanted} replicas; the number must be from 1 to {MOST}"
+            )
         return wanted, leaving
 
     async def _add(self, count: int) -> list[str]:
@@ -141,7 +143,7 @@ class Scaling:
         crashpoint("mid_scale")
         new = [self.ensure_slot(index) for index in chosen]
         names = [slot.name for slot in new]
-        self.supervisor.say("scale", f"{len(self.indices)} replicas wanted; adding {', '.join(names)}")
+        self.supervisor.say("scale", f"{len(self.indices)} replicas requested; adding {', '.join(names)}")
         self.supervisor.kick()
         listed = self.replicas.listed
         await self.supervisor.until(
@@ -185,7 +187,7 @@ class Scaling:
         names = {self.name_of(index): index for index in self.indices}
         if name not in names:
             near = difflib.get_close_matches(name, names, 1, 0.5)
-            text = f"no replica {name!r} to remove; there are: {', '.join(names)}"
+            text = f"no replica {name!r}; replicas: {', '.join(names)}"
             raise CommandError("unknown_service", text, near[0] if near else None)
         return names[name]
 
@@ -198,7 +200,7 @@ class Scaling:
         self.replicas.listed.difference_update(names)
         await self._journal()
         crashpoint("mid_scale")
-        self.supervisor.say("scale", f"{len(self.indices)} replicas wanted; draining {', '.join(names)}")
+        self.supervisor.say("scale", f"{len(self.indices)} replicas requested; draining {', '.join(names)}")
         self.replicas.update()
         await self.supervisor.until(
             lambda: all(name not in self.supervisor.slots for name in names) or self.supervisor.stopping
@@ -231,8 +233,8 @@ class Scaling:
             elif since == 0.0 and not late:
                 self._leaving[index] = now
             elif late or (name in self.replicas.unlisted and now - since >= FAST):
-                said = "its time is up" if late else "no request is left"
-                self.supervisor.say("drained", f"{said}; it is stopped", service=name)
+                said = "drain timed out" if late else "drained"
+                self.supervisor.say("drained", f"{said}; stopping it", service=name)
                 slot.current.feed(state_machine.Stop())
             elif now - since >= QUIET and not await self._trials_left(index, slot):
                 self.replicas.unlisted.add(name)
@@ -247,7 +249,7 @@ class Scaling:
                 known = await asyncio.to_thread(trials_of, run_dir, address)
             known = await asyncio.to_thread(unfinished, run_dir, known or set())
         except OSError as error:
-            self.supervisor.say("drain", f"its trials cannot be read: {error}", "warning", slot.name)
+            self.supervisor.say("drain", f"cannot read its trials: {error}", "warning", slot.name)
             return False
         self._unfinished[index] = known
         return bool(known)

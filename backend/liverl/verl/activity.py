@@ -89,11 +89,11 @@ def cycle_words(cycles: Iterable[Cycle]) -> str:
         return form.format(max(known)) if known else ""
 
     parts = (
-        longest((c.asleep_for for c in cycles), "slept {:.0f} s"),
-        longest((c.update_for for c in cycles), "had new weights after {:.0f} s more"),
-        longest((c.sleep_seconds for c in cycles), "falling asleep took {:.2f} s"),
+        longest((c.asleep_for for c in cycles), "slept for {:.0f} s"),
+        longest((c.update_for for c in cycles), "received new weights within {:.0f} s"),
+        longest((c.sleep_seconds for c in cycles), "entering sleep took {:.2f} s"),
         longest((c.wake_seconds for c in cycles), "waking up {:.2f} s"),
-        longest((c.freed_gib for c in cycles), "{:.1f} GiB were freed"),
+        longest((c.freed_gib for c in cycles), "freed {:.1f} GiB"),
     )
     count = f"{len(cycles)} replica{'s' * (len(cycles) != 1)}"
     return f"{count} {', '.join(part for part in parts if part)}"

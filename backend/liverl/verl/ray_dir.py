@@ -18,7 +18,7 @@ def remove_ray_directory(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     if not path.is_dir() or path.is_symlink() or found.st_uid != os.geteuid():
-        return f"{path} is not a directory of ours"
+        return f"{path} is not a directory of this user"
     problems: list[str] = []
 
     def note(_function: object, name: str, error: object) -> None:

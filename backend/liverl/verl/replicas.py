@@ -157,12 +157,12 @@ class VerlReplicas:
             raise AddressClientGone(str(error)) from None
         python = self._ray.python or hub.pythons().get(self._ray.environment)
         if not python:
-            raise AddressClientGone("no Python that has Ray is known: name one by environment.venv_path")
+            raise AddressClientGone("no Python with Ray is configured; set environment.venv_path")
         return address_argv(str(python), address, self._ray.namespace), env
 
     def _tell(self, text: str, level: Level, rank: int | None) -> None:
         if _with_trainer(text):  # what the trainer's own end did to it is no news of its own
-            text, level = f"replica {rank}: it ended with the trainer", "info"
+            text, level = f"replica {rank}: it exited with the trainer", "info"
         name = self._discovery.ranks[rank].name if rank is not None else "ray"
         self._supervisor.say("discovery", text, level, name)
 

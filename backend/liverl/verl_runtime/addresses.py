@@ -50,7 +50,7 @@ class Asker:
         done, _ = self._ray.wait(refs, num_returns=len(refs), timeout=timeout) if refs else ([], [])
         for name, ref in waiting.items():
             if ref not in done:
-                errors[name] = f"no answer within {timeout:g} s"
+                errors[name] = f"no response within {timeout:g} s"
                 continue
             self._calls.pop((namespace, name), None)
             try:
@@ -76,10 +76,10 @@ def join(answer: Any) -> str:
         ValueError: there is no address in it (yet).
     """
     if not isinstance(answer, (tuple, list)) or len(answer) != 2:
-        raise ValueError(f"it answered {answer!r:.100} for an address")
+        raise ValueError(f"it returned {answer!r:.100} instead of an address")
     host, port = answer
     if not host or not isinstance(port, int) or port <= 0:
-        raise ValueError(f"its server has no port yet (it answered {answer!r:.100})")
+        raise ValueError(f"its server has no port yet (it returned {answer!r:.100})")
     return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
 
 
@@ -93,7 +93,7 @@ def _words(error: BaseException) -> str:
 def _request(line: str) -> Mapping[str, Any]:
     request = json.loads(line)
     if not isinstance(request, dict):
-        raise ValueError("a question must be an object")
+        raise ValueError("a request must be an object")
     return request
 
 

@@ -103,12 +103,12 @@ def read_prompt(kwargs: Mapping[str, Any], sampling: Mapping[str, Any], fallback
     missing = {"raw_prompt", "extra_info", "global_steps", "uid", "session_id"} - kwargs.keys()
     if missing:
         raise ValueError(
-            f"the agent-loop worker gave no {', '.join(sorted(missing))}: verl's v1 trainer does"
+            f"the agent-loop worker did not pass {', '.join(sorted(missing))}; verl's v1 trainer passes them"
         )
     extra = kwargs["extra_info"] or {}
     task = _TASKS.get(str(extra.get("task_id")))
     if task is None:
-        raise ValueError(f"extra_info.task_id is {extra.get('task_id')!r}: no task of liverl.agents.tasks")
+        raise ValueError(f"extra_info.task_id is {extra.get('task_id')!r}: not a task of liverl.agents.tasks")
     # verl does not tell an agent loop whether it validates; the data set's split does.
     wanted: dict[str, Any] = {"temperature": float(sampling.get("temperature", fallback))}
     if float(sampling.get("top_p", 1.0)) != 1.0:
@@ -184,8 +184,8 @@ async def run_trial(settings: LoopSettings, prompt: Prompt) -> Outcome:
         logger.warning("trial %s failed: %s", name, why)
     for found in assembly.divergences[:1]:
         logger.warning(
-            "trial %s: the prompt of turn %d differs from what was sampled at token %d of %d; "
-            "%d of %d turns are trained on",
+            "trial %s: the prompt of turn %d differs from the sampled tokens at token %d of %d; "
+            "training uses %d of %d turns",
             name, found.turn + 1, found.position, found.expected, assembly.turns_kept, assembly.turns,
         )  # fmt: skip
     return Outcome(
@@ -219,7 +219,7 @@ class _Hooks:
     def heard(self, reply: Reply) -> str:
         settings, assembly = self._settings, self._assembly
         if not reply.prompt_token_ids:
-            raise TrialFailed("NoTokensError", "the reply carries no prompt_token_ids")
+            raise TrialFailed("NoTokensError", "the response has no prompt_token_ids")
         # A reply without a tool call (a wrong tool parser makes nothing but such) is trained on, as in verl's
         # own tool agent: the ids were sampled, and reward 0 speaks against them. The embedded trainer masks
         # them instead, because the states of its policy are tool choices and such a reply has none.

@@ -53,7 +53,7 @@ def _reporter(seconds: float) -> Callable[[int, float, float, float], None]:
         if elapsed - last >= _REPORT:
             last = elapsed
             print(f"training: {elapsed:.0f}/{seconds:.0f} s, step {step}, loss {loss:.3f}, "
-                  f"right conversations {whole:.0%}", flush=True)  # fmt: skip
+                  f"correct conversations {whole:.0%}", flush=True)  # fmt: skip
 
     return report
 
@@ -73,7 +73,7 @@ def make(folder: Path, args: argparse.Namespace) -> float:
     started = time.monotonic()
     whole = train(model, examples, seconds=args.seconds, goal=args.goal, seed=args.seed,
                   report=_reporter(args.seconds))  # fmt: skip
-    print(f"trained for {time.monotonic() - started:.0f} s: right conversations {whole:.0%}", flush=True)
+    print(f"trained for {time.monotonic() - started:.0f} s: correct conversations {whole:.0%}", flush=True)
     model = model.to(torch.bfloat16)
     model.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
@@ -95,13 +95,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="make-smoke", description="Make a tiny model and data for a test run."
     )
     parser.add_argument("folder", type=Path, help="where model/, train.parquet and val.parquet are written")
-    parser.add_argument("--seconds", type=float, default=60.0, help="the longest that training may take")
+    parser.add_argument("--seconds", type=float, default=60.0, help="maximum duration of training in seconds")
     parser.add_argument(
-        "--goal", type=float, default=0.5, help="probability of a right conversation to reach"
+        "--goal", type=float, default=0.5, help="target probability of a correct conversation"
     )
-    parser.add_argument("--share", type=float, default=0.7, help="sampled turns that must be tool calls")
-    parser.add_argument("--tasks", type=int, default=32, help="tasks to learn, 4 to 64")
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch")
+    parser.add_argument(
+        "--share", type=float, default=0.7, help="minimum share of sampled turns that are tool calls"
+    )
+    parser.add_argument("--tasks", type=int, default=32, help="number of tasks to learn, 4 to 64")
+    parser.add_argument("--threads", type=int, default=1, help="number of torch threads")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     if args.seconds <= 0 or not 4 <= args.tasks <= len(dataset()) or args.threads < 1:
@@ -109,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.folder.mkdir(parents=True, exist_ok=True)
     share = make(args.folder, args)
     if share < args.share:
-        print(f"error: only {share:.0%} of the sampled turns are tool calls, not {args.share:.0%}: give it more "
+        print(f"error: only {share:.0%} of the sampled turns are tool calls; {args.share:.0%} are required: increase "
               f"--seconds", file=sys.stderr)  # fmt: skip
         return 1
     print(f"wrote {args.folder}/model, train.parquet and val.parquet")

@@ -64,15 +64,15 @@ def _combination(c: RunConfig) -> Iterator[Finding]:
     if allowed is None:
         fits = [engine for engine in ENGINES.values() if c.run.topology in engine.trainers]
         starts = " or ".join(engine.title for engine in fits)
-        words = f"with topology {c.run.topology}, verl starts the replicas, and verl starts {starts}"
+        words = f"in topology {c.run.topology}, verl starts the replicas, and it supports only {starts}"
         if c.run.topology == "managed":
-            words = f"{ENGINES[c.run.engine].title} does not go with topology managed"
+            words = f"{ENGINES[c.run.engine].title} is not supported with topology managed"
         yield Finding("run.engine", words, c.run.engine, ", ".join(engine.name for engine in fits))
     elif c.trainer.kind not in allowed:
-        words = f"does not go with topology {c.run.topology} and engine {c.run.engine}"
+        words = f"not supported with topology {c.run.topology} and engine {c.run.engine}"
         hint = ""
         if c.run.topology == "managed" and c.trainer.kind in ("verl", "command"):
-            hint = "a trainer of your own needs run.topology: verl and run.engine: vllm"
+            hint = "set run.topology: verl and run.engine: vllm to use this trainer"
         yield Finding("trainer.kind", words, c.trainer.kind, ", ".join(allowed), hint)
 
 
@@ -80,7 +80,10 @@ def _combination(c: RunConfig) -> Iterator[Finding]:
 def _command(c: RunConfig) -> Iterator[Finding]:
     if c.trainer.kind == "command" and not c.trainer.command:
         yield Finding(
-            "trainer.command", "trainer.kind command needs a command", "nothing", "a list: [bash, train.sh]"
+            "trainer.command",
+            "trainer.kind command requires trainer.command",
+            "nothing",
+            "a list: [bash, train.sh]",
         )
 
 
@@ -95,17 +98,17 @@ def _model(c: RunConfig) -> Iterator[Finding]:
         hint = did_you_mean(builtin or path, engine.policies)
         yield Finding(
             "model.model_path",
-            f"{engine.title} has policies of its own",
+            f"{engine.title} can only serve its own policies",
             f"'{path}'",
-            f"{policies}, or the path of a model directory that it wrote",
-            hint or "a checkpoint needs run.engine: vllm (--profile vllm-managed or liverl-gen1)",
+            f"{policies}, or the path of a model directory written by the embedded engine",
+            hint or "to serve a checkpoint, set run.engine: vllm (--profile vllm-managed or liverl-gen1)",
         )
     elif c.run.topology == "managed" and is_smoke(c):
         yield Finding(
             "model.model_path",
-            "only topology verl makes it: it needs verl's environment",
+            "only topology verl can create the smoke model, because it requires verl's environment",
             f"'{path}'",
-            "the directory that `liverl-tui make-smoke DIR` has made: DIR/model",
+            "the directory created by `liverl-tui make-smoke DIR`: DIR/model",
         )
     elif not engine.policies and builtin is not None:
         yield Finding(
@@ -124,7 +127,7 @@ def _parser(c: RunConfig) -> Iterator[Finding]:
         hint = did_you_mean(c.model.tool_parser, known)
         yield Finding(
             "model.tool_parser",
-            f"a parser {engine.title} does not have",
+            f"unknown parser for {engine.title}",
             f"'{c.model.tool_parser}'",
             ", ".join(known),
             hint,
@@ -135,10 +138,8 @@ def _parser(c: RunConfig) -> Iterator[Finding]:
 def _served(c: RunConfig) -> Iterator[Finding]:
     name = c.model.served_model_name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}", name):
-        allowed = "letters, digits and . _ - / : (it becomes part of URLs, labels and aliases)"
-        yield Finding(
-            "model.served_model_name", "not usable as a name", f"'{c.model.served_model_name}'", allowed
-        )
+        allowed = "letters, digits and . _ - / : (the name is used in URLs, labels and aliases)"
+        yield Finding("model.served_model_name", "invalid name", f"'{c.model.served_model_name}'", allowed)
 
 
 @_rule("training.train_batch_size", "training.train_prompt_mini_batch_size")
@@ -174,7 +175,10 @@ def _window(c: RunConfig) -> Iterator[Finding]:
 def _steps(c: RunConfig) -> Iterator[Finding]:
     if c.trainer.kind == "embedded" and c.training.total_steps is None:
         yield Finding(
-            "training.total_steps", "the embedded trainer counts steps", "null", "a whole number >= 1"
+            "training.total_steps",
+            "the embedded trainer requires a number of steps",
+            "null",
+            "a whole number >= 1",
         )
 
 
@@ -189,7 +193,7 @@ def _clip(c: RunConfig) -> Iterator[Finding]:
 @_rule("trainer.kind", "algorithm.temperature")
 def _temperature(c: RunConfig) -> Iterator[Finding]:
     if c.trainer.kind in ("embedded", "verl") and c.algorithm.temperature == 0:
-        words = "with temperature 0 all answers to a prompt are the same: nothing can be learned"
+        words = "with temperature 0 all answers to a prompt are identical, so there is no learning signal"
         yield Finding("algorithm.temperature", words, "0", "a number > 0")
 
 
@@ -203,7 +207,7 @@ def _timeouts(c: RunConfig) -> Iterator[Finding]:
     trial = c.harbor_agent.trial_timeout
     given = c.proxy.request_timeout
     if c.trainer.kind != "none" and given < trial:
-        words = "the proxy would give up before the trial does"
+        words = "the proxy would time out before the trial does"
         yield Finding("proxy.request_timeout", words, f"{given:g} s", f"at least {trial:g} s")
 
 
@@ -217,7 +221,7 @@ def _names(c: RunConfig) -> Iterator[Finding]:
     }
     for key, name in names.items():
         if name and not SAFE_NAME.fullmatch(name):
-            yield Finding(key, "not usable as a directory's name", f"'{name}'", allowed)
+            yield Finding(key, "invalid directory name", f"'{name}'", allowed)
 
 
 @_rule(
@@ -230,7 +234,7 @@ def _harbor(c: RunConfig) -> Iterator[Finding]:
         and agent.environment_type
         and "kubernetes" in (agent.environment_import_path or "")
     ):
-        words = "Harbor has no such environment type: every trial would fail its validation"
+        words = "Harbor has no such environment type; every trial would fail validation"
         yield Finding("harbor_agent.environment_type", words, f"'{agent.environment_type}'", "null")
 
 
@@ -243,7 +247,7 @@ def _mounts(c: RunConfig) -> Iterator[Finding]:
         except (ValueError, RecursionError):
             mounts = False
     if mounts not in (None, "") and not isinstance(mounts, list):
-        allowed = "null, a list, or a text that is a JSON list"
+        allowed = "null, a list, or a string that contains a JSON list"
         yield Finding(
             "harbor_agent.host_path_mounts",
             "wrong value",
@@ -257,9 +261,7 @@ def _late_replica(c: RunConfig) -> Iterator[Finding]:
     late = c.embedded.faults.late_replica
     if late.seconds and late.index >= c.run.replicas:
         allowed = f"0 to {c.run.replicas - 1}"
-        yield Finding(
-            "embedded.faults.late_replica.index", "there is no such replica", str(late.index), allowed
-        )
+        yield Finding("embedded.faults.late_replica.index", "no such replica", str(late.index), allowed)
 
 
 @_rule("run.replicas", "embedded.faults.ignore_sigterm")
@@ -280,7 +282,7 @@ def _deaf(c: RunConfig) -> Iterator[Finding]:
 def secret_overrides(settings: dict[Path, Setting]) -> list[str]:
     """Warnings for overrides whose name says that they hold a secret."""
     return [
-        f"{setting.where}: {'.'.join(path)} looks like a secret: it is not saved; use the environment"
+        f"{setting.where}: {'.'.join(path)} looks like a secret and is not saved; set it in an environment variable"
         for path, setting in settings.items()
         if path[:2] == ("trainer", "overrides") and looks_secret(".".join(path[2:])) and setting.value
     ]

@@ -53,7 +53,7 @@ def _numbers(c: RunConfig) -> Iterator[Finding]:
     try:
         cpus_needed(c), expected_replicas(c)
     except SizeError as error:
-        words = "decides the size of the run"
+        words = "it determines the size of the run"
         yield Finding(f"trainer.overrides.{error.key}", words, f"{error.value!r:.80}", "a whole number")
 
 
@@ -63,15 +63,11 @@ def _pool(c: RunConfig) -> Iterator[Finding]:
         return
     have, pool = c.infrastructure.ngpus_per_node, c.verl.rollout_gpus
     if c.verl.rollout_mode == "hybrid" and pool:
-        words = "with verl.rollout_mode hybrid all GPUs generate and train in turn"
+        words = "in verl.rollout_mode hybrid, all GPUs alternate between generating and training"
         yield Finding("verl.rollout_gpus", words, str(pool), "0")
     elif c.verl.rollout_mode == "standalone" and not 0 < pool < have:
-        words = (
-            f"verl.rollout_mode standalone splits the {have} GPUs of each host between rollouts and trainer"
-        )
-        allowed = (
-            f"1 to {have - 1}" if have > 1 else "at least 2 GPUs are needed (infrastructure.ngpus_per_node)"
-        )
+        words = f"in verl.rollout_mode standalone, the {have} GPUs of each host are split between rollouts and trainer"
+        allowed = f"1 to {have - 1}" if have > 1 else "at least 2 GPUs (infrastructure.ngpus_per_node)"
         yield Finding("verl.rollout_gpus", words, str(pool), allowed)
 
 
@@ -105,8 +101,11 @@ def _cpus(c: RunConfig) -> Iterator[Finding]:
     if given is None or not _verl(c) or c.ray.address or not _sized(c):
         return
     if given < cpus_needed(c):
-        words = "too few: verl would wait for ever, without a message"
-        hint = "leave it null to get what verl needs; Ray counts CPUs, it does not need to have them"
+        words = "too few: verl would wait forever without a message"
+        hint = (
+            "leave it null to use the number that verl needs; Ray only counts CPUs and does not check "
+            "that they exist"
+        )
         yield Finding("ray.num_cpus", words, str(given), f"at least {cpus_needed(c)}", hint)
 
 
@@ -126,7 +125,7 @@ def _cpu_replicas(c: RunConfig) -> Iterator[Finding]:
 @_rule("run.topology", "trainer.kind", "ray.address", "infrastructure.nnodes")
 def _hosts(c: RunConfig) -> Iterator[Finding]:
     if _verl(c) and c.infrastructure.nnodes > 1 and not c.ray.address:
-        words = "the Ray that this run starts serves this host alone"
+        words = "the Ray cluster that this run starts has only this host"
         hint = "start Ray on all hosts, then set ray.address (and ray.auth_token_file)"
         yield Finding("infrastructure.nnodes", words, str(c.infrastructure.nnodes), "1", hint)
 
@@ -138,7 +137,7 @@ def _addresses(c: RunConfig) -> Iterator[Finding]:
     for name, text in (("address", c.ray.address), ("dashboard_address", c.ray.dashboard_address)):
         match = _ADDRESS.fullmatch(text)
         if text and (match is None or not 0 < int(match[2]) < 65536):
-            yield Finding(f"ray.{name}", "not an address", f"'{text}'", "host:port, without http://")
+            yield Finding(f"ray.{name}", "invalid address", f"'{text}'", "host:port, without http://")
 
 
 @_rule(
@@ -159,15 +158,15 @@ def _faults(c: RunConfig) -> Iterator[Finding]:
     }
     for name, rank in ranks.items():
         if rank is not None and rank >= count:
-            yield Finding(f"verl.faults.{name}", "there is no such replica", str(rank), f"0 to {count - 1}")
+            yield Finding(f"verl.faults.{name}", "no such replica", str(rank), f"0 to {count - 1}")
 
 
 @_rule("verl.wandb_proxy")
 def _wandb_proxy(c: RunConfig) -> Iterator[Finding]:
     if _USERINFO.search(c.verl.wandb_proxy):
-        words = "verl gets it on its command line, which other users can read"
-        hint = "give a proxy with a password in the variable HTTPS_PROXY"
-        yield Finding("verl.wandb_proxy", words, "an address with a user", "http://host:port", hint)
+        words = "verl receives it on its command line, which other users can read"
+        hint = "set a proxy with a password in the environment variable HTTPS_PROXY"
+        yield Finding("verl.wandb_proxy", words, "a URL that contains a user name", "http://host:port", hint)
 
 
 @_rule(
@@ -183,8 +182,8 @@ def _ports(c: RunConfig) -> Iterator[Finding]:
         return
     for name in ("ray_port", "ray_dashboard_port", "litellm_port"):
         if c.trainer.kind == "command" and getattr(c.infrastructure, name) == 0:
-            words = "0 (any free port) is for what the run starts itself, and a launch script is told"
-            yield Finding(f"infrastructure.{name}", words, "0", "the port that it has")
+            words = "0 (any free port) works only for services that the run starts, not for those of a launch script"
+            yield Finding(f"infrastructure.{name}", words, "0", "the port that the launch script uses")
     if c.ray.address:
         return
     seen: dict[int, str] = {}
@@ -200,14 +199,17 @@ def _ports(c: RunConfig) -> Iterator[Finding]:
 def _environments(c: RunConfig) -> Iterator[Finding]:
     for name, entry in c.environments.items():
         if not SAFE_NAME.fullmatch(name):
-            yield Finding(f"environments.{name}.python", "not usable as an environment's name", f"'{name}'")
+            yield Finding(f"environments.{name}.python", "invalid environment name", f"'{name}'")
         elif not entry.requirements and not entry.venv_path:
-            words = "an environment needs venv_path or requirements"
+            words = "an environment requires venv_path or requirements"
             yield Finding(f"environments.{name}.requirements", words, "neither")
         elif name == "proxy" and entry.venv_path == SELF:
-            words = "LiteLLM cannot be installed beside liverl-tui: they need different versions of rich"
+            words = (
+                "LiteLLM cannot share an environment with liverl-tui: they require different versions of rich"
+            )
             allowed = (
-                "null (it is installed into an environment of its own), or the folder of one that has it"
+                "null (LiteLLM is installed into a separate environment), or the folder of an "
+                "environment with LiteLLM"
             )
             yield Finding(f"environments.{name}.venv_path", words, SELF, allowed)
         addresses = {
@@ -217,10 +219,13 @@ def _environments(c: RunConfig) -> Iterator[Finding]:
         }
         for key, texts in addresses.items():
             if any(holds_secret(text) for text in texts):
-                words = "an address with a password: it would be saved with the run"
-                allowed = "${NAME} in its place (a variable that is read when the environment is built)"
-                hint = "or no password here: uv and pip read ~/.netrc"
-                yield Finding(f"environments.{name}.{key}", words, "a value that is not shown", allowed, hint)
+                words = "a URL that contains a password, which would be saved with the run"
+                allowed = (
+                    "${NAME} in place of the password (an environment variable, read when the "
+                    "environment is built)"
+                )
+                hint = "or remove the password: uv and pip read ~/.netrc"
+                yield Finding(f"environments.{name}.{key}", words, "a value (not shown)", allowed, hint)
 
 
 def holds_secret(address: str) -> bool:

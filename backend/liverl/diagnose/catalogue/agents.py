@@ -24,12 +24,12 @@ def zero_tool_calls(seen: Window) -> Iterator[Symptom | Resolved]:
     yield Symptom(
         id="zero_tool_calls",
         severity="critical" if every else "warning",
-        title="trials call no tool",
-        cause=f"{'all' if every else f'{without} of'} {judged} trials of step {step.step} called none: the "
-        "format in which the model writes tool calls and the parser of the engine do not match, or the prompt does "
+        title="trials make no tool calls",
+        cause=f"{'all' if every else f'{without} of'} {judged} trials of step {step.step} made no tool call: the "
+        "format in which the model writes tool calls does not match the engine's tool parser, or the prompt does "
         "not offer the tools",
-        fix="set model.tool_parser to the format that the model writes (qwen3_coder: XML, hermes: JSON; with vLLM "
-        "any parser it has), or model.model_path to a model of that format, and start a new run; "
+        fix="set model.tool_parser to the format that the model writes (qwen3_coder: XML, hermes: JSON; with vLLM: "
+        "any of its parsers), or set model.model_path to a model that writes that format, and start a new run; "
         "harbor_agent.disable_tool_calls must be false",
         evidence=tuple(head.path for head in heads[:SHOWN]),
         since=min((head.updated_at for head in heads), default=None),
@@ -61,10 +61,11 @@ def agents_silent(seen: Window) -> Iterator[Symptom | Resolved]:
         id="agents_silent",
         severity="warning",
         title="the agents send no requests",
-        cause=f"{left} of {step.total} trials of step {step.step} run, and none asks for anything, while "
-        f"{len(serving)} replicas stand idle: their sandboxes or their tools hang",
-        fix="look at the sandboxes (kubectl get pods -l harbor-managed=true, or docker ps) and at the last tool call "
-        "of these trials; each ends after harbor_agent.override_timeout_sec seconds: set less to end them earlier",
+        cause=f"{left} of {step.total} trials of step {step.step} are running, but none has sent a request, and "
+        f"{len(serving)} replicas are idle: the sandboxes or the tools may be stuck",
+        fix="check the sandboxes (kubectl get pods -l harbor-managed=true, or docker ps) and the last tool call "
+        "of these trials; each trial times out after harbor_agent.override_timeout_sec seconds: lower that "
+        "to end stuck trials earlier",
         evidence=tuple(f"{head.path}: {head.turns} turns" for head in heads[:SHOWN]),
     )
 
@@ -79,11 +80,11 @@ def trials_do_not_begin(seen: Window) -> Iterator[Symptom | Resolved]:
     yield Symptom(
         id="trials_do_not_begin",
         severity="warning",
-        title="no trial begins",
-        cause=f"for {now.at - max(waits):.0f} s {len(ready)} replicas have been taking new weights, or waiting for the "
-        "first request after them: the transfer is slow or hangs, or the agent loop does",
-        fix="see in the trainer's log what it did last; py-spy dump --pid of ray::AgentLoopWorker and of "
-        "ray::TaskRunner says where they are",
+        title="no trial starts",
+        cause=f"for {now.at - max(waits):.0f} s {len(ready)} replicas have been receiving new weights or "
+        "waiting for the first request after that: the transfer or the agent loop is slow or stuck",
+        fix="check the last lines of the trainer's log; run py-spy dump --pid on ray::AgentLoopWorker and on "
+        "ray::TaskRunner to see where they are stuck",
         evidence=tuple(f"{r.name}: {r.activity}, {r.engine.running or 0:.0f} running" for r in ready[:SHOWN]),
         since=max(waits),
     )
@@ -98,9 +99,9 @@ def trials_unattributed(seen: Window) -> Iterator[Symptom | Resolved]:
         yield Symptom(
             id="trials_unattributed",
             severity="info",
-            title="requests name no trial",
-            cause=f"{proxy.unattributed} requests so far belong to no trial, and count for none",
-            fix="give each trial a key of its own (<run key>.<trial>), or the header x-litellm-routing-key",
+            title="requests without a trial name",
+            cause=f"{proxy.unattributed} requests so far named no trial and were not counted for any trial",
+            fix="give each trial its own API key (<run key>.<trial>), or send the header x-litellm-routing-key",
             evidence=("trials/_unattributed/litellm-trajectory.jsonl",),
         )
 
@@ -115,12 +116,12 @@ def model_unknown(seen: Window) -> Iterator[Symptom | Resolved]:
         yield Symptom(
             id="model_unknown",
             severity="warning",
-            title=f"agents ask for {names[0]}, which is not served",
-            cause=f"{proxy.unknown} requests so far asked for {asked}, and were refused: their trials end as if the "
-            "model could do nothing",
-            fix=f"have the agents ask for one of: {', '.join(served)}"
+            title=f"agents request {names[0]}, which is not served",
+            cause=f"{proxy.unknown} requests so far asked for {asked} and were rejected; their trials end as if the "
+            "model had not answered",
+            fix=f"set the agents' model name to one of: {', '.join(served)}"
             if served
-            else "name a model that is served",
+            else "set the agents' model name to a model that is served",
             evidence=(f"{proxy.config}: model_list",) if proxy.config else (),
         )
 
@@ -132,8 +133,9 @@ def key_refused(seen: Window) -> Iterator[Symptom | Resolved]:
         yield Symptom(
             id="key_refused",
             severity="warning",
-            title="requests come without this run's key",
-            cause=f"{proxy.refused} requests so far had no valid key: agents of another run, or agents that were "
+            title="requests have no valid key",
+            cause=f"{proxy.refused} requests so far were rejected because they had no valid key: the agents "
+            f"belong to another run or were "
             "given another key",
             fix="give the agents the key in secrets/run_key as their API key, or <that key>.<trial>",
             evidence=(f"{proxy.address}",) if proxy.address else (),

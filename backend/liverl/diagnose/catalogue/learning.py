@@ -33,13 +33,13 @@ def rewards_equal(seen: Window) -> Iterator[Symptom | Resolved]:
     yield Symptom(
         id="rewards_equal",
         severity="warning" if low else "info",
-        title="a step without a learning signal",
-        cause=f"every trial of step {step.step} has the reward {reward:g}: all advantages are zero, and the policy "
-        "learns nothing from it",
-        fix="look at a trial's tool results and at its verifier: tools that do nothing and tasks that are too hard "
-        "look alike"
+        title="no learning signal in this step",
+        cause=f"every trial of step {step.step} has the reward {reward:g}: all advantages are zero, so the policy "
+        "learns nothing from this step",
+        fix="check the tool results and the verifier of a trial: tools that do nothing have the same effect as tasks "
+        "that are too hard"
         if low
-        else "the tasks of this step are solved: harder ones would teach more",
+        else "all tasks of this step are solved; use harder tasks",
         evidence=tuple(f"{head.path}: reward {reward:g}" for head in heads[:SHOWN]),
         since=max(head.updated_at for head in heads),
     )
@@ -55,13 +55,13 @@ def rollout_mismatch(seen: Window) -> Iterator[Symptom | Resolved]:
     kl = metrics.values.get("rollout_corr/kl")
     off: list[str] = []
     if diff is not None and diff > PROBS_DIFF:
-        off.append(f"training/rollout_probs_diff_mean {diff:.4g}, over {PROBS_DIFF}")
+        off.append(f"training/rollout_probs_diff_mean {diff:.4g}, above {PROBS_DIFF}")
     if diff is not None and diff < PEARSON_FROM:
         pearson = None  # where all probabilities are nearly 1, their noise has no correlation
     if pearson is not None and pearson < PEARSON:
-        off.append(f"training/rollout_actor_probs_pearson_corr {pearson:.4g}, under {PEARSON}")
+        off.append(f"training/rollout_actor_probs_pearson_corr {pearson:.4g}, below {PEARSON}")
     if kl is not None and abs(kl) > ROLLOUT_KL:
-        off.append(f"rollout_corr/kl {kl:.4g}, over {ROLLOUT_KL}")
+        off.append(f"rollout_corr/kl {kl:.4g}, above {ROLLOUT_KL}")
     if not off:
         return
     broken = pearson is not None and pearson < BROKEN_PEARSON
@@ -69,12 +69,12 @@ def rollout_mismatch(seen: Window) -> Iterator[Symptom | Resolved]:
         id="rollout_mismatch",
         severity="critical" if broken else "warning",
         title="engine and trainer disagree on probabilities",
-        cause=f"in step {metrics.step} {off[0]}: the policy is updated with tokens that it would not have written so; "
-        "grad_norm then rises steadily",
-        fix="with GPUs other than Hopper and long texts: set verl.disable_cascade_attn to true; else compare the "
-        "data types of engine and trainer, the chat template with what the agents send, and with experts the routing "
-        "replay; "
-        "where rollouts run ahead of the trainer (standalone, async) a part of it is their age",
+        cause=f"in step {metrics.step} {off[0]}: the policy is trained on tokens whose probabilities differ between "
+        "engine and trainer, and grad_norm may rise steadily",
+        fix="on GPUs other than Hopper with long prompts, set verl.disable_cascade_attn to true; otherwise compare the "
+        "data types of engine and trainer, the chat template with the messages that the agents send, and, for "
+        "mixture-of-experts models, the routing replay. "
+        "If rollouts run ahead of the trainer (standalone, async), older weights explain a part of the difference",
         evidence=tuple(off),
     )
 
@@ -90,7 +90,7 @@ def learning_rate_zero(seen: Window) -> Iterator[Symptom | Resolved]:
             severity="critical",
             title="the policy does not learn",
             cause=f"actor/lr is 0 in step {metrics.step}: no update changes the weights",
-            fix="algorithm.learning_rate must be above 0, and a schedule that decays must know training.total_steps",
+            fix="set algorithm.learning_rate above 0; if the learning rate decays, set training.total_steps",
             evidence=(f"step {metrics.step}: actor/lr 0",),
         )
 
@@ -108,9 +108,10 @@ def trajectories_dropped(seen: Window) -> Iterator[Symptom | Resolved]:
         id="trajectories_dropped",
         severity="warning",
         title="trajectories are dropped before the update",
-        cause=f"{share:.0%} of step {metrics.step}: the policy learns from what is left, whose rewards and lengths are "
-        "not those of the whole",
-        fix="look at the reasons first; env_setup_failed and timeout are the sandboxes', not the model's",
+        cause=f"{share:.0%} of the trajectories of step {metrics.step} were dropped: the policy is trained "
+        f"on the rest, "
+        "whose rewards and lengths may differ",
+        fix="check the reasons first; env_setup_failed and timeout are failures of the sandboxes, not of the model",
         evidence=tuple(f"{name}: {number:g}" for number, name in reasons[:SHOWN])
         or (f"trajectory_filter/invalid_ratio {share:.3g}",),
     )

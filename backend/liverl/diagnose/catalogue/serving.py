@@ -25,10 +25,11 @@ def replica_idle(seen: Window) -> Iterator[Symptom | Resolved]:
                 id=name,
                 severity="warning",
                 title=f"{replica.name} is loaded but idle",
-                cause=f"in the rollout nothing has run on it for {replica.idle_for:.0f} s while there was work: "
-                "new trials do not reach it, or it no longer takes requests",
-                fix="see in its log whether requests arrive; a restart brings it back with the current weights "
-                "and a place in the proxy's list",
+                cause=f"it has run no request for {replica.idle_for:.0f} s during the rollout, although "
+                f"requests were waiting: "
+                "the proxy sends it no trials, or it no longer accepts requests",
+                fix="check in its log whether requests arrive; if not, restart it: it then loads the current weights "
+                "and is added to the proxy again",
                 evidence=(_load(replica), *_gpus_of(now, replica), *_others(now, replica)),
                 since=now.at - replica.idle_for,
                 action=f"restart {replica.name}",
@@ -75,8 +76,8 @@ def _absent(rule: str, now: Snapshot, replica: ReplicaStatus, what: str, cause: 
         severity="warning" if serving else "critical",
         title=f"{replica.name} {what}",
         cause=cause,
-        fix="verl manages it: restart the trainer to restart it" if by_verl else "restart it",
-        evidence=(f"{serving} of {now.replicas.expected} replicas serve",),
+        fix="it is managed by verl; restart the trainer to restart it" if by_verl else "restart it",
+        evidence=(f"{serving} of {now.replicas.expected} replicas are up",),
         action=None if by_verl else f"restart {replica.name}",
     )
 
@@ -95,32 +96,34 @@ def replica_unlisted(seen: Window) -> Iterator[Symptom | Resolved]:
         version = replica.engine.policy_version
         behind = version != now.policy_version and now.policy_version is not None
         if replica.kind == "verl" and proxy.owner != "ours":
-            cause = "the configuration that this proxy was started with leaves it out: whoever wrote it had looked "
-            cause += "for replicas before this one was registered"
-            fix = "add it to the proxy's file (key a), then restart the proxy (key r)"
+            cause = (
+                "the configuration with which this proxy was started does not list it: the file was written "
+            )
+            cause += "before this replica was registered"
+            fix = "add it to the proxy's configuration (key a), then restart the proxy (key r)"
             action = "scale +1"
         elif behind and replica.kind != "verl":
-            cause = f"it has policy version {version}, the trainer {now.policy_version}: it gets no "
-            cause += "trials before it has the trainer's weights"
-            fix = "the trainer sends weights when it meets a new replica: see in the trainer's log whether it does"
+            cause = f"it has policy version {version}, the trainer has {now.policy_version}; it receives no "
+            cause += "trials until it has the trainer's weights"
+            fix = "the trainer sends its weights to new replicas; check the trainer's log for errors of that transfer"
             action = None
         elif replica.listed:
-            cause = "the proxy has not taken the newest list of replicas"
-            fix = "see in the proxy's log why it did not reload its list; a restart reads it anew, without a gap"
+            cause = "the proxy has not loaded the newest list of replicas"
+            fix = "check the proxy's log for the reason; restart the proxy to load the list (no requests are lost)"
             action = f"restart {proxy.name}"
         else:
-            cause = "it is ready and has the weights, and still has no place in the proxy's list"
-            fix = "a restart registers it again"
+            cause = "it is ready and has the current weights, but it is not in the proxy's list"
+            fix = "restart it to register it again"
             action = f"restart {replica.name}"
         yield Symptom(
             id=f"replica_unlisted:{replica.name}",
             severity="warning",
-            title=f"{replica.name} is ready but gets no trials",
+            title=f"{replica.name} is ready but receives no trials",
             cause=cause,
             fix=fix,
             evidence=(
                 f"{replica.name}: {replica.address}, policy version {version}",
-                f"the proxy routes to {', '.join(now.proxy.backends) or 'nobody'}",
+                f"the proxy routes to {', '.join(now.proxy.backends) or 'no replica'}",
             ),
             action=action,
         )
@@ -141,12 +144,12 @@ def proxy_cooled_down(seen: Window) -> Iterator[Symptom | Resolved]:
         yield Symptom(
             id=f"proxy_cooled_down:{name}",
             severity="warning",
-            title=f"the proxy leaves {name} alone",
-            cause="requests to it failed: it could not be reached, or answered with three server errors in a row; "
-            "its trials move to other replicas, which costs their cached prefixes",
-            fix=f"see the last errors in the log of {name}; if it does not recover by itself, restart it",
+            title=f"the proxy has put {name} in cooldown",
+            cause="requests to it failed: it could not be reached, or it returned three server errors in a row; "
+            "its trials move to other replicas, which must compute their cached prefixes again",
+            fix=f"check the last errors in the log of {name}; restart it if it does not recover",
             evidence=(
-                f"cooled down: {address}",
+                f"in cooldown: {address}",
                 _load(replica),
                 f"{now.proxy.failures or 0} of {now.proxy.requests or 0} requests failed so far",
             ),
@@ -170,9 +173,9 @@ def service_down(seen: Window) -> Iterator[Symptom | Resolved]:
             severity="critical",
             title=f"{service.name} failed too often" if gave_up else f"{service.name} has failed",
             cause=_cause(seen, service),
-            fix="mend what its log says, then start it again"
+            fix="fix the error shown in its log, then restart it"
             if again
-            else "mend what it says, then resume the run",
+            else "fix the error shown, then resume the run",
             evidence=_log_evidence(seen, service),
             since=service.since,
             action=f"restart {service.name}" if again else None,
@@ -189,7 +192,8 @@ def service_backing_off(seen: Window) -> Iterator[Symptom | Resolved]:
                 severity="warning",
                 title=f"{service.name} keeps failing",
                 cause=_cause(seen, service),
-                fix="it is started again by itself, each time a little later; too many failures end that",
+                fix="it is restarted automatically with increasing delays; after too many failures, restarts "
+                "stop. Fix the error shown in its log",
                 evidence=(*_log_evidence(seen, service), f"{service.restarts} restarts so far"),
                 action=f"restart {service.name}",
             )
@@ -209,9 +213,10 @@ def disk_low(seen: Window) -> Iterator[Symptom | Resolved]:
             id="disk_low",
             severity="warning",
             title="the run's disk is nearly full",
-            cause=f"{free / (1 << 20):.0f} MiB are free where the run is written: a checkpoint or a log that cannot "
-            "be written ends a service",
-            fix="make room: old checkpoints of this run, other runs beside it",
+            cause=f"{free / (1 << 20):.0f} MiB are free in the run directory; a service that cannot write a "
+            f"checkpoint or a log "
+            "fails",
+            fix="delete old checkpoints of this run, or other runs in the same directory",
             evidence=(f"{seen.now.run_dir}: {free / (1 << 20):.0f} MiB free",),
         )
 
@@ -244,7 +249,7 @@ def _gpus_of(now: Snapshot, replica: ReplicaStatus) -> Iterator[str]:
         if gpu.uuid in replica.gpus:
             memory = "?" if gpu.memory_used is None else f"{gpu.memory_used / (1 << 30):.0f}"
             use = "?" if gpu.utilization is None else f"{gpu.utilization * 100:.0f}"
-            yield f"GPU {gpu.index}: {memory} GiB loaded, {use} % used"
+            yield f"GPU {gpu.index}: {memory} GiB used, {use} % utilization"
 
 
 def _others(now: Snapshot, replica: ReplicaStatus) -> list[str]:

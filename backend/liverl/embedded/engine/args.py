@@ -32,13 +32,13 @@ def build_parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0)
     add("--tensor-parallel-size", "-tp", type=int, default=1)
     add("--max-model-len", type=_size, default=None, help="tokens")
-    add("--max-num-seqs", type=int, default=256, help="requests that run at a time; the others wait")
+    add("--max-num-seqs", type=int, default=256, help="maximum number of requests that run at the same time")
     add("--enforce-eager", action="store_true")
     add("--enable-prefix-caching", action=argparse.BooleanOptionalAction, default=True)
     add("--enable-auto-tool-choice", action="store_true")
     add("--tool-call-parser", default=None)
     add("--disable-uvicorn-access-log", action="store_true")
-    unused = parser.add_argument_group("accepted for vLLM's sake, without effect here")
+    unused = parser.add_argument_group("accepted for compatibility with vLLM; has no effect")
     for flag, kind in (
         ("--gpu-memory-utilization", float),
         ("--pipeline-parallel-size", int),
@@ -83,21 +83,25 @@ def build_parser() -> argparse.ArgumentParser:
         help="seconds per generated token of streamed and of plain-text replies (no tools offered)",
     )
     pace.add_argument(
-        "--shutdown-grace", type=float, default=5.0, help="seconds that SIGTERM gives to requests"
+        "--shutdown-grace", type=float, default=5.0, help="seconds to finish running requests after SIGTERM"
     )
-    fault = parser.add_argument_group("faults, to be seen by a supervisor")
+    fault = parser.add_argument_group("faults, to test a supervisor")
     fault.add_argument(
-        "--fault-start-delay", type=float, default=0.0, help="seconds before anything is loaded"
+        "--fault-start-delay", type=float, default=0.0, help="delay in seconds before loading starts"
     )
-    fault.add_argument("--fault-load-time", type=float, default=0.0, help="seconds that loading takes")
+    fault.add_argument("--fault-load-time", type=float, default=0.0, help="duration of loading in seconds")
     fault.add_argument("--fault-ignore-sigterm", action="store_true")
-    fault.add_argument("--fault-leak-worker", action="store_true", help="leave a SIGTERM-deaf process behind")
-    fault.add_argument("--fault-crash-after", type=int, default=0, help="exit 1 at the Nth completion")
+    fault.add_argument(
+        "--fault-leak-worker", action="store_true", help="leave behind a process that ignores SIGTERM"
+    )
+    fault.add_argument(
+        "--fault-crash-after", type=int, default=0, help="exit with code 1 at the Nth completion"
+    )
     fault.add_argument(
         "--parsable-every",
         type=int,
         default=0,
-        help="write tool calls in a format that the parser reads only in every Nth conversation",
+        help="write tool calls in the parser's format only in every Nth conversation",
     )
     return parser
 

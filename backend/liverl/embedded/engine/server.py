@@ -149,7 +149,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     args.model = args.model or args.model_tag
     if not args.model:
-        parser.error("name a model: --model DIR or --model builtin:qwen3_coder")
+        parser.error("no model given; use --model DIR or --model builtin:qwen3_coder")
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     configure()
     for line in BANNER.format(version=engine_version(), model=args.model).split("\n"):

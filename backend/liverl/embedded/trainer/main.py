@@ -58,7 +58,9 @@ class Trainer:
         self._restore()
         dropped = self.metrics.join_at(self.data.global_step)
         if dropped:
-            print(f"metrics.jsonl: {dropped} lines after step {self.data.global_step} are superseded")
+            print(
+                f"metrics.jsonl: {dropped} lines after step {self.data.global_step} are outdated and ignored"
+            )
         self.status.write("sync")
         await self.sync.publish(self.policy)
         print("all initialize finished, ready to fit")
@@ -252,7 +254,7 @@ async def _train(config: TrainerConfig, run_key: str | None) -> int:
     except asyncio.CancelledError:
         if not received:
             raise
-        print(f"ended by {received[0].name}", flush=True)
+        print(f"stopped by {received[0].name}", flush=True)
         return 128 + received[0]
     return 0
 

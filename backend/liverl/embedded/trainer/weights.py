@@ -86,7 +86,7 @@ class WeightSync:
                 return
             if time.monotonic() > deadline:
                 for replica, why in behind:
-                    print(f"WARNING: {replica.name} did not take version {self._version}: {why}", flush=True)
+                    print(f"WARNING: {replica.name} did not load version {self._version}: {why}", flush=True)
                 return
             await asyncio.sleep(_RETRY)
 
@@ -109,11 +109,11 @@ class WeightSync:
             return
         why = await self._push(replica)
         if why is None:
-            print(f"{replica.name} was at policy version {held}, brought to {self._version}", flush=True)
+            print(f"{replica.name} was at policy version {held}; updated it to {self._version}", flush=True)
         elif (replica.name, replica.generation, why) not in self._complained:
             self._complained.add((replica.name, replica.generation, why))
             print(
-                f"WARNING: {replica.name} is at policy version {held} and refuses {self._version}: {why}",
+                f"WARNING: {replica.name} is at policy version {held} and rejected version {self._version}: {why}",
                 flush=True,
             )
 
@@ -131,6 +131,6 @@ class WeightSync:
                 if response.status != 200:
                     return f"HTTP {response.status}"
                 held = msgspec.json.decode(body, type=_Version).version
-                return None if held == version else f"it answered version {held}"
+                return None if held == version else f"it reported version {held}"
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
             return f"{type(error).__name__}: {error}"

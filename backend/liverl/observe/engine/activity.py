@@ -146,33 +146,39 @@ def judge(
     """(what it does, why so). ``facts``: its last answer, None where that is too old; ``cycle``: the sleep that
     its log says is under way; ``updated``: it has had weights of the trainer before."""
     if not signs.up:
-        return "booting", "it does not serve yet"
+        return "booting", "it is not serving yet"
     if facts is None and cycle is None:
-        return "unknown", "it has not told its load"
+        return "unknown", "it has not reported its load"
     asleep = _asleep(facts) if facts is not None else None
     if facts is not None and facts.updates_in_flight:
-        return "updating", "a weight update is in flight"
+        return "updating", "a weight update is in progress"
     if asleep is None and cycle is not None:
         asleep = cycle.woke_at is None
     if asleep:
         if facts is not None and facts.sleeps_in_flight:
             return "waking", "it is waking up"
         held = facts.waiting if facts is not None else None
-        return "asleep", f"{held:.0f} requests wait for it" if held else "the trainer has its GPUs"
+        return (
+            "asleep",
+            f"{held:.0f} requests are waiting for it" if held else "the trainer is using its GPUs",
+        )
     if cycle is not None and cycle.woke_at is not None:
-        return "updating", "its weights are awake, its KV cache is not"
+        return "updating", "its weights are loaded, but its KV cache is not"
     if facts is not None and facts.running:
-        return "serving", f"{facts.running:.0f} requests run"
+        return "serving", f"{facts.running:.0f} requests are running"
     if signs.trainer_phase == "sync":
-        return "updating", "the trainer hands out weights"
+        return "updating", "the trainer is sending weights"
     if facts is None:
-        return "unknown", "it has not told its load"
+        return "unknown", "it has not reported its load"
     if _behind(facts, signs):
-        return "updating", f"it has policy version {facts.policy_version}, the trainer {signs.policy_version}"
+        return (
+            "updating",
+            f"it has policy version {facts.policy_version}, the trainer has {signs.policy_version}",
+        )
     if facts.waiting:
-        return "serving", f"{facts.waiting:.0f} requests wait, none runs"
+        return "serving", f"{facts.waiting:.0f} requests are waiting, none is running"
     if signs.hybrid and not updated:
-        return "booting", "it has no weights of the trainer yet"
+        return "booting", "it has not received weights from the trainer yet"
     return "idle", "no requests"
 
 

@@ -51,11 +51,11 @@ def allowed_gpus(
         wanted = _indices(value)
         boards = {gpu.index for gpu in gpus}
         if wanted is None:
-            notes.append(f"{name}={value} is not a list of indices and was not used")
+            notes.append(f"{name}={value} is not a list of indices and was ignored")
         elif len(wanted) == len(boards):
             continue  # all that NVML shows; its numbers may be the node's
         elif not wanted <= boards:
-            notes.append(f"{name}={value} names GPUs that are not here ({len(boards)} seen) and was not used")
+            notes.append(f"{name}={value} names GPUs that do not exist ({len(boards)} found) and was ignored")
         else:
             granted = {gpu.uuid for gpu in gpus if gpu.index in wanted}
             allowed = [uuid for uuid in allowed if uuid in granted]
@@ -72,7 +72,7 @@ def _visible(gpus: Sequence[GpuStatus], value: str) -> tuple[set[str], list[str]
             if len(matches) > 1:
                 matches = []
         if not matches:
-            return chosen, [f"CUDA_VISIBLE_DEVICES={value}: {entry!r} names no GPU here"]
+            return chosen, [f"CUDA_VISIBLE_DEVICES={value}: {entry!r} does not name a GPU of this host"]
         chosen.update(matches)
     return chosen, []
 

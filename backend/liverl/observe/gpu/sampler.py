@@ -73,7 +73,7 @@ class GpuSampler:
                 notes.append(f"GPU {index}: n/a ({error})")
         self.pid_memory = memory
         if not found and not notes:
-            notes.append("n/a (the driver shows no GPU)")
+            notes.append("n/a (the driver reports no GPU)")
         return tuple(found), "; ".join(notes) or None
 
     def close(self) -> None:

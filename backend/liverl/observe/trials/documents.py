@@ -35,13 +35,13 @@ def _proxy_turns(found: dict[str, Any]) -> tuple[tuple[Turn, ...], str]:
     if isinstance(messages, list):
         return tuple(
             turns_of_messages(messages)
-        ), f"{PROXY_TRAJECTORY} tells no finish reasons, tokens or times"
+        ), f"{PROXY_TRAJECTORY} has no finish reasons, tokens or times"
     mask = found.get("traj_response_mask")
     if isinstance(mask, list):
         spoken = sum(1 for bit in mask if bit)
         return (
             (),
-            f"{PROXY_TRAJECTORY} holds only tokens: {spoken} of the model, {len(mask) - spoken} of others",
+            f"{PROXY_TRAJECTORY} contains only tokens: {spoken} of the model, {len(mask) - spoken} of others",
         )
     return (), f"{PROXY_TRAJECTORY} has an unknown shape"
 

@@ -53,10 +53,10 @@ def head_of_file(trial_dir: Path, name: str, lines: int = HEAD_LINES) -> str:
     with open(fd, "rb") as file:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"{name} is no regular file")
+            raise OSError(f"{name} is not a regular file")
         data = file.read(_HEAD_BYTES)
     if b"\0" in data:
-        return "[not a text]"
+        return "[not a text file]"
     rows = data.decode("utf-8", "replace").split("\n")
     text = "\n".join(rows[:lines])
     if len(rows) > lines or status.st_size > len(data):

@@ -77,12 +77,12 @@ def explain_no_calls(texts: Iterable[str], parser: str | None, truncated: bool =
     )
     if not written:
         return (
-            "no text came through either: the engine or its parsers swallowed what the model wrote",
+            "the response has no text either: the engine or its parsers dropped the model's output",
             setting,
         )
     formats = resembling("\n".join(written))
     if not formats:
-        why = "its text holds nothing that looks like a tool call: the model answered without one"
+        why = "its text contains nothing that looks like a tool call: the model answered without one"
         if truncated:
             why = "its text was cut off at the token limit before a tool call began"
         return (why, setting)

@@ -110,7 +110,7 @@ class TrajectoryReader:
         if document is not None:
             source, turns, note = document
         if source is None and not self.path.is_dir():
-            note = "its directory is gone"
+            note = "its directory was removed"
         trajectory = _assemble(
             self.path,
             config,

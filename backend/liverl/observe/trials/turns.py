@@ -136,11 +136,9 @@ class TurnBuilder:
         note = ""
         if best is not None:
             kept = f"keeps the first {shared} of turn {best.turn + 1}'s {len(best.messages)} messages"
-            note = (
-                f"the conversation is not the one before: it {kept} and has {len(messages) - shared} others"
-            )
+            note = f"the conversation differs from the previous one: it {kept} and has {len(messages) - shared} others"
         elif self.turns:
-            note = f"a conversation of its own, of {len(messages)} messages"
+            note = f"a separate conversation of {len(messages)} messages"
         conversation = _Conversation(messages, index, names)
         self._conversations = [*self._conversations, conversation][-_CONVERSATIONS:]
         return conversation, parts, note

@@ -97,7 +97,7 @@ class Assignments:
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
             line = b"\n" + line  # a writer died within its line
         if os.write(self._fd, line) != len(line):
-            raise OSError("a short write: is the disk full?")
+            raise OSError("the record was written only in part; the disk may be full")
 
     def _read_new(self) -> None:
         size = os.fstat(self._fd).st_size

@@ -86,7 +86,7 @@ def authorize(method: str, path: str, headers: Iterable[tuple[bytes, bytes]], ke
             named = text
     caller = next((found for found in (check_key(key, keys) for key in given if key) if found), None)
     if caller is None:
-        return Refusal(401, "no valid key: send the run's key as a Bearer token or as x-api-key")
+        return Refusal(401, "invalid API key: send the run key as a Bearer token or in the header x-api-key")
     if caller.role == "run" and path not in _RUN_KEY_ROUTES:
         return Refusal(403, f"the run key is valid on the inference routes only, not on {path}")
     trial = named if named is not None else caller.trial
@@ -101,6 +101,6 @@ async def user_api_key_auth(request: Any, api_key: str) -> Any:
 
     call = current.get()
     if call is None or call.caller.role == "public":
-        raise PermissionError("this request did not pass the gate")
+        raise PermissionError("this request was not checked by the middleware")
     role = LitellmUserRoles.PROXY_ADMIN if call.caller.role == "master" else LitellmUserRoles.INTERNAL_USER
     return UserAPIKeyAuth(api_key=f"liverl-{call.caller.role}", user_role=role)

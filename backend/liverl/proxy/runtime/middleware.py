@@ -18,7 +18,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _ERROR_BODY = 65536  # bytes of an error answer that are kept for its record
-_NO_REPLICA = "no replica is listed yet: the run is still starting, or every replica has left"
+_NO_REPLICA = "no replica is listed: the run is still starting, or all replicas were removed"
 _RETRY_AFTER = b"2"  # seconds; agents' client libraries honour it
 
 

@@ -30,11 +30,13 @@ def apply_models(router: Any, models: ModelConfig) -> None:
             if identity not in present
         ]
     except (TypeError, ValueError) as error:
-        raise SettingsError(f"LiteLLM refuses a model: {' '.join(str(error).split())[:300]}") from None
+        raise SettingsError(f"LiteLLM rejected a model: {' '.join(str(error).split())[:300]}") from None
     for deployment in additions:
         router.add_deployment(deployment)
     for identity in present - wanted.keys():
         router.delete_deployment(identity)
     left = set(router.get_model_ids())
     if left != wanted.keys():
-        raise SettingsError(f"LiteLLM's router took {len(left & wanted.keys())} of {len(wanted)} deployments")
+        raise SettingsError(
+            f"LiteLLM's router loaded {len(left & wanted.keys())} of {len(wanted)} deployments"
+        )

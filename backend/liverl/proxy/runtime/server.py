@@ -137,7 +137,7 @@ class Generation:
             try:
                 runner.run(self._serve())
             except SystemExit:  # uvicorn's way to say that the application's startup failed
-                self._desk.set_state("starting", "LiteLLM did not start: its log says why")
+                self._desk.set_state("starting", "LiteLLM did not start; see its log")
                 return EXIT_NOT_STARTED
         return self._exit_code
 
@@ -168,7 +168,7 @@ class Generation:
         self._desk.set_state("serving")
         host, port = self._listener.getsockname()[:2]
         backends = len(self._desk.models.backends)
-        say(f"generation {self._settings.generation} serves {host}:{port}, replicas listed: {backends}")
+        say(f"generation {self._settings.generation} is serving on {host}:{port}; replicas: {backends}")
         self._reload()  # the file may have changed while LiteLLM was starting
         if signal.SIGUSR1 in self._early.seen:
             self._drain()
@@ -183,7 +183,7 @@ class Generation:
                 return
             apply_models(self._proxy_server.llm_router, models)
         except SettingsError as error:
-            desk.error = f"reload: {error}; the previous list stays"
+            desk.error = f"reload failed: {error}; keeping the previous list"
             say(desk.error)
         else:
             self._take(models)
@@ -191,7 +191,7 @@ class Generation:
 
     def _take(self, models: ModelConfig) -> None:
         self._desk.take_models(models)
-        say(f"replicas listed: {', '.join(models.backends) or 'none'}")
+        say(f"replicas: {', '.join(models.backends) or 'none'}")
 
     def _end(self) -> None:
         if self._server.should_exit:
@@ -221,7 +221,7 @@ class Generation:
             if (ages and min(ages) >= limit) or now - began >= 2 * limit + self._settings.idle_grace:
                 self._exit_code = EXIT_CUT
                 left = len(self._desk.open)
-                self._desk.error = f"the drain's limit of {limit:g} s cut {left} requests"
+                self._desk.error = f"drain timed out after {limit:g} s; {left} requests were cut off"
                 say(self._desk.error)
                 self._server.should_exit = True
                 return

@@ -130,7 +130,7 @@ def read_model_config(path: Path, parse: Any) -> ModelConfig:
     except Exception as error:  # noqa: BLE001 - the parser's own exception type is not importable here
         raise SettingsError(f"{path.name} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict):
-        raise SettingsError(f"{path.name} holds no mapping")
+        raise SettingsError(f"{path.name} does not contain a mapping")
     models = document.get("model_list")
     if not isinstance(models, list):
         raise SettingsError(f"{path.name} has no model_list")

@@ -93,7 +93,7 @@ class Keeper:
             except FileNotFoundError:
                 pass
         else:
-            complain("another keeper serves this run")
+            complain("another keeper is already running for this run")
             raise SystemExit(3)
         finally:
             probe.close()
@@ -109,7 +109,7 @@ class Keeper:
             # Whoever removed the run's directory has given it up. A backend that is connected stops its services
             # itself, and must not wait for us while the file system hangs.
             if self.removed_at is None and not (self.by_pid and self.clients) and directory_removed():
-                complain("the run's directory was removed: ending its services")
+                complain("the run directory was removed; stopping its services")
                 self.removed_at = time.monotonic()
             if self.removed_at is not None and self._end_all(time.monotonic() - self.removed_at):
                 return
@@ -162,7 +162,7 @@ class Keeper:
                 self._write_exit(token, child)
             except OSError as error:
                 # Kept in memory, and told to whoever asks: a full disk must not lose a status.
-                complain(f"exit status of {token} not written: {error}")
+                complain(f"could not write the exit status of {token}: {error}")
 
     def _tell_ends(self) -> None:
         while True:
@@ -357,7 +357,7 @@ class Keeper:
             self._reap()
             self.dismissed = True
             if self.by_pid:
-                return {"error": f"{len(self.by_pid)} services still run"}
+                return {"error": f"service processes still running: {len(self.by_pid)}"}
             self.ended = True
             return {}
         raise ValueError(f"unknown request {what!r}")

@@ -102,10 +102,14 @@ def _restore(
     if procfs.alive(process.pid, process.tick):
         supervisor.note(instance, "adopted", f"adopted pid {process.pid} ({machine.state})")
     elif told is not None:
-        supervisor.note(instance, "adopted", f"ended while no backend lived ({told.words()})", "warning")
+        supervisor.note(
+            instance, "adopted", f"exited while no backend was running ({told.words()})", "warning"
+        )
         instance.leader.told(process.generation, told)
     else:
-        supervisor.note(instance, "adopted", "ended while no backend lived; asking how", "warning")
+        supervisor.note(
+            instance, "adopted", "exited while no backend was running; looking up its exit status", "warning"
+        )
         supervisor.spawn_task(instance.leader.resolve(process))
 
 
@@ -169,7 +173,7 @@ async def adopt_listeners(supervisor: Supervisor, specs: tuple[ServiceSpec, ...]
             if fd is not None:
                 await supervisor.keeper_manager.hand_over(name, port, fd)
                 supervisor.say(
-                    "keeper", f"the socket of port {process.ports[port.name]} was taken back", "debug"
+                    "keeper", f"took over the listening socket on port {process.ports[port.name]}", "debug"
                 )
 
 

@@ -85,7 +85,7 @@ async def hold_sockets(supervisor: Supervisor) -> None:
         service, _, port_name = name.partition(".")
         slot = supervisor.slots[service]
         if _listens_itself(slot) and not supervisor.keeper_manager.holds(name):
-            text = "its socket could not be had from it: while it is started again nobody listens there"
+            text = "could not take over its listening socket; connections are refused while it restarts"
             supervisor.say("socket", text, "warning", service)
             continue
         for port in (p for p in slot.spec.ports if p.name == port_name):
@@ -95,7 +95,7 @@ async def hold_sockets(supervisor: Supervisor) -> None:
                     break
                 except KeeperGone:  # another one comes up
                     if last:
-                        supervisor.unheld[name] = "the keeper has gone"
+                        supervisor.unheld[name] = "the keeper has exited"
                 except PrepareProblem as problem:
                     supervisor.unheld[name] = str(problem)
                     break

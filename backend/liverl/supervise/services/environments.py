@@ -18,7 +18,7 @@ from liverl.plan.spec import EnvironmentSpec
 class _Entry:
     spec: EnvironmentSpec
     state: ServiceState = "waiting"
-    text: str = "not looked at yet"
+    text: str = "not checked yet"
     progress: float | None = None
     since: float = 0.0
 
@@ -44,7 +44,7 @@ class Environments:
 
     async def _build(self, entry: _Entry) -> None:
         name = entry.spec.name
-        self._set(entry, "preparing", "looking for it")
+        self._set(entry, "preparing", "checking whether it is installed")
 
         def progress(text: str, share: float | None) -> None:
             entry.progress = share

@@ -92,7 +92,7 @@ def words(
     """What to say of a change of state; None if it is not worth a line. ``completes``: exit 0 is a success."""
     if before.state == after.state:
         if after.stuck and not before.stuck:
-            return "would not die: the last signal did not end its tree", "error"
+            return "could not be killed: some of its processes survived the last signal", "error"
         return None
     took = f"{now - before.since:.1f} s"
     match after.state:
@@ -118,7 +118,7 @@ def words(
             return f"gave up: {after.why}", "error"
         case "backing_off":
             delay = (after.deadline or now) - now
-            return f"starts again in {delay:.1f} s, after: {after.why}", "warning"
+            return f"restarting in {delay:.1f} s after: {after.why}", "warning"
         case "waiting":
             return None
     return None

@@ -181,7 +181,7 @@ class Instance:
         except prepare.PrepareProblem as problem:
             self.feed(state_machine.PrepareFailed(generation, str(problem), problem.final))
         except (KeeperError, KeeperGone, OSError) as error:
-            why = str(error) or "the keeper has gone"
+            why = str(error) or "the keeper has exited"
             self.feed(state_machine.PrepareFailed(generation, why))
 
     async def _prepare(self, generation: int) -> tuple[prepare.Placeholders, dict[str, int]]:
@@ -209,7 +209,7 @@ class Instance:
         if again and now == self.progress:
             name = path.name
             raise prepare.PrepareProblem(
-                f"{name} has not changed since the last start: no restart", final=True
+                f"not restarted: {name} has not changed since the last start", final=True
             )
         self.progress = now
 
@@ -255,7 +255,7 @@ class Instance:
         # Known from here on, whatever its state: to the others it would be a stray.
         hub.process_scan.trees.seed(token, [(child["pid"], child["tick"] or 0)])
         if child.get("exit") is not None:
-            raise prepare.PrepareProblem(f"generation number {generation} was used before")
+            raise prepare.PrepareProblem(f"generation number {generation} is already in use")
         crashpoint("after_spawn", self.name)
         if self.role == "incoming":
             crashpoint("mid_swap", "spawned")
@@ -365,7 +365,11 @@ class Instance:
         if targets:
             crashpoint("stopping", self.name)
             problems = tree.send_all(sorted(targets), number)
-            whom = "its leader" if stage.target == "leader" else f"{len(targets)} processes of its tree"
+            whom = (
+                "its main process"
+                if stage.target == "leader"
+                else f"{len(targets)} processes of its process tree"
+            )
             self.hub.note(self, "signal", f"sent {number.name} to {whom}", "debug")
             for problem in problems:
                 self.hub.note(self, "signal", problem, "error")

@@ -95,7 +95,11 @@ class KeeperManager:
     def _gone(self) -> None:
         if self._met and not self._over:
             self._up.clear()
-            self._records.say("keeper", "the keeper has died; starting another, services go on", "warning")
+            self._records.say(
+                "keeper",
+                "the keeper exited unexpectedly; starting a new one (services keep running)",
+                "warning",
+            )
             if self._renewing is None or self._renewing.done():
                 self._renewing = asyncio.ensure_future(self._renew())
 
@@ -108,16 +112,16 @@ class KeeperManager:
                 await self.connect()
                 for name, (port, fd) in self._listeners.items():
                     await self._keeper.request("adopt_fd", name=name, fd=fd)
-                    text = f"the listening socket on port {port.number} is handed over"
+                    text = f"passed the listening socket on port {port.number} to the new keeper"
                     self._records.say("keeper", text, "debug")
                 self._up.set()
             except (KeeperError, KeeperGone, OSError) as error:
-                if (why := str(error) or "it has died at once") != told:
+                if (why := str(error) or "it exited immediately") != told:
                     told = why
-                    self._records.say("keeper", f"there is no new keeper yet: {why}; trying again", "error")
+                    self._records.say("keeper", f"could not start a new keeper: {why}; retrying", "error")
                 await asyncio.sleep(pause)
                 pause = min(5.0, pause * 2)
-        self._records.say("keeper", f"a new keeper runs (pid {self.pid})")
+        self._records.say("keeper", f"the new keeper is running (pid {self.pid})")
 
     async def _until_up(self) -> None:
         """Wait for a keeper that has all our sockets: another one would bind the port anew.
@@ -237,12 +241,12 @@ class KeeperManager:
         except TimeoutError:
             # It is at a start that does not return: nothing may be started any more once we have gone.
             self._records.say(
-                "keeper", f"the keeper does not answer and is killed (pid {self.pid})", "warning"
+                "keeper", f"the keeper does not respond; killing it (pid {self.pid})", "warning"
             )
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
         except KeeperError as error:
-            self._records.say("keeper", f"the keeper stays until they have ended: {error}", "warning")
+            self._records.say("keeper", f"the keeper keeps running: {error}", "warning")
 
     async def _ask_to_go(self) -> None:
         """What has been killed is no process any more to us a moment before its parent can reap it."""

@@ -49,7 +49,7 @@ def fill(text: str, values: Placeholders) -> str:
             return str(values.pythons[name])
         if kind == "port":
             if name not in values.ports:
-                raise PrepareProblem(f"it has no port {name!r}", final=True)
+                raise PrepareProblem(f"the service has no port {name!r}", final=True)
             return str(values.ports[name])
         return str(getattr(values, kind))
 
@@ -96,7 +96,7 @@ def _secret(name: str, path: str) -> str:
         return Path(path).read_text().strip()
     except OSError as error:
         why = os.strerror(error.errno or 0)
-        raise PrepareProblem(f"the file of {name}, {path}, cannot be read: {why}") from None
+        raise PrepareProblem(f"cannot read {path} (the value of {name}): {why}") from None
 
 
 def write_files(spec: ServiceSpec, values: Placeholders) -> None:
@@ -111,4 +111,4 @@ def write_files(spec: ServiceSpec, values: Placeholders) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, fill(file.text, values).encode(), file.mode)
         except OSError as error:
-            raise PrepareProblem(f"{path} cannot be written: {os.strerror(error.errno or 0)}") from None
+            raise PrepareProblem(f"cannot write {path}: {os.strerror(error.errno or 0)}") from None

@@ -89,7 +89,7 @@ async def check(probe: Probe, target: Target, http: Http) -> str | None:
     try:
         return await _check(probe, target, http)
     except Exception as error:  # noqa: BLE001 - a probe that fails in an unknown way is a problem to be told
-        return f"it cannot be probed: {type(error).__name__}: {error}"
+        return f"the probe failed: {type(error).__name__}: {error}"
 
 
 async def _check(probe: Probe, target: Target, http: Http) -> str | None:
@@ -103,14 +103,14 @@ async def _check(probe: Probe, target: Target, http: Http) -> str | None:
 
     port = target.ports.get(probe.port)
     if port is None:
-        return f"it has no port {probe.port!r}"
+        return f"the service has no port {probe.port!r}"
     url = f"http://{target.host}:{port}"
     try:
         if probe.kind == "http":
             try:
                 headers = bearer(target.run_dir / probe.token_file) if probe.token_file else None
             except OSError as error:
-                return f"its token cannot be read: {error}"
+                return f"cannot read its token file: {error}"
             status, _ = await http.get(url + probe.path, probe.timeout, headers=headers)
             return None if status == 200 else f"GET {probe.path} answered {status}"
         return await _completion(probe, url, http)
@@ -133,12 +133,12 @@ async def _completion(probe: Probe, url: str, http: Http) -> str | None:
     }
     status, text = await http.post(f"{url}/v1/chat/completions", body, probe.timeout)
     if status != 200:
-        return f"a completion answered {status}: {text[:200]}"
+        return f"the test completion returned status {status}: {text[:200]}"
     try:
         choices = json.loads(text)["choices"]
     except (ValueError, KeyError, TypeError):
-        return f"a completion answered something else than a completion: {text[:200]}"
-    return None if choices else "a completion came without choices"
+        return f"the test completion returned an unexpected reply: {text[:200]}"
+    return None if choices else "the test completion returned no choices"
 
 
 def _in_log(probe: Probe, target: Target) -> str | None:
@@ -148,7 +148,7 @@ def _in_log(probe: Probe, target: Target) -> str | None:
             text = file.read(32 << 20).decode("utf-8", "replace")
     except OSError as error:
         return f"its log cannot be read: {error}"
-    return None if re.search(probe.pattern, text) else f"its log has no line like '{probe.pattern}' yet"
+    return None if re.search(probe.pattern, text) else f"no line in its log matches '{probe.pattern}' yet"
 
 
 def _status_file(probe: Probe, target: Target) -> str | None:
@@ -156,11 +156,11 @@ def _status_file(probe: Probe, target: Target) -> str | None:
     try:
         status = json.loads(path.read_bytes())
     except FileNotFoundError:
-        return "it has not reported yet"
+        return "it has not written its status file yet"
     except (OSError, ValueError) as error:
         return f"{path.name} cannot be read: {error}"
     if status.get("pid") != target.pid:
-        return "its report is of another process"
+        return "its status file was written by another process"
     state = status.get("state")
     return (
         None

@@ -120,7 +120,7 @@ class ProcessScan:
         return found
 
     def stuck(self) -> list[str]:
-        """What would not die, in words."""
+        """The processes that could not be killed, in words."""
         found = []
         for instance in self._instances():
             if instance.machine.stuck:
@@ -130,7 +130,7 @@ class ProcessScan:
                 found.append(f"{instance.name}: {states}")
             elif instance.busy and instance.machine.state in state_machine.ENDED:
                 # An exec or a directory on a file system that hangs, and the keeper with it.
-                found.append(f"{instance.name}: its start has not returned")
+                found.append(f"{instance.name}: its start has not finished")
         return found
 
     async def sweep_strays(self, grace: float = 3.0) -> list[int]:

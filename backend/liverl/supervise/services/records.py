@@ -73,7 +73,7 @@ class Records:
     def write_failed(self, text: str) -> None:
         """Something could not be written; told once for each text. May be called from any thread."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell, "write", f"cannot be written: {text}", "")
+            self._loop.call_soon_threadsafe(self._tell, "write", f"write failed: {text}", "")
 
     def log_says(self, log: Path, start: int) -> tuple[str, int] | None:
         """What a service's log says of its end, from offset ``start`` on, with the byte offset of the line. A log that

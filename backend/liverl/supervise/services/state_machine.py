@@ -15,7 +15,7 @@ from liverl.plan.spec import RestartPolicy, StopStage
 
 After = Literal["decide", "down", "restart", "hold"]
 
-UNASKED_EXIT = "exited with code 0 although nobody stopped it; servers run until they are stopped"
+UNASKED_EXIT = "exited with code 0 without a stop request; a server must run until it is stopped"
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Restart:
-    why: str = "restart asked"
+    why: str = "restart requested"
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def step(
         case Spawned() if machine.state == "stopped":
             # The stop came while it was being started: it exists after all, and must end.
             late, escalate = _begin_stop(
-                replace(machine, leader_gone=False), now, rules, "down", "stop asked", 0
+                replace(machine, leader_gone=False), now, rules, "down", "stop requested", 0
             )
             return late, (Watch(machine.generation), *escalate)
         case ProbeReady() if machine.state in ("starting", "degraded"):
@@ -299,7 +299,7 @@ def _prepare(machine: MachineState, now: float, why: str) -> tuple[MachineState,
 
 def _start(machine: MachineState, now: float) -> tuple[MachineState, tuple[Action, ...]]:
     if machine.state in ENDED or machine.state == "backing_off":
-        fresh = _to(machine, "waiting", now, "start asked", wanted=True, failures=(), streak=0)
+        fresh = _to(machine, "waiting", now, "start requested", wanted=True, failures=(), streak=0)
         return fresh, ()
     if machine.state == "stopping":
         return replace(machine, wanted=True, after="restart"), ()
@@ -312,7 +312,7 @@ def _stop(
     machine = replace(machine, wanted=False)
     last = len(rules.stop) - 1
     if machine.state in LIVE:
-        return _begin_stop(machine, now, rules, "down", "stop asked", last if at_once else 0)
+        return _begin_stop(machine, now, rules, "down", "stop requested", last if at_once else 0)
     if machine.state == "stopping":
         machine = replace(machine, after="down")
         if at_once and machine.stage < last:
@@ -320,7 +320,7 @@ def _stop(
         return machine, ()
     if machine.state in ("waiting", "preparing", "backing_off"):
         # A process that is being prepared may still appear: ``Spawned`` then ends it.
-        return _to(machine, "stopped", now, "stop asked"), ()
+        return _to(machine, "stopped", now, "stop requested"), ()
     return machine, ()
 
 
@@ -364,7 +364,7 @@ def _leader_exited(
     if machine.state in LIVE:
         # Its own tree first: a restart beside an old worker is what every peer gets wrong.
         gone = replace(machine, exit=exit_, leader_gone=True, ended_by_us=False)
-        stopping = _to(gone, "stopping", now, f"its leader ended ({exit_.words()})", after="decide")
+        stopping = _to(gone, "stopping", now, f"its main process exited ({exit_.words()})", after="decide")
         return _enter_stage(replace(stopping, last_failure=exit_.words()), now, rules, _tree_stage(rules))
     if machine.state == "stopping" and not machine.leader_gone:
         gone = replace(machine, exit=exit_, leader_gone=True)
@@ -384,9 +384,11 @@ def _tree_empty(
 ) -> tuple[MachineState, tuple[Action, ...]]:
     machine = replace(machine, stuck=False)
     if machine.after == "down" or not machine.wanted:
-        return _to(machine, "stopped", now, "stopped as asked"), ()
+        return _to(machine, "stopped", now, "stopped"), ()
     if machine.after == "hold":
-        return _to(machine, "stopped", now, f"waits for its successor, after: {_failure(machine, rules)}"), ()
+        return _to(
+            machine, "stopped", now, f"waiting for its replacement; last failure: {_failure(machine, rules)}"
+        ), ()
     if machine.after == "restart":
         return _prepare(replace(machine, failures=(), streak=0), now, machine.why)
     done = machine.exit is not None and machine.exit.ok and not machine.ended_by_us
@@ -408,7 +410,7 @@ def _after_failure(
 ) -> tuple[MachineState, tuple[Action, ...]]:
     policy = rules.restart
     if not machine.wanted:
-        return _to(machine, "stopped", now, "stopped as asked"), ()
+        return _to(machine, "stopped", now, "stopped"), ()
     if policy.mode == "never":
         return _to(machine, "failed", now, why, last_failure=why), ()
     stable = (
@@ -419,7 +421,7 @@ def _after_failure(
     streak = 0 if stable else machine.streak
     failures = tuple(t for t in (*machine.failures, now) if now - t <= policy.window)
     if len(failures) > policy.max_failures:
-        verdict = f"{len(failures)} failures in {policy.window:.0f} s, the last: {why}"
+        verdict = f"{len(failures)} failures in {policy.window:.0f} s; last failure: {why}"
         return _to(machine, "gave_up", now, verdict, failures=failures, last_failure=why), ()
     machine = replace(machine, failures=failures, streak=streak + 1, last_failure=why, ready_at=None)
     delay = backoff(policy, streak, jitter)

@@ -100,7 +100,7 @@ class Supervisor:
     async def _tell_why(self, service: str, log: Path, start: int) -> None:
         found = await asyncio.to_thread(self.records.log_says, log, start)
         if found is not None:
-            self.say("log_cause", f"its log says: {found[0]}", "warning", service)
+            self.say("log_cause", f"its log shows: {found[0]}", "warning", service)
 
     def note(self, instance: Instance, kind: str, text: str, level: str = "info", **data: Any) -> None:
         self.say(kind, text, level, instance.name, **data)  # type: ignore[arg-type]
@@ -214,7 +214,9 @@ class Supervisor:
 
     def _settle(self, slot: Slot) -> None:
         for over in slot.settle():
-            self.say("swap", f"generation {over.machine.generation} has drained and ended", service=slot.name)
+            self.say(
+                "swap", f"generation {over.machine.generation} has drained and exited", service=slot.name
+            )
         incoming = slot.incoming
         if incoming is None:
             return
@@ -228,7 +230,7 @@ class Supervisor:
             why = why_ended(incoming)
             slot.drop_incoming()
             current = slot.current.machine
-            goes = "is started again" if current.after == "hold" else "goes on"
+            goes = "will be restarted" if current.after == "hold" else "is still serving"
             text = f"the new generation did not start ({why}); generation {current.generation} {goes}"
             self.say("swap_failed", text, "error", slot.name)
             if current.after == "hold" and current.wanted and not self.stopping:
@@ -244,10 +246,12 @@ class Supervisor:
         # One record: with half of it a successor would find two current generations, or none.
         record = {"k": "promoted", "svc": slot.name, "records": [new.record(), old.record()]}
         if old in slot.retiring:
-            text = f"generation {new.machine.generation} serves; generation {old.machine.generation} drains"
+            text = f"generation {new.machine.generation} is serving; generation {old.machine.generation} is draining"
             self.spawn_task(self._retire(old, record))
         else:
-            text = f"generation {old.machine.generation} has died; generation {new.machine.generation} takes its place"
+            text = (
+                f"generation {old.machine.generation} exited; generation {new.machine.generation} replaces it"
+            )
             self.records.journal_soon(record)
         self.say("swap", text, service=slot.name)
 
@@ -329,7 +333,7 @@ class Supervisor:
             near = difflib.get_close_matches(name, self.slots, 1, 0.5)
             known = ", ".join(self.slots)
             raise CommandError(
-                "unknown_service", f"no service {name!r}; there are: {known}", near[0] if near else None
+                "unknown_service", f"no service {name!r}; known services: {known}", near[0] if near else None
             )
         return slot
 

@@ -58,7 +58,7 @@ class AddressClient:
         self._fresh = True  # this child has not been asked yet
         self._failures = 0
         self._not_before = 0.0
-        self._last = "it has not been started"
+        self._last = "it has not started yet"
         self._turn = asyncio.Lock()
 
     @property
@@ -80,12 +80,12 @@ class AddressClient:
             first, self._fresh = self._fresh, False
             reply = await self._exchange(json.dumps(question), timeout + (FIRST if first else SLACK))
             if reply.get("id") != self._number:
-                await self._give_up(f"it answered something else: {str(reply)[:200]}")
+                await self._give_up(f"it sent an unexpected reply: {str(reply)[:200]}")
             self._failures = 0
             try:
                 return msgspec.convert(reply, Answer)
             except msgspec.ValidationError as error:
-                raise AddressClientGone(f"its answer is none: {error}") from error
+                raise AddressClientGone(f"it sent an invalid reply: {error}") from error
 
     async def close(self) -> None:
         """End the child: its stdin first, its process if that does not do."""
@@ -107,10 +107,10 @@ class AddressClient:
         if self._process is not None:
             code = self._process.returncode
             self._process = None
-            self._fail(f"it ended (exit {code}), see {self._log.name}")
+            self._fail(f"it exited (exit {code}); see {self._log.name}")
         wait = self._not_before - self._clock()
         if wait > 0:
-            raise AddressClientGone(f"{self._last}; it is started again in {wait:.0f} s")
+            raise AddressClientGone(f"{self._last}; restarting it in {wait:.0f} s")
         argv, env = self._command()
         try:
             self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ class AddressClient:
                     start_new_session=True,
                 )
         except OSError as error:
-            self._fail(f"it cannot be started: {error}")
+            self._fail(f"it failed to start: {error}")
             raise AddressClientGone(self._last) from error
         self._fresh = True
         reply = await self._exchange(None, CONNECT)
@@ -143,23 +143,23 @@ class AddressClient:
             async with asyncio.timeout(seconds):
                 raw = await process.stdout.readline()
         except TimeoutError:
-            await self._give_up(f"it did not answer within {seconds:g} s")
+            await self._give_up(f"it did not respond within {seconds:g} s")
         except asyncio.CancelledError:  # half an answer would be taken for the next question's
             self._process = None
             self._kill(process)
             await process.wait()
             raise
         except (OSError, ValueError) as error:
-            await self._give_up(f"it does not read or write: {error}")
+            await self._give_up(f"cannot communicate with it: {error}")
         if not raw:
             code = await self._ended(process)
-            await self._give_up(f"it ended ({code}), see {self._log.name}")
+            await self._give_up(f"it exited ({code}); see {self._log.name}")
         try:
             reply = json.loads(raw)
         except ValueError:
             reply = raw.decode("utf-8", "replace")
         if not isinstance(reply, dict):
-            await self._give_up(f"it answered something else: {str(reply)[:200]}")
+            await self._give_up(f"it sent an unexpected reply: {str(reply)[:200]}")
         return dict(reply)
 
     async def _ended(self, process: asyncio.subprocess.Process) -> str:

@@ -181,8 +181,8 @@ def controller_conflict(actors: Iterable[RayActor]) -> str | None:
     for actor in actors:
         if actor.name == _CONTROLLER and not actor.dead:
             return (
-                f"the cluster has a {_CONTROLLER} already ({actor.state}, pid {actor.pid or 'unknown'}, "
-                f"job {actor.job_id}): two verl jobs must not share a Ray cluster"
+                f"the cluster already has a {_CONTROLLER} ({actor.state}, pid {actor.pid or 'unknown'}, "
+                f"job {actor.job_id}); two verl jobs cannot share a Ray cluster"
             )
     return None
 
@@ -201,7 +201,7 @@ def _rank(
             lost = msgspec.structs.replace(
                 old,
                 stage="lost",
-                why="Ray does not list it any more",
+                why="Ray no longer lists it",
                 actor_state=None,
                 pid=None,
                 address=None,
@@ -244,9 +244,9 @@ def _stage(actor: RayActor, facts: RankFacts) -> tuple[Stage, str]:
         return "pending", f"{actor.state}: {_waiting(actor, facts.waits.get(key, ''))}"
     if key not in facts.addresses:
         silence = facts.silent.get(key)
-        return "alive", "ALIVE, but it has told no address" + (f" ({silence})" if silence else "")
+        return "alive", "ALIVE, but it has not reported an address" + (f" ({silence})" if silence else "")
     if key not in facts.health:
-        return "addressed", "ALIVE, its server has not been asked yet"
+        return "addressed", "ALIVE, but its server has not been checked yet"
     problem = facts.health[key]
     return ("healthy", "healthy") if problem is None else ("addressed", f"ALIVE, but {problem}")
 
@@ -254,12 +254,12 @@ def _stage(actor: RayActor, facts: RankFacts) -> tuple[Stage, str]:
 def _waiting(actor: RayActor, note: str) -> str:
     more = f"; {note}" if note else ""
     if actor.state == "DEPENDENCIES_UNREADY":
-        return "Ray waits for what its constructor is given" + more
+        return "waiting for the arguments of its constructor" + more
     if actor.pid:
-        return f"its constructor has not returned (pid {actor.pid})" + more
+        return f"its constructor is still running (pid {actor.pid})" + more
     if actor.resources:
-        return f"Ray waits for {resource_words(actor.resources)}" + more
-    return "Ray has not started its process" + more
+        return f"waiting for resources {resource_words(actor.resources)}" + more
+    return "waiting for Ray to start its process" + more
 
 
 def _other(expected: Expectation, name: ServerName, actor: RayActor) -> Other:
@@ -268,9 +268,9 @@ def _other(expected: Expectation, name: ServerName, actor: RayActor) -> Other:
     elif name.node_rank > 0:
         why = f"node {name.node_rank} of replica {name.rank}"
     elif name.engine != expected.engine:
-        why = f"a server of {name.engine}, where {expected.engine} is expected"
+        why = f"a {name.engine} server; expected {expected.engine}"
     elif name.rank >= expected.count:
-        why = f"more than the {expected.count} expected"
+        why = f"not one of the {expected.count} expected replicas"
     else:
         why = f"a second actor of rank {name.rank}"
     return Other(actor.name, name.role, name.rank, actor.state, actor.pid, actor.ip, why)
@@ -293,12 +293,12 @@ def _verdict_words(rank: Rank, age: float, limit: float) -> str:
     if rank.stage == "pending":
         return f"{rank.name}: {state} {for_so_long}: {reason}"
     if rank.stage == "missing":
-        return f"{rank.name}: not there {for_so_long}: {rank.why}"
+        return f"{rank.name}: missing {for_so_long}: {rank.why}"
     if rank.stage == "alive":
         said, _, silence = rank.why.partition(" (")
         return f"{rank.name}: {said} {for_so_long}" + (f": {silence[:-1]}" if silence else "")
     if rank.stage == "addressed":
         return f"{rank.name}: at {rank.address}, not healthy {for_so_long}: {rank.why}"
     if rank.stage == "lost":
-        return f"{rank.name}: lost, {rank.why}; nothing replaced it within {limit:g} s"
+        return f"{rank.name}: lost: {rank.why}; not replaced within {limit:g} s"
     return f"{rank.name}: {rank.why} (not replaced within {limit:g} s)"

@@ -35,7 +35,7 @@ def death_words(cause: object) -> str:
 def short_cause(death: str) -> str:
     """One line of at most 300 characters: a traceback's own exception, or the message without Ray's advice."""
     if not death:
-        return "Ray tells no cause"
+        return "Ray reports no cause"
     lines = [line for line in death.splitlines() if line.strip()]
     line = lines[0].partition(_ADVICE)[0].strip()
     if len(lines) > 1:

@@ -108,7 +108,7 @@ class Discovery:
         except RayError as error:
             self._blind(str(error))
             return SOON
-        self._trouble("dashboard", None, "Ray's dashboard answers again")
+        self._trouble("dashboard", None, "Ray's dashboard responds again")
         self._blind_since = None
         self._forget(actors)
         for rank, actor in chosen.items():
@@ -159,10 +159,10 @@ class Discovery:
         try:
             asked, answer = task.result()
         except AddressClientGone as error:
-            self._trouble("addresses", f"the actors cannot be asked for their addresses: {error}", "")
-            self._silent |= {actor.incarnation: f"it cannot be asked: {error}" for actor in silent}
+            self._trouble("addresses", f"cannot query the actors' addresses: {error}", "")
+            self._silent |= {actor.incarnation: f"cannot query its address: {error}" for actor in silent}
             return
-        self._trouble("addresses", None, "the actors can be asked for their addresses again")
+        self._trouble("addresses", None, "the actors' addresses can be queried again")
         for actor in asked:
             if actor.name in answer.addresses:
                 self._addresses[actor.incarnation] = f"http://{answer.addresses[actor.name]}"
@@ -195,7 +195,7 @@ class Discovery:
         self._trouble("dashboard", problem, "")
         age, limit = now - self._blind_since, self._expected.actor_deadline
         if age >= limit:
-            text = f"Ray's actors cannot be seen for {age:.0f} s (limit {limit:g} s): {problem}"
+            text = f"cannot list Ray's actors for {age:.0f} s (limit {limit:g} s): {problem}"
             self.verdict = RankVerdict(None, "missing", text)
 
     def _trouble(self, kind: str, problem: str | None, over: str) -> None:
@@ -215,11 +215,11 @@ async def health_problem(http: Http, address: str) -> str | None:
     try:
         status, _ = await http.get(f"{address}/health", _HEALTH)
     except TimeoutError:
-        return f"it does not answer /health within {_HEALTH:g} s"
+        return f"no response from /health within {_HEALTH:g} s"
     except aiohttp.ClientConnectorError as error:
         if isinstance(error.os_error, ConnectionRefusedError):
             return f"nothing listens at {address}"
         return f"{address} cannot be reached: {error.os_error}"
     except (OSError, ValueError, aiohttp.ClientError) as error:
-        return f"/health cannot be asked: {type(error).__name__}: {error}"
-    return None if status == 200 else f"/health answers {status}"
+        return f"GET /health failed: {type(error).__name__}: {error}"
+    return None if status == 200 else f"GET /health returned {status}"

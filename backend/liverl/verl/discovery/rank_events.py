@@ -18,7 +18,7 @@ def changes(old: Rank, new: Rank, age: float) -> Iterator[tuple[str, Level]]:
     if replaced and new.generation > 1:
         # One that was waited for is good news, one in the place of a living one is not.
         awaited = old.stage in ("missing", "lost", "dead")
-        yield f"{who}: another actor, generation {new.generation}", "info" if awaited else "warning"
+        yield f"{who}: new actor, generation {new.generation}", "info" if awaited else "warning"
     if new.stage in ("dead", "lost"):
         if replaced or old.stage != new.stage:
             yield f"{who}: {new.why}", "error" if new.stage == "dead" else "warning"

@@ -104,7 +104,7 @@ class RayRest:
             for state in _LIVING:
                 more, cut = await self._list([("name", "!=", ""), ("state", "=", state)])
                 if cut is not None:
-                    raise RayError(f"Ray tells {LIMIT} of its {cut} actors that are {state}")
+                    raise RayError(f"Ray lists only {LIMIT} of its {cut} {state} actors")
                 rows += more
         return tuple({actor.actor_id: actor for actor in parse_actors(rows)}.values())
 
@@ -158,27 +158,27 @@ class RayRest:
         try:
             headers = None if self._token_file is None else bearer(self._token_file)
         except (OSError, ValueError) as error:
-            raise RayError(f"Ray's token cannot be read: {error}") from error
+            raise RayError(f"cannot read Ray's token: {error}") from error
         try:
             url = f"{self._base}{path}?{urlencode(query)}"
             status, text = await self._http.get(url, TIMEOUT, headers=headers)
         except TimeoutError as error:
-            raise RayError(f"{where} did not answer within {TIMEOUT:g} s") from error
+            raise RayError(f"{where} did not respond within {TIMEOUT:g} s") from error
         except aiohttp.ClientConnectorError as error:
             refused = isinstance(error.os_error, ConnectionRefusedError)
             raise RayError(f"nothing listens at {self._base}" if refused else f"{where}: {error}") from error
         except (OSError, ValueError, aiohttp.ClientError) as error:
             raise RayError(f"{where}: {type(error).__name__}: {error}") from error
         if status in (401, 403):
-            refusal = "wants a token" if status == 401 else "refuses the token"
-            raise RayError(f"{where} {refusal} (GET {path} answered {status})")
+            refusal = "requires a token" if status == 401 else "rejected the token"
+            raise RayError(f"{where} {refusal} (GET {path} returned {status})")
         try:
             reply = json.loads(text)
         except ValueError as error:
-            raise RayError(f"{where} answered GET {path} with {status} and no JSON: {text[:80]!r}") from error
+            raise RayError(f"{where}: GET {path} returned {status} and no JSON: {text[:80]!r}") from error
         if status != 200 or not isinstance(reply, Mapping):
             said = _text(_mapping(reply).get("msg")) or text[:200]
-            raise RayError(f"{where} answered GET {path} with {status}: {said}")
+            raise RayError(f"{where}: GET {path} returned {status}: {said}")
         return reply
 
 
@@ -235,7 +235,7 @@ async def pending_notes(rest: RayRest, actors: Iterable[RayActor]) -> dict[str, 
         largest = {name: max((n.get(name, 0.0) for n in alive), default=0.0) for name in actor.resources}
         short = {name: most for name, most in largest.items() if most < actor.resources[name]}
         notes[actor.incarnation] = (
-            f"no node has more than {resource_words(short)}" if short else "other actors hold them"
+            f"no node has more than {resource_words(short)}" if short else "other actors are using them"
         )
     return notes
 
@@ -290,7 +290,7 @@ def resource_words(resources: Mapping[str, float]) -> str:
 def _rows(reply: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     rows = _mapping(_mapping(reply.get("data")).get("result")).get("result")
     if not isinstance(rows, list):
-        raise RayError(f"Ray's dashboard answered without a list: {str(reply)[:200]}")
+        raise RayError(f"Ray's dashboard returned no list: {str(reply)[:200]}")
     return [row for row in rows if isinstance(row, Mapping)]
 
 

@@ -63,7 +63,7 @@ class CpuServerAdapter(BaseRollout):  # type: ignore[misc]
         Raises ValueError for another wire format.
         """
         if wire_format != "named_tensors":
-            raise ValueError(f"the CPU replica takes named_tensors only, not {wire_format}")
+            raise ValueError(f"the CPU replica supports only named_tensors, not {wire_format}")
         self._crash_if_asked(global_steps)
         started, size = time.monotonic(), 0
         async for part, last in self._parts(weights):
@@ -99,5 +99,5 @@ class CpuServerAdapter(BaseRollout):  # type: ignore[misc]
         if self._first_step is None:
             self._first_step = step or 0
         if step is not None and step == faults().crash_at_step and self._first_step == 0:
-            logger.error("fault: this worker ends at step %d", step)
+            logger.error("fault: this worker exits at step %d", step)
             os._exit(_CRASH_EXIT)

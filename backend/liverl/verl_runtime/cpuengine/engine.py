@@ -189,7 +189,7 @@ class Engine:
         missing = sorted(name for name, tensor in own.items() if tensor.data_ptr() not in sent)
         self._received.clear()
         if missing:
-            raise ValueError(f"no new value came for {', '.join(missing[:3])}")
+            raise ValueError(f"no new value received for {', '.join(missing[:3])}")
         self._prefixes.clear()
         self._open("updating")
 

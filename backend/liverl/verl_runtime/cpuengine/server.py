@@ -72,12 +72,12 @@ class vLLMHttpServer:
         """Load, then listen. Loading blocks this actor: a call for the address waits, as it does for vLLM."""
         settings = self._settings
         if settings.dead:
-            logger.error("fault: this replica ends during its launch")
+            logger.error("fault: this replica exits during its launch")
             sys.stdout.flush()
             os._exit(_DEAD_EXIT)
         self._core = Core(settings)
         if settings.listen_delay:
-            logger.warning("fault: listening %.0f s late", settings.listen_delay)
+            logger.warning("fault: this replica listens %.0f s late", settings.listen_delay)
             time.sleep(settings.listen_delay)
         if settings.mute:
             logger.warning("fault: this replica never listens")
