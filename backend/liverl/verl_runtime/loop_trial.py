@@ -186,11 +186,11 @@ async def run_trial(settings: LoopSettings, prompt: Prompt) -> Outcome:
     why = f"{exception['exception_type']}: {exception['exception_message']}" if exception else None
     if why:
         logger.warning("trial %s failed: %s", name, why)
-    for found in assembly.divergences[:1]:
+    for mismatch in assembly.divergences[:1]:
         logger.warning(
             "trial %s: the prompt of turn %d differs from what was sampled at token %d of %d; "
             "%d of %d turns are trained on",
-            name, found.turn + 1, found.position, found.expected, assembly.turns_kept, assembly.turns,
+            name, mismatch.turn + 1, mismatch.position, mismatch.expected, assembly.turns_kept, assembly.turns,
         )  # fmt: skip
     return Outcome(
         name=name,

@@ -1,5 +1,5 @@
-"""One trial's whole story, read from its directory and read on as it grows: turn by turn, with what came of
-each. Heads of many trials are another matter: ``trial.py``."""
+"""The full trajectory of one trial, turn by turn, read incrementally. For heads of many trials see
+``trial.py``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from liverl.observe.trials.trial import SETTLE, TASK, TRAJECTORY, TRUNCATED, ove
 from liverl.observe.trials.turns import Turn, TurnBuilder, turns_of_messages
 
 PROXY_TRAJECTORY = "proxy_trajectory.json"
-_LARGEST = 64 << 20  # bytes of a JSON document that is read whole
+_LARGEST = 64 << 20  # maximum bytes of a JSON document
 
 
 class Trajectory(msgspec.Struct, frozen=True):
-    """``running``: there is no result yet. ``rewards``: every number that the verifier gave, by its name."""
+    """One trial. ``running``: it has no result yet. ``rewards``: all numbers of the verifier, by name."""
 
     name: str
     path: str  # of the trial's directory
@@ -35,35 +35,37 @@ class Trajectory(msgspec.Struct, frozen=True):
     rewards: dict[str, float] = {}
     started_at: float | None = None
     seconds: float | None = None
-    replicas: tuple[str, ...] = ()  # in the order in which they answered
+    replicas: tuple[str, ...] = ()  # in the order of their responses
     model: str | None = None
     policy_version: int | None = None
     ended_by: str | None = None
     exception: str | None = None
     flags: tuple[str, ...] = ()  # zero_tool_calls, moved_replica, failed_turns, truncated
     source: str | None = None  # the file of the turns, relative to the directory
-    files: tuple[TrialFile, ...] = ()  # everything else that the trial left
+    files: tuple[TrialFile, ...] = ()  # all other files of the trial
     bad_records: int = 0
-    torn: bool = False  # the last record is cut off
+    torn: bool = False  # the last record is incomplete
     note: str = ""
-    told_turns: int = 0  # by the result; the proxy's records may come after it
+    told_turns: int = 0  # number of turns in the result; the proxy may write records after it
 
     @property
     def tool_calls(self) -> int:
+        """Number of tool calls."""
         return sum(turn.calls for turn in self.turns)
 
     @property
     def completion_tokens(self) -> int:
+        """Number of generated tokens."""
         return sum(turn.completion_tokens or 0 for turn in self.turns)
 
 
 def read_trajectory(trial_dir: str | os.PathLike[str]) -> Trajectory:
-    """The trial as it stands. Missing, cut and growing files are no errors."""
+    """Read a trial in its current state. Missing, incomplete and growing files are no error."""
     return TrajectoryReader(trial_dir).read()
 
 
 def no_tools(trajectory: Trajectory, parser: str | None) -> tuple[str, ...]:
-    """Why it may be that no tool was called, in sentences; none where one was."""
+    """Return sentences that explain why no tool may have been called; none if one was."""
     if "zero_tool_calls" not in trajectory.flags:
         return ()
     texts = [turn.written for turn in trajectory.turns]
@@ -71,8 +73,7 @@ def no_tools(trajectory: Trajectory, parser: str | None) -> tuple[str, ...]:
 
 
 def parser_in_use(run_dir: str | os.PathLike[str]) -> str | None:
-    """The run's tool-call parser, from the configuration that it was started with; None where that does not
-    tell."""
+    """Return the tool-call parser in the run's configuration; None if it cannot be determined."""
     import yaml
 
     try:
@@ -85,8 +86,8 @@ def parser_in_use(run_dir: str | os.PathLike[str]) -> str | None:
 
 
 class TrajectoryReader:
-    """Reads one trial again and again. ``read`` looks at what is new and returns the same object while nothing
-    changes. Not thread-safe; blocks."""
+    """Reads one trial repeatedly. ``read`` returns the same object while nothing changes. Not thread-safe;
+    blocking."""
 
     def __init__(self, trial_dir: str | os.PathLike[str]) -> None:
         self.path = Path(trial_dir)
@@ -101,7 +102,11 @@ class TrajectoryReader:
         self._torn = False
 
     def read(self) -> Trajectory:
-        """Raises OSError of the storage, not of files that are missing."""
+        """Read what is new and return the trial.
+
+        Raises:
+            OSError: the storage failed; missing files are no error.
+        """
         config = _object(self.path / "config.json") or {}
         result = _object(self.path / "result.json")
         source = self._read_records(closed=result is not None)
@@ -128,10 +133,10 @@ class TrajectoryReader:
         return self._last or trajectory
 
     def raw_record(self, turn: Turn, most: int = 4 << 20) -> str:
-        """The record of a turn as indented JSON, at most ``most`` bytes of it.
+        """Return the record of a turn as indented JSON, at most ``most`` bytes of it.
 
         Raises:
-            OSError: the file has gone.
+            OSError: the file was removed.
         """
         name = self._file[0] if self._file is not None else str(self.path / PROXY_TRAJECTORY)
         size = turn.size or most
@@ -141,10 +146,10 @@ class TrajectoryReader:
         try:
             return msgspec.json.format(data, indent=2).decode("utf-8", "replace")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return data.decode("utf-8", "replace")  # cut, or not JSON: as it is
+            return data.decode("utf-8", "replace")  # truncated, or not JSON: unchanged
 
     def _read_records(self, closed: bool) -> str | None:
-        """Read what the trajectory file has got since; its name."""
+        """Read what was appended to the trajectory file; return its name."""
         for name in (TRAJECTORY, f"agent/{TRAJECTORY}"):
             try:
                 file = open(self.path / name, "rb")  # noqa: SIM115 - closed below
@@ -153,7 +158,7 @@ class TrajectoryReader:
             with file:
                 stat = os.fstat(file.fileno())
                 identity = (str(self.path / name), stat.st_dev, stat.st_ino)
-                if self._file != identity or stat.st_size < self._offset:  # written anew
+                if self._file != identity or stat.st_size < self._offset:  # rewritten
                     self._begin()
                     self._file = identity
                 if stat.st_size > self._offset:
@@ -165,20 +170,20 @@ class TrajectoryReader:
         return None
 
     def _read_proxy(self) -> tuple[tuple[Turn, ...], str] | None:
-        """(turns, what is missing) of the other trajectory file; None where there is none."""
+        """Return (turns, note on what is missing) of the other trajectory file; None if there is none."""
         path = self.path / PROXY_TRAJECTORY
         try:
             stat = path.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        seen = (stat.st_mtime_ns, stat.st_size)
-        if self._proxy is None or self._proxy[0] != seen:
-            found = loads(_bytes(path) or b"")
-            self._proxy = (seen, _proxy_turns(found if isinstance(found, dict) else {}))
+        version = (stat.st_mtime_ns, stat.st_size)
+        if self._proxy is None or self._proxy[0] != version:
+            document = loads(_bytes(path) or b"")
+            self._proxy = (version, _proxy_turns(document if isinstance(document, dict) else {}))
         return self._proxy[1]
 
     def _take(self, file: Any, closed: bool) -> None:
-        """Records from the offset on. A last one without a newline counts once nothing is written any more."""
+        """Read records from the offset on. An unfinished last one counts once the file is no longer written."""
         self._torn = False
         while line := file.readline(MAX_LINE):
             if not line.endswith(b"\n"):
@@ -238,7 +243,7 @@ def _flags(turns: tuple[Turn, ...], ended: bool, replicas: int) -> tuple[str, ..
     judged = [turn for turn in finished if turn.judged]
     gone = [turn for turn in turns if turn.abandoned]
     if gone and gone[-1] is turns[-1] and not ended:
-        gone.pop()  # it was cut off in the middle of a call: that is no failure, as in the heads of many trials
+        gone.pop()  # it was cut off during a call: no failure, as in the heads
     flags = (
         ("zero_tool_calls", bool(judged) and not any(t.calls for t in judged) and (ended or over(last))),
         ("moved_replica", replicas > 1 or any(t.moved_from for t in turns)),
@@ -249,7 +254,7 @@ def _flags(turns: tuple[Turn, ...], ended: bool, replicas: int) -> tuple[str, ..
 
 
 def _proxy_turns(found: dict[str, Any]) -> tuple[tuple[Turn, ...], str]:
-    """(turns, what is missing) of a ``proxy_trajectory.json`` of either shape."""
+    """Return (turns, note on what is missing) of a ``proxy_trajectory.json`` of either format."""
     messages = found.get("messages_snapshot", found.get("messages"))
     if isinstance(messages, list):
         return tuple(
