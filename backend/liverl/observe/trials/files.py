@@ -29,7 +29,7 @@ def list_files(trial_dir: Path, leave_out: Sequence[str | None] = ()) -> tuple[T
 
     Links are not followed, as a sandbox may link anywhere.
     """
-    found: list[TrialFile] = []
+    collected: list[TrialFile] = []
     for count, (folder, folders, names) in enumerate(os.walk(trial_dir)):
         if count == _FOLDERS:
             break
@@ -42,10 +42,10 @@ def list_files(trial_dir: Path, leave_out: Sequence[str | None] = ()) -> tuple[T
                 continue  # removed since it was listed
             shown = os.path.relpath(path, trial_dir)
             if stat.S_ISREG(status.st_mode) and shown not in leave_out:
-                found.append(TrialFile(shown, status.st_size))
-            if len(found) == MOST:
-                return tuple(found)
-    return tuple(found)
+                collected.append(TrialFile(shown, status.st_size))
+            if len(collected) == MOST:
+                return tuple(collected)
+    return tuple(collected)
 
 
 def head_of_file(trial_dir: Path, name: str, lines: int = HEAD_LINES) -> str:
