@@ -48,11 +48,11 @@ class Library:
         Unix time."""
         files = history(run)
         for service, path in current.items():
-            known = files.setdefault(service, [])
-            if all(file.path != path for file in known):
-                known.append(LogFile(service, 0, path))
-        for service, known in files.items():
-            self.add(service, known, now)
+            log_list = files.setdefault(service, [])
+            if all(file.path != path for file in log_list):
+                log_list.append(LogFile(service, 0, path))
+        for service, log_list in files.items():
+            self.add(service, log_list, now)
             self.look(self.chain(service), now)
 
     def add(self, service: str, files: Iterable[LogFile], now: float) -> None:

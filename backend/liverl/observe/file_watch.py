@@ -99,12 +99,12 @@ class _Thread(threading.Thread):
         from watchfiles import watch  # imported on first use: 4 ms and 0.8 MiB
 
         wanted = [str(path) for path in sorted(self._directories)]
-        found = [path for path in wanted if os.path.isdir(path) and on_local_disk(Path(path))]
-        if not found:
+        directories = [path for path in wanted if os.path.isdir(path) and on_local_disk(Path(path))]
+        if not directories:
             return
         try:
             for _ in watch(
-                *found,
+                *directories,
                 watch_filter=lambda change, path: self._counts(change, path, wanted),
                 debounce=DEBOUNCE,
                 step=STEP,

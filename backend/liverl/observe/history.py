@@ -116,7 +116,7 @@ def read_history(run_dir: str | os.PathLike[str], since: float = 0.0) -> tuple[S
     Raises:
         OSError: the storage failed.
     """
-    found: list[Sample] = []
+    collected: list[Sample] = []
     for name in (FILE, OLDER):
         for line in lines_backwards(os.path.join(run_dir, name)):
             try:
@@ -124,6 +124,6 @@ def read_history(run_dir: str | os.PathLike[str], since: float = 0.0) -> tuple[S
             except msgspec.DecodeError:
                 continue
             if sample.at <= since:
-                return tuple(reversed(found))
-            found.append(sample)
-    return tuple(reversed(found))
+                return tuple(reversed(collected))
+            collected.append(sample)
+    return tuple(reversed(collected))

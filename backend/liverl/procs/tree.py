@@ -84,8 +84,8 @@ class Trees:
         sessions = {
             pid: key for key, (pid, tick) in leaders.items() if pid not in table or table[pid].tick == tick
         }
-        for name, known in self.members.items():
-            for pid, tick in known:
+        for name, remembered in self.members.items():
+            for pid, tick in remembered:
                 # The session of a member that called setsid is inherited by its children.
                 proc = table.get(pid)
                 if proc is not None and proc.tick == tick and proc.session == pid:
@@ -114,8 +114,8 @@ class Trees:
         if self.keeper_pid is not None:
             owner[self.keeper_pid] = None
         owner = {pid: key for pid, key in owner.items() if pid in table}
-        for key, known in self.members.items():
-            for member in known:
+        for key, remembered in self.members.items():
+            for member in remembered:
                 if self._is(table, member) and member[0] not in owner:
                     owner[member[0]] = key
         return owner

@@ -33,8 +33,8 @@ def loads(data: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        found = json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _name: None)
-        return json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+        decoded = json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _name: None)
+        return json.loads(json.dumps(decoded, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
 
@@ -147,10 +147,10 @@ def pretty_arguments(arguments: object) -> tuple[str, bool]:
     if arguments is None or arguments == "":
         return "{}", True
     if isinstance(arguments, str):
-        found = loads(arguments.encode("utf-8", "replace"))
-        if found is None:
+        decoded = loads(arguments.encode("utf-8", "replace"))
+        if decoded is None:
             return arguments, False
-        arguments = found
+        arguments = decoded
     return json.dumps(arguments, ensure_ascii=False, indent=2), isinstance(arguments, dict)
 
 

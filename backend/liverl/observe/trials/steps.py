@@ -64,8 +64,8 @@ def equal_groups(heads: Iterable[TrialHead]) -> frozenset[tuple[int | None, str]
         rewards[head.step, head.task].append(head.reward)
     return frozenset(
         group
-        for group, found in rewards.items()
-        if len(found) > 1 and None not in found and len(set(found)) == 1
+        for group, group_rewards in rewards.items()
+        if len(group_rewards) > 1 and None not in group_rewards and len(set(group_rewards)) == 1
     )
 
 
@@ -87,11 +87,11 @@ def _told_step(directory: str) -> int | None:
     for name, parse in (("config.json", parse_config), ("result.json", parse_result)):
         try:
             with open(os.path.join(directory, name), "rb") as file:
-                told = parse(file.read())
+                parsed = parse(file.read())
         except OSError:
             continue  # it has none (yet)
-        if told is not None and told.step is not None:
-            return told.step
+        if parsed is not None and parsed.step is not None:
+            return parsed.step
     return None
 
 

@@ -77,12 +77,12 @@ def parser_in_use(run_dir: str | os.PathLike[str]) -> str | None:
     import yaml
 
     try:
-        found = yaml.safe_load((Path(run_dir) / "config.yaml").read_bytes())
+        settings = yaml.safe_load((Path(run_dir) / "config.yaml").read_bytes())
     except (OSError, yaml.YAMLError):
         return None
     for key in PARSER_KEY.split("."):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, str) and found else None
+        settings = settings.get(key) if isinstance(settings, dict) else None
+    return settings if isinstance(settings, str) and settings else None
 
 
 class TrajectoryReader:
@@ -111,9 +111,9 @@ class TrajectoryReader:
         result = _object(self.path / "result.json")
         source = self._read_records(closed=result is not None)
         turns, note = tuple(self._builder.turns), ""
-        if not turns and (told := self._read_proxy()) is not None:
+        if not turns and (from_proxy := self._read_proxy()) is not None:
             source = PROXY_TRAJECTORY
-            turns, note = told
+            turns, note = from_proxy
         if source is None and not self.path.is_dir():
             note = "its directory is gone"
         trajectory = _assemble(
@@ -272,10 +272,10 @@ def _proxy_turns(found: dict[str, Any]) -> tuple[tuple[Turn, ...], str]:
 
 def _rewards(path: Path, result: dict[str, Any] | None) -> dict[str, float]:
     verdict = (result or {}).get("verifier_result")
-    found = verdict.get("rewards") if isinstance(verdict, dict) else None
-    if not isinstance(found, dict):
-        found = _object(path / "verifier" / "reward.json") or {}
-    rewards = {str(key): float(value) for key, value in found.items() if _is_number(value)}
+    scores = verdict.get("rewards") if isinstance(verdict, dict) else None
+    if not isinstance(scores, dict):
+        scores = _object(path / "verifier" / "reward.json") or {}
+    rewards = {str(key): float(value) for key, value in scores.items() if _is_number(value)}
     if not rewards and (data := _bytes(path / "verifier" / "reward.txt", 64)):
         number = parse_reward(data)
         rewards = {} if number is None else {"reward": number}

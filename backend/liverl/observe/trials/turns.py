@@ -211,8 +211,8 @@ def _fields(data: bytes) -> dict[str, msgspec.Raw] | None:
     try:
         return _record.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = loads(data)
-        return _record.decode(msgspec.json.encode(found)) if isinstance(found, dict) else None
+        decoded = loads(data)
+        return _record.decode(msgspec.json.encode(decoded)) if isinstance(decoded, dict) else None
 
 
 def _value(fields: dict[str, msgspec.Raw], key: str) -> Any:

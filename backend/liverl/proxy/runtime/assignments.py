@@ -91,7 +91,9 @@ class Assignments:
     def live(self) -> Counter[str]:
         """Return trials per replica with a request in the last LIVE_FOR seconds and since the last ``level``."""
         since = max(self._now() - LIVE_FOR, self._level_at)
-        return Counter(known.replica for known in self._known.values() if known.last_used >= since)
+        return Counter(
+            assignment.replica for assignment in self._known.values() if assignment.last_used >= since
+        )
 
     def _append(self, trial: str, replica: str, moved_from: str | None) -> None:
         record = {

@@ -88,7 +88,9 @@ def authorize(method: str, path: str, headers: Iterable[tuple[bytes, bytes]], ke
             given.append(text)
         elif name == TRIAL_HEADER:
             named = text
-    caller = next((found for found in (check_key(key, keys) for key in given if key) if found), None)
+    caller = next(
+        (candidate for candidate in (check_key(key, keys) for key in given if key) if candidate), None
+    )
     if caller is None:
         return Refusal(401, "no valid key: send the run's key as a Bearer token or as x-api-key")
     if caller.role == "run" and path not in _RUN_KEY_ROUTES:

@@ -91,20 +91,20 @@ class Recorder:
         ``trials``."""
         if trial is None:
             return self._trials / UNATTRIBUTED
-        known = self._folders.get(trial)
-        if known is not None:
+        cached = self._folders.get(trial)
+        if cached is not None:
             self._folders.move_to_end(trial)
-            return known
-        found = self._trials / trial
+            return cached
+        path = self._trials / trial
         for step in sorted(self._steps(), reverse=True):
             candidate = self._trials / step / trial
             if candidate.is_dir():
-                found = candidate
+                path = candidate
                 break
-        self._folders[trial] = found
+        self._folders[trial] = path
         if len(self._folders) > _REMEMBERED:
             self._folders.popitem(last=False)
-        return found
+        return path
 
     def _steps(self) -> list[str]:
         try:
