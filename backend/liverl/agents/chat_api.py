@@ -1,4 +1,4 @@
-"""Requests and errors of the OpenAI chat API, as vLLM checks and words them."""
+"""Requests and errors of the OpenAI chat API, validated and worded as vLLM does."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import msgspec
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
+    """The request field ``stream_options``."""
+
     include_usage: bool = False
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
-    """The fields that the engine reads; every other field is accepted and has no effect (``stop`` too)."""
+    """The fields that the engine uses; all others are accepted and ignored (including ``stop``)."""
 
     messages: list[dict[str, Any]]
     model: str | None = None
@@ -33,29 +35,37 @@ class ChatRequest(msgspec.Struct, frozen=True):
 
 
 class WeightsUpdate(msgspec.Struct, frozen=True):
+    """Body of a weight update: policy version and logits (state -> action -> logit)."""
+
     version: int
     logits: dict[str, dict[str, float]]
 
 
 class ApiError(Exception):
-    """An answer in OpenAI's error format."""
+    """An error response in OpenAI's format."""
 
     def __init__(self, status: int, kind: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.status, self.kind, self.message, self.param = status, kind, message, param
 
     def body(self) -> dict[str, Any]:
+        """Return the JSON body of the response."""
         return {
             "error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.status}
         }
 
 
 def bad_request(message: str, param: str | None = None) -> ApiError:
+    """Return an error with status 400; ``param`` names the offending field."""
     return ApiError(400, "BadRequestError", message, param)
 
 
 def read_chat(body: bytes, served: list[str], *, auto_tools: bool) -> ChatRequest:
-    """A checked request. Raises ApiError: 404 for a model that is not served, 400 for anything else."""
+    """Decode and validate a request.
+
+    Raises:
+        ApiError: 404 if the model is not served, 400 for any other mistake.
+    """
     try:
         request = msgspec.json.decode(body, type=ChatRequest)
     except msgspec.DecodeError as error:
@@ -86,15 +96,17 @@ def read_chat(body: bytes, served: list[str], *, auto_tools: bool) -> ChatReques
 
 
 def max_tokens(request: ChatRequest) -> int | None:
+    """Return the requested limit of reply tokens; None if the request sets none."""
     return request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
 
 
 def tool_names(request: ChatRequest) -> list[str]:
+    """Return the names of the tools offered in the request."""
     return [str((tool.get("function") or {}).get("name") or "") for tool in request.tools or ()]
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content: a string, a list of parts, or nothing."""
+    """Return the text of a message's content: a string, a list of parts, or nothing."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -103,7 +115,11 @@ def text_of(content: Any) -> str:
 
 
 def arguments_of(function: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call, which are an object or its JSON text. Raises ValueError for anything else."""
+    """Return the arguments of a tool call, given as an object or as JSON text.
+
+    Raises:
+        ValueError: they are neither.
+    """
     arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
         arguments = json.loads(arguments)
@@ -113,7 +129,8 @@ def arguments_of(function: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def model_list(served: Iterable[str], *, created: int, root: str, max_model_len: int) -> dict[str, Any]:
-    """The body of ``/v1/models``. ``created``: Unix time; ``root``: the checkpoint behind all names."""
+    """Return the body of ``/v1/models``. ``created``: Unix seconds; ``root``: the checkpoint behind all
+    names."""
     cards = [
         {
             "id": name,

@@ -1,7 +1,7 @@
-"""A multi-turn conversation through the proxy, its tool calls executed in the trial's sandbox.
+"""A multi-turn conversation through the proxy; tool calls are executed in the trial's sandbox.
 
-Shared by the embedded trainer and verl's agent loop, whose Python may be 3.10 and has little installed: this
-module imports only the standard library, msgspec, aiohttp and modules of ours of which the same is true.
+Shared by the embedded trainer and verl's agent loop, which may run Python 3.10 with few packages: this module
+imports only the standard library, msgspec, aiohttp, and modules of liverl with the same restriction.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from liverl.agents.sandbox import Sandbox
 from liverl.agents.tools import SUBMIT, TOOLS
 
 SYSTEM = "You are an agent that works on files. Use one tool a turn and call submit when the work is done."
-_BACKOFF_START, _BACKOFF_CAP = 0.1, 2.0  # seconds between two tries of one turn, doubled each time
+_BACKOFF_START, _BACKOFF_CAP = (
+    0.1,
+    2.0,
+)  # seconds between attempts of one turn: first and maximum delay, doubled each time
 _RETRIED = frozenset(
     (408, 409, 425, 429)
-)  # besides every 5xx: what a proxy answers while it restarts or is full
-_ERROR_TEXT = 300  # characters of a refusal that are kept
-_CONTEXT_FULL = (
-    "maximum context length"  # in vLLM's 400, which LiteLLM hands on in words of its own around it
-)
+)  # in addition to all 5xx: responses of a proxy that is restarting or full
+_ERROR_TEXT = 300  # maximum characters kept of an error response
+_CONTEXT_FULL = "maximum context length"  # part of vLLM's 400, which LiteLLM wraps in text of its own
 
 
 class TrialFailed(Exception):
-    """The trial cannot go on; ``kind`` names why, as exception_info does."""
+    """The trial cannot continue; ``kind`` is the exception type for ``exception_info``."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -38,7 +39,7 @@ class TrialFailed(Exception):
 
 
 class Reply(msgspec.Struct):
-    """What a trainer needs of one reply. ``prompt_token_ids`` is None where nobody sent them."""
+    """What a trainer needs of one reply. ``prompt_token_ids`` is None if the response has none."""
 
     message: dict[str, Any]
     finish_reason: str | None
@@ -49,7 +50,7 @@ class Reply(msgspec.Struct):
 
 
 class Talk(msgspec.Struct, frozen=True):
-    """How a trial's turns are asked for. ``request`` is the part that every turn has: model, sampling."""
+    """How turns are requested. ``request`` holds the fields common to all turns: model, sampling."""
 
     chat_url: str
     headers: dict[str, str]
@@ -59,19 +60,19 @@ class Talk(msgspec.Struct, frozen=True):
 
 
 class Conversation(msgspec.Struct):
-    """A trial as it goes on."""
+    """State of a trial while it runs."""
 
     messages: list[dict[str, Any]]
     replies: list[Reply] = []
     tool_calls: int = 0
     retries: int = 0
-    ended_by: str = ""  # submit, no_tool_call, max_iterations, context_length, or what ``heard`` said
-    asked_seconds: float = 0.0  # waiting for replies, retries included
+    ended_by: str = ""  # submit, no_tool_call, max_iterations, context_length, or the result of ``heard``
+    asked_seconds: float = 0.0  # seconds spent waiting for replies, retries included
     tool_seconds: float = 0.0
 
 
 def trial_headers(trial: str, run_key: str | None) -> dict[str, str]:
-    """The headers by which the proxy knows whose request it is."""
+    """Return the headers by which the proxy identifies trial and run."""
     headers = {"Content-Type": "application/json", "x-litellm-routing-key": trial}
     if run_key is not None:
         headers["Authorization"] = f"Bearer {run_key}"
@@ -79,9 +80,11 @@ def trial_headers(trial: str, run_key: str | None) -> dict[str, str]:
 
 
 def read_reply(body: bytes) -> Reply:
-    """The reply in a chat completion; LiteLLM moves vLLM's ``token_ids`` into provider_specific_fields.
+    """Parse a chat completion. LiteLLM moves vLLM's ``token_ids`` to ``provider_specific_fields``.
 
-    Raises TrialFailed if the body lacks what training needs, ValueError if it is no chat completion at all.
+    Raises:
+        TrialFailed: the body lacks what training needs.
+        ValueError: it is not a chat completion.
     """
     try:
         answer = msgspec.json.decode(body)
@@ -121,10 +124,13 @@ async def converse(
     options: Callable[[int], dict[str, Any]],
     heard: Callable[[Reply], str],
 ) -> None:
-    """Run the turns of one trial, growing ``conversation``. Raises TrialFailed.
+    """Run the turns of one trial and extend ``conversation`` with them.
 
-    ``options(turn)`` completes a turn's request; ``heard(reply)``, called before the reply joins the
-    messages, may end the trial by returning what it is to be ended by.
+    ``options(turn)`` returns additional request fields for a turn. ``heard(reply)`` is called before the
+    reply is added to the messages; a non-empty result ends the trial with that reason.
+
+    Raises:
+        TrialFailed: the trial cannot continue.
     """
     deadline = time.monotonic() + talk.timeout
     for turn in range(talk.max_turns):
@@ -143,7 +149,7 @@ async def converse(
         except _ContextFull:
             if not conversation.replies:
                 raise
-            conversation.ended_by = "context_length"  # by its own length: what it did before counts
+            conversation.ended_by = "context_length"  # ended by its own length: the earlier turns count
             return
         finally:
             conversation.asked_seconds += time.monotonic() - began
@@ -170,7 +176,7 @@ async def converse(
 
 
 class _ContextFull(TrialFailed):
-    """The engine refuses a prompt that has grown too long."""
+    """The engine rejected a prompt that is too long."""
 
 
 def _execute(sandbox: Sandbox, call: dict[str, Any]) -> tuple[str, str]:
@@ -192,7 +198,7 @@ async def _ask(
     deadline: float,
     conversation: Conversation,
 ) -> Reply:
-    """One turn, tried again with backoff while the proxy is away, until the trial's time is up."""
+    """Request one turn; retry with backoff while the proxy is unavailable, until the trial's timeout."""
     body = msgspec.json.encode(request)
     wait, why, cut = _BACKOFF_START, "", ""
     while (left := deadline - time.monotonic()) > 0:
@@ -215,5 +221,5 @@ async def _ask(
         conversation.retries += 1
         await asyncio.sleep(min(wait * random.uniform(0.5, 1.0), max(deadline - time.monotonic(), 0)))
         wait = min(wait * 2, _BACKOFF_CAP)
-    told = "; ".join(filter(None, (f"no time left after {talk.timeout:g} s", why and f"last: {why}", cut)))
-    raise TrialFailed("TrialTimeoutError", told)
+    reason = "; ".join(filter(None, (f"no time left after {talk.timeout:g} s", why and f"last: {why}", cut)))
+    raise TrialFailed("TrialTimeoutError", reason)

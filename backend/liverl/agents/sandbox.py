@@ -1,4 +1,4 @@
-"""Where a trial's tool calls act: a directory of its own, and nothing outside of it."""
+"""The sandbox of a trial: tool calls act on one directory and on nothing outside it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from liverl.agents.tasks import SUBMITTED
 
-_MAX_READ = 8192  # characters of a file that one read returns
+_MAX_READ = 8192  # maximum characters returned by one read
 
 
 class ToolError(Exception):
-    """What the tool answers with ``error: ...`` instead of a result."""
+    """A failed tool call; the tool returns ``error: <message>``."""
 
 
 class Sandbox:
-    """Tools that really act on the files under ``root``."""
+    """Tools that act on the files under ``root``."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -32,7 +32,11 @@ class Sandbox:
         }
 
     def prepare(self, files: Mapping[str, str]) -> None:
-        """Create the directory with ``files``. Raises OSError if the disk does not take them."""
+        """Create the directory with ``files`` (path -> text).
+
+        Raises:
+            OSError: they cannot be written.
+        """
         for name, text in {"": None, **files}.items():
             path = self.root / name
             if text is None:
@@ -42,7 +46,7 @@ class Sandbox:
                 path.write_text(text)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """The observation of one tool call; a failed call answers ``error: <why>``."""
+        """Return the observation of one tool call; ``error: <why>`` if it fails."""
         tool = self._tools.get(name)
         if tool is None:
             return f"error: there is no tool {name}"
@@ -54,14 +58,14 @@ class Sandbox:
             return f"error: {error}"
         except OSError as error:
             return f"error: {error.strerror or error}"
-        except ValueError as error:  # a name with a null byte, a file that is no text, a lone surrogate
+        except ValueError as error:  # null byte in a name, binary file, lone surrogate
             return f"error: {error}"
 
     def _path(self, name: str) -> Path:
         if not isinstance(name, str) or not name:
             raise ToolError("a path must not be empty")
         path = Path(os.path.normpath(self.root / name))
-        # The tools never make links, so a lexical check holds.
+        # The tools never create links, so a lexical check is enough.
         if path != self.root and self.root not in path.parents:
             raise ToolError(f"{name} is outside the working directory")
         return path
@@ -113,7 +117,8 @@ class Sandbox:
 
 
 class EmptySandbox(Sandbox):
-    """Tools that do nothing and answer nothing: what a run with an unconfigured executor looks like."""
+    """Tools that do nothing and return nothing, as in a run without a configured executor."""
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Return an empty observation."""
         return ""

@@ -1,4 +1,4 @@
-"""The trainer's settings: a flat JSON file that the run's plan writes."""
+"""Settings of the embedded trainer: a flat JSON file written by the run's plan."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ import msgspec
 
 
 class TrainerFaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Switches by which the trainer misbehaves, to be seen by a supervisor. A step of 0 = never."""
+    """Faults that the trainer injects into itself, for tests of supervision. A step of 0 means never."""
 
-    start_delay: float = 0.0  # seconds before anything happens
+    start_delay: float = 0.0  # seconds before the trainer starts
     crash_at_step: int = 0  # after the rollout of this step, before its update
     crash_how: Literal["raise", "exit", "kill"] = "raise"  # traceback + 1, os._exit(3), SIGKILL to itself
-    hang_at_step: int = 0  # stops for ever after the rollout of this step
+    hang_at_step: int = 0  # hangs forever after the rollout of this step
     ignore_sigterm: bool = False
-    leak_worker: bool = False  # leaves a SIGTERM-deaf process in a session of its own
+    leak_worker: bool = False  # leaves a process in its own session that ignores SIGTERM
 
 
 class TrainerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Batch sizes count prompts; each prompt gets ``n_resp_per_prompt`` trials. Times are seconds."""
+    """Settings. Batch sizes count prompts, each with ``n_resp_per_prompt`` trials. Times are seconds."""
 
     run_dir: str
     attempt_dir: str
     proxy_url: str  # http://host:port, with or without /v1
     served_model: str
-    run_key_file: str | None = None  # its text is the bearer token; None = no Authorization header
+    run_key_file: str | None = None  # file with the bearer token; None = no Authorization header
     checkpoint_dir: str | None = None  # None = <run_dir>/checkpoints
-    resume: bool = False  # from the newest complete checkpoint, if there is one
+    resume: bool = False  # continue from the newest complete checkpoint, if any
     total_steps: int = 20
     save_freq: int = 5  # steps between checkpoints; 0 = only at the end
     train_batch_size: int = 4
     n_resp_per_prompt: int = 8
     mini_batch_size: int = 2
-    learning_rate: float = 0.3  # Adam on logits, not on a transformer's weights: 0.3 learns in 20 steps
+    learning_rate: float = 0.3  # for Adam on logits, not transformer weights: 0.3 learns in 20 steps
     clip_ratio_low: float = 0.2
     clip_ratio_high: float = 0.28
     temperature: float = 1.0
     seed: int = 0
-    max_iterations: int = 8  # turns of a trial
-    max_tokens: int = 256  # of one turn
+    max_iterations: int = 8  # maximum turns of a trial
+    max_tokens: int = 256  # maximum tokens of one turn
     trial_timeout: float = 2400.0
-    num_workers: int = 16  # trials that run at a time
+    num_workers: int = 16  # concurrent trials
     tool_executor: Literal["full", "empty"] = "full"
-    sync_timeout: float = 15.0  # how long an update waits for a listed replica that does not answer
+    sync_timeout: float = 15.0  # how long an update waits for a listed replica that does not respond
     faults: TrainerFaults = TrainerFaults()
 
     def __post_init__(self) -> None:
@@ -61,20 +61,27 @@ class TrainerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def checkpoints(self) -> Path:
+        """Directory of the checkpoints."""
         return Path(self.checkpoint_dir) if self.checkpoint_dir else Path(self.run_dir) / "checkpoints"
 
     @property
     def chat_url(self) -> str:
+        """URL that turns are requested from."""
         return chat_url(self.proxy_url)
 
 
 def chat_url(proxy_url: str) -> str:
-    """Where turns are asked for; ``proxy_url`` is http://host:port, with or without /v1."""
+    """Return the chat completions URL of ``proxy_url``: http://host:port, with or without /v1."""
     return proxy_url.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
 
 
 def read_settings(path: Path) -> TrainerConfig:
-    """Raises OSError if the file cannot be read, ValueError (with the path) if it is not valid."""
+    """Read the settings.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is not valid; the message starts with the path.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=TrainerConfig)
     except msgspec.DecodeError as error:

@@ -1,7 +1,7 @@
 """The tasks: four families of small file jobs, each with its own tool sequence, and their verifier.
 
-A family is an instruction template, the files it starts from and the files it must end with. The policy reads
-the instruction back (``read_goal``); the verifier reads only the sandbox's files.
+A family is an instruction template, initial files and expected files. The policy parses the instruction
+(``read_goal``); the verifier reads only the files in the sandbox.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 Kind = Literal["create", "replace", "move", "total"]
 KINDS: tuple[Kind, ...] = ("create", "replace", "move", "total")
-SUBMITTED = ".submitted"  # the file that the submit tool leaves
+SUBMITTED = ".submitted"  # file created by the submit tool
 TASKS_PER_KIND = 16
 _WORDS = [
     "amber",
@@ -59,7 +59,7 @@ _PATTERNS: dict[Kind, re.Pattern[str]] = {
 
 
 class Task(msgspec.Struct, frozen=True):
-    """``files`` are there at the start; ``expect`` maps a path to its final text, None = must be gone."""
+    """``files``: initial files. ``expect``: path -> final text, or None if the file must not exist."""
 
     id: str
     kind: Kind
@@ -69,9 +69,9 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """What an instruction asks for, as far as its text says it."""
+    """What an instruction asks for, as parsed from its text."""
 
-    kind: str  # a Kind, or "other" for a text that matches no family
+    kind: str  # a Kind, or "other" if the text matches no family
     path: str = ""
     target: str = ""
     old: str = ""
@@ -80,7 +80,7 @@ class Goal(msgspec.Struct, frozen=True):
 
 
 def read_goal(text: str) -> Goal:
-    """The goal that ``text`` states; kind "other" when it states none of ours."""
+    """Parse the goal in ``text``; kind "other" if it matches no family."""
     for kind, pattern in _PATTERNS.items():
         match = pattern.search(text)
         if match:
@@ -118,12 +118,12 @@ def _make(kind: Kind, index: int) -> Task:
 
 
 def dataset() -> tuple[Task, ...]:
-    """All tasks, the same in every run; the run's seed only decides their order."""
+    """Return all tasks. They are the same in every run; the seed of the run only determines their order."""
     return tuple(_make(kind, index) for index in range(TASKS_PER_KIND) for kind in KINDS)
 
 
 def verify(task: Task, sandbox: Path) -> float:
-    """1.0 if the work was handed in and every expected file is as it must be, else 0.0."""
+    """Return 1.0 if the work was submitted and every expected file is correct, else 0.0."""
     for path, wanted in {SUBMITTED: "", **task.expect}.items():
         file = sandbox / path
         if wanted is None:

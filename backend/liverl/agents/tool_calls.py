@@ -1,8 +1,8 @@
-"""How a model writes tool calls, and how an engine's parser reads them back.
+"""How models write tool calls, and how the engine's parsers read them.
 
 Two formats: Qwen3-Coder's XML and Hermes' JSON. The parsers follow vLLM's ``Qwen3CoderToolParser`` and
-``Hermes2ProToolParser``: a parser that meets the other format finds no call and hands the raw text back as
-content; Hermes also logs the JSONDecodeError, because both formats open with ``<tool_call>``.
+``Hermes2ProToolParser``: given the other format, a parser finds no call and returns the raw text as content;
+Hermes also logs a JSONDecodeError, as both formats start with ``<tool_call>``.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ _QWEN_PARAMETER = re.compile(r"<parameter=(.*?)(?:</parameter>|(?=<parameter=)|(
 
 
 class ToolCall(NamedTuple):
+    """A parsed tool call."""
+
     name: str
     arguments: str  # JSON text of an object
 
 
 class Parsed(NamedTuple):
-    """``content`` is the text outside of the calls; the whole raw text when no call was found."""
+    """``content`` is the text outside of the calls, or the whole raw text if there are none."""
 
     content: str | None
     calls: tuple[ToolCall, ...]
 
 
 def render_qwen3_coder(name: str, arguments: Mapping[str, Any]) -> str:
-    """``<tool_call>`` with ``<function=..>`` and one ``<parameter=..>`` per argument."""
+    """Return ``<tool_call>`` with ``<function=..>`` and one ``<parameter=..>`` per argument."""
     body = "".join(
         f"<parameter={key}>\n{value if isinstance(value, str) else json.dumps(value)}\n</parameter>\n"
         for key, value in arguments.items()
@@ -44,13 +46,13 @@ def render_qwen3_coder(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def render_hermes(name: str, arguments: Mapping[str, Any]) -> str:
-    """``<tool_call>`` with one JSON object."""
+    """Return ``<tool_call>`` with one JSON object."""
     text = json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False)
     return f"<tool_call>\n{text}\n</tool_call>"
 
 
 def parse_hermes(text: str, tools: Sequence[Mapping[str, Any]]) -> Parsed:
-    """Calls in ``text``, all or none: one block that is not JSON hides every call of the turn."""
+    """Parse the calls in ``text``, all or none: one block that is not JSON hides all calls of the turn."""
     if _OPEN not in text:
         return Parsed(text, ())
     try:
@@ -65,7 +67,7 @@ def parse_hermes(text: str, tools: Sequence[Mapping[str, Any]]) -> Parsed:
 
 
 def parse_qwen3_coder(text: str, tools: Sequence[Mapping[str, Any]]) -> Parsed:
-    """Calls in ``text``; arguments are converted by the schema in ``tools``."""
+    """Parse the calls in ``text``; arguments are converted according to the schema in ``tools``."""
     if "<function=" not in text:
         return Parsed(text, ())
     blocks = [closed or rest for closed, rest in _QWEN_BLOCK.findall(text)] or [text]
@@ -121,11 +123,11 @@ PARSERS: dict[str, Parser] = {"hermes": parse_hermes, "qwen3_coder": parse_qwen3
 
 
 def split_renderers(parser: Parser) -> tuple[list[Renderer], list[Renderer]]:
-    """(renderers whose text ``parser`` reads, renderers whose text it does not): found by trying each."""
-    known = logger.disabled
-    logger.disabled = True  # a probe's failure is not news
+    """Return (renderers whose text ``parser`` can read, the others), determined by trying each."""
+    was_disabled = logger.disabled
+    logger.disabled = True  # failures of this check must not be logged
     try:
         reads = [r for r in RENDERERS.values() if parser(r("probe", {"key": "value"}), ()).calls]
     finally:
-        logger.disabled = known
+        logger.disabled = was_disabled
     return reads, [r for r in RENDERERS.values() if r not in reads]

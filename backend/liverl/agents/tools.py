@@ -1,4 +1,4 @@
-"""The tools that the embedded trainer offers to the policy, in OpenAI's schema."""
+"""The tools that the embedded trainer offers to the policy, as OpenAI schemas."""
 
 from __future__ import annotations
 

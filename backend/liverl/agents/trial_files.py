@@ -1,4 +1,4 @@
-"""The files that tell a trial's story: config.json, agent/trajectory.json, verifier/reward.txt, result.json.
+"""The files of a trial: config.json, agent/trajectory.json, verifier/reward.txt, result.json.
 
 Shared by the embedded trainer and verl's agent loop; imports no more than ``liverl.agents.loop`` does.
 """
@@ -22,7 +22,7 @@ from liverl.version import __version__
 
 
 def exception_info(error: TrialFailed) -> dict[str, str]:
-    """What result.json says of a trial that failed; to be called while ``error`` is handled."""
+    """Return the exception part of result.json for a failed trial; call it while ``error`` is being handled."""
     return {
         "exception_type": error.kind,
         "exception_message": str(error),
@@ -32,7 +32,11 @@ def exception_info(error: TrialFailed) -> dict[str, str]:
 
 
 def write_config(directory: Path, where: Mapping[str, Any]) -> None:
-    """``config.json``: which task of which step, and which place in the batch. Raises OSError."""
+    """Write ``config.json``: task, step and position in the batch.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     write_json(directory / "config.json", where)
 
 
@@ -48,9 +52,12 @@ def write_outcome(
     exception: Mapping[str, str] | None,
     facts: Mapping[str, Any],
 ) -> None:
-    """Everything that is known once the trial is over; result.json comes last, it says so.
+    """Write the files of a finished trial; result.json comes last and marks it as finished.
 
-    Times are Unix seconds; ``facts`` are the trainer's own keys of result.json. Raises OSError.
+    Times are Unix seconds; ``facts`` are additional keys of result.json.
+
+    Raises:
+        OSError: a file cannot be written.
     """
     _write_story(directory, conversation, agent, model)
     (directory / "verifier").mkdir(exist_ok=True)
@@ -77,7 +84,8 @@ def _iso(at: float) -> str:
 
 
 def _write_story(directory: Path, conversation: Conversation, agent: str, model: str) -> None:
-    """``agent/trajectory.json`` in ATIF: a step per message, observations with the turn that caused them."""
+    """Write ``agent/trajectory.json`` in ATIF: one step per message, observations within the turn that caused
+    them."""
     steps: list[dict[str, Any]] = []
     replies = iter(conversation.replies)
     for message in conversation.messages:

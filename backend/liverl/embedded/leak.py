@@ -1,7 +1,7 @@
-"""A fault to test supervisors with: a SIGTERM-deaf worker with a session and a title of its own.
+"""A fault for supervision tests: a worker with its own session and process title that ignores SIGTERM.
 
-``python -m liverl.embedded.leak`` starts it and ends at once, so that the worker outlives its parent, as a
-vLLM or Ray worker does whose server was killed. It ends by itself after ``LIFETIME`` seconds.
+``python -m liverl.embedded.leak`` starts it and exits at once, so that the worker outlives its parent, like a
+vLLM or Ray worker whose server was killed. It exits after ``LIFETIME`` seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ _PR_SET_NAME = 15
 
 
 def leak_worker() -> int:
-    """Start the worker as a grandchild; returns its pid. Raises OSError or SubprocessError if it fails."""
+    """Start the worker as a grandchild and return its pid.
+
+    Raises:
+        OSError, subprocess.SubprocessError: it could not be started.
+    """
     command = [sys.executable, "-m", __name__]
     reply = subprocess.run(
         command, stdout=subprocess.PIPE, check=True, start_new_session=True, timeout=30
@@ -32,7 +36,7 @@ def _retitle() -> None:
     except ImportError:
         ctypes.CDLL(None).prctl(_PR_SET_NAME, TITLE.encode(), 0, 0, 0)
     else:
-        # It writes over the environment block too, so no tag in it can be read any more.
+        # This overwrites the environment block too: its tags can no longer be read.
         setproctitle.setproctitle(TITLE)
 
 

@@ -1,4 +1,4 @@
-"""Model directories: ``builtin:NAME`` (packaged) or a path with a config.json of ours."""
+"""Model directories: ``builtin:NAME`` (packaged) or a path with an embedded engine's config.json."""
 
 from __future__ import annotations
 
@@ -24,16 +24,23 @@ class ModelConfig(msgspec.Struct, frozen=True):
 
 
 class Weights(msgspec.Struct, frozen=True):
+    """Content of policy.json: policy version and logits (state -> action -> logit)."""
+
     version: int = 0
     logits: Logits = {}
 
 
 def builtin_names() -> list[str]:
+    """Return the names of the packaged models."""
     return sorted(path.name for path in BUILTIN.iterdir() if (path / "config.json").is_file())
 
 
 def find(model: str) -> Path:
-    """The directory of ``model``. Raises OSError, in transformers' words, if there is none."""
+    """Return the directory of ``model``.
+
+    Raises:
+        OSError: there is none; worded as in transformers.
+    """
     path = BUILTIN / model.removeprefix(PREFIX) if model.startswith(PREFIX) else Path(model)
     if not (path / "config.json").is_file():
         packaged = ", ".join(PREFIX + name for name in builtin_names())
@@ -45,7 +52,11 @@ def find(model: str) -> Path:
 
 
 def read_config(directory: Path) -> ModelConfig:
-    """Raises ValueError if config.json is not one of ours."""
+    """Read config.json.
+
+    Raises:
+        ValueError: it is not one of an embedded model.
+    """
     try:
         return msgspec.json.decode((directory / "config.json").read_bytes(), type=ModelConfig)
     except msgspec.DecodeError as error:
@@ -55,7 +66,7 @@ def read_config(directory: Path) -> ModelConfig:
 
 
 def read_weights(directory: Path) -> Weights:
-    """The policy's start weights; a directory without policy.json starts uniform."""
+    """Return the initial weights of the policy; without policy.json they are uniform."""
     path = directory / "policy.json"
     if not path.is_file():
         return Weights()

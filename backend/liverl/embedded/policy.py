@@ -1,8 +1,8 @@
-"""The policy: a table of logits over tool calls, given what the conversation shows.
+"""The policy: a table of logits over tool calls, by state of the conversation.
 
-Engine and trainer share it. A state is ``<family of the instruction>|<last tool>|<how it went>``, read from
-the messages alone; the arguments of a call are read from the instruction and the observations. Absent
-logits are 0.
+Shared by engine and trainer. A state is ``<family of the instruction>|<last tool>|<its outcome>``, derived
+from the messages alone; arguments of calls are derived from instruction and observations. Missing logits are
+0.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Message = Mapping[str, Any]
 
 
 class Policy:
-    """``version`` counts the optimiser's steps: the trainer's global step."""
+    """``version`` counts optimiser steps: the trainer's global step."""
 
     def __init__(self, logits: Logits | None = None, version: int = 0) -> None:
         self.logits: Logits = logits or {}
         self.version = version
 
     def probabilities(self, state: str, actions: Sequence[str], temperature: float) -> list[float]:
-        """Softmax of the logits of ``actions`` at ``temperature``; 0 = greedy."""
+        """Return the softmax of the logits of ``actions`` at ``temperature``; 0 = greedy."""
         row = self.logits.get(state, {})
         values = [row.get(action, 0.0) for action in actions]
         top = max(values)
@@ -42,7 +42,8 @@ class Policy:
         return [weight / total for weight in weights]
 
     def token_logprobs(self, state: str, tokens: Sequence[int], temperature: float) -> list[float]:
-        """Log-probability of each token of a turn: the tool's name carries the choice, the rest is 0."""
+        """Return the log-probability of each token of a turn: non-zero only for the tool's name, which is the
+        choice."""
         logprobs = [0.0] * len(tokens)
         choice = decision(tokens)
         if choice is not None:
@@ -52,11 +53,12 @@ class Policy:
         return logprobs
 
     def parameters(self) -> int:
+        """Number of logits."""
         return sum(len(row) for row in self.logits.values())
 
 
 def goal_of(messages: Sequence[Message]) -> Goal:
-    """What the first user message asks for."""
+    """Return the goal in the first user message."""
     for message in messages:
         if message.get("role") == "user":
             return read_goal(text_of(message.get("content")))
@@ -64,7 +66,7 @@ def goal_of(messages: Sequence[Message]) -> Goal:
 
 
 def calls_with_results(messages: Sequence[Message]) -> Iterator[tuple[str, str]]:
-    """(tool name, observation) of each answered call, in order."""
+    """Yield (tool name, observation) of each answered call, in order."""
     names: dict[str, str] = {}
     for message in messages:
         for call in message.get("tool_calls") or ():
@@ -74,7 +76,7 @@ def calls_with_results(messages: Sequence[Message]) -> Iterator[tuple[str, str]]
 
 
 def state_of(messages: Sequence[Message]) -> str:
-    """The key of the logits' row that decides the next call."""
+    """Return the key of the row of logits for the next call."""
     last, outcome = "start", "ok"
     for name, result in calls_with_results(messages):
         last, outcome = name, "error" if result.startswith("error") else "ok"
@@ -84,7 +86,7 @@ def state_of(messages: Sequence[Message]) -> str:
 def arguments_for(
     name: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The arguments that the policy writes for a call of ``name``: as far as the messages tell."""
+    """Return the arguments that the policy writes for a call of ``name``, as far as known from the messages."""
     goal = goal_of(messages)
     listed, content = "", ""
     for tool, result in calls_with_results(messages):
@@ -110,7 +112,7 @@ def arguments_for(
 
 
 def _blank_arguments(name: str, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The required arguments of a tool that the policy does not know, each of its type, empty."""
+    """Return empty values of the right types for the required arguments of an unknown tool."""
     empty: dict[str, Any] = {"integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
     for tool in tools:
         function = tool.get("function") or {}
@@ -125,5 +127,6 @@ def _blank_arguments(name: str, tools: Sequence[Mapping[str, Any]]) -> dict[str,
 
 
 def dump_logits(logits: Logits) -> str:
-    """JSON text with every float in full, so that a replica holds exactly the trainer's weights."""
+    """Return the logits as JSON with floats in full precision, so that replicas have exactly the trainer's
+    weights."""
     return json.dumps(logits)

@@ -1,4 +1,4 @@
-"""The engine's log in vLLM's shape: prefixes, time stamps, progress bars on standard error."""
+"""The engine's log in vLLM's format: prefixes, timestamps, progress bars on standard error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from liverl.version import __version__
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
-_BAR_WIDTH = 10  # tqdm's, when it does not know the terminal's width
+_BAR_WIDTH = 10  # tqdm's width if the terminal's is unknown
 
 api_log = logging.getLogger("liverl.embedded.api")
 core_log = logging.getLogger("liverl.embedded.core")
@@ -26,11 +26,12 @@ BANNER = """
 
 
 def engine_version() -> str:
+    """Return the version that the engine reports."""
     return f"{__version__}+embedded"
 
 
 class _Formatter(logging.Formatter):
-    """``(APIServer pid=1) INFO 11-21 00:14:47 [file.py:1] text``, the head repeated on every line."""
+    """Formats ``(APIServer pid=1) INFO 11-21 00:14:47 [file.py:1] text``, with the prefix on every line."""
 
     def __init__(self, prefix: str, *, plain: bool = False) -> None:
         super().__init__(datefmt="%m-%d %H:%M:%S")
@@ -67,7 +68,7 @@ def configure() -> None:
 
 
 def bar_text(done: int, total: int, elapsed: float, unit: str = "it", *, rate: float | None = None) -> str:
-    """tqdm's ``50%|█████     | 3/6 [00:20<00:20,  6.36s/it]``."""
+    """Return tqdm's ``50%|█████     | 3/6 [00:20<00:20,  6.36s/it]``. ``elapsed``: seconds."""
     share = done / total if total else 1.0
     eighths = round(share * _BAR_WIDTH * 8)
     full, part = divmod(eighths, 8)
@@ -101,7 +102,7 @@ def _progress(total: int, work: Callable[[int], None], text: Callable[[int, floa
 
 
 def shards_progress(total: int, work: Callable[[int], None]) -> None:
-    """Run ``work(i)`` for each shard under vLLM's loading bar."""
+    """Run ``work(i)`` for each shard with vLLM's loading bar."""
     _progress(
         total,
         work,
@@ -113,7 +114,7 @@ def shards_progress(total: int, work: Callable[[int], None]) -> None:
 
 
 def graphs_progress(mode: str, total: int, work: Callable[[int], None]) -> None:
-    """Run ``work(i)`` for each warm-up size under vLLM's capturing bar."""
+    """Run ``work(i)`` for each warm-up size with vLLM's capturing bar."""
     _progress(
         total,
         work,

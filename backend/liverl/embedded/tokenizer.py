@@ -1,8 +1,8 @@
-"""A reversible tokenizer with stable ids: special pieces, pairs of bytes, single bytes.
+"""A reversible tokenizer with stable ids: special tokens, pairs of bytes, single bytes.
 
-Ids 0..255 are bytes, 256..65791 are pairs of bytes, from 65792 on come the special pieces in the order of
-``SPECIALS`` (append only: an id never changes its meaning). A tool's name is one piece, so the choice of a
-tool is exactly one token: the one that carries the policy's log-probability.
+Ids 0..255 are bytes, 256..65791 pairs of bytes; from 65792 the special tokens follow in the order of
+``SPECIALS`` (append only: ids never change their meaning). A tool's name is one token, so the choice of a
+tool is exactly one token: the one with the policy's log-probability.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SPLIT = re.compile("(" + "|".join(re.escape(s) for s in sorted(SPECIALS, key=le
 
 
 def encode(text: str) -> list[int]:
-    """Token ids of ``text``; ``decode(encode(text)) == text`` for every string without lone surrogates."""
+    """Return the token ids of ``text``; ``decode(encode(text)) == text`` for strings without lone surrogates."""
     ids: list[int] = []
     for piece in _SPLIT.split(text):
         special = _SPECIAL_IDS.get(piece)
@@ -58,12 +58,16 @@ def encode(text: str) -> list[int]:
 
 @lru_cache(maxsize=4096)
 def encode_cached(text: str) -> tuple[int, ...]:
-    """``encode`` for the parts of a conversation that come back with every turn."""
+    """Like ``encode``, cached: for parts of a conversation that recur in every turn."""
     return tuple(encode(text))
 
 
 def token_bytes(token: int) -> bytes:
-    """The bytes of one token. Raises ValueError for an id outside of the vocabulary."""
+    """Return the bytes of one token.
+
+    Raises:
+        ValueError: the id is not in the vocabulary.
+    """
     if 0 <= token < _FIRST_PAIR:
         return bytes((token,))
     if _FIRST_PAIR <= token < _FIRST_SPECIAL:
@@ -74,12 +78,13 @@ def token_bytes(token: int) -> bytes:
 
 
 def decode(tokens: Iterable[int]) -> str:
-    """Text of ``tokens``; a code point that is cut in the middle becomes U+FFFD."""
+    """Return the text of ``tokens``; incomplete code points become U+FFFD."""
     return b"".join(token_bytes(t) for t in tokens).decode(errors="replace")
 
 
 def decision(tokens: Sequence[int]) -> tuple[int, str] | None:
-    """Position and name of the first tool-name token: the one choice in a turn. None if there is none."""
+    """Return position and name of the first tool-name token, the only choice in a turn; None if there is
+    none."""
     for position, token in enumerate(tokens):
         name = TOOL_TOKENS.get(token)
         if name is not None:

@@ -1,1 +1,1 @@
-"""Reading logs: lines, levels, times, search, and several files as one. Nothing here knows a terminal."""
+"""Reading logs: lines, levels, times, search, several files as one document. Independent of the terminal."""

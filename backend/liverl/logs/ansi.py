@@ -1,4 +1,4 @@
-"""Colour sequences (ECMA-48 SGR) -> runs of text with one look each. Pure."""
+"""Parses colour sequences (ECMA-48 SGR) into runs of text with one style each. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from liverl.logs.text import colour_parts
 
-Colour = int | tuple[int, int, int] | None  # 0..255 of the terminal's table, or red, green, blue
+Colour = int | tuple[int, int, int] | None  # index 0..255 of the terminal's palette, or (red, green, blue)
 
 
 class TextStyle(NamedTuple):
-    """How a run of text looks; ``None`` is the terminal's own colour."""
+    """Style of a run of text. A colour of ``None`` is the terminal's default."""
 
     fg: Colour = None
     bg: Colour = None
@@ -28,18 +28,18 @@ _OFF = {22: ("bold", "dim"), 23: ("italic",), 24: ("underline",), 27: ("reverse"
 
 
 def runs(line: str) -> list[tuple[str, TextStyle]]:
-    """The text of one line with its looks; safe to print, tabs left as they are."""
+    """Split one line into (text, style) runs without control characters; tabs are kept."""
     parts = colour_parts(line)
     if len(parts) == 1:
         return [(parts[0], PLAIN)] if parts[0] else []
-    found: list[tuple[str, TextStyle]] = []
+    styled: list[tuple[str, TextStyle]] = []
     look = PLAIN
     for place, part in enumerate(parts):
         if place % 2:
             look = _apply(look, part[2:-1])
         elif part:
-            found.append((part, look))
-    return found
+            styled.append((part, look))
+    return styled
 
 
 @lru_cache(maxsize=1024)
@@ -70,7 +70,7 @@ def _apply(look: TextStyle, parameters: str) -> TextStyle:
 
 
 def _extended(codes: list[int], place: int) -> tuple[Colour, int]:
-    """The colour behind a 38 or 48, and where the next code stands."""
+    """Return the colour that follows code 38 or 48, and the index of the next code."""
     kind = codes[place] if place < len(codes) else None
     if kind == 5 and place + 1 < len(codes):
         return min(255, codes[place + 1]), place + 2

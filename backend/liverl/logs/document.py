@@ -1,4 +1,5 @@
-"""Several log files read as one: the generations of a service end to end, or many services merged by time."""
+"""Several log files read as one: the generations of a service in sequence, or several services merged by
+time."""
 
 from __future__ import annotations
 
@@ -10,63 +11,66 @@ from typing import NamedTuple
 from liverl.logs.picking import EVERY_LINE, Picker
 from liverl.logs.segment import Segment
 
-MARK = -1  # the offset of the border above a segment's first line
-CHUNK = 16  # lines asked of one file at a time while merging
+MARK = -1  # pseudo offset of the separator above a segment's first line
+CHUNK = 16  # lines read from one file at a time while merging
 
 
 class Place(NamedTuple):
-    """A line, by the file that it is in and the offset at which it begins."""
+    """Position of a line: its file and the byte offset of its start."""
 
     segment: Segment
     offset: int
 
 
 class Places(NamedTuple):
-    """Lines in their order. ``complete``: where they are fewer than asked for, there are no others."""
+    """Positions of lines, in document order. ``complete``: if there are fewer than requested, no further ones
+    exist."""
 
     places: list[Place]
     complete: bool = True
 
 
 class Document(ABC):
-    """Files in one order."""
+    """Several files in one order."""
 
     def __init__(self, segments: Sequence[Segment] = ()) -> None:
         self.segments = list(segments)
 
     @abstractmethod
     def key(self, place: Place) -> tuple[float, ...]:
-        """What places are ordered by."""
+        """Return the sort key of a position."""
 
     @abstractmethod
     def forward(self, place: Place | None, count: int, picker: Picker = EVERY_LINE) -> Places:
-        """The first ``count`` lines from ``place`` on (None: from the beginning)."""
+        """Return the first ``count`` picked lines at or after ``place`` (None: from the start)."""
 
     @abstractmethod
     def back(self, place: Place | None, count: int, picker: Picker = EVERY_LINE) -> Places:
-        """The last ``count`` lines before ``place`` (None: before the end), oldest first."""
+        """Return the last ``count`` picked lines before ``place`` (None: before the end), oldest first."""
 
     @abstractmethod
     def offset_in(self, segment: Segment, place: Place) -> int:
-        """How many bytes of one of the files come before ``place``."""
+        """Return how many bytes of ``segment`` come before ``place``."""
 
     @abstractmethod
     def at_time(self, at: float) -> Place | None:
-        """The first line that was written at Unix time ``at`` or later; None where there is none."""
+        """Return the first line written at Unix time ``at`` or later; None if there is none."""
 
     def time_of(self, place: Place) -> float:
+        """Return the Unix time at which the line was written."""
         return place.segment.times.time_at(max(0, place.offset))
 
     @property
     def end(self) -> float:
-        """When the newest line was written; 0 where there is none."""
+        """Return the Unix time at which the newest line was written; 0 if there is none."""
         return max((segment.times.end for segment in self.segments if segment.size), default=0.0)
 
 
 class Chain(Document):
-    """Files end to end, with a mark on the border between two."""
+    """Files in sequence, with a separator between two files."""
 
     def key(self, place: Place) -> tuple[float, ...]:
+        """Order by file, then by offset."""
         return self.segments.index(place.segment), place.offset
 
     def _marked(self, index: int, picker: Picker) -> bool:
@@ -74,66 +78,74 @@ class Chain(Document):
         return picker.marks and (segment.epoch > 0 or any(before.size for before in self.segments[:index]))
 
     def forward(self, place: Place | None, count: int, picker: Picker = EVERY_LINE) -> Places:
+        """See ``Document.forward``; separators are included if the picker shows them."""
         first, offset = (0, MARK) if place is None else (self.segments.index(place.segment), place.offset)
-        found: list[Place] = []
+        places: list[Place] = []
         for index in range(first, len(self.segments)):
             segment = self.segments[index]
             if offset == MARK and self._marked(index, picker):
-                found.append(Place(segment, MARK))
-            offsets, edge = picker.after(segment, max(0, offset), count - len(found))
-            found += [Place(segment, at) for at in offsets]
-            if len(found) >= count or edge is not None:
-                return Places(found[:count], len(found) >= count)
+                places.append(Place(segment, MARK))
+            offsets, edge = picker.after(segment, max(0, offset), count - len(places))
+            places += [Place(segment, at) for at in offsets]
+            if len(places) >= count or edge is not None:
+                return Places(places[:count], len(places) >= count)
             offset = MARK
-        return Places(found)
+        return Places(places)
 
     def back(self, place: Place | None, count: int, picker: Picker = EVERY_LINE) -> Places:
+        """See ``Document.back``; separators are included if the picker shows them."""
         last = len(self.segments) - 1 if place is None else self.segments.index(place.segment)
         limit = None if place is None else place.offset
-        found: list[Place] = []
+        places: list[Place] = []
         for index in range(last, -1, -1):
             segment = self.segments[index]
             if limit is None or limit > MARK:
                 until = segment.size if limit is None else limit
-                offsets, edge = picker.before(segment, until, count - len(found))
-                found += [Place(segment, at) for at in offsets]
-                if len(found) >= count or edge is not None:
-                    return Places(found[::-1], len(found) >= count)
+                offsets, edge = picker.before(segment, until, count - len(places))
+                places += [Place(segment, at) for at in offsets]
+                if len(places) >= count or edge is not None:
+                    return Places(places[::-1], len(places) >= count)
                 if self._marked(index, picker):
-                    found.append(Place(segment, MARK))
-                    if len(found) >= count:
+                    places.append(Place(segment, MARK))
+                    if len(places) >= count:
                         break
             limit = None
-        return Places(found[::-1])
+        return Places(places[::-1])
 
     def offset_in(self, segment: Segment, place: Place) -> int:
+        """See ``Document.offset_in``."""
         if segment is place.segment:
             return max(0, place.offset)
         before = self.segments.index(segment) < self.segments.index(place.segment)
         return segment.size if before else 0
 
     def at_time(self, at: float) -> Place | None:
+        """See ``Document.at_time``."""
         for segment in self.segments:
             offset = segment.times.first_at(at)
             if offset is not None:
-                found = EVERY_LINE.after(segment, offset, 1).offsets
-                if found:
-                    return Place(segment, found[0])
+                starts = EVERY_LINE.after(segment, offset, 1).offsets
+                if starts:
+                    return Place(segment, starts[0])
         return None
 
 
 class Merged(Document):
-    """Lines of many files by the time at which they were written, as well as the time indexes tell; lines of
-    one second and one file stay together."""
+    """Lines of several files merged by the time they were written, as precise as the time indexes.
+
+    Lines of the same file and second stay together.
+    """
 
     def __init__(self, segments: Sequence[Segment] = ()) -> None:
         super().__init__(segments)
         self._rank = {segment: rank for rank, segment in enumerate(self.segments)}
 
     def key(self, place: Place) -> tuple[float, ...]:
+        """Order by time, then by file, then by offset."""
         return place.segment.times.time_at(place.offset), self._rank[place.segment], place.offset
 
     def forward(self, place: Place | None, count: int, picker: Picker = EVERY_LINE) -> Places:
+        """See ``Document.forward``."""
         streams: list[_Stream] = []
         for rank, segment in enumerate(self.segments):
             offset = 0 if place is None else self.offset_in(segment, place)
@@ -142,6 +154,7 @@ class Merged(Document):
         return _merge(streams, count)
 
     def back(self, place: Place | None, count: int, picker: Picker = EVERY_LINE) -> Places:
+        """See ``Document.back``."""
         streams: list[_Stream] = []
         for rank, segment in enumerate(self.segments):
             limit = segment.size if place is None else self.offset_in(segment, place)
@@ -151,31 +164,33 @@ class Merged(Document):
         return Places(places[::-1], complete)
 
     def offset_in(self, segment: Segment, place: Place) -> int:
+        """See ``Document.offset_in``; with equal times the order of the files decides."""
         if segment is place.segment:
             return max(0, place.offset)
         tie = (
             self._rank[segment] < self._rank[place.segment]
-        )  # then what was written at the same time is before
+        )  # if so, lines with the same time come before the place
         offset = segment.times.first_at(self.time_of(place), after=tie)
         return segment.size if offset is None else min(offset, segment.size)
 
     def at_time(self, at: float) -> Place | None:
+        """See ``Document.at_time``."""
         first: list[Place] = []
         for segment in self.segments:
             offset = segment.times.first_at(at)
             if offset is not None and offset < segment.size:
-                first += [Place(segment, found) for found in EVERY_LINE.after(segment, offset, 1).offsets]
+                first += [Place(segment, start) for start in EVERY_LINE.after(segment, offset, 1).offsets]
         return min(first, key=self.key, default=None)
 
 
 _BOUND, _LINE, _EDGE = range(
     3
-)  # what stands at a stream's head: no line is before this; a line; not searched
-_Head = tuple[float, int, int, int]  # time, rank, offset (all negated when going back), which of the three
+)  # kinds of a stream's head: lower bound of unread lines; a line; not searched yet
+_Head = tuple[float, int, int, int]  # time, rank, offset (all negated when reading backwards), kind
 
 
 class _Stream:
-    """One file of a merge, read as far as it is wanted."""
+    """One file of a merge, read on demand."""
 
     def __init__(self, segment: Segment, rank: int, offset: int, picker: Picker) -> None:
         self.segment = segment
@@ -187,7 +202,7 @@ class _Stream:
         self._edge: int | None = None
 
     def next(self) -> _Head | None:
-        """The next line, or the edge of what has been searched; None at the end."""
+        """Return the next line, or the limit of what was searched; None at the end."""
         if not self._queue and self._more:
             offsets, self._edge = self.ask()
             self._queue = offsets[::-1]
@@ -201,11 +216,11 @@ class _Stream:
         return None
 
     def ask(self) -> tuple[list[int], int | None]:
-        """Lines beyond ``offset``, and the edge."""
+        """Return the lines after ``offset``, and the limit of the search."""
         raise NotImplementedError
 
     def head(self, offset: int, kind: int) -> _Head:
-        """Where an offset stands in the order of the merge."""
+        """Return the sort key of an offset within the merge."""
         raise NotImplementedError
 
 
@@ -225,22 +240,22 @@ class _Back(_Stream):
         return self.picker.before(self.segment, self.offset, CHUNK)
 
     def head(self, offset: int, kind: int) -> _Head:
-        at = offset if kind == _LINE else offset - 1  # the others are ends of bytes
+        at = offset if kind == _LINE else offset - 1  # the other kinds are end offsets
         return -self.segment.times.time_at(at), -self.rank, -offset, kind
 
 
 def _merge(streams: list[_Stream], count: int) -> Places:
-    """The first ``count`` lines of all streams. No stream is read before its turn may have come."""
+    """Return the first ``count`` lines of all streams. A stream is read only when its next line may be due."""
     heap = [(stream.head(stream.offset, _BOUND), stream) for stream in streams]
     heapq.heapify(heap)
-    found: list[Place] = []
-    while heap and len(found) < count:
+    places: list[Place] = []
+    while heap and len(places) < count:
         (_, _, offset, kind), stream = heapq.heappop(heap)
         if kind == _EDGE:
-            return Places(found, complete=False)
+            return Places(places, complete=False)
         if kind == _LINE:
-            found.append(Place(stream.segment, abs(offset)))
+            places.append(Place(stream.segment, abs(offset)))
         following = stream.next()
         if following is not None:
             heapq.heappush(heap, (following, stream))
-    return Places(found)
+    return Places(places)

@@ -1,4 +1,4 @@
-"""The line of a log that best states why its process died."""
+"""Finds the line of a log that best states why its process died."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from liverl.logs.last_lines import read_tail
 from liverl.logs.prefixes import plain, without_level, without_prefix
 from liverl.logs.ray_prefixes import said
 
-READ = 1 << 20  # bytes of the log's end that are looked at
-LONGEST = 600  # characters of a cause
-# An exception followed by more answers than this was survived: engines and proxies log failed requests as
-# tracebacks and go on. A replica that is probed each second stops answering within seconds of its end.
+READ = 1 << 20  # bytes at the end of the log that are searched
+LONGEST = 600  # maximum characters of a cause
+# An exception followed by more responses than this was not fatal: engines and proxies log failed requests as
+# tracebacks and keep running. A replica that is probed every second stops responding within seconds of its end.
 SURVIVED = 20
-# Other lines between the failure of one process and that of another one that it takes along. A guess: vLLM's and
-# verl's processes print 5 to 30 lines while they fall one after another.
+# Maximum number of other lines between the failure of one process and the failures it causes. An estimate: vLLM's and
+# verl's processes print 5 to 30 lines while they fail one after another.
 BURST = 50
 
 _EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Expired))(?::\s|$)")
 _TRACEBACK_END = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::\s.*)?$")
 _GROUP = re.compile(r"^\s*(?:\|\s)+")  # frames and names of an ExceptionGroup
-# said by a process that ends: argparse and click, uvicorn, C++, the kernel, Python's fault handler, Ray
+# printed by a process that exits: argparse and click, uvicorn, C++, the kernel, Python's fault handler, Ray
 _STATEMENT = re.compile(
     r"(?:[\w./ -]{0,80}: )?(?:[Ee]rror|ERROR|fatal|FATAL|critical|CRITICAL):\s"
     r"|Fatal Python error:|terminate called|Segmentation fault|Bus error|Killed\b|Aborted\b|Out of memory"
     r"|The actor is dead because "
 )
 _DEATH = re.compile(r"\*\*\* SIG[A-Z]+ received|exited unexpectedly|died unexpectedly")  # at any level
-# consequences of something that was said before, or that another process said
+# consequences of an error logged earlier or by another process
 _UMBRELLA = (
     "Engine core initialization failed",
     "EngineCore failed to start",
@@ -56,13 +56,13 @@ _NOISE = re.compile(
     r"|Set the environment variable HYDRA_FULL_ERROR|rc=\d|\s*[\^~]+\s*$"
 )
 _ALIVE = re.compile(r'HTTP/1\.1" 2\d\d|Avg prompt throughput')
-# LiteLLM and uvicorn log a failed request with its traceback, over several lines, and go on.
+# LiteLLM and uvicorn log a failed request with its traceback, over several lines, and keep running.
 _LOGGED = re.compile(r"\d\d:\d\d:\d\d - LiteLLM[\w ]*:[A-Z]+: |ERROR: {4}Exception in ASGI application")
 _SERVER_LINE = re.compile(r"(?:INFO|WARNING|ERROR|CRITICAL): {4,5}\S")  # uvicorn's
-# vLLM's tool parsers log what they cannot read with its traceback; the turn then counts as one without calls.
+# vLLM's tool parsers log unparsable calls with a traceback; the turn then has no tool calls.
 _UNREAD = "Error in extracting tool call"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-_HANDLED = "(AgentLoopWorker"  # verl marks the prompt as failed, and goes on
+_HANDLED = "(AgentLoopWorker"  # verl marks the prompt as failed and continues
 _OVERRIDE = re.compile(r"Could not override '|no viable alternative at input|mismatched input '")  # Hydra
 _STEP = re.compile(r"(?:^|\s)step:\d+ - ")
 _VALIDATION = re.compile(r"\d+ validation errors? for ")
@@ -71,18 +71,20 @@ _VALIDATION = re.compile(r"\d+ validation errors? for ")
 class _Candidate(NamedTuple):
     text: str
     offset: int
-    alive: int  # answers counted before this line
+    alive: int  # responses counted before this line
     prefix: str = ""  # the process that wrote it
-    line: int = 0  # lines before it that belong to no traceback
+    line: int = 0  # number of earlier lines outside of tracebacks
 
 
 def find_cause(path: str | os.PathLike[str], start_offset: int = 0) -> tuple[str, int] | None:
-    """(text, byte offset of its line), or None for a log without a word.
+    """Return (text, byte offset of its line) of the most likely cause, or None if the log has no text.
 
-    The last exception that was not survived, or that of another process which failed right before it; else the
-    last other statement of an end; else an umbrella line (``EngineDeadError`` and the like, consequences that
-    never win over a specific exception); else the last non-empty line. Looks at the last MiB, from
-    ``start_offset`` on. Raises OSError but "not there".
+    In this order: the last fatal exception, or that of another process which failed right before it; the last
+    other message of an exit; a generic message (``EngineDeadError`` and others that only report a
+    consequence); the last non-empty line. Searches the last MiB, from ``start_offset`` on.
+
+    Raises:
+        OSError: the log exists and cannot be read.
     """
     data, offset = read_tail(path, READ, start_offset)
     exceptions: list[_Candidate] = []
@@ -92,11 +94,9 @@ def find_cause(path: str | os.PathLike[str], start_offset: int = 0) -> tuple[str
     last: tuple[str, int] | None = None
     open_tracebacks: set[str] = set()  # by prefix: several processes write into one log
     unread: set[str] = set()  # processes whose next traceback is about a tool call
-    incomplete: list[_Candidate] | None = None  # whose last text goes on in the next line
+    incomplete: list[_Candidate] | None = None  # candidates whose text continues in the next line
     alive = lines = 0
-    logged = closed = chained = (
-        False  # within a record of LiteLLM; its traceback has ended; another one follows
-    )
+    logged = closed = chained = False  # in a LiteLLM record; its traceback has ended; another one follows
     for raw in data.split(b"\n"):
         here, offset = offset, offset + len(raw) + 1
         line = plain(raw.decode("utf-8", "replace")).rstrip()
@@ -171,15 +171,17 @@ def find_cause(path: str | os.PathLike[str], start_offset: int = 0) -> tuple[str
 
 
 def _first_to_fall(exceptions: list[_Candidate]) -> _Candidate:
-    """Of the processes that fell one after another at the end. Within one process the last exception counts: it
-    was raised from those before it, and says more."""
-    found = exceptions[-1]
+    """Return the exception of the process that failed first in the final series of failures.
+
+    Within one process the last exception is used: it was raised from the earlier ones and is more specific.
+    """
+    earliest = exceptions[-1]
     for earlier in reversed(exceptions):
-        if found.line - earlier.line > BURST:
+        if earliest.line - earlier.line > BURST:
             break
-        if earlier.prefix != found.prefix and not earlier.prefix.startswith(_HANDLED):
-            found = earlier
-    return found
+        if earlier.prefix != earliest.prefix and not earlier.prefix.startswith(_HANDLED):
+            earliest = earlier
+    return earliest
 
 
 def _short(text: str) -> str:

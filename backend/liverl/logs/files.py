@@ -1,4 +1,4 @@
-"""Which log files a run has."""
+"""Lists the log files of a run."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ _LOG = re.compile(r"(?P<service>.+)\.(?P<generation>\d+)\.log")
 
 
 class LogFile(msgspec.Struct, frozen=True):
+    """The log of one generation of a service."""
+
     service: str
     generation: int
     path: Path
 
 
 def log_files(run: RunDir, services: tuple[str, ...] = ()) -> list[LogFile]:
-    """The newest attempt's logs, all generations, oldest first within a service."""
+    """Return the logs of the newest attempt: all generations, oldest first within a service."""
     attempts = run.attempts()
     if not attempts:
         return []
@@ -31,12 +33,12 @@ def log_files(run: RunDir, services: tuple[str, ...] = ()) -> list[LogFile]:
 
 
 def history(run: RunDir) -> dict[str, list[LogFile]]:
-    """Every service's logs over all attempts, oldest first."""
-    found: dict[str, list[LogFile]] = {}
+    """Return the logs of every service over all attempts, oldest first."""
+    by_service: dict[str, list[LogFile]] = {}
     for attempt in run.attempts():
         for file in sorted(_logs_in(run.logs(attempt)), key=lambda f: f.generation):
-            found.setdefault(file.service, []).append(file)
-    return found
+            by_service.setdefault(file.service, []).append(file)
+    return by_service
 
 
 def _logs_in(folder: Path) -> list[LogFile]:

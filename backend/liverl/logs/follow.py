@@ -1,16 +1,16 @@
-"""Bytes appended to a file since the last look; replacement and truncation are noticed."""
+"""Reads bytes appended to a file since the last poll; detects replacement and truncation."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-ANCHOR = 32  # bytes kept before the offset: an inode number is reused at once by ext4, the content is not
-MAX_LINE = 64 << 20  # a line longer than this is not a record; it is dropped and counted
+ANCHOR = 32  # bytes compared before the offset: ext4 reuses inode numbers at once
+MAX_LINE = 64 << 20  # bytes; longer lines are dropped and counted
 
 
 class Follower:
-    """Follows one path. ``offset`` is where the next read begins, ``resets`` counts fresh starts from 0."""
+    """Follows one path. ``offset``: start of the next read; ``resets``: number of restarts from 0."""
 
     def __init__(self, path: str | os.PathLike[str], offset: int = 0) -> None:
         self.path = Path(path)
@@ -20,10 +20,13 @@ class Follower:
         self._anchor = b""
 
     def poll(self, cap: int = 1 << 20, *, newest: bool = False) -> bytes:
-        """Up to ``cap`` appended bytes; ``b""`` when there are none or the file does not exist (yet).
+        """Return up to ``cap`` appended bytes; ``b""`` if there are none or the file does not exist (yet).
 
-        With ``newest``, a backlog larger than ``cap`` is skipped down to its last ``cap`` bytes.
-        An unchanged file costs one ``stat``. Raises OSError other than "not there".
+        With ``newest``, only the last ``cap`` bytes of a larger backlog are returned. An unchanged file costs
+        one ``stat``.
+
+        Raises:
+            OSError: the file exists and cannot be read.
         """
         try:
             stat = os.stat(self.path)
@@ -60,7 +63,8 @@ class Follower:
 
 
 class LineFollower:
-    """Complete lines (without their newline) of a growing file; a torn last line waits for its end."""
+    """Complete lines (without newline) of a growing file; an unfinished last line is returned once it is
+    complete."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.follower = Follower(path)
@@ -70,10 +74,15 @@ class LineFollower:
 
     @property
     def resets(self) -> int:
+        """How often the file was replaced or truncated."""
         return self.follower.resets
 
     def poll(self, cap: int = 4 << 20) -> list[bytes]:
-        """Lines completed by the next ``cap`` bytes at most. Raises OSError other than "not there"."""
+        """Return the lines completed by the next ``cap`` bytes at most.
+
+        Raises:
+            OSError: the file exists and cannot be read.
+        """
         before = self.follower.resets
         data = self.follower.poll(cap)
         if self.follower.resets != before:

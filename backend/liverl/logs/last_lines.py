@@ -1,4 +1,4 @@
-"""Logs as files: their last lines, and when which byte was written."""
+"""The last lines of a log file, and an index of when each byte was written."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from liverl.logs.prefixes import plain
 
 
 class TailIndex:
-    """Notes how far a log had grown at which time, in ``<log>.idx``: lines of ``offset unix_time``.
+    """Records how far a log has grown at which time, in ``<log>.idx``: lines of ``offset unix_time``.
 
-    ``offset`` is the log's size at that time: all bytes before it are at least that old. A restart goes on
-    where the index ends.
+    ``offset`` is the size of the log at that time: all earlier bytes are at least that old. After a restart
+    the index is continued.
     """
 
     def __init__(self, log: str | os.PathLike[str], interval: float = 1.0) -> None:
@@ -23,9 +23,12 @@ class TailIndex:
         self._size, self._at = last if last is not None else (0, 0.0)
 
     def tick(self, now: float) -> bool:
-        """Append an entry if the log grew and the last entry is old enough; ``now`` is Unix time.
+        """Append an entry if the log has grown and the last entry is old enough; ``now`` is Unix time.
 
-        Returns whether it wrote. Costs one ``stat`` when there is nothing to do. Raises OSError (disk full).
+        Returns whether an entry was written. Costs one ``stat`` if there is nothing to do.
+
+        Raises:
+            OSError: the index cannot be written (disk full).
         """
         if 0 <= now - self._at < self.interval:
             return False
@@ -45,9 +48,9 @@ class TailIndex:
 
 
 def time_of(log: str | os.PathLike[str], offset: int) -> float | None:
-    """When the byte at ``offset`` of ``log`` was written, to about a second: the first entry beyond it.
+    """Return the Unix time at which the byte at ``offset`` of ``log`` was written, to about a second.
 
-    None where there is no index or it does not reach that far.
+    This is the first index entry beyond it; None if there is no index or it does not reach that far.
     """
     try:
         with open(f"{os.fspath(log)}.idx", "rb") as file:
@@ -68,7 +71,7 @@ def _last_entry(path: Path) -> tuple[int, float] | None:
 
 def _entry(line: bytes) -> tuple[int, float] | None:
     words = line.split()
-    if len(words) != 2 or not line.endswith(b"\n"):  # torn by a crash
+    if len(words) != 2 or not line.endswith(b"\n"):  # incomplete after a crash
         return None
     try:
         return int(words[0]), float(words[1])
@@ -77,9 +80,13 @@ def _entry(line: bytes) -> tuple[int, float] | None:
 
 
 def read_tail(path: str | os.PathLike[str], max_bytes: int, start: int = 0) -> tuple[bytes, int]:
-    """(data, offset): the last ``max_bytes`` at most, from ``start`` on, beginning at a line where possible.
+    """Return (data, offset): at most the last ``max_bytes`` bytes after ``start``, beginning at a line start
+    if possible.
 
-    A missing file is empty. Raises OSError otherwise.
+    A missing file is empty.
+
+    Raises:
+        OSError: the file exists and cannot be read.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -100,9 +107,12 @@ def read_tail(path: str | os.PathLike[str], max_bytes: int, start: int = 0) -> t
 
 
 def last_lines(path: str | os.PathLike[str], n: int, max_bytes: int = 256 << 10) -> list[str]:
-    """The last ``n`` non-empty lines as a terminal would show them. Reads ``max_bytes`` at most.
+    """Return the last ``n`` non-empty lines as a terminal would show them. Reads at most ``max_bytes`` bytes.
 
-    A missing file has none. Raises OSError otherwise.
+    A missing file has none.
+
+    Raises:
+        OSError: the file exists and cannot be read.
     """
     data, _ = read_tail(path, max_bytes)
     lines: list[str] = []

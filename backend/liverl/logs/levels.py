@@ -1,4 +1,4 @@
-"""The level of a log line, in the styles of vLLM, LiteLLM, Ray, verl, torch, NCCL and Python's own. Pure."""
+"""Detects the level of a log line in the formats of vLLM, LiteLLM, Ray, verl, torch, NCCL and Python. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from liverl.logs.prefixes import without_prefix
 from liverl.model import Level
 
 RANK: dict[Level, int] = {"debug": 0, "info": 1, "warning": 2, "error": 3}
-HEAD = 160  # characters of a line in which its level stands, if it has one
+HEAD = 160  # leading characters of a line that are searched for a level
 
 _WORDS: dict[str, Level] = {
     "TRACE": "debug",
@@ -35,7 +35,7 @@ _GLOG: dict[str, Level] = {
 _WORD = "(" + "|".join(sorted(_WORDS, key=len, reverse=True)) + ")"
 # An optional time, an optional logger's name with its separator, then the word:
 # "INFO 11-20 23:51:23 [core.py:1]", "2026-11-21 00:17:39,002 INFO worker.py:2", "00:16:46 - LiteLLM Proxy:ERROR: "
-# (possessive: a line of nothing but bars and blanks must not take long)
+# (possessive quantifiers: lines of only bars and blanks must not be slow)
 _LOGGER = re.compile(
     r"[\[(<|\s]*+(?:\d[\d:.,/+\- ]*+(?:T\d[\d:.,+\-]*+)?+Z?+[\])>|\s,\-]*+)?+"
     r"(?:[A-Za-z_][\w. \-/]{0,60}?(?:[:|\]]|\s-)\s*+)?"
@@ -58,11 +58,14 @@ _FAILS = re.compile(
     r"|(?:[\w./-]{1,60}: )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL|CRITICAL): "
     r"|\*\*\* SIG[A-Z]+ received)"
 )
-_QUICK: dict[str, Level] = {"INFO ": "info", "INFO:": "info"}  # how most lines begin: told without a pattern
+_QUICK: dict[str, Level] = {
+    "INFO ": "info",
+    "INFO:": "info",
+}  # how most lines begin: no regular expression needed
 
 
 def own_level(line: str) -> Level | None:
-    """The level that a plain line names itself; None where it names none."""
+    """Return the level that a plain line states itself; None if it states none."""
     return _level(without_prefix(line)[1] if line.startswith("(") else line)
 
 
@@ -87,15 +90,15 @@ def _level(text: str) -> Level | None:
 
 
 def continues(text: str) -> bool:
-    """Whether a line without its process's prefix belongs to the one above it: blank, indented, or a frame of
-    an exception group."""
+    """Whether a line without a process prefix continues the line above: blank, indented, or a frame of an
+    exception group."""
     return not text or text[0].isspace() or text[:2] in ("| ", "+-")
 
 
 class Levels:
-    """Gives each line the level it has or inherits: a traceback belongs to its error.
+    """Assigns each line its own or inherited level: a traceback has the level of its error.
 
-    Several processes write into one log; each one's lines are told by its ``(Name pid=N)`` prefix.
+    Lines of several processes in one log are distinguished by their ``(Name pid=N)`` prefix.
     """
 
     def __init__(self, before: Iterable[str] = ()) -> None:
@@ -105,7 +108,7 @@ class Levels:
             self.of(line)
 
     def of(self, line: str) -> Level | None:
-        """The level of the next plain line."""
+        """Return the level of the next plain line."""
         quick = _QUICK.get(line[:5])
         if quick is not None:
             self._last[""] = quick

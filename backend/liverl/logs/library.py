@@ -1,4 +1,4 @@
-"""The log files of one run, as documents: they grow, are replaced, and get new generations."""
+"""The log files of one run as documents; handles growth, replacement and new generations."""
 
 from __future__ import annotations
 
@@ -14,47 +14,49 @@ if TYPE_CHECKING:
     from liverl.rundir.layout import RunDir
 
 KEPT_OPEN = (
-    2  # newest generations of a service that may still grow: a replaced proxy drains beside its successor
+    2  # newest generations of a service that may still grow: a replaced proxy drains while its successor runs
 )
-ROTATED = 4  # files that were moved away under us and stay readable, per service
+ROTATED = 4  # renamed or removed files that are kept readable, per service
 
 
 class Library:
-    """Chains of segments by service. ``refresh`` finds files, ``look`` sees how far they are."""
+    """Chains of log files by service. ``refresh`` finds new files, ``look`` updates their sizes."""
 
     def __init__(self) -> None:
         self._chains: dict[str, Chain] = {}
         self._merged = Merged()
 
     def chain(self, service: str) -> Chain:
-        """A service's logs; empty where it has none yet."""
+        """Return the logs of a service; empty if it has none yet."""
         return self._chains.setdefault(service, Chain())
 
     @property
     def services(self) -> list[str]:
-        """Those that have written something."""
+        """Return the services that have logged something."""
         return [name for name, chain in self._chains.items() if any(s.size for s in chain.segments)]
 
     def merged(self, services: Iterable[str]) -> Merged:
-        """Some services' logs by time. The same object as long as the files are the same."""
+        """Return the logs of several services merged by time. The same object as long as the files are the
+        same."""
         segments = [segment for name in services for segment in self.chain(name).segments]
         if segments != self._merged.segments:
             self._merged = Merged(segments)
         return self._merged
 
     def refresh(self, run: RunDir, current: Mapping[str, Path], now: float) -> None:
-        """Look for new files: those in the run's directory, and the ``current`` one of each service."""
+        """Find new files: those in the run directory, and the ``current`` one of each service. ``now`` is
+        Unix time."""
         files = history(run)
         for service, path in current.items():
-            known = files.setdefault(service, [])
-            if all(file.path != path for file in known):
-                known.append(LogFile(service, 0, path))
-        for service, known in files.items():
-            self.add(service, known, now)
+            log_list = files.setdefault(service, [])
+            if all(file.path != path for file in log_list):
+                log_list.append(LogFile(service, 0, path))
+        for service, log_list in files.items():
+            self.add(service, log_list, now)
             self.look(self.chain(service), now)
 
     def add(self, service: str, files: Iterable[LogFile], now: float) -> None:
-        """Have these files in a service's chain, oldest first."""
+        """Add files to the chain of a service, oldest first. ``now`` is Unix time."""
         chain = self.chain(service)
         paths = {segment.path for segment in chain.segments}
         fresh = [Segment(f.path, service, f.generation) for f in files if f.path not in paths]
@@ -69,13 +71,14 @@ class Library:
             segment.look(now)
 
     def look(self, chain: Chain, now: float) -> None:
-        """See how far the files of a chain are; a file in the place of another one comes behind it."""
+        """Update the sizes of a chain's files; a file that replaced another one is appended. ``now`` is Unix
+        time."""
         for segment in [s for s in chain.segments if s.live or s.moved]:
             if segment.look(now) == "replaced":
                 segment.moved = True
                 segment.look(now)
                 fresh = Segment(segment.path, segment.service, segment.generation)
-                fresh.times.reset()  # what the index says is about the old one
+                fresh.times.reset()  # the index describes the old file
                 chain.segments.insert(chain.segments.index(segment) + 1, fresh)
                 fresh.look(now)
         rotated = [segment for segment in chain.segments if segment.moved]
@@ -84,6 +87,7 @@ class Library:
             segment.close()
 
     def close(self) -> None:
+        """Close all files."""
         for chain in self._chains.values():
             for segment in chain.segments:
                 segment.close()

@@ -1,4 +1,4 @@
-"""Which lines of a segment there are to see: all of them, or those that match, found step by step."""
+"""Selects the lines of a segment to show: all, or those that match a query, searched block by block."""
 
 from __future__ import annotations
 
@@ -14,75 +14,80 @@ from liverl.logs.query import Query
 from liverl.logs.segment import BLOCK, Segment
 from liverl.logs.text import bare
 
-REMEMBERED = 1 << 20  # places of matches; those of other blocks are found anew when they are wanted
+REMEMBERED = 1 << 20  # offsets of matches kept in memory; other blocks are searched again on demand
 
-BEYOND = 4096  # bytes behind a block in which its last line mostly ends
+BEYOND = 4096  # bytes after a block within which its last line usually ends
 
 
 class Found(NamedTuple):
-    """Offsets of lines. ``edge``: where they are fewer than asked for, the offset up to which it was searched."""
+    """Offsets of lines. ``edge``: offset up to which was searched, if fewer lines were found than requested."""
 
     offsets: list[int]
     edge: int | None = None
 
 
 class Picker(Protocol):
-    """A choice of lines."""
+    """A selection of lines."""
 
-    marks: bool  # whether the borders between files are shown
+    marks: bool  # whether separators between files are shown
 
     def after(self, segment: Segment, offset: int, count: int) -> Found:
-        """The first ``count`` lines that begin at ``offset`` or behind it."""
+        """Return the first ``count`` selected lines that start at ``offset`` or after it."""
 
     def before(self, segment: Segment, offset: int, count: int) -> Found:
-        """The last ``count`` lines that begin before ``offset``, the nearest first. What has been appended since
-        the last search is taken for not there yet."""
+        """Return the last ``count`` selected lines that start before ``offset``, nearest first.
+
+        Bytes appended since the last search are ignored.
+        """
 
 
 class EveryLine:
-    """All lines."""
+    """Selects all lines."""
 
     marks = True
 
     def after(self, segment: Segment, offset: int, count: int) -> Found:
-        found: list[int] = []
+        """See ``Picker.after``."""
+        offsets: list[int] = []
         for block in range(offset // BLOCK, segment.blocks):
             starts = segment.starts(block)
             first = bisect_left(starts, offset)
-            found += starts[first : first + count - len(found)]
-            if len(found) >= count:
+            offsets += starts[first : first + count - len(offsets)]
+            if len(offsets) >= count:
                 break
-        return Found(found)
+        return Found(offsets)
 
     def before(self, segment: Segment, offset: int, count: int) -> Found:
-        found: list[int] = []
+        """See ``Picker.before``."""
+        offsets: list[int] = []
         for block in range(min(segment.blocks - 1, offset // BLOCK), -1, -1):
             starts = segment.starts(block)
             last = bisect_left(starts, offset)
-            found += reversed(starts[max(0, last - count + len(found)) : last])
-            if len(found) >= count:
+            offsets += reversed(starts[max(0, last - count + len(offsets)) : last])
+            if len(offsets) >= count:
                 break
-        return Found(found)
+        return Found(offsets)
 
 
 EVERY_LINE = EveryLine()
 
 
 class _Searched(msgspec.Struct):
-    """What is known of one segment: the blocks from ``low`` up to ``high`` have been searched, of the newest of
-    them the bytes up to ``upto``."""
+    """Search state of one segment: blocks ``low`` up to ``high`` were searched, the newest of them up to byte
+    ``upto``."""
 
     epoch: int
     low: int
     high: int
     upto: int
-    unended: int | None = None  # where a line begins that had no end yet when it was searched
-    counts: array[int] = msgspec.field(default_factory=lambda: array("I"))  # of matches, by block
-    some: bytearray = msgspec.field(default_factory=bytearray)  # 1 where there are any: quick to look for
+    unended: int | None = None  # start of a last line that was unfinished when searched
+    counts: array[int] = msgspec.field(default_factory=lambda: array("I"))  # number of matches per block
+    some: bytearray = msgspec.field(default_factory=bytearray)  # 1 for blocks with matches: fast to scan
 
 
 class Matches:
-    """The lines that a query picks. Nothing is searched before it is asked for by ``step``."""
+    """Selects the lines that match a query. Nothing is searched until ``step_older`` or ``step_newer`` is
+    called."""
 
     marks = False
 
@@ -95,7 +100,7 @@ class Matches:
     # -- searching
 
     def begin(self, segment: Segment, offset: int) -> None:
-        """Have the search of a segment begin at ``offset``: what is newer and what is older can be searched then."""
+        """Start the search of a segment at ``offset``; it can then be extended in both directions."""
         self._state(segment, min(segment.blocks, offset // BLOCK))
 
     def _state(self, segment: Segment, start: int | None = None) -> _Searched:
@@ -111,17 +116,17 @@ class Matches:
             self._held -= len(self._offsets.pop(key))
 
     def older(self, segment: Segment) -> int | None:
-        """The end of the bytes before what has been searched; None when there are none."""
+        """Return the end of the unsearched bytes before the searched ones; None if there are none."""
         low = self._state(segment).low
         return min(low * BLOCK, segment.size) if low and segment.size else None
 
     def newer(self, segment: Segment) -> int | None:
-        """The end of what has been searched; None when there is nothing behind it."""
+        """Return the end of the searched bytes; None if there are no unsearched ones after it."""
         upto = self._state(segment).upto
         return upto if upto < segment.size else None
 
     def step_older(self, segment: Segment) -> None:
-        """Search the next block before what has been searched."""
+        """Search the next older block."""
         state = self._state(segment)
         if state.low:
             self._search(segment, state, state.low - 1)
@@ -130,7 +135,7 @@ class Matches:
                 state.upto = min(segment.size, state.high * BLOCK)
 
     def step_newer(self, segment: Segment) -> None:
-        """Search the next block behind what has been searched; the newest one anew when it has grown."""
+        """Search the next newer block; the newest one is searched again if it has grown."""
         state = self._state(segment)
         if state.upto < segment.size:
             block = (state.upto if state.unended is None else state.unended) // BLOCK
@@ -145,14 +150,15 @@ class Matches:
         if short > 0:
             state.counts.extend([0] * short)
             state.some.extend(bytes(short))
-        found, unended = self._find(segment, block)
+        offsets, unended = self._find(segment, block)
         if unended is not None:
             state.unended = unended
-        state.counts[block], state.some[block] = len(found), bool(found)
-        self._remember(segment, block, found)
+        state.counts[block], state.some[block] = len(offsets), bool(offsets)
+        self._remember(segment, block, offsets)
 
     def _find(self, segment: Segment, block: int) -> tuple[array[int], int | None]:
-        """Which lines of a block match; and where its last line begins, if that has not ended."""
+        """Return the offsets of matching lines of a block, and the start of its last line if that is
+        unfinished."""
         if self._ruled_out(segment, block):
             return array("Q"), None
         starts, data, ended = segment.text_of(block)
@@ -161,16 +167,16 @@ class Matches:
         above = bare(segment.above(starts[0])) if self.query.level is not None else ""
         text = bare(data)
         unended = None if ended else starts[-1]
-        if text.count("\n") + 1 != len(starts):  # the file has been cut short meanwhile
+        if text.count("\n") + 1 != len(starts):  # the file was truncated in the meantime
             return array("Q"), unended
         return array("Q", [starts[place] for place in self.query.pick(text, above)]), unended
 
     def _ruled_out(self, segment: Segment, block: int) -> bool:
-        """A quick look at a block: whether surely none of its lines matches."""
+        """Quick check whether certainly no line of a block matches."""
         data = segment.read(block * BLOCK, BLOCK + BEYOND)
         if not self.query.rules_out(data):
             return False
-        return b"\n" in data[BLOCK:]  # or else its last line may go on
+        return b"\n" in data[BLOCK:]  # otherwise its last line may continue
 
     def _remember(self, segment: Segment, block: int, found: array[int]) -> None:
         old = self._offsets.pop((segment, block), None)
@@ -180,48 +186,50 @@ class Matches:
             self._held -= len(self._offsets.popitem(last=False)[1])
 
     def _of(self, segment: Segment, block: int) -> array[int]:
-        found = self._offsets.get((segment, block))
-        if found is None:
-            found = self._find(segment, block)[0]
-            self._remember(segment, block, found)
+        offsets = self._offsets.get((segment, block))
+        if offsets is None:
+            offsets = self._find(segment, block)[0]
+            self._remember(segment, block, offsets)
         else:
             self._offsets.move_to_end((segment, block))
-        return found
+        return offsets
 
-    # -- what has been found
+    # -- results
 
     def after(self, segment: Segment, offset: int, count: int) -> Found:
+        """See ``Picker.after``; limited to what has been searched."""
         state = self._state(segment)
-        found: list[int] = []
+        offsets: list[int] = []
         block = offset // BLOCK
         if block < state.low:
-            return Found(found, offset)
-        while len(found) < count:
+            return Found(offsets, offset)
+        while len(offsets) < count:
             block = state.some.find(1, block, state.high)
             if block < 0:
-                return Found(found, state.upto if state.upto < segment.size else None)
+                return Found(offsets, state.upto if state.upto < segment.size else None)
             places = self._of(segment, block)
             first = bisect_left(places, offset)
-            found += places[first : first + count - len(found)]
+            offsets += places[first : first + count - len(offsets)]
             block += 1
-        return Found(found)
+        return Found(offsets)
 
     def before(self, segment: Segment, offset: int, count: int) -> Found:
+        """See ``Picker.before``; limited to what has been searched."""
         state = self._state(segment)
-        found: list[int] = []
+        offsets: list[int] = []
         end = min(offset // BLOCK + 1, state.high)
-        while len(found) < count:
+        while len(offsets) < count:
             block = state.some.rfind(1, state.low, end)
             if block < 0:
-                return Found(found, min(offset, state.low * BLOCK) or None)
+                return Found(offsets, min(offset, state.low * BLOCK) or None)
             places = self._of(segment, block)
             last = bisect_left(places, offset)
-            found += reversed(places[max(0, last - count + len(found)) : last])
+            offsets += reversed(places[max(0, last - count + len(offsets)) : last])
             end = block
-        return Found(found)
+        return Found(offsets)
 
     def number(self, segment: Segment, offset: int) -> int | None:
-        """How many lines have been found before ``offset``; None while not all before it is searched."""
+        """Return the number of matches before ``offset``; None until all earlier bytes are searched."""
         state = self._state(segment)
         block = offset // BLOCK
         if state.low:
@@ -231,22 +239,22 @@ class Matches:
         return sum(state.counts[:block]) + bisect_left(self._of(segment, block), offset)
 
     def since(self, segment: Segment, offset: int) -> int:
-        """How many lines have been found at ``offset`` or behind it."""
+        """Return the number of matches found so far at ``offset`` or after it."""
         state = self._state(segment)
         block = offset // BLOCK
         if block >= state.high:
             return 0
-        if block < state.low:  # not searched there yet, maybe nowhere
+        if block < state.low:  # not searched there yet, perhaps not at all
             return sum(state.counts[state.low :])
         places = self._of(segment, block) if state.some[block] else ()
         return len(places) - bisect_left(places, offset) + sum(state.counts[block + 1 :])
 
     def total(self, segments: Iterable[Segment]) -> int:
-        """How many lines have been found so far."""
+        """Return the number of matches found so far."""
         return sum(sum(self._state(segment).counts) for segment in segments)
 
     def progress(self, segments: Iterable[Segment]) -> float:
-        """The share of the bytes that has been searched, 0..1."""
+        """Return the searched share of all bytes, 0..1."""
         size = done = 0
         for segment in segments:
             state = self._state(segment)

@@ -1,11 +1,11 @@
-"""One log line as a person reads it: no colours, no overwritten text, no prefixes of other programs."""
+"""Cleans log lines for people: removes colours, overwritten text and prefixes of other programs."""
 
 from __future__ import annotations
 
 import re
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-# (TaskRunnerV1 pid=3824, ip=10.0.0.1) and vLLM's (EngineCore pid=12), also one inside the other
+# (TaskRunnerV1 pid=3824, ip=10.0.0.1) and vLLM's (EngineCore pid=12), possibly nested
 _PREFIX = re.compile(r"(?:\([^()\n]*?\bpid=\d+[^()\n]*\) ?)+")
 # vLLM: "ERROR 11-20 23:51:23 [core.py:1510] ", verl: "ERROR:2026-11-21 00:02:09,570:"
 _LEVEL = re.compile(
@@ -15,12 +15,12 @@ _LEVEL = re.compile(
 
 
 def colourless(text: str) -> str:
-    """``text`` without ANSI sequences."""
+    """Return ``text`` without ANSI sequences."""
     return _ANSI.sub("", text) if "\x1b" in text else text
 
 
 def plain(line: str) -> str:
-    """``line`` without ANSI sequences and with carriage returns applied: the last text written wins."""
+    """Return ``line`` without ANSI sequences and with carriage returns applied: the last text written wins."""
     line = colourless(line)
     if "\r" in line:
         line = line.rstrip("\r").rpartition("\r")[2]
@@ -28,12 +28,12 @@ def plain(line: str) -> str:
 
 
 def without_prefix(line: str) -> tuple[str, str]:
-    """(prefix, rest): the ``(Name pid=N)`` prefixes that Ray and vLLM put before a line of one process."""
+    """Split off the ``(Name pid=N)`` prefixes that Ray and vLLM put before a process's lines: (prefix, rest)."""
     match = _PREFIX.match(line)
     return (match.group(), line[match.end() :]) if match else ("", line)
 
 
 def without_level(line: str) -> tuple[str, str]:
-    """(level, rest): level is ``""`` where the line has no logger prefix of vLLM or verl."""
+    """Split off the logger prefix of vLLM or verl: (level, rest); level is ``""`` if there is none."""
     match = _LEVEL.match(line)
     return (match.group(1), line[match.end() :]) if match else ("", line)

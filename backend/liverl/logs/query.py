@@ -1,4 +1,4 @@
-"""What lines are looked for: patterns that must and must not be found in them, and a lowest level. Pure."""
+"""Log search: patterns that must or must not occur in a line, and a minimum level. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from liverl.logs.levels import RANK, Levels
 from liverl.model import Level
 
 _SPECIAL = frozenset(".^$*+?{}[]\\|()")
-# What means the same in a lower-case text: escapes of letters may stand for a capital one, flags may ask for one.
+# Patterns that also work on lower-case text: letter escapes and flags may require a capital letter.
 _FOLDABLE = re.compile(r"(?:[^\\(]|\\(?:[dDsSwWbB]|[^A-Za-z0-9])|\((?!\?)|\(\?[:=!])*")
-LONGEST = 32 << 10  # characters of a line in which a pattern is looked for; a plain text is found anywhere
+LONGEST = 32 << 10  # characters of a line searched for a pattern; literal text is found anywhere
 
 
 class Needle(msgspec.Struct, frozen=True):
-    """A regular expression. As long as it has no capital letter, capitals do not matter.
+    """A regular expression; case-insensitive unless it contains a capital letter.
 
-    ``folded`` says the same of a text in lower case, where there is such a pattern: ignoring capitals takes
+    ``folded`` is an equivalent pattern for lower-case text, if there is one: matching with IGNORECASE takes
     seven times as long.
     """
 
@@ -31,18 +31,19 @@ class Needle(msgspec.Struct, frozen=True):
 
     @property
     def literal(self) -> str | None:
-        """The text that has to be there word for word, where the pattern is nothing else."""
+        """The literal text, if the pattern is nothing else."""
         return self.text if _SPECIAL.isdisjoint(self.text) and self.text.isascii() else None
 
     def rules_out(self, data: bytes) -> bool:
-        """Whether it surely cannot be found in these bytes."""
+        """Whether the pattern certainly does not occur in these bytes."""
         literal = self.literal
-        if literal is None or b"\x1b" in data or b"\r" in data:  # it may be there once those are taken out
+        if literal is None or b"\x1b" in data or b"\r" in data:  # it may match after these are removed
             return False
         return literal.encode() not in (data.lower() if self.folded is not None else data)
 
     def among(self, lines: Lines, places: Sequence[int] | None = None, *, found: bool = True) -> list[int]:
-        """The lines in which it is found (or not found), of those at ``places``, or of all."""
+        """Return the indexes of lines that contain it (``found=False``: that do not), among ``places`` or all
+        lines."""
         texts = lines.exact if self.folded is None else lines.lower
         chosen = range(len(texts)) if places is None else places
         literal = self.literal
@@ -61,14 +62,15 @@ class Lines:
 
     @cached_property
     def lower(self) -> list[str]:
+        """The lines in lower case."""
         return self._text.lower().split("\n")
 
 
 def needle(text: str) -> Needle:
-    """Compile what was typed.
+    """Compile a pattern typed by the user.
 
     Raises:
-        ValueError: it is not a regular expression; the message says where it goes wrong.
+        ValueError: it is not a regular expression; the message says where the error is.
     """
     any_case = not any(character.isupper() for character in re.sub(r"\\.", "", text))
     try:
@@ -82,7 +84,7 @@ def needle(text: str) -> Needle:
 
 
 class Query(msgspec.Struct, frozen=True):
-    """Lines in which ``found`` (all of them) and none of ``missing`` are found, of ``level`` or above."""
+    """Matches lines that contain all of ``found`` and none of ``missing``, at ``level`` or above."""
 
     found: tuple[Needle, ...] = ()
     missing: tuple[Needle, ...] = ()
@@ -90,15 +92,18 @@ class Query(msgspec.Struct, frozen=True):
 
     @property
     def everything(self) -> bool:
+        """Whether every line matches."""
         return not self.found and not self.missing and self.level is None
 
     def rules_out(self, data: bytes) -> bool:
-        """Whether surely no line in these bytes matches."""
+        """Whether certainly no line in these bytes matches."""
         return any(needle.rules_out(data) for needle in self.found)
 
     def pick(self, text: str, before: str) -> list[int]:
-        """Which lines of ``text`` (bare, whole lines) match, counted from 0. ``before``: the text above, from
-        which the first lines may inherit their level."""
+        """Return the indexes of matching lines of ``text`` (bare, whole lines).
+
+        ``before``: the text above, from which the first lines may inherit their level.
+        """
         lines = Lines(text)
         chosen: list[int] | None = None
         for needle in self.found:
@@ -112,9 +117,9 @@ class Query(msgspec.Struct, frozen=True):
 
 
 def _reached(level: Level, lines: Sequence[str], before: str) -> list[int]:
-    """The lines that have a level or a higher one."""
+    """Return the indexes of the lines at ``level`` or above."""
     levels = Levels(before.split("\n")[:-1])
-    least, unnamed = RANK[level], RANK["info"]  # a line that names no level is information
+    least, unnamed = RANK[level], RANK["info"]  # a line without a level counts as info
     return [
         place
         for place, line in enumerate(lines)

@@ -1,9 +1,9 @@
-"""Who wrote a line of a shared log: the prefixes of Ray, and of vLLM's own processes inside them.
+"""Identifies which process wrote a line of a shared log, by the prefixes of Ray and vLLM.
 
-Ray puts ``(vLLMHttpServer pid=4547, ip=10.0.0.1) `` before what an actor prints, vLLM ``(EngineCore pid=4736) ``
-before what its processes print; under verl one stands inside the other. Before an actor has a name the prefix
-is ``(pid=4547)``. Ray folds equal lines of several actors into one, with `` [repeated 3x across cluster]`` at its
-end, unless ``RAY_DEDUP_LOGS=0``.
+Ray puts ``(vLLMHttpServer pid=4547, ip=10.0.0.1) `` before the output of an actor, vLLM ``(EngineCore
+pid=4736) `` before that of its processes; under verl they are nested. Until an actor has a name, the prefix
+is ``(pid=4547)``. Ray merges equal lines of several actors into one that ends with `` [repeated 3x across
+cluster]``, unless ``RAY_DEDUP_LOGS=0``.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ _REPEATED = re.compile(r" \[repeated (\d{1,9})x across cluster\](?: \(Ray dedup[
 
 
 class LogProcess(NamedTuple):
-    name: str  # "" where the prefix has none
+    """A process named in a prefix."""
+
+    name: str  # "" if the prefix has none
     pid: int
-    ip: str = ""  # only where Ray has several nodes
+    ip: str = ""  # set only if Ray has several nodes
 
 
 class PrefixedLine(NamedTuple):
-    """One line without its prefixes."""
+    """One line with its prefixes parsed."""
 
-    processes: tuple[LogProcess, ...]  # outermost first: the actor, then processes it started
+    processes: tuple[LogProcess, ...]  # outermost first: the actor, then the processes it started
     text: str
-    repeated: int = 0  # like lines that Ray folded into this one; which actors wrote them is not told
+    repeated: int = 0  # equal lines that Ray merged into this one, of unknown actors
 
 
 def said(line: str) -> PrefixedLine:
-    """``line`` (without ANSI colours) taken apart. A line without a prefix has no processes."""
+    """Parse the prefixes of ``line`` (without ANSI colours). A line without a prefix has no processes."""
     processes: list[LogProcess] = []
     at = 0
     while (match := _PROCESS.match(line, at)) is not None:

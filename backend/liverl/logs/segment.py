@@ -1,8 +1,8 @@
-"""One log file: its lines by byte offset, in memory that does not grow with it.
+"""One log file as lines by byte offset, in memory independent of its size.
 
-A line begins at offset 0, behind every newline, and at the start of a block (``BLOCK`` bytes of the file) when
-the whole block before it has no newline: so no line is longer than two blocks, and where lines begin can be told
-from any place of the file by reading two blocks.
+A line starts at offset 0, after every newline, and at the start of a block (``BLOCK`` bytes of the file) if
+the whole previous block has no newline. So no line is longer than two blocks, and line starts at any place of
+the file are known after reading two blocks.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from typing import Literal
 from liverl.logs.times import TimeIndex
 
 BLOCK = 256 << 10
-KEPT_BLOCKS = 6  # whose line starts are remembered
-ANCHOR = 32  # bytes before the known end: where they have changed, the file was written anew
-LONG = 4096  # bytes; lines that are shorter are had with one read
+KEPT_BLOCKS = 6  # number of blocks whose line starts are cached
+ANCHOR = 32  # bytes before the known end: if they changed, the file was rewritten
+LONG = 4096  # bytes; shorter lines take one read
 
 Change = Literal["same", "grown", "cut", "replaced"]
 
 
 class Segment:
-    """One file, as of the last ``look``. A path that leads to another file later is not followed (``replaced``):
-    what was open stays readable."""
+    """One file, as of the last ``look``. It stays open: if the path is replaced, the old content remains
+    readable (see ``replaced``)."""
 
     def __init__(self, path: Path, service: str = "", generation: int = 0, *, live: bool = True) -> None:
-        """``live``: it may still grow, and is kept open. Nothing is read before the first ``look``."""
+        """``live``: the file may still grow, and is kept open. Nothing is read before the first ``look``."""
         self.path = path
         self.service = service
         self.generation = generation
         self.live = live
         self.size = 0
-        self.epoch = 0  # how often what it held was cut off
+        self.epoch = 0  # number of truncations
         self.there = False
-        self.moved = False  # the path leads to another file now
+        self.moved = False  # the path now names another file
         self.times = TimeIndex(path)
         self.counted: array[int] = array(
             "Q", [0]
-        )  # lines that begin in the first n blocks, for the counted ones
+        )  # lines that start in the first n blocks, for the counted blocks
         self._fd: int | None = None
         self._identity: tuple[int, int] | None = None
         self._anchor = b""
@@ -53,14 +53,18 @@ class Segment:
     # -- the file
 
     def look(self, now: float) -> Change:
-        """See how far the file is; ``now`` is Unix time. A missing file is empty. Raises OSError otherwise."""
+        """Update the size of the file. ``now`` is Unix time. A missing file is empty.
+
+        Raises:
+            OSError: the file exists and cannot be opened.
+        """
         try:
             stat = os.fstat(self._fd) if self.moved and self._fd is not None else os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             if self._fd is None:
                 self.there, self._looked = False, True
                 return "same"
-            stat = os.fstat(self._fd)  # removed, or renamed and not there yet again
+            stat = os.fstat(self._fd)  # removed, or renamed and not yet created again
         if self._identity is not None and self._identity != (stat.st_dev, stat.st_ino):
             return "replaced"
         if self.live and self._fd is None:
@@ -88,12 +92,17 @@ class Segment:
         return "cut" if cut else "grown"
 
     def close(self) -> None:
+        """Close the file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
     def read(self, offset: int, count: int) -> bytes:
-        """Bytes of the file; fewer at its end, none where it has gone. Raises OSError otherwise."""
+        """Return ``count`` bytes at ``offset``; fewer at the end, none if the file is gone.
+
+        Raises:
+            OSError: the file exists and cannot be read.
+        """
         if self._fd is not None:
             return os.pread(self._fd, count, offset)
         try:
@@ -105,42 +114,43 @@ class Segment:
         finally:
             os.close(fd)
 
-    # -- where lines begin
+    # -- line starts
 
     @property
     def blocks(self) -> int:
+        """Number of blocks, the last one possibly partial."""
         return -(-self.size // BLOCK)
 
     def starts(self, block: int) -> array[int]:
-        """The offsets at which lines begin in a block, in order."""
+        """Return the offsets of the lines that start in a block, ascending."""
         first = block * BLOCK
         last = min(self.size, first + BLOCK)
         if first >= last:
             return array("Q")
-        upto, found = self._starts.pop(block, (first, None))
-        if found is None:
-            found = array("Q", [first] if self._begins_line(block) else [])
+        upto, line_starts = self._starts.pop(block, (first, None))
+        if line_starts is None:
+            line_starts = array("Q", [first] if self._begins_line(block) else [])
         if upto < last:
-            begin = max(first, upto - 1)  # a newline at the known end had nothing behind it yet
-            found.extend(_behind_newlines(self.read(begin, last - 1 - begin), begin))
-        self._starts[block] = last, found
+            begin = max(first, upto - 1)  # a newline at the previous end had no line after it yet
+            line_starts.extend(_behind_newlines(self.read(begin, last - 1 - begin), begin))
+        self._starts[block] = last, line_starts
         if len(self._starts) > KEPT_BLOCKS:
             self._starts.popitem(last=False)
-        return found
+        return line_starts
 
     def _begins_line(self, block: int) -> bool:
         first = block * BLOCK
         return block == 0 or self.read(first - 1, 1) == b"\n" or self._unbroken(block - 1)
 
     def _unbroken(self, block: int) -> bool:
-        """Whether a block that is there as a whole has no newline."""
+        """Whether a complete block has no newline."""
         end = (block + 1) * BLOCK
         if self.size < end or b"\n" in self.read(end - LONG, LONG):
             return False
         return b"\n" not in self.read(block * BLOCK, BLOCK)
 
     def line(self, start: int) -> tuple[bytes, bool]:
-        """The line that begins at ``start`` (without its newline), and whether it has ended."""
+        """Return the line that starts at ``start`` (without newline), and whether it is complete."""
         data = self.read(start, min(LONG, self.size - start))
         end = data.find(b"\n")
         if end >= 0:
@@ -154,8 +164,8 @@ class Segment:
         return (data[:end], True) if end >= 0 else (data, limit <= self.size)
 
     def text_of(self, block: int) -> tuple[array[int], bytes, bool]:
-        """The lines that begin in a block: where, their bytes, which may end beyond it, and whether the last one
-        has ended."""
+        """Return the lines that start in a block: offsets, bytes (possibly beyond the block), whether the
+        last is complete."""
         starts = self.starts(block)
         if not starts:
             return starts, b"", True
@@ -164,15 +174,15 @@ class Segment:
         return starts, head + last, ended
 
     def above(self, offset: int, count: int = 8 << 10) -> bytes:
-        """Whole lines that end at ``offset``, ``count`` bytes at most."""
+        """Return whole lines that end at ``offset``, at most ``count`` bytes."""
         begin = max(0, offset - count)
         data = self.read(begin, offset - begin)
         return data[data.find(b"\n") + 1 :] if begin else data
 
-    # -- how many lines
+    # -- line count
 
     def count(self, blocks: int = 16) -> bool:
-        """Count the lines of the next blocks; whether there are more to count."""
+        """Count the lines of the next ``blocks`` blocks; return whether uncounted ones remain."""
         whole = self.size // BLOCK
         done = len(self.counted) - 1
         for block in range(done, min(whole, done + blocks)):
@@ -183,23 +193,23 @@ class Segment:
         return len(self.counted) - 1 < whole
 
     def number(self, offset: int) -> int | None:
-        """How many lines begin before ``offset``; None while that is not counted."""
+        """Return the number of lines that start before ``offset``; None until counted."""
         block = min(offset, self.size) // BLOCK
         if block >= len(self.counted):
             return None
         return self.counted[block] + bisect_left(self.starts(block), offset)
 
     def newlines(self, begin: int, end: int) -> int:
-        """How many lines end in these bytes."""
+        """Return the number of newlines between two offsets."""
         return sum(
             self.read(offset, min(BLOCK, end - offset)).count(b"\n") for offset in range(begin, end, BLOCK)
         )
 
 
 def _behind_newlines(data: bytes, base: int) -> Iterable[int]:
-    """The offset behind each newline of ``data``, which begins at ``base``."""
+    """Return the offset after each newline of ``data``, which starts at offset ``base``."""
     pieces = data.split(b"\n")
     pieces.pop()
-    found = accumulate((len(piece) + 1 for piece in pieces), initial=base)
-    next(found)
-    return found
+    offsets = accumulate((len(piece) + 1 for piece in pieces), initial=base)
+    next(offsets)
+    return offsets

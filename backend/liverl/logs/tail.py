@@ -1,4 +1,4 @@
-"""The lines of several log files as one stream, merged by time: what ``liverl-tui logs`` prints."""
+"""The lines of several log files as one stream, merged by time, as printed by ``liverl-tui logs``."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from liverl.logs.text import LineAssembler
 from liverl.logs.times import TimeIndex
 
 BLOCK = 1 << 18
-# how far back the last lines are looked for; enough for 2,000 lines at the length limit
+# bytes searched backwards for the last lines; enough for 2,000 lines of maximum length
 TAIL_BYTES = 16 << 20
 
 
 class Line(msgspec.Struct, frozen=True):
-    at: float  # Unix seconds, as well as the index or the file's modification time tells
+    """One line of a service's log."""
+
+    at: float  # Unix seconds, from the index, else the file's modification time
     service: str
     text: str
 
 
 def read_lines(log: LogFile, start: int = 0) -> Iterator[Line]:
-    """Every line from the byte ``start`` on."""
+    """Yield every line from byte ``start`` on."""
     index = TimeIndex(log.path)
     assembler = LineAssembler()
     offset = start
@@ -41,35 +43,37 @@ def read_lines(log: LogFile, start: int = 0) -> Iterator[Line]:
 
 
 def tail_start(path: Path, lines: int) -> int:
-    """The offset from which at least ``lines`` lines follow, looking back ``TAIL_BYTES`` at most."""
+    """Return an offset after which at least ``lines`` lines follow, at most ``TAIL_BYTES`` before the end."""
     with path.open("rb") as file:
         position = file.seek(0, os.SEEK_END)
         limit = max(0, position - TAIL_BYTES)
-        seen = -1  # the newline at the very end completes the last line
+        newlines = -1  # the final newline ends the last line
         while position > limit:
             size = min(BLOCK, position - limit)
             position -= size
             file.seek(position)
             data = file.read(size)
             count = data.count(b"\n")
-            if seen + count >= lines:
+            if newlines + count >= lines:
                 cut = len(data)
-                for _ in range(lines - seen):
+                for _ in range(lines - newlines):
                     cut = data.rfind(b"\n", 0, cut)
                 return position + cut + 1
-            seen += count
+            newlines += count
         return position
 
 
 def last_lines(logs: list[LogFile], count: int) -> list[Line]:
-    """The newest ``count`` lines over all files, merged by time."""
+    """Return the newest ``count`` lines over all files, merged by time."""
     return _newest(logs, count, lambda log: read_lines(log, tail_start(log.path, count)))
 
 
 def all_lines(logs: list[LogFile], count: int | None, start: Callable[[LogFile], int | None]) -> list[Line]:
-    """The lines from each file's ``start`` on (None = nothing of that file), merged; the newest ``count``."""
+    """Return the lines from each file's ``start`` on (None: skip the file), merged by time; the newest
+    ``count``."""
 
     def read(log: LogFile) -> Iterator[Line]:
+        """Yield the lines of one file."""
         offset = start(log)
         return iter(()) if offset is None else read_lines(log, offset)
 
@@ -80,5 +84,5 @@ def _newest(logs: list[LogFile], count: int | None, read: Callable[[LogFile], It
     merged: list[Line] = []
     for log in logs:
         merged += deque(read(log), maxlen=count)
-    merged.sort(key=lambda line: line.at)  # stable: lines of one file stay in order
+    merged.sort(key=lambda line: line.at)  # stable sort: lines of one file stay in order
     return merged if count is None else merged[len(merged) - min(count, len(merged)) :]

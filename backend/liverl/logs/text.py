@@ -1,33 +1,34 @@
-"""Log bytes -> lines for people: progress bars collapsed, long lines cut, escape sequences tamed. Pure."""
+"""Converts log bytes to lines for display: progress bars collapsed, long lines cut, escape sequences removed.
+Pure."""
 
 from __future__ import annotations
 
 import re
 
-LINE_BYTES = 8192  # a longer line is cut with a mark: some components print whole batches in one
+LINE_BYTES = 8192  # bytes; longer lines are cut with a mark: some components print whole batches in one line
 
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[@-Z\\-_]")
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
-# control characters, and those that turn the direction of what follows or break the line
+# control characters, including those that change text direction or break the line
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f\x80-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _TORN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*)?\Z")
 _OVERWRITTEN = re.compile(r"^[^\n]*\r(?=[^\r\n])", re.MULTILINE)
 
 
 class LineAssembler:
-    """Cuts a stream of bytes into lines, in memory bounded by ``LINE_BYTES``.
+    """Splits a stream of bytes into lines, in memory bounded by ``LINE_BYTES``.
 
-    A carriage return overwrites what its line held (a progress bar); only the last state of it stays.
+    A carriage return overwrites the line (progress bars): only the last state is kept.
     """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._cut = 0  # bytes of this line that were left out
-        self._returned = False  # a carriage return came; what follows on this line overwrites it
-        self.progress = False  # the line under way has been redrawn
+        self._cut = 0  # bytes of this line that were dropped
+        self._returned = False  # after a carriage return: further text overwrites the line
+        self.progress = False  # the current line was overwritten at least once
 
     def feed(self, data: bytes) -> list[str]:
-        """The lines that ``data`` completes."""
+        """Return the lines that ``data`` completes."""
         *pieces, rest = data.split(b"\n")
         lines = []
         for piece in pieces:
@@ -37,11 +38,11 @@ class LineAssembler:
         return lines
 
     def finish(self) -> list[str]:
-        """What is left at the end of the stream: a last line without its newline, or nothing."""
+        """Return what is left at the end of the stream: a last line without newline, or nothing."""
         return [self._take()] if self._buffer or self._cut else []
 
     def peek(self) -> str:
-        """The line under way, as it stands."""
+        """Return the current, unfinished line."""
         return _cut(bytes(self._buffer), self._cut)
 
     def _add(self, piece: bytes) -> None:
@@ -68,12 +69,12 @@ class LineAssembler:
 
 
 def last_state(line: bytes) -> bytes:
-    """``line`` with carriage returns applied: the last text written wins."""
+    """Return ``line`` with carriage returns applied: the last text written wins."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def shown(line: bytes) -> str:
-    """One whole line as ``LineAssembler`` gives it; escape sequences are still in it."""
+    """Return one whole line as ``LineAssembler`` would; escape sequences are kept."""
     line = last_state(line)
     return _cut(line[:LINE_BYTES], max(0, len(line) - LINE_BYTES))
 
@@ -84,7 +85,7 @@ def _cut(kept: bytes, left_out: int) -> str:
 
 
 def bare(data: bytes) -> str:
-    """Whole lines as they are searched: without escape sequences and overwritten text, newlines kept."""
+    """Return whole lines as they are searched: without escape sequences and overwritten text, newlines kept."""
     text = data.decode("utf-8", "replace")
     if "\r" in text:
         text = _OVERWRITTEN.sub("", text).replace("\r", "")
@@ -92,19 +93,19 @@ def bare(data: bytes) -> str:
 
 
 def plain(line: str) -> str:
-    """Without any escape sequence or control character."""
+    """Return ``line`` without escape sequences and control characters."""
     return _CONTROL.sub("", _TORN.sub("", _ESCAPE.sub("", line))).replace("\x1b", "")
 
 
 def coloured(line: str) -> str:
-    """With its colours, which end with the line, and without what could move the cursor or retitle the
-    terminal."""
+    """Return ``line`` with its colours, reset at the end, but without sequences that move the cursor or set
+    the title."""
     parts = colour_parts(line)
     return "".join(parts) + "\x1b[0m" if len(parts) > 1 else parts[0]
 
 
 def colour_parts(line: str) -> list[str]:
-    """Plain text and colour sequences in turn, text first and last."""
+    """Return plain text and colour sequences alternately, starting and ending with text."""
     parts: list[str] = _COLOUR.split(line)
     parts[::2] = [plain(part) for part in parts[::2]]
     return parts

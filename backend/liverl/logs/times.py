@@ -1,4 +1,4 @@
-"""When which byte of a log was written, and times as people type them."""
+"""When each byte of a log was written; parsing of times typed by users."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ from array import array
 from bisect import bisect_left, bisect_right
 from pathlib import Path
 
-TAIL = 16 << 10  # bytes at the end of an index that are read at first: the last minutes
-MOST = 64 << 20  # bytes of an index that are read at all, from its end
-ENTRIES = 1 << 14  # kept in memory: four hours at one a second; a longer index is kept more coarsely
+TAIL = 16 << 10  # bytes at the end of an index that are read first: the last minutes
+MOST = 64 << 20  # maximum bytes read of an index, from its end
+ENTRIES = 1 << 14  # entries in memory: four hours at one per second; longer indexes are thinned out
 
 
 class TimeIndex:
-    """``<log>.idx``: lines "offset unix_time", about one a second while the log grows. Where there is none,
-    the file's modification time stands for every line.
+    """Reads ``<log>.idx``: lines "offset unix_time", about one per second while the log grows.
 
-    Nothing is read before it is asked for, and no more than the answer needs. ``refresh`` takes in what was
-    appended; ``note`` adds what we have seen ourselves beyond it.
+    Without an index the file's modification time is used for every line. Read on demand, and no more than
+    needed. ``refresh`` reads appended entries; ``note`` adds our own observations beyond them.
     """
 
     def __init__(self, log: Path) -> None:
         self.path = log.with_name(log.name + ".idx")
         self.offsets: array[int] = array("q")
         self.times: array[float] = array("d")
-        self._indexed = 0  # of the entries: those that the file has
-        self._begin: int | None = None  # of the file: what has been read of it
+        self._indexed = 0  # number of entries that come from the file
+        self._begin: int | None = None  # offset in the index file from which it has been read
         self._end = 0
         self._rest = b""
         try:
@@ -37,19 +36,19 @@ class TimeIndex:
 
     @property
     def known(self) -> bool:
-        """Whether there is an index at all."""
+        """Whether there is an index."""
         self._load()
         return self._indexed > 0
 
     def _load(self) -> None:
-        """Read the end of the file, if nothing has been read yet."""
+        """Read the end of the index, unless something was read already."""
         if self._begin is None:
             self._begin, data = self._tail(TAIL)
             self._end = self._begin + len(data)
             self._take(data, cut=self._begin > 0)
 
     def _load_all(self) -> None:
-        """Read the file from its beginning, more coarsely where it is long."""
+        """Read the index from its start, thinned out if it is long."""
         noted = list(zip(self.offsets, self.times, strict=True))[self._indexed :]
         del self.offsets[:], self.times[:]
         begin, data = self._tail(MOST)
@@ -59,7 +58,7 @@ class TimeIndex:
             self._add(offset, at)
 
     def _tail(self, most: int) -> tuple[int, bytes]:
-        """(begin, data): the end of the file, nothing where it cannot be read."""
+        """Return (start offset, data) of the end of the index; empty if it cannot be read."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -73,7 +72,7 @@ class TimeIndex:
             os.close(fd)
 
     def refresh(self) -> None:
-        """Read what the index's file has got since; a missing or unreadable one has nothing."""
+        """Read entries appended to the index; a missing or unreadable one has none."""
         if self._begin is None:
             return
         try:
@@ -87,30 +86,30 @@ class TimeIndex:
                 self._take(data)
 
     def _take(self, data: bytes, *, cut: bool = False) -> None:
-        """Rows of the file; ``cut``: the first one is not whole."""
+        """Parse entries; ``cut``: the first one is incomplete."""
         *rows, self._rest = (self._rest + data).split(b"\n")
         if cut:
             del rows[:1]
         if len(rows) > ENTRIES // 2:
             rows = rows[:: -(-len(rows) // (ENTRIES // 2))]
-        if rows:  # they know better than our own notes
+        if rows:  # they are more precise than our own observations
             del self.offsets[self._indexed :], self.times[self._indexed :]
         for row in rows:
             offset, _, at = row.partition(b" ")
             try:
                 self._add(int(offset), float(at))
             except ValueError:
-                continue  # cut short by a crash
+                continue  # incomplete after a crash
         if rows:
             self._indexed = len(self.offsets)
 
     def note(self, size: int, now: float) -> None:
-        """The log has ``size`` bytes at Unix time ``now``."""
+        """Record that the log has ``size`` bytes at Unix time ``now``."""
         self._load()
         self._add(size, now)
 
     def reset(self) -> None:
-        """The log has been cut short: what the index says so far is about what was there before."""
+        """Discard all entries: the log was truncated and they describe its old content."""
         del self.offsets[:], self.times[:]
         self._indexed, self._rest, self._begin = 0, b"", 0
         try:
@@ -124,13 +123,13 @@ class TimeIndex:
             self.times.append(at)
             if (
                 len(self.offsets) > ENTRIES
-            ):  # every second one goes: its bytes count as written a little later
+            ):  # drop every other entry: its bytes count as written slightly later
                 self.offsets, self.times = self.offsets[1::2], self.times[1::2]
                 self._indexed //= 2
 
     @property
     def end(self) -> float:
-        """When the newest byte was written."""
+        """Return the Unix time at which the newest byte was written."""
         return max(self.modified, self.times[-1] if self.times else 0.0)
 
     def _reach_offset(self, offset: int) -> None:
@@ -144,20 +143,20 @@ class TimeIndex:
             self._load_all()
 
     def time_at(self, offset: int) -> float:
-        """When the byte at ``offset`` had been written: the index says how far the log was at each time, so
-        it is the first entry beyond it."""
+        """Return the Unix time by which the byte at ``offset`` had been written: the first entry beyond it."""
         self._reach_offset(offset)
         place = bisect_right(self.offsets, offset)
         return self.times[place] if place < len(self.times) else self.end
 
     def offset_at(self, at: float) -> int:
-        """How far the log was at the time ``at``; 0 where nothing tells."""
+        """Return the size of the log at Unix time ``at``; 0 if unknown."""
         self._reach_time(at)
         place = bisect_right(self.times, at) - 1
         return self.offsets[place] if place >= 0 else 0
 
     def first_at(self, at: float, *, after: bool = False) -> int | None:
-        """The first byte whose ``time_at`` is ``at`` or later (``after``: later); None where none is."""
+        """Return the first byte whose ``time_at`` is ``at`` or later (``after``: later); None if there is
+        none."""
         self._reach_time(at)
         place = bisect_right(self.times, at) if after else bisect_left(self.times, at)
         if place == len(self.times) and (self.end <= at if after else self.end < at):
@@ -165,7 +164,7 @@ class TimeIndex:
         return self.offsets[place - 1] if place else 0
 
 
-# --- as people type them
+# --- times typed by users
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _AGE = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+")
@@ -173,10 +172,10 @@ _CLOCK = re.compile(r"(?:(\d{4})-(\d\d?)-(\d\d?)[ T])?(\d\d?):(\d\d)(?::(\d\d))?
 
 
 def parse_age(text: str) -> float:
-    """``5m``, ``1h30m``, ``2d``, ``90s`` or ``90`` in seconds.
+    """Convert ``5m``, ``1h30m``, ``2d``, ``90s`` or ``90`` to seconds.
 
     Raises:
-        ValueError: it is none of these; the message says what is allowed.
+        ValueError: none of these; the message lists what is allowed.
     """
     bare = text.strip().lower()
     if re.fullmatch(r"\d+(?:\.\d+)?", bare):
@@ -187,13 +186,13 @@ def parse_age(text: str) -> float:
 
 
 def parse_moment(text: str, now: float, end: float) -> float:
-    """A time in a log that ends at ``end`` (both Unix times), in local time.
+    """Convert a local time typed by a user to Unix time, for a log that ends at ``end`` (Unix time).
 
-    ``5m``: so long ago, or so long before the end of a log that was finished before that. ``12:30``,
-    ``12:30:15``: the last time it was that o'clock before the log's end. ``2026-11-20 12:30``: then.
+    ``5m``: that long ago, or before the end of a log that is already finished. ``12:30``, ``12:30:15``: the
+    last such time before the end of the log. ``2026-11-20 12:30``: that moment.
 
     Raises:
-        ValueError: it is none of these; the message says what is allowed.
+        ValueError: none of these; the message lists what is allowed.
     """
     bare = text.strip()
     clock = _CLOCK.fullmatch(bare)

@@ -1,4 +1,5 @@
-"""Facts about a run: one module per source, no event loop, nothing that decides.
+"""Facts about a run, one module per source. No event loop and no decisions here.
 
-What blocks (files, NVML) is a plain function that the caller runs in a thread. Absent facts are ``None``.
+Blocking operations (files, NVML) are plain functions that the caller runs in a thread. Unknown facts are
+``None``.
 """

@@ -1,7 +1,7 @@
-"""Tells that a configuration file was edited after its run had been made, since that changes nothing in the run.
+"""Detects that a configuration file was edited after its run was created, which has no effect on the run.
 
-A run keeps the plan that it was made with, in every attempt. ``record`` notes what the files held then; it is a digest,
-as they may hold secrets. A look costs one ``stat`` a file while nothing changes.
+A run keeps its plan in all attempts. ``record`` stores digests of the files, not their content, as they may
+hold secrets. A poll costs one ``stat`` per file while nothing changes.
 """
 
 from __future__ import annotations
@@ -15,30 +15,32 @@ from pathlib import Path
 from liverl.util.atomic_file import write_atomic
 
 FILE = "config_files.json"  # in the run directory: path -> digest
-_MOST = 4 << 20  # bytes; what is longer is no configuration
+_MOST = 4 << 20  # bytes; longer files are not configuration files
 
 
 def record(run_dir: Path, files: Iterable[Path]) -> None:
-    """Note what ``files`` hold now.
+    """Store the digests of ``files`` in the run directory.
 
     Raises:
-        OSError: one of them cannot be read, or the note cannot be written.
+        OSError: a file cannot be read, or the digests cannot be written.
     """
     digests = {os.path.abspath(path): _digest(path) for path in files}
     write_atomic(run_dir / FILE, json.dumps(digests, indent=1).encode() + b"\n")
 
 
 class ConfigEdits:
-    """Looks at the files that were noted for a run. One without a note, or with a damaged one, has none."""
+    """Checks the files recorded for a run. Without a valid record there are none."""
 
     def __init__(self, run_dir: Path) -> None:
         self._noted = _noted(run_dir / FILE)
         self._seen: dict[str, tuple[int, int, int]] = {}
-        self._digests = dict(self._noted)  # as they were seen last
+        self._digests = dict(self._noted)  # as of the last poll
 
     def poll(self) -> list[str]:
-        """What is to be told of files edited since the last call (since the run was made, at the first). One that
-        is gone or cannot be read is no edit, and neither is one that holds again what it held at first."""
+        """Return messages about files edited since the last call (in the first: since the run was created).
+
+        Missing and unreadable files are not edits, nor are files restored to their original content.
+        """
         return [_words(path) for path in self._noted if self._edited(path)]
 
     def _edited(self, path: str) -> bool:
@@ -69,9 +71,9 @@ def _digest(path: Path) -> str:
 
 def _noted(path: Path) -> dict[str, str]:
     try:
-        found = json.loads(path.read_bytes())
+        digests = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(digests, dict):
         return {}
-    return {name: text for name, text in found.items() if isinstance(text, str)}
+    return {name: text for name, text in digests.items() if isinstance(text, str)}

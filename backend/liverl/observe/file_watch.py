@@ -1,10 +1,10 @@
-"""Tells when something in a few directories of a local disk changes, so that a reader need not wait for its next poll.
+"""Detects changes in a few directories on a local disk, so that readers need not wait for their next poll.
 
-It shortens the wait and replaces no poll: an event can be lost, files deeper down are not watched, and on a network
-file system the kernel does not tell what other hosts write. With a client attached, a finished step is told after
-0.3 s instead of 0.6 to 1.1 s (``tests/bench/news.py``). watchfiles wakes up every ``STEP`` milliseconds to see whether
-there is news: with that the backend takes 2.9 instead of 2.4 ms of CPU a second, while a poll that finds nothing is
-nearly free. So it runs only while there is a client.
+It shortens the wait but replaces no poll: events can be lost, subdirectories are not watched, and on a
+network file system writes of other hosts are not reported. With a client attached, a finished step is shown
+after 0.3 s instead of 0.6 to 1.1 s (``tests/bench/news.py``). watchfiles wakes up every ``STEP``
+milliseconds, which costs the backend 0.5 ms of CPU per second (2.9 instead of 2.4), while a poll without
+changes is nearly free; so it runs only while a client is attached.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from watchfiles import Change
 
-# Where every writer is on this host, and inotify tells of all of them. What is not named here is polled: nfs, cifs,
+# File systems whose writers are all on this host, so that inotify reports them. All others are polled: nfs, cifs,
 # lustre, gpfs, 9p, virtiofs, all of fuse.
 LOCAL = frozenset(
     {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"}
 )
-STEP = 200  # milliseconds between two wake-ups; a change is told after one to two of them
-DEBOUNCE = 500  # milliseconds after which changes that do not cease are told all the same
-MOST = 16  # directories; none of them with what is below it
+STEP = 200  # milliseconds between two wake-ups; a change is reported after one or two
+DEBOUNCE = 500  # milliseconds after which continuous changes are reported
+MOST = 16  # maximum directories, watched without subdirectories
 
 
 class FileWatch:
-    """``changed`` and ``failed`` (with the reason) are called in a thread of the watch; ``changed`` also once the
-    watch stands, since something may have changed before. ``relevant``: whether a path that has changed counts. Not
-    thread-safe: one thread calls ``watch`` and ``close``."""
+    """Watches directories from a thread.
+
+    ``changed`` and ``failed`` (with the reason) are called in that thread; ``changed`` also once the watch is
+    set up, since something may have changed before. ``relevant``: whether a changed path counts. Not
+    thread-safe: one thread calls ``watch`` and ``close``.
+    """
 
     def __init__(
         self,
@@ -47,9 +50,12 @@ class FileWatch:
         self._broken = False
 
     def watch(self, directories: Iterable[Path]) -> None:
-        """Watch these directories from now on, the first ``MOST`` of them, and no others; without any the watch
-        ends. Returns at once. One that is gone, or not on a local disk, is left out. After a failure, which is told
-        once, nothing is watched any more."""
+        """Watch exactly these directories, at most the first ``MOST``; without any the watch stops. Returns
+        at once.
+
+        Missing directories and those not on a local disk are skipped. After a failure, reported once, nothing
+        is watched any more.
+        """
         wanted = frozenset(list(directories)[:MOST])
         lost = self._thread is not None and self._thread.lost
         if wanted == self._wanted and not lost:
@@ -61,7 +67,7 @@ class FileWatch:
             self._thread.start()
 
     def close(self) -> None:
-        """End the watch. Its thread is over within two steps, and a process that ends waits for that."""
+        """Stop the watch. Its thread exits within two steps; process exit waits for it."""
         if self._thread is not None:
             self._thread.over.set()
         self._thread, self._wanted = None, frozenset()
@@ -72,7 +78,7 @@ class FileWatch:
 
 
 class _Thread(threading.Thread):
-    """Not a daemon: an interpreter that ends must not take its state away from under a thread in native code."""
+    """Not a daemon thread: the interpreter must not be finalized while a thread runs native code."""
 
     def __init__(
         self,
@@ -83,37 +89,37 @@ class _Thread(threading.Thread):
     ) -> None:
         super().__init__(name="file watch", daemon=False)
         self.over = _Over(changed)
-        self.lost = False  # a directory went, or is there now: its watch has to be set up again
+        self.lost = False  # a directory was removed or created: the watch has to be set up again
         self._directories = directories
         self._tell = changed
         self._failed = failed
         self._relevant = relevant
 
     def run(self) -> None:
-        from watchfiles import watch  # not for those who only import this module: 4 ms and 0.8 MiB
+        from watchfiles import watch  # imported on first use: 4 ms and 0.8 MiB
 
         wanted = [str(path) for path in sorted(self._directories)]
-        found = [path for path in wanted if os.path.isdir(path) and on_local_disk(Path(path))]
-        if not found:
+        directories = [path for path in wanted if os.path.isdir(path) and on_local_disk(Path(path))]
+        if not directories:
             return
         try:
             for _ in watch(
-                *found,
+                *directories,
                 watch_filter=lambda change, path: self._counts(change, path, wanted),
                 debounce=DEBOUNCE,
                 step=STEP,
-                debug=False,  # not by an environment variable: it writes into what is watched
+                debug=False,  # not from an environment variable: debug output could go to a watched directory
                 stop_event=self.over,
-                rust_timeout=0,  # none: what arrives at the end of one is lost
+                rust_timeout=0,  # no timeout: events that arrive when one expires are lost
                 raise_interrupt=False,
                 force_polling=False,
                 recursive=False,
-                ignore_permission_denied=False,  # else it goes on where a limit of inotify is reached, too
+                ignore_permission_denied=False,  # otherwise it also ignores reached inotify limits
             ):
                 self._tell()
         except FileNotFoundError:
             self.lost = True
-        except (OSError, RuntimeError) as error:  # inotify's limits, of which watchfiles tells in either way
+        except (OSError, RuntimeError) as error:  # inotify limits; watchfiles raises either
             self._failed(_why(error))
 
     def _counts(self, change: Change, path: str, wanted: Collection[str]) -> bool:
@@ -123,8 +129,11 @@ class _Thread(threading.Thread):
 
 
 class _Over:
-    """As ``threading.Event``, and set too once the process wants to end without having closed the watch. watchfiles
-    asks at each step; when it asks first the watch stands, and what has changed before that is told (``stands``)."""
+    """Like ``threading.Event``; also set if the process exits without closing the watch.
+
+    watchfiles checks it at each step. At the first check the watch is set up, and earlier changes are
+    reported (``stands``).
+    """
 
     def __init__(self, stands: Callable[[], None]) -> None:
         self._set = False
@@ -150,17 +159,17 @@ def _why(error: Exception) -> str:
 
 
 def on_local_disk(path: Path) -> bool:
-    """Whether every writer of a directory's file system is on this host, as far as its type tells."""
+    """Whether all writers of a directory's file system are on this host, judging by its type."""
     return file_system(path) in LOCAL
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that a path is on, as mount(8) names it; "" where that is not known."""
+    """Return the type of the file system of a path, as named by mount(8); "" if unknown."""
     import psutil
 
     real = os.path.realpath(path)
     try:
-        # Of two mounts on one place the later one is on top.
+        # Of two mounts on the same directory the later one counts.
         mounts = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
     except OSError:
         return ""

@@ -1,7 +1,7 @@
-"""``history.jsonl``: what the machine and the services used over the whole run, one line every ten seconds.
+"""``history.jsonl``: resource use of host and services over the whole run, one line every ten seconds.
 
-Charts of an hour read it, also those of a run without a backend. Its size is bounded: a file that has grown to
-``LIMIT`` becomes ``history.old.jsonl`` in one step (a full disk allows that too), and the older one goes.
+Read by charts, also of runs without a backend. Its size is bounded: a file of ``LIMIT`` bytes is renamed to
+``history.old.jsonl`` (possible on a full disk too), replacing the older one.
 """
 
 from __future__ import annotations
@@ -17,28 +17,34 @@ from liverl.model import GpuStatus, HostStats, TreeStats
 from liverl.util.backward_lines import lines_backwards
 
 INTERVAL = 10.0  # seconds between two lines
-LIMIT = 4 << 20  # bytes of one file, of two: with 8 GPUs and 12 services about a day and a half
+LIMIT = 4 << 20  # bytes of each of two files: about a day and a half with 8 GPUs and 12 services
 FILE, OLDER = "history.jsonl", "history.old.jsonl"
 
 
 class HostUse(NamedTuple):
+    """Resource use of the host."""
+
     cpu: float | None  # percent of the whole machine, 0..100
     memory: int | None  # bytes
 
 
 class GpuUse(NamedTuple):
+    """Resource use of a GPU."""
+
     utilization: float | None  # 0..1
     memory: int | None  # bytes
     power: float | None  # watts
 
 
 class ServiceUse(NamedTuple):
+    """Resource use of a service."""
+
     cpu: float | None  # percent, 100 = one core
     rss: int  # bytes, of the whole process tree
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One line. ``gpus`` by UUID, ``services`` by name; a service without a process is not in it."""
+    """One line. ``gpus`` by UUID, ``services`` by name; services without a process are omitted."""
 
     at: float
     host: HostUse = HostUse(None, None)
@@ -53,7 +59,7 @@ _decode = msgspec.json.Decoder(Sample).decode
 def sample_of(
     at: float, host: HostStats, gpus: Sequence[GpuStatus], trees: Mapping[str, TreeStats]
 ) -> Sample:
-    """What was observed at ``at``, rounded to what a chart can show."""
+    """Return the sample of Unix time ``at``, rounded to what a chart can show."""
     return Sample(
         at=round(at, 1),
         host=HostUse(_rounded(host.cpu_percent, 1), host.memory_used),
@@ -79,20 +85,21 @@ class HistoryWriter:
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir / FILE
         self._older = run_dir / OLDER
-        self._whole = False  # whether the file is known to end with a whole line
+        self._whole = False  # whether the file certainly ends with a complete line
 
     def append(self, sample: Sample) -> None:
         """Write one line.
 
         Raises:
-            OSError: it could not be written (the disk is full); a half line may be left, which readers skip.
+            OSError: it could not be written (disk full); a partial line may remain, which readers
+                skip.
         """
         line = _encode(sample) + b"\n"
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
             size = os.fstat(fd).st_size
             if not self._whole and size and os.pread(fd, 1, size - 1) != b"\n":
-                line = b"\n" + line  # whoever wrote before was cut short
+                line = b"\n" + line  # an earlier write was incomplete
             self._whole = False
             self._whole = os.write(fd, line) == len(line)
         finally:
@@ -102,13 +109,14 @@ class HistoryWriter:
 
 
 def read_history(run_dir: str | os.PathLike[str], since: float = 0.0) -> tuple[Sample, ...]:
-    """The samples after ``since`` (Unix seconds), oldest first. Reads the files from their end, and no more of
-    them than it takes; lines that are cut, and files that are not there, are passed over.
+    """Return the samples after ``since`` (Unix seconds), oldest first.
+
+    Reads the files from their end, only as far as needed. Incomplete lines and missing files are skipped.
 
     Raises:
-        OSError: the storage fails.
+        OSError: the storage failed.
     """
-    found: list[Sample] = []
+    collected: list[Sample] = []
     for name in (FILE, OLDER):
         for line in lines_backwards(os.path.join(run_dir, name)):
             try:
@@ -116,6 +124,6 @@ def read_history(run_dir: str | os.PathLike[str], since: float = 0.0) -> tuple[S
             except msgspec.DecodeError:
                 continue
             if sample.at <= since:
-                return tuple(reversed(found))
-            found.append(sample)
-    return tuple(reversed(found))
+                return tuple(reversed(collected))
+            collected.append(sample)
+    return tuple(reversed(collected))

@@ -1,0 +1,1 @@
+"""Processes of this host: listing, identity, resource use, process trees, signals."""

@@ -1,4 +1,4 @@
-"""The exit status of a process that is not our child, as far as the kernel tells it."""
+"""Exit status of processes that are not our children, where the kernel reports it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ import struct
 
 from liverl.model import Exit
 
-# linux/pidfd.h: PIDFD_GET_INFO = _IOWR(0xFF, 11, struct pidfd_info), first version of 64 bytes; the exit
-# code is its last field and is there since Linux 6.15, once the process has been reaped.
+# linux/pidfd.h: PIDFD_GET_INFO = _IOWR(0xFF, 11, struct pidfd_info), 64 bytes in its first version. The exit
+# code is its last field, available since Linux 6.15 once the process has been reaped.
 _GET_INFO = 0xC040FF0B
 _INFO_EXIT = 1 << 3
 _INFO_SIZE = 64
 
 
 def of_status(status: int) -> Exit:
-    """A wait status (``os.waitpid``'s) as an exit."""
+    """Convert a wait status (as from ``os.waitpid``) to an ``Exit``."""
     if os.WIFSIGNALED(status):
         return Exit(signal=os.WTERMSIG(status))
     return Exit(code=os.WEXITSTATUS(status))
 
 
 def kernel_exit(pidfd: int) -> Exit | None:
-    """What the kernel tells of a reaped process; None as long as (or where) it tells nothing."""
+    """Return the exit status of a reaped process from its pidfd; None if the kernel does not report one
+    (yet).
+
+    Raises:
+        OSError: ``pidfd`` is not valid.
+    """
     buffer = bytearray(struct.pack("<Q", _INFO_EXIT) + bytes(_INFO_SIZE - 8))
     try:
         fcntl.ioctl(pidfd, _GET_INFO, buffer)

@@ -1,9 +1,9 @@
-"""Facts about processes from /proc: identity (pid + start tick), relations, environment tags, sockets.
+"""Facts about processes from /proc: identity (pid + start tick), parents, environment tags, sockets.
 
-What runs every few seconds over all processes is read here by hand: with 103 processes ``scan`` takes 0.74 ms of CPU
-and ``psutil.process_iter`` with the same fields 3.15 ms (4.3 times), ``scan_again`` 0.07 ms. psutil has no start tick
-either, only seconds as a float. What is asked once (a user's name, the holder of a port) comes from psutil, which is
-imported there: it costs 7 ms and 0.5 MiB (``tests/bench/procstats.py``).
+Periodic scans over all processes read /proc by hand: with 103 processes ``scan`` takes 0.74 ms of CPU,
+``psutil.process_iter`` with the same fields 3.15 ms, ``scan_again`` 0.07 ms; psutil also reports the start
+time only as float seconds, not in ticks. One-off queries (user name, holder of a port) use psutil, imported
+on first use as it costs 7 ms and 0.5 MiB (``tests/bench/procstats.py``).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Proc:
-    """One line of /proc/PID/stat. ``tick`` is the start time in clock ticks since boot: with the pid it is an
-    identity that a reused pid does not share."""
+    """One line of /proc/PID/stat. ``tick`` is the start time in clock ticks since boot; pid and tick together
+    identify a process even after its pid is reused."""
 
     pid: int
     ppid: int
@@ -32,14 +32,16 @@ class Proc:
 
     @property
     def zombie(self) -> bool:
+        """Whether the process has ended but is not reaped yet."""
         return self.state in "ZX"
 
 
 def parse_stat(text: bytes) -> Proc:
-    """``comm`` may hold spaces and brackets: the fields start after the last one.
+    """Parse the content of /proc/PID/stat. ``comm`` may contain spaces and brackets.
 
     Raises:
-        ValueError: not the content of a stat file.
+        ValueError: the brackets or a number are missing.
+        IndexError: fields are missing.
     """
     left, right = text.index(b"("), text.rindex(b")")
     rest = text[right + 2 :].split()
@@ -58,10 +60,11 @@ _GONE = (errno.ENOENT, errno.ESRCH, errno.EACCES, errno.EPERM)
 
 
 def _slurp(path: str) -> bytes | None:
-    """The content of a /proc file, or None when the process has gone or is not ours to read.
+    """Return the content of a /proc file; None if the process is gone or may not be read.
 
     Raises:
-        OSError: we have no descriptor or memory left; that must not look as if the process had gone.
+        OSError: any other failure, e.g. no file descriptors left; this must not look like a process
+            that is gone.
     """
     try:
         fd = os.open(path, os.O_RDONLY)
@@ -85,7 +88,7 @@ def _slurp(path: str) -> bytes | None:
 
 
 def read_proc(pid: int) -> Proc | None:
-    """The process, or None when there is none (any more)."""
+    """Return the process with this pid, or None if there is none."""
     text = _slurp(f"/proc/{pid}/stat")
     if not text:
         return None
@@ -96,18 +99,20 @@ def read_proc(pid: int) -> Proc | None:
 
 
 def start_tick(pid: int) -> int | None:
+    """Return the start time of a process in clock ticks since boot, or None if there is no such process."""
     proc = read_proc(pid)
     return proc.tick if proc else None
 
 
 def alive(pid: int, tick: int | None) -> bool:
-    """Whether this very process runs. A zombie does not: its exit status is all that is left."""
+    """Whether this process (same pid, and same start tick unless ``tick`` is None) is running. Zombies are
+    not."""
     proc = read_proc(pid)
     return proc is not None and not proc.zombie and (tick is None or proc.tick == tick)
 
 
 def scan() -> dict[int, Proc]:
-    """Every process that we can see, by pid."""
+    """Return all visible processes, by pid."""
     table: dict[int, Proc] = {}
     for name in os.listdir("/proc"):
         if name[0] in "123456789":
@@ -118,10 +123,11 @@ def scan() -> dict[int, Proc]:
 
 
 def scan_again(known: Mapping[int, tuple[int, Proc]]) -> dict[int, tuple[int, Proc]]:
-    """As ``scan``, each process with the inode of its directory in /proc. Those of ``known`` whose inode is still
-    the same are the same processes and are not read again: what is told of them may be old, but for pid and tick.
+    """Like ``scan``, with the inode of each process's directory in /proc, and faster.
 
-    Measured with 73 processes and cold caches: listing 0.5 ms of CPU, reading all of them 1.5 ms.
+    Processes of ``known`` whose inode is unchanged are not read again: only their pid and tick are certain,
+    the other fields may be outdated. Measured with 73 processes and cold caches: listing takes 0.5 ms of CPU,
+    reading all of them 1.5 ms.
     """
     table: dict[int, tuple[int, Proc]] = {}
     with os.scandir("/proc") as entries:
@@ -130,7 +136,7 @@ def scan_again(known: Mapping[int, tuple[int, Proc]]) -> dict[int, tuple[int, Pr
                 continue
             pid, inode = int(entry.name), entry.inode()
             before = known.get(pid)
-            # The kernel gives 1 where it could not look up the entry: that identifies nobody.
+            # Inode 1 means that the kernel could not look up the entry: it identifies no process.
             if before is not None and before[0] == inode > 1:
                 table[pid] = before
                 continue
@@ -141,8 +147,11 @@ def scan_again(known: Mapping[int, tuple[int, Proc]]) -> dict[int, tuple[int, Pr
 
 
 def environment_tag(pid: int, name: bytes = b"LIVERL_RUN") -> str | None:
-    """The value of an environment variable of a process, as it was at its exec; None where it cannot be read,
-    is not set, or was wiped (``setproctitle`` writes over it)."""
+    """Return the value of an environment variable of a process, as of its exec.
+
+    None if the environment cannot be read, does not set the variable, or was overwritten (by
+    ``setproctitle``).
+    """
     text = _slurp(f"/proc/{pid}/environ")
     if not text:
         return None
@@ -154,37 +163,42 @@ def environment_tag(pid: int, name: bytes = b"LIVERL_RUN") -> str | None:
 
 
 def tagged(tag: str, run_dir: Path) -> list[Proc]:
-    """The processes with exactly this LIVERL_RUN in this run directory, oldest first."""
-    found = [
+    """Return the processes whose LIVERL_RUN and LIVERL_RUN_DIR are exactly ``tag`` and ``run_dir``, oldest
+    first."""
+    matches = [
         proc
         for proc in scan().values()
         if environment_tag(proc.pid) == tag and environment_tag(proc.pid, b"LIVERL_RUN_DIR") == str(run_dir)
     ]
-    return sorted(found, key=lambda p: p.tick)
+    return sorted(matches, key=lambda p: p.tick)
 
 
 def leader_by_tag(tag: str, run_dir: Path) -> tuple[int, int] | None:
-    """(pid, start tick) of a service's leader, where neither journal nor keeper knows it."""
-    found = tagged(tag, run_dir)
-    return (found[0].pid, found[0].tick) if found else None
+    """Return (pid, start tick) of the oldest process with this tag: the leader of a service that neither
+    journal nor keeper know. None if there is none."""
+    processes = tagged(tag, run_dir)
+    return (processes[0].pid, processes[0].tick) if processes else None
 
 
 def arguments(pid: int) -> tuple[str, ...]:
-    """The command's words, empty ones included; none where it cannot be read or has none. Bytes that are no UTF-8
-    come so that ``os.fsencode`` gives them back."""
+    """Return the words of a process's command, empty ones included; ``()`` if it cannot be read or has none.
+
+    Invalid UTF-8 is kept as surrogates: ``os.fsencode`` restores the bytes.
+    """
     text = _slurp(f"/proc/{pid}/cmdline")
     return tuple(os.fsdecode(text).removesuffix("\0").split("\0")) if text else ()
 
 
 def whole_environment(pid: int) -> dict[str, str] | None:
-    """The environment as it was at the process's exec; None where it cannot be read, or was wiped."""
+    """Return the environment of a process as of its exec; None if it cannot be read or was overwritten."""
     text = _slurp(f"/proc/{pid}/environ")
     pairs = (item.partition("=") for item in os.fsdecode(text or b"").split("\0"))
     return {name: value for name, equals, value in pairs if name and equals} or None
 
 
 def command_line(pid: int) -> str:
-    """The command as one line, or the name in brackets when there is none (kernel threads, zombies)."""
+    """Return the command of a process as one line; its name in brackets if it has none (kernel threads,
+    zombies)."""
     text = _slurp(f"/proc/{pid}/cmdline")
     words = [w for w in (text or b"").split(b"\0") if w]
     if words:
@@ -194,7 +208,7 @@ def command_line(pid: int) -> str:
 
 
 def user_of(pid: int) -> str:
-    """Name (or number) of the user a process runs as; "?" where there is no such process."""
+    """Return the name (or number) of the user a process runs as; "?" if there is no such process."""
     import psutil
 
     try:
@@ -204,12 +218,15 @@ def user_of(pid: int) -> str:
 
 
 def boot_id() -> str:
+    """Return the kernel's boot id, a UUID that changes with each boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def pid_era() -> str:
-    """Within what a pid keeps its meaning: this boot and this pid namespace (a container that is started again
-    has the same boot, and the same small numbers for other processes)."""
+    """Return an identifier of this boot and pid namespace: pids can be compared only within it.
+
+    A restarted container keeps the boot id but reuses the same small pids.
+    """
     return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"
 
 
@@ -218,13 +235,14 @@ def pid_era() -> str:
 
 @dataclass(frozen=True)
 class Holder:
-    """Who listens on a port. ``pid`` is None when the process is not ours to see."""
+    """The process that listens on a port. ``pid`` is None if the process is not visible to us."""
 
     pid: int | None
     user: str
     command: str
 
     def words(self) -> str:
+        """Describe the process for an error message."""
         who = f"pid {self.pid}" if self.pid is not None else "a process that is not visible from here"
         return (
             f"{who} (user {self.user}): {self.command}"
@@ -241,7 +259,8 @@ def _hex_address(text: str) -> str:
 
 
 def listeners(port: int) -> Iterator[tuple[str, int, int]]:
-    """(local address, inode, uid) of every socket that listens on a TCP port in our network namespace."""
+    """Yield (local address, inode, uid) of every socket that listens on TCP port ``port`` in our network
+    namespace."""
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             lines = Path(path).read_text().splitlines()[1:]
@@ -255,9 +274,9 @@ def listeners(port: int) -> Iterator[tuple[str, int, int]]:
 
 
 def port_holder(port: int) -> Holder | None:
-    """Who listens on ``port`` (any local address), or None when nobody does."""
-    found = list(listeners(port))  # half the cost of psutil's list, and most ports are free
-    if not found:
+    """Return the process that listens on TCP port ``port`` (any local address), or None if there is none."""
+    sockets = list(listeners(port))  # half the cost of psutil's list; most ports are free
+    if not sockets:
         return None
     import psutil
 
@@ -268,14 +287,15 @@ def port_holder(port: int) -> Holder | None:
     try:
         import pwd
 
-        user = pwd.getpwuid(found[0][2]).pw_name
+        user = pwd.getpwuid(sockets[0][2]).pw_name
     except KeyError:
-        user = str(found[0][2])
+        user = str(sockets[0][2])
     return Holder(None, user, "")
 
 
 def listening(pid: int) -> dict[int, int]:
-    """The TCP ports on which a process listens, each with its descriptor there; none where we may not look."""
+    """Return the TCP ports that a process listens on, with the file descriptor of each; empty if it may not
+    be inspected."""
     import psutil
 
     try:
@@ -286,10 +306,10 @@ def listening(pid: int) -> dict[int, int]:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that is free now.
+    """Return a TCP port of ``host`` that is free at the moment.
 
     Raises:
-        OSError: none is left.
+        OSError: no port is free.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.bind((host, 0))

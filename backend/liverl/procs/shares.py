@@ -1,4 +1,4 @@
-"""Which of a Ray cluster's processes belong to whom: all of them hang in the head's process tree."""
+"""Attributes the processes of a Ray cluster, all descendants of its head process, to the actors' owners."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from collections.abc import Collection, Mapping
 def shares(
     tree: Collection[int], parents: Mapping[int, int], actors: Mapping[int, str]
 ) -> dict[str, set[int]]:
-    """Owner -> pids. Each process of ``tree`` goes to its nearest ancestor (or itself) in ``actors``, a mapping of
-    actors' pids to the owner's name; what hangs below no actor is left out, as it is Ray's own.
+    """Return owner -> pids: each process of ``tree`` belongs to its nearest ancestor (or itself) in
+    ``actors``.
 
-    ``parents``: pid -> parent's pid. Loops and unknown parents end the search.
+    ``actors`` maps the pids of actors to the names of their owners, ``parents`` a pid to its parent's.
+    Processes below no actor are Ray's own and left out. Cycles and unknown parents end the search.
     """
-    found: dict[str, set[int]] = {}
+    pids_by_owner: dict[str, set[int]] = {}
     for pid in tree:
-        at, seen = pid, set[int]()
-        while at not in actors and at in parents and at not in seen:
-            seen.add(at)
+        at, visited = pid, set[int]()
+        while at not in actors and at in parents and at not in visited:
+            visited.add(at)
             at = parents[at]
         if at in actors:
-            found.setdefault(actors[at], set()).add(pid)
-    return found
+            pids_by_owner.setdefault(actors[at], set()).add(pid)
+    return pids_by_owner

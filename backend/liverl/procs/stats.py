@@ -1,7 +1,7 @@
-"""CPU and memory of the services' process trees, from /proc, and of the host, from psutil.
+"""CPU and memory of process trees (from /proc) and of the host (from psutil).
 
-The trees are read by hand, every two seconds and all their processes: 40 of them take 0.19 ms of CPU, and 0.88 ms
-through psutil (4.6 times). For the host there is no difference (``tests/bench/procstats.py``).
+Trees are read by hand every two seconds: 40 processes take 0.19 ms of CPU, with psutil 0.88 ms. For the host
+there is no difference (``tests/bench/procstats.py``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class _Usage(NamedTuple):
 
 
 class ProcSampler:
-    """Two samples make a rate: the first ``cpu_percent`` of a service, and of the host, is None."""
+    """Samples CPU and memory. ``cpu_percent`` needs two samples: the first of a service, and of the host, is
+    None."""
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
@@ -34,21 +35,22 @@ class ProcSampler:
         self._host: tuple[float, float] | None = None  # seconds of CPU: busy, all
 
     def sample(self, members: Mapping[str, Iterable[int]], now: float | None = None) -> dict[str, TreeStats]:
-        """One pass over just those pids. ``now`` is monotonic seconds.
+        """Return the resource use of each service, given the pids of its processes. ``now`` is monotonic
+        seconds.
 
-        CPU time that a process used before it was first seen is not counted. Zombies are not processes.
-        Measured: 40 pids cost 0.4 ms of CPU (tests/bench/procstats.py).
+        ``cpu_percent``: 100 = one core. CPU time used before a process was first sampled is not counted, nor
+        are zombies. 40 pids cost 0.4 ms of CPU (``tests/bench/procstats.py``).
         """
         now = time.monotonic() if now is None else now
         elapsed = 0.0 if self._at is None else now - self._at
-        seen: dict[int, _Usage | None] = {}
+        usages: dict[int, _Usage | None] = {}
         result: dict[str, TreeStats] = {}
         for service, pids in members.items():
             count = rss = ticks = 0
             for pid in pids:
-                if pid not in seen:
-                    seen[pid] = self._read(pid)
-                usage = seen[pid]
+                if pid not in usages:
+                    usages[pid] = self._read(pid)
+                usage = usages[pid]
                 if usage is None:
                     continue
                 count += 1
@@ -56,23 +58,24 @@ class ProcSampler:
                 before = self._last.get(pid)
                 if before is not None and before.start == usage.start:
                     ticks += usage.ticks - before.ticks
-            known = service in self._services and elapsed > 0
-            percent = 100.0 * ticks / _TICKS / elapsed if known else None
+            has_previous = service in self._services and elapsed > 0
+            percent = 100.0 * ticks / _TICKS / elapsed if has_previous else None
             result[service] = TreeStats(processes=count, cpu_percent=percent, rss_bytes=rss)
         self._at = now
-        self._last = {pid: usage for pid, usage in seen.items() if usage is not None}
+        self._last = {pid: usage for pid, usage in usages.items() if usage is not None}
         self._services = set(members)
         return result
 
     def host(self) -> HostStats:
-        """CPU since the last call (0..100 of all cores) and memory. Facts that /proc lacks are None."""
-        import psutil  # not for those who only import this module: 7 ms
+        """Return CPU since the last call (0..100 over all cores) and memory in bytes; values missing in /proc
+        are None."""
+        import psutil  # imported on first use: costs 7 ms
 
         try:
             times, memory = psutil.cpu_times(), psutil.virtual_memory()
-        except (OSError, KeyError):  # /proc is not there, or hidden from us
+        except (OSError, KeyError):  # /proc is missing or not readable
             return HostStats(cpu_count=os.cpu_count())
-        total = sum(times) - times.guest - times.guest_nice  # these two are within user and nice
+        total = sum(times) - times.guest - times.guest_nice  # both are included in user and nice
         busy = total - times.idle - times.iowait
         percent = None
         if self._host is not None and total > self._host[1]:
@@ -90,7 +93,7 @@ class ProcSampler:
         data = self._file(f"{pid}/stat")
         if data is None:
             return None
-        # the command may hold spaces and parentheses: the fields begin after the last one
+        # the command may contain spaces and parentheses: the fields start after the last one
         fields = data[data.rfind(b")") + 2 :].split()
         if len(fields) < 22 or fields[0] in (b"Z", b"X"):
             return None
@@ -101,11 +104,11 @@ class ProcSampler:
     def _file(self, name: str) -> bytes | None:
         try:
             fd = os.open(f"{self._proc}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # ended, or hidden from us: either way there is nothing to count
+        except OSError:  # the process ended, or we may not read it
             return None
         try:
             return os.read(fd, 1 << 16)
-        except ProcessLookupError:  # it ended between open and read
+        except ProcessLookupError:  # the process ended between open and read
             return None
         finally:
             os.close(fd)

@@ -1,10 +1,11 @@
-"""Which processes belong to which service, and how they are signalled.
+"""Attributes processes to services, and signals them.
 
-No single sign proves a tree: a session ends at ``setsid``, parentage at a double fork, the environment tag
-at ``setproctitle`` or a scrubbed environment (measured: it is wiped every time). The tree is therefore the
-union of descent, session, process group, tag and every member (pid + start tick) seen in an earlier scan; a
-stray that hangs under the keeper and bears no sign is counted to the service whose leader has just ended, unless
-the keeper is starting something: its fork looks just so until it has become its service.
+No single criterion is enough: ``setsid`` leaves the session, a double fork loses the parent, and
+``setproctitle`` or a scrubbed environment removes the tag. The tree of a service is therefore the union of
+its descendants, session, process group, tagged processes and all members (pid + start tick) of earlier scans.
+
+A process without any of these that was reparented to the keeper is attributed to the service whose leader
+just ended, unless the keeper is spawning: a fresh fork looks the same until it has become its service.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ STRAYS = "(stray)"
 
 @dataclass
 class Trees:
-    """The memory of who belongs to whom. Keys are ``service.generation``."""
+    """Remembers which processes belong to which service. Keys are ``service.generation``."""
 
     run: str  # value prefix of LIVERL_RUN: project/name
-    run_dir: str = ""  # value of LIVERL_RUN_DIR: two runs in different roots may bear one name
+    run_dir: str = ""  # value of LIVERL_RUN_DIR: runs in different roots may have the same name
     keeper_pid: int | None = None
     not_ours: frozenset[int] = frozenset()  # backend, keeper
     members: dict[str, set[Member]] = field(default_factory=dict)
@@ -34,26 +35,29 @@ class Trees:
     _foreign: dict[int, tuple[int, Proc]] = field(default_factory=dict)  # with the inodes of scan_again
 
     def look(self, leaders: Mapping[str, Member], *, spawning: bool = False) -> dict[str, set[Member]]:
-        """``update`` for regular looks: processes that were nobody's of ours stay so, and are not read again."""
-        found = procfs.scan_again(self._foreign)
-        live = self.update(leaders, table={pid: proc for pid, (_, proc) in found.items()}, spawning=spawning)
+        """Like ``update``, for periodic scans: processes that did not belong to this run are not read again."""
+        entries = procfs.scan_again(self._foreign)
+        live = self.update(
+            leaders, table={pid: proc for pid, (_, proc) in entries.items()}, spawning=spawning
+        )
         ours = {pid for members in live.values() for pid, _ in members} | self.not_ours
         self._foreign = {
             pid: entry
-            for pid, entry in found.items()
+            for pid, entry in entries.items()
             if pid not in ours
             and entry[1].ppid != self.keeper_pid
             and not entry[1].zombie
-            # One whose parent has just ended may come to hang under the keeper: it is looked at again.
-            and (entry[1].ppid in found or entry[1].ppid <= 1)
+            # A process whose parent just ended may be reparented to the keeper: check it again.
+            and (entry[1].ppid in entries or entry[1].ppid <= 1)
         }
         return live
 
     def seed(self, key: str, members: Iterable[Member]) -> None:
-        """Make members known that a journal or a spawn tells of."""
+        """Add members known from a journal or a spawn."""
         self.members.setdefault(key, set()).update(members)
 
     def forget(self, key: str) -> None:
+        """Drop a service generation and its members."""
         self.members.pop(key, None)
 
     def update(
@@ -65,24 +69,24 @@ class Trees:
         read_tag: Callable[[int], str | None] = procfs.environment_tag,
         spawning: bool = False,
     ) -> dict[str, set[Member]]:
-        """Scan, attribute and remember; returns the live members of every key.
+        """Scan all processes, attribute them to services, remember them, and return the live members by key.
 
-        ``leaders``: the leader of each generation we know, ended ones included (a session keeps its number).
-        ``ending``: the key that unclaimed strays under the keeper are counted to. ``spawning``: one of them may be
-        about to become a service; they are nobody's then, and are asked again the next time.
+        ``leaders``: leader of each known generation, ended ones included (a session keeps its number).
+        ``ending``: key that gets the unattributed processes reparented to the keeper. ``spawning``: the
+        keeper is starting a service; unattributed processes stay so and are checked again in the next scan.
         """
         table = procfs.scan() if table is None else table
         strays = None if spawning else ending or STRAYS
         for key, leader in leaders.items():
             self.members.setdefault(key, set()).add(leader)
         owner = self._known(table)
-        # A session outlives its leader and keeps its number; a number that another process has is not ours.
+        # A session outlives its leader and keeps its number. If another process has that pid now, it is not ours.
         sessions = {
             pid: key for key, (pid, tick) in leaders.items() if pid not in table or table[pid].tick == tick
         }
-        for name, known in self.members.items():
-            for pid, tick in known:
-                # A member that made its own session passes it on to its children.
+        for name, remembered in self.members.items():
+            for pid, tick in remembered:
+                # The session of a member that called setsid is inherited by its children.
                 proc = table.get(pid)
                 if proc is not None and proc.tick == tick and proc.session == pid:
                     sessions.setdefault(pid, name)
@@ -93,9 +97,9 @@ class Trees:
             if whose is not None and not table[pid].zombie:
                 live.setdefault(whose, set()).add((pid, table[pid].tick))
         self.members = {
-            key: found | {leaders[key]} if key in leaders else found
-            for key, found in live.items()
-            if found or key in leaders
+            key: live_members | {leaders[key]} if key in leaders else live_members
+            for key, live_members in live.items()
+            if live_members or key in leaders
         }
         self._tags = {member: tag for member, tag in self._tags.items() if self._is(table, member)}
         return live
@@ -110,8 +114,8 @@ class Trees:
         if self.keeper_pid is not None:
             owner[self.keeper_pid] = None
         owner = {pid: key for pid, key in owner.items() if pid in table}
-        for key, known in self.members.items():
-            for member in known:
+        for key, remembered in self.members.items():
+            for member in remembered:
                 if self._is(table, member) and member[0] not in owner:
                     owner[member[0]] = key
         return owner
@@ -128,7 +132,7 @@ class Trees:
         if pid in owner:
             return owner[pid]
         proc = table[pid]
-        owner[pid] = None  # cuts a cycle, should /proc ever show one
+        owner[pid] = None  # guards against a cycle
         key = sessions.get(proc.session) or sessions.get(proc.pgrp)
         if key is None and proc.ppid > 1 and proc.ppid in table and proc.ppid != self.keeper_pid:
             key = self._claim(proc.ppid, table, owner, sessions, read_tag, strays)
@@ -137,12 +141,12 @@ class Trees:
         if key is None and proc.ppid == self.keeper_pid:
             key = strays
             if key is None:
-                self._tags.pop((pid, proc.tick), None)  # its environment may become another
+                self._tags.pop((pid, proc.tick), None)  # exec may have changed its environment
         owner[pid] = key
         return key
 
     def _tag(self, proc: Proc, read_tag: Callable[[int], str | None]) -> str | None:
-        """The key told by LIVERL_RUN=<run>/<service>/<generation>, if it is of our run."""
+        """Return the key in LIVERL_RUN=<run>/<service>/<generation>, or None if the tag is not of this run."""
         member = (proc.pid, proc.tick)
         if member not in self._tags:
             tag = read_tag(proc.pid)
@@ -160,7 +164,7 @@ class Trees:
 
 
 def send(member: Member, number: signal.Signals) -> bool:
-    """Signal exactly this process, never one that has its pid now. False if it has gone.
+    """Signal exactly this process, never another one with the same pid. Return False if it is gone.
 
     Raises:
         PermissionError: it runs as another user.
@@ -182,7 +186,7 @@ def send(member: Member, number: signal.Signals) -> bool:
 
 
 def send_all(members: Iterable[Member], number: signal.Signals) -> list[str]:
-    """Signal every member; returns in words what could not be signalled."""
+    """Signal every member; return a message for each that could not be signalled."""
     problems = []
     for member in members:
         try:

@@ -1,4 +1,4 @@
-"""LiteLLM's configuration for a run's proxy, as text. Pure: no file is read or written here."""
+"""Renders LiteLLM's configuration for a run's proxy as text. Pure: no file is read or written."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import yaml
 
 
 def normalise_backend(url: str) -> str:
-    """The root address of a replica: ``http://127.0.0.1:4001``, without ``/v1`` and trailing slashes.
+    """Return the root address of a replica: ``http://127.0.0.1:4001``, without ``/v1`` and trailing slashes.
 
-    Raises ValueError for anything that is not an http(s) address with a host, or that holds credentials.
+    Raises:
+        ValueError: not an http(s) address with a host, or it contains credentials.
     """
     text = url.strip().rstrip("/").removesuffix("/v1").rstrip("/")
     try:
@@ -33,8 +34,8 @@ def normalise_backend(url: str) -> str:
 
 
 def aliases(served_model: str, prefix: str) -> tuple[str, ...]:
-    """The names under which agents ask for the policy: Claude Code's own, LiteLLM's form (``prefix`` is the engine's,
-    with the slash), the plain name."""
+    """Return the model names under which agents request the policy: Claude Code's, LiteLLM's form (``prefix`` is the
+    engine's, with the slash), the plain name."""
     names = ("claude-*", f"{prefix}{served_model}", served_model)
     return tuple(dict.fromkeys(names))
 
@@ -48,14 +49,16 @@ def render_litellm_config(
     *,
     prefix: str,
 ) -> str:
-    """YAML for LiteLLM 1.106 that lists every alias once per backend.
+    """Return the YAML for LiteLLM 1.106, listing every alias once per backend.
 
-    ``backends`` are addresses of replicas (see normalise_backend), in the order in which ties of the load are
-    broken; duplicates count once, none is fine: the proxy then answers 503 until a reload lists one.
-    ``draining`` replicas finish the trials that live there and get no new ones.
-    ``request_timeout`` seconds should be at least a trial's time limit. ``cooldown`` seconds is how long an
-    unreachable replica stays in cooldown. ``prefix`` is LiteLLM's provider for the engine, with the slash.
-    Raises ValueError for a bad address, name or number.
+    ``backends``: addresses of replicas (see ``normalise_backend``); their order breaks ties of the load,
+    duplicates are dropped. Without any, the proxy responds with 503 until a reload adds one. ``draining``:
+    replicas that finish their current trials and get no new ones. ``request_timeout``: seconds, at least a
+    trial's time limit. ``cooldown``: seconds for which an unreachable replica gets no requests. ``prefix``:
+    LiteLLM's provider for the engine, with the slash.
+
+    Raises:
+        ValueError: an address, name or number is invalid.
     """
     if not served_model.strip() or any(character in served_model for character in "*\n"):
         raise ValueError(f"invalid model name: {served_model!r}")
@@ -75,8 +78,8 @@ def render_litellm_config(
         "litellm_settings": {
             "callbacks": ["liverl_runtime.sticky_router.handler", "liverl_runtime.trajectory_logger.handler"],
             "request_timeout": request_timeout,
-            "num_retries": 0,  # a failed turn is the trial's to see, not to be sampled again in silence
-            "drop_params": True,  # agents send parameters that vLLM does not know
+            "num_retries": 0,  # the trial must see a failed turn; it must not be resampled silently
+            "drop_params": True,  # agents send parameters unknown to vLLM
             "telemetry": False,
             "cache": False,
         },
@@ -86,14 +89,14 @@ def render_litellm_config(
             "max_fallbacks": 0,
             "timeout": request_timeout,
             "stream_timeout": request_timeout,
-            "disable_cooldowns": True,  # ours counts per replica; LiteLLM's per alias
+            "disable_cooldowns": True,  # routing.py has a cooldown per replica; LiteLLM's is per alias
             "cooldown_time": cooldown,
         },
         "general_settings": {
             "master_key": "os.environ/LITELLM_MASTER_KEY",
             "custom_auth": "liverl_runtime.auth.user_api_key_auth",
-            "cancel_on_disconnect": True,  # a client that gave up must not keep a replica generating
-            "background_health_checks": False,  # a sleeping replica must not be woken by them
+            "cancel_on_disconnect": True,  # stop generating when the client disconnects
+            "background_health_checks": False,  # they would wake sleeping replicas
             "disable_spend_logs": True,
         },
     }
@@ -110,9 +113,10 @@ def _deployment(alias: str, root: str, served_model: str, leaves: bool, prefix: 
 
 
 def parse_backends(text: str) -> tuple[str, ...]:
-    """Root addresses that a rendered configuration lists, in order, draining ones included.
+    """Return the root addresses listed in a rendered configuration, in order, draining ones included.
 
-    Raises ValueError for other text.
+    Raises:
+        ValueError: ``text`` is not such a configuration.
     """
     try:
         document = yaml.safe_load(text)
@@ -125,5 +129,5 @@ def parse_backends(text: str) -> tuple[str, ...]:
 
 
 def config_sha(text: str) -> str:
-    """What the runner reports as ``config_sha`` once it serves exactly this text."""
+    """Return the hash that the runner reports as ``config_sha`` once it serves exactly this text."""
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The two keys of a run's proxy: the master key for us, the run key for sandboxes."""
+"""The two API keys of a run's proxy: the master key for the backend, the run key for sandboxes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _FORM = re.compile(r"[A-Za-z0-9_.~+/=-]{8,256}")
 
 
 class InvalidKey(Exception):
-    """A key cannot be used; the text says why, without the key."""
+    """A key cannot be used; the message says why, without the key."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """``repr`` does not show them: it ends up in logs."""
+    """The keys of a run. ``repr`` hides them, as it ends up in logs."""
 
     master: str
     run: str
@@ -28,11 +28,15 @@ class Keys:
 
 
 def ensure_keys(run_dir: Path | str, configured_run_key: str | None = None) -> Keys:
-    """Make (or find) ``<run_dir>/secrets/{master_key,run_key}`` and return what they hold.
+    """Create (or read) ``<run_dir>/secrets/{master_key,run_key}`` and return the keys.
 
-    The folder is 0700, the files 0600. Both keys stay the same over all attempts of a run; a
-    ``configured_run_key`` replaces the run key. Raises InvalidKey for a configured key that cannot travel
-    in a header or is too short to be told from other text, and OSError when the folder cannot be written.
+    The directory has mode 0700, the files 0600. Both keys are the same in all attempts of a run; a
+    ``configured_run_key`` replaces the run key.
+
+    Raises:
+        InvalidKey: the configured key cannot be sent in a header, or is too short to be redacted
+            reliably.
+        OSError: the directory cannot be written.
     """
     folder = Path(run_dir) / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,9 +53,12 @@ def ensure_keys(run_dir: Path | str, configured_run_key: str | None = None) -> K
 
 
 def ensure_ray_token(run_dir: Path | str) -> Path:
-    """Make (or find) ``<run_dir>/secrets/ray_token``, with which processes of the run enter its Ray cluster.
+    """Create (or find) ``<run_dir>/secrets/ray_token``, with which processes of the run join its Ray cluster.
 
-    The same over all attempts. Raises OSError when the folder cannot be written.
+    The same in all attempts.
+
+    Raises:
+        OSError: the directory cannot be written.
     """
     folder = Path(run_dir) / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,0 +1,1 @@
+"""Run directories: their layout, the journal, and the index of runs on this host."""

@@ -1,4 +1,4 @@
-"""The runs of this host and user: an index of the live ones, lists, and which one a user means."""
+"""The runs of this user on this host: index of live runs, listing, and lookup by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from liverl.rundir.layout import (
 
 
 class RunLookupError(Exception):
-    """No run, or more than one, fits what was asked. ``str()`` is the whole message for the user."""
+    """No run, or more than one, matches the request. ``str()`` is the complete message for the user."""
 
     def __init__(self, message: str, exit_code: int = ExitCode.NO_RUN) -> None:
         super().__init__(message)
@@ -35,32 +35,36 @@ def _state_home() -> Path:
 
 
 def default_run_root() -> Path:
-    """Where runs live unless the configuration says otherwise: ``$XDG_STATE_HOME/liverl/runs``."""
+    """Return the run root used unless the configuration sets one: ``$XDG_STATE_HOME/liverl/runs``."""
     return _state_home() / "runs"
 
 
 def index_root() -> Path:
-    """``$XDG_STATE_HOME/liverl/index``, by default under ``~/.local/state``; one folder per host. Beside the
-    default run root and not in it, as a project may be called like a host."""
+    """Return ``$XDG_STATE_HOME/liverl/index`` (default under ``~/.local/state``), which has one folder per
+    host.
+
+    It is next to the default run root, not in it, as a project may have the same name as a host.
+    """
     return _state_home() / "index"
 
 
 def interface_root() -> Path:
-    """Where the interface keeps what it cannot write into a run's directory."""
+    """Return the directory for what the interface cannot write into a run directory."""
     return _state_home() / "interface"
 
 
 def run_hash(run_dir: Path) -> str:
-    import hashlib  # OpenSSL; nobody who only looks at a run needs it
+    """Return 16 hex digits that identify a run directory by its resolved path."""
+    import hashlib  # loads OpenSSL: imported only where needed
 
     return hashlib.sha256(os.fsencode(os.path.realpath(run_dir))).hexdigest()[:16]
 
 
 def register(run_dir: Path) -> None:
-    """Enter a run into this host's index. The backend calls it once it accepts commands.
+    """Add a run to this host's index. The backend calls it once it accepts commands.
 
     Raises:
-        OSError: the index cannot be written; the run is then found by its run root only.
+        OSError: the index cannot be written; the run is then found only through its run root.
     """
     folder = index_root() / hostname()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -68,7 +72,7 @@ def register(run_dir: Path) -> None:
 
 
 def unregister(run_dir: Path) -> None:
-    """Take a run out of this host's index; no error when it is not in it.
+    """Remove a run from this host's index; no error if it is not listed.
 
     Raises:
         OSError: the index cannot be written.
@@ -77,7 +81,7 @@ def unregister(run_dir: Path) -> None:
 
 
 def _indexed(host: str) -> Iterator[tuple[Path, Path]]:
-    """(index file, run directory) of every readable entry of a host."""
+    """Yield (index file, run directory) of each readable entry of a host."""
     try:
         files = sorted((index_root() / host).glob("*.json"))
     except OSError:
@@ -91,9 +95,12 @@ def _indexed(host: str) -> Iterator[tuple[Path, Path]]:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A run as a list shows it. ``state``: live, elsewhere (another host), orphaned (its backend died without
-    a result, in this boot: services may still run), lost (the same, but nothing can be left of it here), or
-    the state of its result: done, failed, stopped."""
+    """One run of a list.
+
+    ``state``: live; elsewhere (live on another host); orphaned (the backend died in this boot without a
+    result, services may still run); lost (the same, but none of its processes can be left on this host); or
+    that of its result: done, failed, stopped.
+    """
 
     run: str
     run_dir: Path
@@ -105,7 +112,7 @@ class RunInfo:
 
 
 def describe(run_dir: Path) -> RunInfo:
-    """What is true of a run directory, from its files and the process table."""
+    """Return the state of a run directory, from its files and the process table."""
     run = RunDir(run_dir)
     alive = backend_alive(run_dir)
     record = alive.record
@@ -138,35 +145,39 @@ def describe(run_dir: Path) -> RunInfo:
 
 
 def _unique(infos: Iterable[RunInfo]) -> list[RunInfo]:
-    seen: dict[str, RunInfo] = {}
+    by_run: dict[str, RunInfo] = {}
     for info in infos:
-        seen.setdefault(os.path.realpath(info.run_dir), info)
-    return sorted(seen.values(), key=lambda i: i.changed_at, reverse=True)
+        by_run.setdefault(os.path.realpath(info.run_dir), info)
+    return sorted(by_run.values(), key=lambda i: i.changed_at, reverse=True)
 
 
 def indexed_runs() -> list[RunInfo]:
-    """The runs of this host's index that live or are orphaned, newest first; finished and vanished ones are
-    taken out of the index on the way."""
-    found = []
+    """Return the live and orphaned runs of this host's index, newest first.
+
+    Side effect: entries of finished and removed runs are deleted from the index.
+    """
+    listed = []
     for file, run_dir in _indexed(hostname()):
         info = describe(run_dir)
         if info.state in ("live", "orphaned") and RunDir(run_dir).is_run():
-            found.append(info)
+            listed.append(info)
         elif info.state != "elsewhere":
             try:
                 file.unlink(missing_ok=True)
-            except OSError:  # a read-only home: the stale entry stays and is skipped again next time
+            except (
+                OSError
+            ):  # read-only home directory: the outdated entry stays and is skipped again next time
                 continue
-    return _unique(found)
+    return _unique(listed)
 
 
 def live_runs() -> list[RunInfo]:
-    """The runs whose backend lives on this host, newest first."""
+    """Return the runs whose backend is alive on this host, newest first."""
     return [info for info in indexed_runs() if info.state == "live"]
 
 
 def runs_elsewhere() -> list[RunInfo]:
-    """Runs that live on other hosts, as far as a shared home directory tells."""
+    """Return the live runs of other hosts, if their index is in a shared home directory."""
     try:
         hosts = [h for h in os.listdir(index_root()) if h != hostname()]
     except OSError:
@@ -176,7 +187,7 @@ def runs_elsewhere() -> list[RunInfo]:
 
 
 def runs_under(run_root: Path) -> list[RunInfo]:
-    """Every run directory ``run_root/project/name``, newest first."""
+    """Return every run directory ``run_root/project/name``, newest first."""
     try:
         paths = [p for p in run_root.glob("*/*") if RunDir(p).is_run()]
     except OSError:
@@ -184,50 +195,53 @@ def runs_under(run_root: Path) -> list[RunInfo]:
     return _unique(describe(p) for p in paths)
 
 
-# --- which run is meant ---------------------------------------------------------------------------------
+# --- lookup of a run by name ---------------------------------------------------------------------------------
 
 
 def candidates(run_root: Path | None) -> list[RunInfo]:
-    """Every run that a command without ``--run`` could mean, newest first: those under ``run_root`` when that
-    is given, else the index and those under the default root."""
+    """Return the runs that a command without ``--run`` may refer to, newest first: those under ``run_root``
+    if given, else those of the index and the default root."""
     if run_root is not None:
         return runs_under(run_root)
     return _unique([*indexed_runs(), *runs_under(default_run_root())])
 
 
 def elsewhere_message(info: RunInfo, command: str = "attach") -> str:
+    """Return the message for a run on another host, with the ssh command to run."""
     return (
         f"run {info.run} is running on {info.host}: ssh {info.host} liverl-tui {command} --run {info.run_dir}"
     )
 
 
 def find_run(run: Path | None, run_root: Path | None) -> RunDir:
-    """The run a user means.
+    """Return the run that a user refers to.
 
-    ``run`` is a run directory, ``project/name`` under the run root, or a name (or the beginning of one) that
-    only one run has. Without it: the only live run of this host; failing that, the only orphaned one.
+    ``run`` is a run directory, ``project/name`` under the run root, or a name or prefix that matches one run.
+    Without it: the only live run of this host, else the only orphaned one.
 
     Raises:
-        RunLookupError: none (exit code 4) or several (2) fit.
+        RunLookupError: no run matches (exit code 4), or several do (2).
     """
     if run is not None:
         return _named(run, run_root)
-    known = candidates(run_root)
+    all_runs = candidates(run_root)
     for state in ("live", "orphaned"):
-        fitting = [i for i in known if i.state == state]
+        fitting = [i for i in all_runs if i.state == state]
         if len(fitting) == 1:
             return RunDir(fitting[0].run_dir)
         if fitting:
             raise RunLookupError(
                 _choose(f"{len(fitting)} runs are {state} on this host", fitting), ExitCode.USAGE
             )
-    away = [i for i in known if i.state == "elsewhere"] or ([] if run_root is not None else runs_elsewhere())
+    away = [i for i in all_runs if i.state == "elsewhere"] or (
+        [] if run_root is not None else runs_elsewhere()
+    )
     if away:
         raise RunLookupError("no live run on this host; " + "\n".join(elsewhere_message(i) for i in away))
     message = "no live run on this host"
-    if known:
-        message += "; newest finished runs (choose one with --run):" + "".join(_line(i) for i in known[:5])
-        message += f"\nTo show the newest one: liverl-tui attach --run {known[0].run_dir}"
+    if all_runs:
+        message += "; newest finished runs (choose one with --run):" + "".join(_line(i) for i in all_runs[:5])
+        message += f"\nTo show the newest one: liverl-tui attach --run {all_runs[0].run_dir}"
     else:
         where = run_root if run_root is not None else default_run_root()
         message += f", and none under {where}; start one with: liverl-tui up"
@@ -250,10 +264,10 @@ def _named(run: Path, run_root: Path | None) -> RunDir:
     under = Path(os.path.abspath(root / run))
     if len(run.parts) == 2 and RunDir(under).is_run():
         return RunDir(under)
-    known = candidates(run_root)
+    all_runs = candidates(run_root)
     wanted = str(run)
-    exact = [i for i in known if wanted in (i.run, i.run_dir.name)]
-    fitting = exact or [i for i in known if i.run_dir.name.startswith(wanted)]
+    exact = [i for i in all_runs if wanted in (i.run, i.run_dir.name)]
+    fitting = exact or [i for i in all_runs if i.run_dir.name.startswith(wanted)]
     if len(fitting) == 1:
         return RunDir(fitting[0].run_dir)
     if fitting:
@@ -265,9 +279,9 @@ def _named(run: Path, run_root: Path | None) -> RunDir:
         )
     from difflib import get_close_matches
 
-    names = {n: i.run for i in known for n in (i.run, i.run_dir.name)}
+    names = {n: i.run for i in all_runs for n in (i.run, i.run_dir.name)}
     if close := get_close_matches(wanted, names, 1):
         message += f": did you mean {names[close[0]]}?"
-    elif known:
-        message += "; newest runs:" + "".join(_line(i) for i in known[:5])
+    elif all_runs:
+        message += "; newest runs:" + "".join(_line(i) for i in all_runs[:5])
     raise RunLookupError(message)

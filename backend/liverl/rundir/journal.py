@@ -1,9 +1,10 @@
-"""The journal: what the backend did to processes, durable before it acts, so that a successor can adopt them.
+"""The journal: actions of the backend on processes, durable before it acts, so that a new backend can adopt
+them.
 
-Append-only JSON lines with fsync, written by one thread (a disk flood must not stall the event loop), several
-records per fsync when they come together. A write that fails leaves no half line behind, and what it held is
-written with the next one that succeeds: a disk that was full for a while leaves no hole. The same writer, in its
-non-durable form, keeps ``events.jsonl``.
+Append-only JSON lines with fsync, written by one thread, as a slow disk must not stall the event loop; queued
+records share one fsync. A failed write leaves no partial line, and its records are written with the next
+successful one, so that a temporarily full disk leaves no gap. ``events.jsonl`` uses the same writer without
+fsync.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ import msgspec
 
 _encode = msgspec.json.Encoder().encode
 
-OWED_BYTES = 1 << 20  # of refused lines are kept for later, the newest ones: about 3,000 records
+OWED_BYTES = 1 << 20  # limit of unwritten lines kept for a retry, newest first: about 3,000 records
 
 
 class LineFile:
-    """Appends whole lines to a file.
+    """Appends whole JSON lines to a file from a thread of its own.
 
     Raises:
-        OSError: at construction, if the file cannot be opened; from the futures, if a line could not be
-            written (the file is then cut back to its last whole line).
+        OSError: in the constructor, if the file cannot be opened; from the futures, if a record could
+            not be written (the file is then truncated to its last whole line).
     """
 
     def __init__(self, path: Path, *, durable: bool) -> None:
@@ -46,18 +47,22 @@ class LineFile:
         self._thread.start()
 
     def append(self, record: Any) -> Future[None]:
-        """Queue one record; the future is done when it is on disk."""
+        """Queue one record; the future completes when it is written (and on disk, if durable)."""
         future: Future[None] = Future()
-        future.set_running_or_notify_cancel()  # who stops waiting must not cancel what is being written
+        future.set_running_or_notify_cancel()  # a cancelled waiter must not cancel the write
         self._queue.put((_encode(record) + b"\n", future))
         return future
 
     async def write(self, record: Any) -> None:
-        """Append one record and wait until it is on disk."""
+        """Append one record and wait until it is written.
+
+        Raises:
+            OSError: the record could not be written.
+        """
         await asyncio.wrap_future(self.append(record))
 
     def close(self) -> None:
-        """Write what is queued and close the file."""
+        """Write all queued records and close the file."""
         self._queue.put(None)
         self._thread.join()
         os.close(self._fd)
@@ -86,7 +91,7 @@ class LineFile:
             self._size += len(data)
             self._owed = b""
         except OSError as error:
-            # Cut back again before the next write, should that be refused as well now.
+            # If this fails too, the next write truncates again.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._size)
             begin = len(data) - OWED_BYTES
@@ -99,7 +104,11 @@ class LineFile:
 
 
 def cut_torn_line(path: Path) -> None:
-    """Remove an unfinished last line, left by a writer that was killed in the middle of it."""
+    """Truncate an unfinished last line, left by a writer that was killed while writing.
+
+    Raises:
+        OSError: the file exists and cannot be read or written.
+    """
     try:
         with path.open("r+b") as file:
             size = file.seek(0, os.SEEK_END)
@@ -120,10 +129,11 @@ def cut_torn_line(path: Path) -> None:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a journal, oldest first; an unfinished last line is left out. Nothing if there is no file.
+    """Yield the records of a journal, oldest first, without an unfinished last line. A missing file has none.
 
     Raises:
-        ValueError: a whole line is not JSON; the message names file and line.
+        ValueError: a complete line is not JSON; the message names file and line.
+        OSError: the file exists and cannot be read.
     """
     try:
         data = path.read_bytes()
@@ -141,21 +151,23 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def complain(text: str) -> None:
-    """A line for the backend's own log. That lies on the run's disk: when it is full there is no room to say so,
-    and clients are told by an event."""
+    """Write a line to the backend's own log (stderr) and ignore failures.
+
+    The log is on the run's disk: if that is full, clients learn of it through an event instead.
+    """
     with contextlib.suppress(OSError):
         os.write(2, f"{text.rstrip()}\n".encode())
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """A small JSON object that its writer replaces atomically; None when it is not there (yet)."""
+    """Return a small JSON object that its writer replaces atomically; None if it is missing or invalid."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError:
         return None
     with open(fd, "rb") as file:
         try:
-            found = json.loads(file.read())
+            value = json.loads(file.read())
         except ValueError:
             return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None

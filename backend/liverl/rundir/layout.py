@@ -1,7 +1,7 @@
-"""One run directory: where everything of a run lies, and whether its backend lives.
+"""Layout of a run directory, and whether its backend is alive.
 
-A run lives when its backend does. ``backend.json`` names that process by pid, start tick, boot id and host;
-its modification time is a heartbeat, which decides where the pid cannot be asked (another host).
+A run is live while its backend is. ``backend.json`` names that process by pid, start tick, boot id and host;
+its modification time is a heartbeat, used where the pid cannot be checked (on another host).
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from liverl.model import Result, Snapshot
 
 HEARTBEAT_S = 30.0  # the backend touches backend.json this often
-HEARTBEAT_DEAD_S = 180.0  # six missed beats; network file systems show a time up to 60 s late
+HEARTBEAT_DEAD_S = 180.0  # six missed heartbeats; modification times on NFS lag up to 60 s
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ATTEMPT = re.compile(r"attempt_(\d{3,})")
 
 
 def valid_name(name: str) -> bool:
-    """Whether ``name`` can be a project or a run: one path component of letters, digits, ``.``, ``_`` and
-    ``-``, at most 128 long, that begins with a letter or a digit."""
+    """Whether ``name`` is valid for a project or run: 1 to 128 letters, digits, ``.``, ``_`` and ``-``,
+    starting with a letter or digit."""
     return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
 class RunDir:
-    """The layout of one run directory. Nothing here creates a file."""
+    """Paths of the files in one run directory. Creates nothing."""
 
     path: Path
 
@@ -46,91 +46,109 @@ class RunDir:
 
     @property
     def config(self) -> Path:
+        """The configuration as resolved at the start."""
         return self.path / "config.yaml"
 
     @property
     def plan(self) -> Path:
+        """The plan: services, commands, environments."""
         return self.path / "plan.json"
 
     @property
     def journal(self) -> Path:
+        """Durable log of the backend's actions on processes (see ``rundir.journal``)."""
         return self.path / "journal.jsonl"
 
     @property
     def members(self) -> Path:
-        """The process trees as they were seen last."""
+        """The process trees as of the last scan."""
         return self.path / "members.json"
 
     @property
     def events(self) -> Path:
+        """Log of events, one JSON object per line."""
         return self.path / "events.jsonl"
 
     @property
     def metrics(self) -> Path:
+        """Training metrics, one JSON object per step."""
         return self.path / "metrics.jsonl"
 
     @property
     def result(self) -> Path:
+        """Final state of the run; exists once it has ended."""
         return self.path / "result.json"
 
     @property
     def snapshot(self) -> Path:
-        """The last known state, written by the backend every few seconds and at the end."""
+        """Last known state, written by the backend every few seconds and at the end."""
         return self.path / "snapshot.json"
 
     @property
     def backend(self) -> Path:
+        """``BackendRecord`` of the current or last backend; its modification time is the heartbeat."""
         return self.path / "backend.json"
 
     @property
     def backend_log(self) -> Path:
+        """Output of the backend process."""
         return self.path / "backend.log"
 
     @property
     def lock(self) -> Path:
+        """Lock file held by the backend: at most one per run directory."""
         return self.path / "lock"
 
     @property
     def keeper(self) -> Path:
+        """Record of the keeper process."""
         return self.path / "keeper.json"
 
     @property
     def socket(self) -> Path:
-        """The usual place of the control socket; the true one is told in ``backend.json``."""
+        """Default path of the control socket; ``backend.json`` has the actual one."""
         return self.path / "control.sock"
 
     @property
     def secrets(self) -> Path:
+        """Directory of the run's secrets."""
         return self.path / "secrets"
 
     @property
     def proxy(self) -> Path:
+        """Directory of the proxy's configuration and state."""
         return self.path / "proxy"
 
     @property
     def replicas(self) -> Path:
+        """Replicas as last listed for the proxy."""
         return self.path / "replicas.json"
 
     @property
     def trainer(self) -> Path:
+        """State published by the trainer."""
         return self.path / "trainer.json"
 
     @property
     def trials(self) -> Path:
+        """Directory of the trials."""
         return self.path / "trials"
 
     @property
     def checkpoints(self) -> Path:
+        """Directory of the trainer's checkpoints."""
         return self.path / "checkpoints"
 
     def attempt(self, number: int) -> Path:
+        """Directory of attempt ``number`` (1, 2, ...)."""
         return self.path / f"attempt_{number:03d}"
 
     def logs(self, attempt: int) -> Path:
+        """Directory of the service logs of one attempt."""
         return self.attempt(attempt) / "logs"
 
     def attempts(self) -> list[int]:
-        """The numbers of the attempts that have a directory, oldest first."""
+        """Numbers of the attempts that have a directory, oldest first."""
         try:
             names = os.listdir(self.path)
         except OSError:
@@ -138,11 +156,11 @@ class RunDir:
         return sorted(int(m[1]) for n in names if (m := _ATTEMPT.fullmatch(n)))
 
     def is_run(self) -> bool:
-        """Whether this looks like a run directory at all."""
+        """Whether this looks like a run directory: it has a plan, backend record, event log or result."""
         return any(p.exists() for p in (self.plan, self.backend, self.events, self.result))
 
     def read_result(self) -> Result | None:
-        """``result.json``, or None when there is none or it cannot be read."""
+        """Return ``result.json``, or None if it is missing or invalid."""
         import msgspec
 
         from liverl.model import Result
@@ -153,7 +171,7 @@ class RunDir:
             return None
 
     def read_snapshot(self) -> Snapshot | None:
-        """``snapshot.json``, or None when there is none or it cannot be read (another version wrote it)."""
+        """Return ``snapshot.json``, or None if it is missing or invalid (written by another version)."""
         import msgspec
 
         from liverl.snapshot_json import decode_snapshot
@@ -169,7 +187,8 @@ class RunDir:
 
 @dataclass(frozen=True)
 class BackendRecord:
-    """``backend.json``. ``tick`` is field 22 of /proc/PID/stat, ``started_at`` Unix seconds."""
+    """Content of ``backend.json``. ``tick`` is field 22 of /proc/PID/stat (clock ticks since boot),
+    ``started_at`` Unix seconds."""
 
     pid: int
     tick: int
@@ -182,35 +201,42 @@ class BackendRecord:
 
 @dataclass(frozen=True)
 class LiveBackend:
+    """The backend runs on this host."""
+
     record: BackendRecord
 
 
 @dataclass(frozen=True)
 class DeadBackend:
-    record: BackendRecord | None  # None: there never was a backend, or its record cannot be read
+    """No backend runs."""
+
+    record: BackendRecord | None  # None: no backend was ever started, or its record is unreadable
 
 
 @dataclass(frozen=True)
 class RemoteBackend:
+    """The backend runs on another host, as its heartbeat is recent."""
+
     host: str
     record: BackendRecord
 
 
 def hostname() -> str:
+    """Return the name of this host."""
     return os.uname().nodename
 
 
 def write_atomic(path: Path, data: dict[str, Any]) -> None:
-    """Replace a small JSON file in one step: a reader sees the old or the new one, never a half.
+    """Atomically replace a small JSON file.
 
     Raises:
-        OSError: the directory is not writable or full.
+        OSError: the directory is not writable or the disk is full.
     """
     atomic_file.write_atomic(path, json.dumps(data).encode(), sync=False)
 
 
 def own_record(socket: Path, version: str) -> BackendRecord:
-    """The record of the calling process."""
+    """Return the record of the calling process."""
     pid = os.getpid()
     tick = procfs.start_tick(pid)
     return BackendRecord(
@@ -222,21 +248,22 @@ def write_backend(run_dir: Path, record: BackendRecord) -> None:
     """Write ``backend.json``.
 
     Raises:
-        OSError: as for any file.
+        OSError: the directory is not writable or the disk is full.
     """
     write_atomic(RunDir(run_dir).backend, record.__dict__)
 
 
 def touch_backend(run_dir: Path) -> None:
-    """The heartbeat: to be called every ``HEARTBEAT_S``.
+    """Update the heartbeat; to be called every ``HEARTBEAT_S`` seconds.
 
     Raises:
-        OSError: the record has gone or cannot be written.
+        OSError: the record was removed or cannot be written.
     """
     os.utime(RunDir(run_dir).backend)
 
 
 def read_backend(run_dir: Path) -> BackendRecord | None:
+    """Return ``backend.json``, or None if it is missing or invalid."""
     try:
         data = json.loads(RunDir(run_dir).backend.read_bytes())
         return BackendRecord(
@@ -253,10 +280,10 @@ def read_backend(run_dir: Path) -> BackendRecord | None:
 
 
 def backend_alive(run_dir: Path, *, now: float | None = None) -> LiveBackend | DeadBackend | RemoteBackend:
-    """Whether the run's backend lives, and where.
+    """Return whether and where the run's backend is alive. ``now`` is Unix seconds.
 
-    Here its pid and start tick are asked. On another host only the heartbeat can tell; a clock that is more
-    than ``HEARTBEAT_DEAD_S`` off makes that answer wrong in one direction or the other.
+    On this host its pid and start tick are checked. On another host only the heartbeat is known: clocks that
+    differ by more than ``HEARTBEAT_DEAD_S`` make the answer wrong.
     """
     record = read_backend(run_dir)
     if record is None:

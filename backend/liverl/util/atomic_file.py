@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old content or the new, never half."""
+"""Atomic file writes: a reader sees either the old content or the new one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from pathlib import Path
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, sync: bool = True) -> None:
-    """Replace ``path`` by ``data``; ``sync`` puts it on the disk first. ``mode`` is that of the new file.
+    """Replace the content of ``path`` by ``data`` through a temporary file and a rename.
+
+    ``sync`` flushes the data to disk before the rename. ``mode`` holds the permission bits of the new file.
 
     Raises:
-        OSError: the directory cannot be written, or the disk is full; the old file stays and nothing is left over.
+        OSError: the directory is not writable or the disk is full; the old file is kept, the
+            temporary one removed.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

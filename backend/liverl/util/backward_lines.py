@@ -1,4 +1,4 @@
-"""The lines of a file from its end on, without reading more of it than is wanted."""
+"""Read a file's lines from its end, block by block, without reading all of it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,28 @@ _BLOCK = 256 << 10  # bytes read at a time, from the end
 
 
 def lines_backwards(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """The lines of a file, the last one first; one without its end is left out."""
+    """Yield the lines of a file without their newline, last one first. An unfinished last line is skipped.
+
+    A missing file has no lines.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return
     try:
         at = os.fstat(fd).st_size
-        rest: bytes | None = None  # the end of a line that begins before; None: no newline yet
+        rest: bytes | None = None  # end of a line that starts earlier; None: no newline found yet
         while at > 0:
             begin = max(0, at - _BLOCK)
             head, *lines = (os.pread(fd, at - begin, begin) + (rest or b"")).split(b"\n")
             at = begin
             if rest is None:
                 if not lines:
-                    continue  # all of it is torn
-                lines.pop()  # behind the last newline: nothing, or a torn line
+                    continue  # the block holds only an unfinished line
+                lines.pop()  # after the last newline: empty, or an unfinished line
             yield from reversed(lines)
             rest = head
         if rest:

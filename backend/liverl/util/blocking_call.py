@@ -1,4 +1,5 @@
-"""Calls that may never return: a driver that hangs must hold up neither a run's start nor the backend's end."""
+"""Blocking calls with a timeout: a driver that hangs must not delay the start of a run or the exit of the
+backend."""
 
 from __future__ import annotations
 
@@ -12,21 +13,22 @@ T = TypeVar("T")
 
 
 class BlockingCalls(Generic[T]):
-    """One call at a time, each in a thread that a process does not wait for when it exits."""
+    """Runs one blocking call at a time, each in a daemon thread, so that a hung call does not block process
+    exit."""
 
     def __init__(self) -> None:
         self._running: asyncio.Future[T] | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether a call has not returned yet."""
+        """Whether a call is still running."""
         return self._running is not None and not self._running.done()
 
     async def call(self, work: Callable[[], T], seconds: float) -> T:
-        """What ``work`` returns, or raises.
+        """Run ``work`` in a thread and return its result, or raise its exception.
 
         Raises:
-            TimeoutError: it has not returned within ``seconds``, or an earlier one has not yet.
+            TimeoutError: ``work``, or an earlier call, did not return within ``seconds``.
         """
         if self.busy:
             assert self._running is not None
@@ -35,7 +37,9 @@ class BlockingCalls(Generic[T]):
                 raise TimeoutError
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        future.add_done_callback(lambda f: f.cancelled() or f.exception())  # also where nobody waits any more
+        future.add_done_callback(
+            lambda f: f.cancelled() or f.exception()
+        )  # retrieved even if nobody awaits it
         self._running = future
 
         def settle(result: T | None, error: BaseException | None) -> None:
@@ -50,9 +54,9 @@ class BlockingCalls(Generic[T]):
             result, error = None, None
             try:
                 result = work()
-            except BaseException as raised:  # noqa: BLE001 - it is raised where it is waited for
+            except BaseException as raised:  # noqa: BLE001 - re-raised in the awaiting task
                 error = raised
-            with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+            with contextlib.suppress(RuntimeError):  # the loop was closed in the meantime
                 loop.call_soon_threadsafe(settle, result, error)
 
         threading.Thread(target=run, name="aside", daemon=True).start()

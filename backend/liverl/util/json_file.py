@@ -1,4 +1,4 @@
-"""JSON files of the embedded run, replaced in one step."""
+"""Atomic writes of JSON files."""
 
 from __future__ import annotations
 
@@ -11,5 +11,10 @@ from liverl.util.atomic_file import write_atomic
 
 
 def write_json(path: Path, value: Any, *, sync: bool = False) -> None:
-    """``write_atomic`` of ``value`` as JSON; NaN and infinities become null."""
+    """Atomically replace ``path`` by ``value`` as one line of JSON; NaN and infinities become null.
+
+    Raises:
+        OSError: see ``write_atomic``.
+        TypeError: ``value`` cannot be encoded.
+    """
     write_atomic(path, msgspec.json.encode(value) + b"\n", sync=sync)

@@ -1,4 +1,4 @@
-"""When periodic work wakes up."""
+"""Wake-up times of periodic loops."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import time
 
 
 def until_tick(seconds: float) -> float:
-    """Seconds until the monotonic clock shows a multiple of ``seconds``, and at least half of it.
+    """Return the seconds until the monotonic clock is next a multiple of ``seconds``, at least ``seconds /
+    2``.
 
-    Loops that wake together share one turn of the event loop; an idle backend's cost is its wake-ups.
+    Loops with the same period then wake together, in one iteration of the event loop: wake-ups dominate the
+    cost of an idle backend.
     """
     left = seconds - time.monotonic() % seconds
     return left if left >= seconds / 2 else left + seconds

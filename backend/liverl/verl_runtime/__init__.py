@@ -1,5 +1,5 @@
-"""What runs inside verl's own Python environment: never imported by the backend.
+"""Code that runs in verl's own Python environment; never imported by the backend.
 
-These modules may import torch, transformers, ray and verl, and of our own code only the light modules that
-need nothing but the standard library, msgspec and aiohttp. They keep to the syntax of Python 3.10.
+These modules may import torch, transformers, ray and verl, and of liverl only modules that need nothing but
+the standard library, msgspec and aiohttp. They use Python 3.10 syntax.
 """

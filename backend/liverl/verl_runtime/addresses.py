@@ -1,20 +1,21 @@
-"""Asks verl's server actors for their addresses. Runs in verl's Python, by path: ``python addresses.py --address
-HOST:PORT [--namespace NS]``; ``RAY_AUTH_MODE`` and ``RAY_AUTH_TOKEN_PATH`` come from the environment.
+"""Queries verl's server actors for their addresses. Runs in verl's Python, by path: ``python addresses.py
+--address HOST:PORT [--namespace NS]``; ``RAY_AUTH_MODE`` and ``RAY_AUTH_TOKEN_PATH`` come from the
+environment.
 
-It answers lines of JSON on stdin with lines of JSON on stdout, and ends when stdin does::
+Responds to lines of JSON on stdin with lines of JSON on stdout, and exits at the end of stdin::
 
-    {"ready": "2.60.0"}                                   once it is connected
-    {"fatal": "words"}                                    it is not, and ends
+    {"ready": "2.60.0"}                                   connected (Ray's version)
+    {"fatal": "words"}                                    could not connect; exits
     <- {"id": 1, "names": ["vllm_server_0_0"], "timeout": 3.0, "namespace": "liverl"}
     -> {"id": 1, "addresses": {"vllm_server_0_0": "192.0.2.2:34677"}, "errors": {}}
 
-``namespace`` is optional. Only ``get_server_address`` is called. Everything that Ray prints goes to stderr. When the
-cluster goes away Ray's client ends this process: whoever asks finds the pipe closed.
+``namespace`` is optional. Only ``get_server_address`` is called. Ray's own output goes to stderr. If the
+cluster goes away, Ray's client ends this process and the pipe is closed.
 """
 
 import sys
 
-# The modules beside this one have names that others want to import from elsewhere.
+# Modules next to this one must not shadow packages of the same name.
 if sys.path and sys.path[0] == __file__.rpartition("/")[0]:
     del sys.path[0]
 
@@ -27,8 +28,8 @@ from typing import Any
 
 
 class Asker:
-    """The calls that are under way. An actor whose engine starts does not answer for minutes, and then answers every
-    call: so a name has at most one, and later questions wait for that one's answer."""
+    """Open calls. An actor whose engine is starting does not respond for minutes and then responds to every
+    call, so at most one call per name is open, and later queries wait for its response."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
@@ -37,14 +38,15 @@ class Asker:
     def ask(
         self, names: Iterable[str], namespace: str | None, timeout: float
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """``(addresses, errors)`` by name, after at most ``timeout`` seconds (and Ray's own look-up of a name)."""
+        """Return ``(addresses, errors)`` by name, after at most ``timeout`` seconds (plus Ray's own name
+        look-up)."""
         addresses: dict[str, str] = {}
         errors: dict[str, str] = {}
         waiting: dict[str, Any] = {}
         for name in dict.fromkeys(names):
             try:
                 waiting[name] = self._call(name, namespace)
-            except Exception as error:  # noqa: BLE001 - whatever Ray raises is an answer about this name
+            except Exception as error:  # noqa: BLE001 - any exception of Ray is reported as this name's error
                 errors[name] = _words(error)
         refs = list(waiting.values())
         done, _ = self._ray.wait(refs, num_returns=len(refs), timeout=timeout) if refs else ([], [])
@@ -70,10 +72,10 @@ class Asker:
 
 
 def join(answer: Any) -> str:
-    """``(ip, port)`` -> ``ip:port``.
+    """Convert ``(ip, port)`` to ``ip:port``.
 
     Raises:
-        ValueError: there is no address in it (yet).
+        ValueError: it contains no address (yet).
     """
     if not isinstance(answer, (tuple, list)) or len(answer) != 2:
         raise ValueError(f"it returned {answer!r:.100} instead of an address")
@@ -84,7 +86,7 @@ def join(answer: Any) -> str:
 
 
 def _words(error: BaseException) -> str:
-    """One line; of an exception that the actor's own code raised, that exception."""
+    """Return an exception as one line; if the actor's own code raised one, that exception."""
     raised = getattr(error, "cause", None) or error
     line = next((line for line in str(raised).splitlines() if line.strip()), "").strip()
     return f"{type(raised).__name__}: {line}"[:300].rstrip(": ")
@@ -98,6 +100,7 @@ def _request(line: str) -> Mapping[str, Any]:
 
 
 def main() -> int:
+    """Connect and respond until the end of stdin; returns the exit code."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--address", required=True)
     parser.add_argument("--namespace", default=None)
@@ -106,13 +109,14 @@ def main() -> int:
     os.dup2(2, 1)  # Ray prints on stdout
 
     def answer(what: Mapping[str, Any]) -> None:
+        """Write one line of JSON."""
         answers.write(json.dumps(what) + "\n")
         answers.flush()
 
     try:
         ray: Any = importlib.import_module("ray")
         ray.init(address=options.address, namespace=options.namespace, log_to_driver=False)
-    except Exception as error:  # noqa: BLE001 - told to whoever asks, who tries again
+    except Exception as error:  # noqa: BLE001 - reported to the caller, who retries
         answer({"fatal": _words(error)})
         return 1
     answer({"ready": ray.__version__})

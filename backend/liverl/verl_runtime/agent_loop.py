@@ -1,7 +1,7 @@
-"""verl's agent loop whose model calls go through the run's proxy, registered in agent_loop.yaml.
+"""verl agent loop whose model calls go through the run's proxy; registered in agent_loop.yaml.
 
-verl's own loops call the replicas by actor; then the proxy has no training traffic and no agent's view of a
-step. For verl 0.9.1's v1 trainer (``trainer.use_v1``, its default).
+verl's own loops call the replicas as actors: the proxy would see no training traffic. For verl 0.9.1's v1
+trainer (``trainer.use_v1``, its default).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from liverl.verl_runtime.tokens import Row
 
 
 class ProxyAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed where types are checked
-    """Made anew by verl for each trial; the keyword arguments are the plan's, the others are verl's."""
+    """Created by verl for each trial; the keyword arguments come from the plan, the others from verl."""
 
     def __init__(
         self,
@@ -49,13 +49,17 @@ class ProxyAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not instal
     async def run(
         self, sampling_params: dict[str, Any], **kwargs: Any
     ) -> AgentLoopOutput | list[AgentLoopOutput]:
-        """One trial. Raises ValueError for a row that is not ours, OSError where no trial can be written.
+        """Run one trial.
 
-        A trial without a token to train on gives an empty list: verl then leaves the session out. Its group's
-        advantages are those of the sessions that are there, and the batch is filled up with fewer rows of
-        padding than a mini-batch has. A row of masked tokens would put its reward of 0 into the group's mean,
-        and a mini-batch of such rows has a loss over no token, which is NaN. A batch without any row ends verl
-        with an error that says so.
+        A trial without a token to train on returns an empty list: verl then omits the session, computes the
+        advantages of its group from the remaining ones, and fills up the batch with fewer padding rows than a
+        mini-batch has. A row of masked tokens would instead add its reward of 0 to the mean of the group, and
+        a mini-batch of such rows would have a loss over no tokens, which is NaN. A batch without any row
+        makes verl exit with an error that says so.
+
+        Raises:
+            ValueError: the row is not one of a liverl data set.
+            OSError: the trial's files cannot be written.
         """
         prompt = read_prompt(kwargs, sampling_params, self.settings.temperature)
         outcome = await run_trial(self.settings, prompt)
@@ -63,7 +67,7 @@ class ProxyAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not instal
         if row is None:
             if not prompt.validation:
                 return []
-            # In a validation no loss is computed, and a session that failed counts as one that got nothing.
+            # A validation computes no loss, and a failed session counts with reward 0.
             end = self.tokenizer.eos_token_id
             row = Row(prompt=[end], response=[end], mask=[0], logprobs=[0.0])
         return AgentLoopOutput(
@@ -82,7 +86,7 @@ class ProxyAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not instal
 
 
 def _extra_fields(prompt: Prompt, outcome: Outcome) -> dict[str, Any]:
-    """verl's own keys as its client and tool agent give them, then ours."""
+    """Return verl's own keys, as its client and tool agent set them, and liverl's."""
     version = prompt.policy_version()
     return {
         "global_steps": version,

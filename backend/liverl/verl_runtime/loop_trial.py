@@ -1,6 +1,6 @@
-"""One trial of verl's rollout: a row of the data set becomes a conversation through the proxy.
+"""One trial of verl's rollout: turns a row of the data set into a conversation through the proxy.
 
-Knows nothing of verl, so that it runs and is tested without it; ``liverl.verl_runtime.agent_loop`` is the edge.
+Independent of verl, so that it runs and is tested without it; ``liverl.verl_runtime.agent_loop`` adapts it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from liverl.verl_runtime.tokens import Assembly, Row
 
 logger = logging.getLogger(__name__)
 
-_PROCESS = uuid.uuid4().hex  # of this agent-loop worker: a later attempt's trials have names of their own
+_PROCESS = uuid.uuid4().hex  # identifies this agent-loop worker: trial names of different attempts differ
 _VALIDATION = frozenset(
     ("val", "valid", "validation", "test")
 )  # values of extra_info.split, verl's convention
@@ -33,7 +33,7 @@ _TASKS: dict[str, Task] = {task.id: task for task in dataset()}
 
 
 class LoopSettings(msgspec.Struct, frozen=True):
-    """What a run's plan says. Lengths are tokens; ``prompt_length`` and ``response_length`` are verl's."""
+    """Settings from the run's plan. Lengths are tokens; ``prompt_length`` and ``response_length`` are verl's."""
 
     proxy_url: str
     run_dir: str
@@ -41,11 +41,11 @@ class LoopSettings(msgspec.Struct, frozen=True):
     served_model: str
     prompt_length: int
     response_length: int
-    run_key_file: str | None = None  # its text is the bearer token; None = no Authorization header
+    run_key_file: str | None = None  # file with the bearer token; None = no Authorization header
     max_turns: int = 8
-    max_tokens: int = 256  # of one turn
+    max_tokens: int = 256  # per turn
     trial_timeout: float = 2400.0  # seconds
-    temperature: float = 1.0  # where verl names none
+    temperature: float = 1.0  # used if verl specifies none
 
     def __post_init__(self) -> None:
         for name in ("prompt_length", "response_length", "max_turns", "max_tokens", "trial_timeout"):
@@ -56,9 +56,9 @@ class LoopSettings(msgspec.Struct, frozen=True):
 class Prompt(msgspec.Struct, frozen=True):
     """One session of one row of the data set.
 
-    ``step`` is the trainer's global step when the row was handed out. The sync trainer counts it up before its
-    first step and logs the batch under it, so it is also the step that the batch's metrics bear; a trainer
-    that prefetches logs some rows under a later step. In a validation it is the last step that was finished.
+    ``step`` is the trainer's global step when the row was handed out. The sync trainer increments it before
+    its first step and logs the batch under it, so it matches the batch's metrics; a trainer that prefetches
+    logs some rows under a later step. In a validation it is the last completed step.
     """
 
     task: Task
@@ -75,12 +75,13 @@ class Prompt(msgspec.Struct, frozen=True):
         return f"{self.task.id}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
 
     def policy_version(self) -> int:
-        """The weights that the sync trainer's replicas hold: those of the last finished step."""
+        """Version of the weights in the sync trainer's replicas: the last completed step."""
         return self.step if self.validation else self.step - 1
 
 
 class Outcome(msgspec.Struct):
-    """``row`` is None where nothing can be trained on: ``exception`` says why. Times are seconds."""
+    """Result of a trial. ``row`` is None if nothing can be trained on; ``exception`` says why. Times are
+    seconds."""
 
     name: str
     row: Row | None
@@ -96,9 +97,10 @@ class Outcome(msgspec.Struct):
 
 
 def read_prompt(kwargs: Mapping[str, Any], sampling: Mapping[str, Any], fallback: float) -> Prompt:
-    """The row that verl's agent-loop worker hands over, with the sampling parameters that it wants.
+    """Parse the row handed over by verl's agent-loop worker, and its sampling parameters.
 
-    Raises ValueError if the row names no task of ours, or comes from a worker that gives no step or session.
+    Raises:
+        ValueError: the row names no known task, or the worker passed no step or session.
     """
     missing = {"raw_prompt", "extra_info", "global_steps", "uid", "session_id"} - kwargs.keys()
     if missing:
@@ -109,7 +111,7 @@ def read_prompt(kwargs: Mapping[str, Any], sampling: Mapping[str, Any], fallback
     task = _TASKS.get(str(extra.get("task_id")))
     if task is None:
         raise ValueError(f"extra_info.task_id is {extra.get('task_id')!r}: not a task of liverl.agents.tasks")
-    # verl does not tell an agent loop whether it validates; the data set's split does.
+    # verl does not pass whether this is a validation; the split in the data set tells.
     wanted: dict[str, Any] = {"temperature": float(sampling.get("temperature", fallback))}
     if float(sampling.get("top_p", 1.0)) != 1.0:
         wanted["top_p"] = float(sampling["top_p"])
@@ -129,12 +131,14 @@ def read_prompt(kwargs: Mapping[str, Any], sampling: Mapping[str, Any], fallback
 async def run_trial(settings: LoopSettings, prompt: Prompt) -> Outcome:
     """Run one trial and write its directory. A failed trial has reward 0 and no row.
 
-    Raises OSError if the run directory cannot be written or the run key cannot be read: no trial can run then.
+    Raises:
+        OSError: the run directory cannot be written or the run key cannot be read, so that no trial
+            can run.
     """
     name, task = prompt.name(), prompt.task
     trials = Path(settings.run_dir) / "trials"
-    # A validation is no step of the training: its trials stand beside the steps, where readers expect
-    # those of no step.
+    # A validation is not a training step: its trials are stored next to the steps, where readers expect
+    # trials without a step.
     directory = trials / name if prompt.validation else trials / f"step_{prompt.step:04d}" / name
     directory.mkdir(parents=True)
     split = {"validation_after_step" if prompt.validation else "step": prompt.step}
@@ -182,17 +186,17 @@ async def run_trial(settings: LoopSettings, prompt: Prompt) -> Outcome:
     why = f"{exception['exception_type']}: {exception['exception_message']}" if exception else None
     if why:
         logger.warning("trial %s failed: %s", name, why)
-    for found in assembly.divergences[:1]:
+    for mismatch in assembly.divergences[:1]:
         logger.warning(
             "trial %s: the prompt of turn %d differs from the sampled tokens at token %d of %d; "
             "training uses %d of %d turns",
-            name, found.turn + 1, found.position, found.expected, assembly.turns_kept, assembly.turns,
+            name, mismatch.turn + 1, mismatch.position, mismatch.expected, assembly.turns_kept, assembly.turns,
         )  # fmt: skip
     return Outcome(
         name=name,
         row=row,
         reward=reward,
-        # As verl counts: the prompt, each assistant turn, and the observations between two of them.
+        # Counted as in verl: the prompt, each assistant turn, and the observations between two turns.
         num_turns=max(2 * len(conversation.replies), 1),
         tool_calls=conversation.tool_calls,
         retries=conversation.retries,
@@ -205,14 +209,14 @@ async def run_trial(settings: LoopSettings, prompt: Prompt) -> Outcome:
 
 
 class _Hooks:
-    """Puts the tokens together while the conversation goes on, and ends it where the row is full."""
+    """Collects the tokens during the conversation, and ends it when the row is full."""
 
     def __init__(self, settings: LoopSettings, assembly: Assembly) -> None:
         self._settings, self._assembly = settings, assembly
 
     def options(self, turn: int) -> dict[str, Any]:
-        # No more than the row can still take. The observation since then is not known in tokens yet: what is
-        # sampled past the row's end is cut from it.
+        # Limited to what the row can still hold. The tokens of the latest observation are not known yet: what is
+        # sampled beyond the end of the row is cut off.
         left = self._settings.response_length - self._assembly.response_length
         return {"max_tokens": min(self._settings.max_tokens, left)}
 
@@ -220,12 +224,12 @@ class _Hooks:
         settings, assembly = self._settings, self._assembly
         if not reply.prompt_token_ids:
             raise TrialFailed("NoTokensError", "the response has no prompt_token_ids")
-        # A reply without a tool call (a wrong tool parser makes nothing but such) is trained on, as in verl's
-        # own tool agent: the ids were sampled, and reward 0 speaks against them. The embedded trainer masks
-        # them instead, because the states of its policy are tool choices and such a reply has none.
+        # Replies without a tool call (with a wrong tool parser: all of them) are trained on, as in verl's
+        # own tool agent: their ids were sampled, and reward 0 discourages them. The embedded trainer masks
+        # them instead, because its policy only chooses tools and such a reply chooses none.
         assembly.add(reply.prompt_token_ids, reply.token_ids, reply.logprobs)
-        # verl cuts a longer prompt from the left before it samples. Here the engine has sampled from the whole
-        # of it, so a row with a shorter one would not be what was sampled.
+        # verl truncates longer prompts on the left before sampling. Here the engine sampled from the whole
+        # prompt, so a row with a truncated one would not match what was sampled.
         if assembly.prompt_length > settings.prompt_length:
             raise TrialFailed(
                 "PromptTooLongError",

@@ -1,9 +1,10 @@
-"""``python -m liverl.verl_runtime.smoke DIR``: a model, its tokenizer and data, made here in about a minute.
+"""``python -m liverl.verl_runtime.smoke DIR``: creates a tiny model, tokenizer and data set in about a
+minute.
 
-Writes ``DIR/model`` (Qwen3, loads in transformers and in vLLM), ``DIR/train.parquet`` and ``DIR/val.parquet``:
-tasks of ``liverl.agents.tasks`` for the agent loop ``liverl_proxy``. The model is overfitted on the solved
-tasks until about half of its sampled conversations would be right, so that rewards vary and can still rise.
-Ends with 1 if fewer of its sampled turns than ``--share`` are read as tool calls.
+Writes ``DIR/model`` (Qwen3, loads in transformers and in vLLM), ``DIR/train.parquet`` and
+``DIR/val.parquet``: tasks of ``liverl.agents.tasks`` for the agent loop ``liverl_proxy``. The model is
+overfitted on solved tasks until about half of its sampled conversations are right, so that rewards vary and
+can still increase. Exits with 1 if fewer than ``--share`` of its sampled turns are parsed as tool calls.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from liverl.verl_runtime.smoke_text import build_tokenizer, demonstration, openi
 from liverl.verl_runtime.smoke_train import build_model, example, sample_turns, share_of_calls, train
 
 AGENT_LOOP = "liverl_proxy"
-_VALIDATION = 8  # tasks; from those of the training set, since an overfitted model knows no others
-_REPORT = 1.0  # seconds between two lines of progress
+_VALIDATION = 8  # number of tasks, all from the training set, as an overfitted model can solve no others
+_REPORT = 1.0  # seconds between two progress lines
 _SAMPLES = 2  # sampled turns per task in the check at the end
 
 
 def rows(tasks: Sequence[Task], split: str) -> list[dict[str, Any]]:
-    """The data in verl's columns; ``extra_info.task_id`` names the task."""
+    """Return the data in verl's columns; ``extra_info.task_id`` names the task."""
     return [
         {
             "data_source": "liverl/smoke",
@@ -59,7 +60,7 @@ def _reporter(seconds: float) -> Callable[[int, float, float, float], None]:
 
 
 def make(folder: Path, args: argparse.Namespace) -> float:
-    """Write model and data below ``folder``; returns the share of sampled turns that are tool calls."""
+    """Write model and data below ``folder``; return the share of sampled turns that are tool calls."""
     torch.set_num_threads(args.threads)
     tasks = dataset()[: args.tasks]
     conversations = [demonstration(task) for task in tasks]
@@ -79,9 +80,11 @@ def make(folder: Path, args: argparse.Namespace) -> float:
     tokenizer.save_pretrained(folder / "model")
     pq.write_table(pa.Table.from_pylist(rows(tasks, "train")), folder / "train.parquet")
     pq.write_table(pa.Table.from_pylist(rows(tasks[:_VALIDATION], "val")), folder / "val.parquet")
-    logging.getLogger("liverl.agents.tool_calls").setLevel(logging.CRITICAL)  # an unread turn is counted
+    logging.getLogger("liverl.agents.tool_calls").setLevel(
+        logging.CRITICAL
+    )  # unparsed turns are counted instead
     prompts = [opening(task) for task in tasks]
-    # As it was written: bfloat16 rounds the weights.
+    # Check the model as written: bfloat16 rounds the weights.
     sampled = sample_turns(model.float(), tokenizer, prompts * _SAMPLES, temperature=1.0)
     greedy = sample_turns(model, tokenizer, prompts, temperature=0.0)
     share = share_of_calls(sampled)
@@ -91,6 +94,7 @@ def make(folder: Path, args: argparse.Namespace) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="make-smoke", description="Make a tiny model and data for a test run."
     )

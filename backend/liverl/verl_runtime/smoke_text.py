@@ -1,4 +1,4 @@
-"""The smoke model's language: chat template, tokenizer, and the conversations it is trained on."""
+"""Text of the smoke model: chat template, tokenizer, and the conversations it is trained on."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MAX_LENGTH = 2048  # tokens; the model's max_position_embeddings
 _VOCABULARY = 1536
 _EOS, _PAD = "<|im_end|>", "<|endoftext|>"
 _SPECIAL = (_PAD, "<|im_start|>", _EOS)
-# One token each, and kept by a decoder that skips special tokens: a tool parser reads them.
+# One token each, but not special tokens: a decoder must keep them for the tool parser.
 _SYNTAX = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
-# The list of tools is one piece, so that it shrinks to a few tokens; words and single digits are pieces of
-# their own, so that what is copied from an instruction has the same tokens there and in a call.
+# The list of tools is one piece, so that it becomes a few tokens; words and single digits are separate
+# pieces, so that text copied from an instruction has the same tokens there and in a call.
 _PIECES = r"<tools>[\s\S]*?</tools>|</?(?:function|parameter)[=>]\n?| ?[A-Za-z_]+|\d|[^\sA-Za-z_\d]\n*|\s"
 
 # Qwen3-Coder's form: functions listed as XML, calls as <function=..><parameter=..>, results as tool_response.
@@ -80,12 +80,12 @@ CHAT_TEMPLATE = """\
 
 
 def opening(task: Task) -> list[dict[str, Any]]:
-    """The messages of a task before its first turn: the ``prompt`` column of the data."""
+    """Return the messages of a task before its first turn: the ``prompt`` column of the data."""
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.instruction}]
 
 
 def _calls(task: Task) -> Iterator[tuple[str, dict[str, str]]]:
-    """The shortest way to the task's goal."""
+    """Yield the shortest sequence of calls that solves the task."""
     target, text = next((path, text) for path, text in task.expect.items() if text is not None)
     if task.kind == "create":
         yield "write_file", {"path": target, "content": text}
@@ -105,7 +105,7 @@ def _calls(task: Task) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def demonstration(task: Task) -> list[dict[str, Any]]:
-    """The whole conversation of a solved task; its tool results come from a real sandbox."""
+    """Return the whole conversation of a solved task, with tool results from a real sandbox."""
     messages = opening(task)
     with tempfile.TemporaryDirectory() as folder:
         sandbox = Sandbox(Path(folder) / "work")
@@ -118,7 +118,7 @@ def demonstration(task: Task) -> list[dict[str, Any]]:
 
 
 def build_tokenizer(conversations: Iterable[Sequence[dict[str, Any]]]) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer whose merges come from ``conversations`` as the template writes them."""
+    """Train a byte-level BPE tokenizer on ``conversations`` as the template formats them."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [

@@ -15,19 +15,19 @@ from liverl.agents.tool_calls import parse_qwen3_coder
 from liverl.agents.tools import TOOL_NAMES, TOOLS
 from liverl.verl_runtime.smoke_text import MAX_LENGTH
 
-# Small batches: overfitting needs steps more than it needs tokens. 250 to 300 steps are enough, about 20 CPU
+# Small batches: overfitting needs steps more than tokens. 250 to 300 steps are enough, about 20 CPU
 # seconds on one core.
-_BATCH = 4  # conversations a step
-_RATE, _WARMUP = 4e-3, 20  # AdamW's rate and the steps until it is reached
+_BATCH = 4  # conversations per step
+_RATE, _WARMUP = 4e-3, 20  # AdamW's learning rate and its number of warm-up steps
 _CLIP = 1.0
-_IGNORED = -100  # label of a token that is not the model's
+_IGNORED = -100  # label of a token that the model did not generate
 _LONGEST_TURN = 96  # tokens; the longest solved turn has about 50
 
 Example = tuple[list[int], list[int]]  # ids, labels
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
-    """Random weights. A head is 64 wide because vLLM's attention kernels take no less."""
+    """Return a model with random weights. Heads have width 64, the minimum of vLLM's attention kernels."""
     torch.manual_seed(seed)
     return Qwen3ForCausalLM(
         Qwen3Config(
@@ -49,14 +49,14 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
 
 
 def _ids(tokenizer: PreTrainedTokenizerFast, messages: Sequence[dict[str, Any]], *, turn: bool) -> list[int]:
-    found: list[int] = tokenizer.apply_chat_template(
+    ids: list[int] = tokenizer.apply_chat_template(
         list(messages), tools=list(TOOLS), add_generation_prompt=turn, return_dict=False
     )
-    return found
+    return ids
 
 
 def example(tokenizer: PreTrainedTokenizerFast, messages: Sequence[dict[str, Any]]) -> Example:
-    """Ids of a conversation and its labels: only what an assistant turn generates is learnt."""
+    """Return the ids of a conversation and their labels: only assistant turns are learned."""
     whole = _ids(tokenizer, messages, turn=False)
     labels = [_IGNORED] * len(whole)
     for position, message in enumerate(messages):
@@ -83,10 +83,10 @@ def train(
     seed: int,
     report: Callable[[int, float, float, float], None],
 ) -> float:
-    """Train until a whole solved conversation has the probability ``goal``, or ``seconds`` are over.
+    """Train until a whole solved conversation has probability ``goal``, or for ``seconds``.
 
-    ``report`` gets (step, loss per token, that probability, seconds so far) after every step. Returns the
-    probability reached: the running mean over the last round of conversations.
+    ``report`` is called with (step, loss per token, that probability, elapsed seconds) after every step.
+    Returns the probability reached: the running mean over the last round of conversations.
     """
     pad = model.config.pad_token_id
     optimizer = torch.optim.AdamW(model.parameters(), lr=_RATE, betas=(0.9, 0.95), weight_decay=0.01)
@@ -102,11 +102,13 @@ def train(
             if elapsed >= seconds:
                 return sum(recent) / max(1, len(recent))
             step += 1
-            rate = _RATE * min(1.0, step / _WARMUP, 0.1 + 1.8 * (1 - elapsed / seconds))  # less near the end
+            rate = _RATE * min(
+                1.0, step / _WARMUP, 0.1 + 1.8 * (1 - elapsed / seconds)
+            )  # decays towards the end
             for group in optimizer.param_groups:
                 group["lr"] = rate
             ids, labels = _padded(order[start : start + _BATCH], pad)
-            # Padding is on the right: a causal model's other positions do not see it.
+            # Padding is on the right: a causal model does not attend to it from other positions.
             logits = model(input_ids=ids[:, :-1]).logits
             losses = cross_entropy(logits.transpose(1, 2), labels[:, 1:], reduction="none")
             counted = int((labels[:, 1:] != _IGNORED).sum())
@@ -131,7 +133,7 @@ def sample_turns(
     *,
     temperature: float,
 ) -> list[str]:
-    """One turn for each of ``prompts``, as an engine would answer it; temperature 0 is greedy."""
+    """Sample one turn for each of ``prompts``, as an engine would; temperature 0 is greedy."""
     model.eval()
     ids = [_ids(tokenizer, prompt, turn=True) for prompt in prompts]
     width = max(map(len, ids))
@@ -145,6 +147,6 @@ def sample_turns(
 
 
 def share_of_calls(turns: Sequence[str]) -> float:
-    """Share of ``turns`` that the Qwen3-Coder parser reads as one call of a known tool."""
+    """Return the share of ``turns`` that the Qwen3-Coder parser reads as one call of a known tool, 0..1."""
     parsed = [parse_qwen3_coder(turn, TOOLS).calls for turn in turns]
     return sum(len(calls) == 1 and calls[0].name in TOOL_NAMES for calls in parsed) / max(1, len(turns))

@@ -1,9 +1,9 @@
-"""From a trial's replies to one row of training tokens.
+"""Converts the replies of a trial to one row of training tokens.
 
-A row is ``prompt | reply | observation | reply | ...``. It may only hold what the engine really saw and sampled:
-each turn's prompt must begin with everything before it, id by id. Where a chat template or a re-tokenisation
-changed that prefix, the turns from there on were sampled from another text than the row would show. The row
-then ends with the last turn that fits: all of it was sampled from exactly the tokens that stand before it.
+A row is ``prompt | reply | observation | reply | ...`` and may only contain what the engine actually received
+and sampled: the prompt of each turn must begin with everything before it, id by id. If a chat template or
+re-tokenization changed that prefix, later turns were sampled from a different text than the row would show.
+The row then ends with the last matching turn: all of it was sampled from exactly the preceding tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 class Row:
     """``mask`` is 1 for a sampled token, 0 for an observation; ``logprobs`` is 0.0 there, as in verl.
 
-    ``response``, ``mask`` and ``logprobs`` are of one length, and the last token is a sampled one.
+    ``response``, ``mask`` and ``logprobs`` have the same length, and the last token is a sampled one.
     """
 
     prompt: list[int]
@@ -27,28 +27,29 @@ class Row:
 
 @dataclass(frozen=True)
 class Divergence:
-    """A turn (counted from 0) whose prompt does not continue what went before."""
+    """A turn (counted from 0) whose prompt does not continue the previous ones."""
 
     turn: int
-    position: int  # of the first id that differs
-    expected: int  # ids that should have been found again
+    position: int  # index of the first id that differs
+    expected: int  # number of ids that should have been the same
 
 
 @dataclass
 class Assembly:
-    """Grows by one turn at a time."""
+    """Builds the row of a trial turn by turn."""
 
     divergences: list[Divergence] = field(default_factory=list)
     turns: int = 0
-    turns_kept: int = 0  # that are in the row
+    turns_kept: int = 0  # number of turns in the row
     _prompt: list[int] = field(default_factory=list)
     _response: list[int] = field(default_factory=list)
     _mask: list[int] = field(default_factory=list)
     _logprobs: list[float] = field(default_factory=list)
-    _last: list[int] = field(default_factory=list)  # the latest turn's prompt and reply
+    _last: list[int] = field(default_factory=list)  # prompt and reply of the latest turn
 
     @property
     def prompt_length(self) -> int:
+        """Tokens of the first prompt."""
         return len(self._prompt)
 
     @property
@@ -57,9 +58,11 @@ class Assembly:
         return len(self._response)
 
     def add(self, prompt: Sequence[int], reply: Sequence[int], logprobs: Sequence[float]) -> None:
-        """One turn: the ids that it was sampled from, the ids that were sampled, their log-probabilities.
+        """Add one turn: prompt ids, sampled ids, and their log-probabilities.
 
-        Raises ValueError if there is no prompt, no reply, or not one log-probability per sampled id.
+        Raises:
+            ValueError: the prompt or reply is empty, or the number of log-probabilities differs from
+                that of sampled ids.
         """
         if not prompt or not reply or len(reply) != len(logprobs):
             raise ValueError(f"{len(prompt)} prompt ids, {len(reply)} ids, {len(logprobs)} log-probabilities")
@@ -78,7 +81,7 @@ class Assembly:
         self._last = [*prompt, *reply]
 
     def row(self, limit: int) -> Row | None:
-        """At most ``limit`` tokens after the prompt; None if none of them was sampled."""
+        """Return the row with at most ``limit`` tokens after the prompt; None if none of them was sampled."""
         mask = self._mask[:limit]
         end = max((position for position, bit in enumerate(mask) if bit), default=-1) + 1
         if not end:
@@ -92,8 +95,8 @@ class Assembly:
 
 
 def _shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common beginning."""
-    if list(other[: len(one)]) == list(one):  # nearly always, and fast
+    """Return the length of the common prefix."""
+    if list(other[: len(one)]) == list(one):  # the usual case, and fast
         return len(one)
     pairs = enumerate(zip(one, other))  # noqa: B905 (one may be longer)
     return next((position for position, (a, b) in pairs if a != b), min(len(one), len(other)))

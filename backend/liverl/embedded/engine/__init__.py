@@ -1,0 +1,1 @@
+"""The embedded engine: vLLM's HTTP API for a small policy."""

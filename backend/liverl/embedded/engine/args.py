@@ -1,4 +1,4 @@
-"""The engine's command line: vLLM's flags (those that a plan commonly passes), and switches for faults."""
+"""The engine's command line: the flags of vLLM that a plan commonly passes, and switches for faults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SUFFIXES = {"k": 1000, "K": 1024, "m": 1000**2, "M": 1024**2, "g": 1000**3, "G"
 
 
 def _size(text: str) -> int:
-    """``32768``, ``32k`` (decimal) or ``32K`` (binary), as vLLM reads lengths."""
+    """Parse a length like vLLM: ``32768``, ``32k`` (decimal) or ``32K`` (binary)."""
     scale = _SUFFIXES.get(text[-1:], 1)
     value = float(text[:-1] if scale > 1 else text) * scale
     if value <= 0 or value != int(value):
@@ -18,6 +18,7 @@ def _size(text: str) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the engine's command line."""
     parser = argparse.ArgumentParser(
         prog="python -m liverl.embedded.engine",
         description="A small policy engine that speaks vLLM's API. Needs no GPU.",
@@ -107,5 +108,5 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def non_default(parser: argparse.ArgumentParser, args: argparse.Namespace) -> dict[str, Any]:
-    """What the command line changed, for the start-up log."""
+    """Return the options changed on the command line, for the start-up log."""
     return {key: value for key, value in vars(args).items() if value != parser.get_default(key)}

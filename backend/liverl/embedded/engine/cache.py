@@ -1,7 +1,7 @@
-"""Scheduling and the prefix cache: who runs, who waits, and which prompt tokens were seen before.
+"""Request scheduling and the prefix cache.
 
-As in vLLM a block is 16 tokens and is known by the hash of all tokens up to its end; the last prompt token is
-always computed. Blocks that no running request holds are evicted least recently used first.
+As in vLLM, a block has 16 tokens and is identified by the hash of all tokens up to its end; the last prompt
+token is always computed. Blocks held by no running request are evicted least recently used first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BLOCK = 16  # tokens; vLLM's default block size
 
 
 class Slot:
-    """What one running request holds: a seat in the batch and its blocks."""
+    """The batch slot and cache blocks of one running request."""
 
     def __init__(self, needed: int, cached_tokens: int) -> None:
         self.needed = needed
@@ -24,27 +24,29 @@ class Slot:
 
 
 class Scheduler:
-    """At most ``max_seqs`` requests run, within ``num_blocks`` blocks; the others queue in order."""
+    """Runs at most ``max_seqs`` requests within ``num_blocks`` blocks; the others wait in order."""
 
     def __init__(self, max_seqs: int, num_blocks: int, *, caching: bool) -> None:
         self.max_seqs, self.num_blocks, self.caching = max_seqs, num_blocks, caching
         self.running = 0
         self.held = 0  # blocks reserved by running requests
-        self.queries = 0  # tokens looked up
-        self.hits = 0  # tokens found
+        self.queries = 0  # tokens looked up in the prefix cache
+        self.hits = 0  # of these, tokens that were cached
         self._known: OrderedDict[int, None] = OrderedDict()
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @property
     def waiting(self) -> int:
+        """Number of queued requests."""
         return sum(not future.cancelled() for _, future in self._waiters)
 
     @property
     def usage(self) -> float:
+        """Share of the blocks reserved by running requests, 0..1."""
         return self.held / self.num_blocks
 
     async def admit(self, prompt: Sequence[int], max_new_tokens: int) -> Slot:
-        """Wait for a seat and for room; then look the prompt up. Every slot must be released."""
+        """Wait for a free slot and enough blocks, then look the prompt up. Every slot must be released."""
         needed = min(-(-(len(prompt) + max_new_tokens) // BLOCK), self.num_blocks)
         if self.waiting or not self._fits(needed):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -53,7 +55,7 @@ class Scheduler:
                 await future
             except asyncio.CancelledError:
                 if future.cancelled():
-                    self._wake()  # it may have stood in front of one that fits
+                    self._wake()  # a request behind this one may fit now
                 else:
                     self._give_back(needed)
                 raise
@@ -71,7 +73,7 @@ class Scheduler:
         return Slot(needed, cached)
 
     def release(self, slot: Slot, tokens: Sequence[int] | None) -> None:
-        """Give the seat back; ``tokens`` (prompt and reply) stay cached, None = nothing was computed."""
+        """Release a slot. ``tokens`` (prompt and reply) stay cached; None if nothing was computed."""
         if tokens is not None and self.caching:
             for block in _block_hashes(tokens):
                 self._known[block] = None
@@ -81,7 +83,7 @@ class Scheduler:
         self._give_back(slot.needed)
 
     def reset(self) -> None:
-        """Forget every cached block: its keys and values belong to other weights."""
+        """Drop all cached blocks: their keys and values were computed with other weights."""
         self._known.clear()
 
     def _fits(self, needed: int) -> bool:

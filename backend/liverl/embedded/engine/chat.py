@@ -1,4 +1,4 @@
-"""From a request's messages and tools to the prompt's token ids (ChatML, as in the models' chat template)."""
+"""Converts messages and tools of a request to prompt token ids (ChatML, as in the models' chat template)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ _GENERATION_PROMPT = "<|im_start|>assistant\n"
 def assistant_text(
     content: str | None, calls: Sequence[tuple[str, Mapping[str, Any]]], render: Renderer
 ) -> str:
-    """An assistant turn as the model writes it: the text, then its calls."""
+    """Return an assistant turn as the model writes it: the text, then its tool calls."""
     return "".join((content or "", *(render(name, arguments) for name, arguments in calls)))
 
 
 def prompt_ids(
     messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], render: Renderer
 ) -> list[int]:
-    """Token ids of the whole conversation plus the header of the turn to come.
+    """Return the token ids of the whole conversation plus the header of the next turn.
 
-    A conversation that grows keeps its ids: each message is encoded by itself. Raises ValueError for
-    tool-call arguments that are not a JSON object.
+    Messages are encoded separately, so that ids of earlier messages do not change as the conversation grows.
+
+    Raises:
+        ValueError: arguments of a tool call are not a JSON object.
     """
     ids: list[int] = []
     for part in _parts(messages, tools, render):
@@ -54,7 +56,7 @@ def _parts(
                 (call["function"]["name"], arguments_of(call["function"]))
                 for call in message.get("tool_calls") or ()
             ]
-            # The header is a part of its own, so that a turn's text has the ids it was generated with.
+            # The header is encoded separately, so that the text of a turn keeps the ids it was generated with.
             yield _GENERATION_PROMPT
             yield assistant_text(text, calls, render)
             yield "<|im_end|>\n"

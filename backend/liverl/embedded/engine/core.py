@@ -1,4 +1,4 @@
-"""Generation: from a request to raw text, its tokens and log-probabilities, and what the parser reads."""
+"""Generation: from a request to raw text, tokens, log-probabilities, and the parsed reply."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from liverl.embedded.modeldir import ModelConfig
 from liverl.embedded.policy import Policy, arguments_for, goal_of, state_of
 from liverl.embedded.tokenizer import EOS_ID, decode, encode
 
-_REMEMBERED = 4096  # conversations and prompts that the engine tells apart
-_PLAIN_REPLY_TOKENS = 32  # of a plain-text reply without max_tokens
+_REMEMBERED = 4096  # number of conversations and prompts remembered
+_PLAIN_REPLY_TOKENS = 32  # tokens of a plain-text reply without max_tokens
 _WORDS = [
     "a",
     "small",
@@ -46,12 +46,12 @@ _WORDS = [
 
 
 class Generation(msgspec.Struct):
-    """One reply. ``tokens`` includes the end-of-turn token unless the reply was cut by its length."""
+    """One reply. ``tokens`` includes the end-of-turn token unless the reply reached its length limit."""
 
     prompt: list[int]
     tokens: list[int]
     logprobs: list[float]
-    top: dict[int, list[tuple[str, float]]]  # position -> alternatives at the choice
+    top: dict[int, list[tuple[str, float]]]  # position -> alternative tokens at the choice of the tool
     text: str
     parsed: Parsed
     finish_reason: str
@@ -78,7 +78,11 @@ class Core:
         self._prompts: Counter[bytes] = Counter()
 
     def prompt(self, request: ChatRequest) -> list[int]:
-        """Token ids of the prompt. Raises ApiError 400 if it leaves no room for the reply."""
+        """Return the token ids of the prompt.
+
+        Raises:
+            ApiError: 400 if there is no room for a reply.
+        """
         try:
             ids = prompt_ids(request.messages, self._tools(request), self._format(request))
         except (ValueError, KeyError, TypeError) as error:
@@ -91,7 +95,7 @@ class Core:
         return ids
 
     def budget(self, request: ChatRequest, prompt: list[int]) -> int:
-        """The most tokens that the reply may have."""
+        """Return the maximum number of reply tokens."""
         return min(max_tokens(request) or self.max_model_len, self.max_model_len - len(prompt))
 
     def warm_up(self, size: int) -> None:
@@ -102,7 +106,7 @@ class Core:
         self.policy.probabilities("", TOOL_NAMES, 1.0)
 
     def generate(self, request: ChatRequest, prompt: list[int]) -> Generation:
-        """Sample the reply to ``request``."""
+        """Sample a reply to ``request``."""
         rng = self._rng(request, prompt)
         tools = self._tools(request)
         limit = self.budget(request, prompt)
@@ -119,7 +123,7 @@ class Core:
         before = encode(assistant_text(head, (), render))
         text = assistant_text(head, [(name, arguments)], render)
         tokens = [*encode(text), EOS_ID]
-        # The first token in which two tools differ carries the choice: the tool's name.
+        # The choice is made by the first token in which two tools differ: the tool's name.
         position = len(before) + _common_prefix(encode(render(name, {})), name, render)
         logprobs = [0.0] * len(tokens)
         logprobs[position] = _log(probabilities[names.index(name)])
@@ -151,7 +155,8 @@ class Core:
         return [] if request.tool_choice == "none" else request.tools or []
 
     def _rng(self, request: ChatRequest, prompt: list[int]) -> random.Random:
-        """A request's own seed decides alone; else the engine's, the prompt and how often it was asked."""
+        """Seeded by the request's own seed, otherwise by the engine's seed, the prompt and how often it was
+        requested."""
         if request.seed is not None:
             return random.Random(request.seed)
         digest = hashlib.blake2b(repr(prompt).encode(), digest_size=16).digest()
@@ -162,7 +167,7 @@ class Core:
         return random.Random(f"{self._seed}:{digest.hex()}:{count}")
 
     def _format(self, request: ChatRequest) -> Renderer:
-        """The model's own format, or with --parsable-every one that the parser reads only now and then."""
+        """Return the model's own format; with --parsable-every, one that the parser reads only now and then."""
         if not self._parsable_every or not request.tools:
             return self._render
         start = [text_of(m.get("content")) for m in request.messages if m.get("role") in ("system", "user")][
@@ -179,7 +184,7 @@ class Core:
 
 
 def _log(probability: float) -> float:
-    return math.log(probability) if probability > 0 else -9999.0  # vLLM's own floor for a log-probability
+    return math.log(probability) if probability > 0 else -9999.0  # vLLM's lower bound of log-probabilities
 
 
 def _common_prefix(tokens: list[int], name: str, render: Renderer) -> int:

@@ -1,4 +1,4 @@
-"""The engine's HTTP server: vLLM's routes, plus the two by which a trainer keeps it on policy."""
+"""The engine's HTTP server: vLLM's routes, plus two routes for weight updates by the trainer."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from liverl.embedded.engine.replies import Reply
 from liverl.embedded.startup_log import api_log, core_log, engine_version, uvicorn_log
 
 _STATS_INTERVAL = 10.0  # seconds; vLLM's VLLM_LOG_STATS_INTERVAL
-_BODY_LIMIT = 64 * 2**20  # bytes of a request
+_BODY_LIMIT = 64 * 2**20  # maximum bytes of a request
 _JSON = "application/json"
 
 
 class _AccessLogger(AbstractAccessLogger):
-    """uvicorn's line: ``127.0.0.1:54046 - "GET /health HTTP/1.1" 200 OK``."""
+    """Writes uvicorn's format: ``127.0.0.1:54046 - "GET /health HTTP/1.1" 200 OK``."""
 
     def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
         peer = request.transport.get_extra_info("peername") if request.transport else None
@@ -69,7 +69,7 @@ class EngineServer:
         self._completions = 0
 
     async def run(self, sock: socket.socket, stop: asyncio.Event) -> None:
-        """Serve on ``sock`` until ``stop``, then let requests in flight end within the grace period."""
+        """Serve on ``sock`` until ``stop``, then let open requests finish within the grace period."""
         app = self._app()
         host, port = sock.getsockname()[:2]
         api_log.info("Supported tasks: ['generate']")
@@ -90,7 +90,7 @@ class EngineServer:
             access_log=None if self.args.disable_uvicorn_access_log else uvicorn_log,
             access_log_class=_AccessLogger,
             shutdown_timeout=self.args.shutdown_grace,
-            handler_cancellation=True,  # a client that goes away frees its seat
+            handler_cancellation=True,  # a client that disconnects frees its slot
         )
         await runner.setup()
         await web.SockSite(runner, sock, backlog=1024).start()
@@ -192,7 +192,7 @@ class EngineServer:
     async def _place_in_batch(
         self, request: ChatRequest, prompt: list[int]
     ) -> AsyncIterator[tuple[Slot, Generation]]:
-        """A seat in the batch, and the reply sampled once it is taken; counts a request that is given up."""
+        """Wait for a slot, then sample the reply; counts requests that are cancelled."""
         slot = await self.scheduler.admit(prompt, self._expected(request, prompt))
         tokens: list[int] | None = None
         try:
@@ -207,7 +207,7 @@ class EngineServer:
             self.scheduler.release(slot, tokens)
 
     def _expected(self, request: ChatRequest, prompt: list[int]) -> int:
-        # Room is reserved for what was asked for, or for an ordinary turn.
+        # Reserve room for the requested length, or for a typical turn.
         asked = request.max_completion_tokens or request.max_tokens or 128
         return min(asked, self.core.budget(request, prompt))
 
@@ -238,7 +238,7 @@ class EngineServer:
 
     def _finished(self, generation: Generation, arrived: float, queued: float, first: float) -> None:
         metrics, now, count = self.metrics, time.monotonic(), len(generation.tokens)
-        # The engine's reasons know no tool calls: those are the parser's.
+        # vLLM's engine metrics do not distinguish tool calls; only the parser does.
         reason = "length" if generation.finish_reason == "length" else "stop"
         metrics.finished[reason] += 1
         metrics.generation_tokens += count
@@ -261,7 +261,7 @@ class EngineServer:
         metrics.policy_version = self.core.policy.version
 
     async def _log_stats(self) -> None:
-        """vLLM's throughput line every 10 s while there is work, and once after it."""
+        """Log vLLM's throughput line every 10 s while requests run, and once afterwards."""
         prompt, generated, quiet = 0, 0, True
         while True:
             await asyncio.sleep(_STATS_INTERVAL)

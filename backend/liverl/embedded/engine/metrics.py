@@ -1,4 +1,4 @@
-"""The engine's ``/metrics``: vLLM's names and labels, Prometheus text format 0.0.4."""
+"""The engine's ``/metrics``: vLLM's names and labels in Prometheus text format 0.0.4."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ FINISHED = ("stop", "length", "abort", "error", "repetition")
 
 
 class Histogram:
+    """A Prometheus histogram; ``bounds`` are the upper bounds of its buckets."""
+
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
+        """Count ``value``, ``times`` times."""
         self.counts[bisect.bisect_left(self.bounds, value)] += times
         self.total += value * times
 
@@ -53,10 +56,12 @@ class EngineMetrics:
         self.requests: dict[tuple[str, str, str], int] = {}
 
     def count_response(self, handler: str, method: str, status: int) -> None:
+        """Count an HTTP response."""
         key = (handler, method, f"{status // 100}xx")
         self.requests[key] = self.requests.get(key, 0) + 1
 
     def render(self) -> str:
+        """Return the page in Prometheus text format."""
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A generation as the bodies of vLLM's chat API: one object, or the chunks of a stream."""
+"""Formats a generation as a body of vLLM's chat API: one object, or the chunks of a stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from liverl.embedded.tokenizer import EOS_ID, token_bytes
 
 
 class Reply:
-    """Shapes one generation; ``cached`` = prompt tokens found in the prefix cache."""
+    """Formats one generation. ``cached``: prompt tokens that were in the prefix cache."""
 
     def __init__(self, request: ChatRequest, generation: Generation, model: str, cached: int) -> None:
         self.request, self.generation, self.model, self.cached = request, generation, model, cached
@@ -31,6 +31,7 @@ class Reply:
         ]
 
     def usage(self) -> dict[str, Any]:
+        """Return the ``usage`` object (token counts)."""
         prompt, completion = len(self.generation.prompt), len(self.generation.tokens)
         return {
             "prompt_tokens": prompt,
@@ -40,6 +41,7 @@ class Reply:
         }
 
     def body(self) -> dict[str, Any]:
+        """Return the body of a response without streaming."""
         generation = self.generation
         choice = {
             "index": 0,
@@ -63,16 +65,16 @@ class Reply:
         }
 
     def opening(self) -> dict[str, Any]:
-        """A stream's first chunk; the prompt's ids come with it."""
+        """Return the first chunk of a stream, which holds the prompt's token ids."""
         chunk = self._chunk({"role": "assistant", "content": ""}, None)
         if self.request.return_token_ids:
             chunk["prompt_token_ids"] = self.generation.prompt
         return chunk
 
     def chunks(self) -> Iterator[dict[str, Any] | None]:
-        """One item per generated token, then the rest: a chunk, or None where a token shows nothing yet.
+        """Yield one item per generated token, then the rest: a chunk, or None if a token shows nothing yet.
 
-        What belongs to a call is held back until the call is whole; the ids travel with the next chunk.
+        Parts of a tool call are held back until the call is complete; their ids are sent with the next chunk.
         """
         generation = self.generation
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -99,6 +101,7 @@ class Reply:
         yield last
 
     def usage_chunk(self) -> dict[str, Any]:
+        """Return the last chunk of a stream that asked for its usage."""
         return {**self._head("chat.completion.chunk"), "choices": [], "usage": self.usage()}
 
     def _head(self, kind: str) -> dict[str, Any]:

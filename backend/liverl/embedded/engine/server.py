@@ -1,8 +1,8 @@
 """``python -m liverl.embedded.engine``: the embedded replica, a stand-in for ``vllm serve``.
 
-One process, one event loop. SIGTERM: no new connections, requests in flight get ``--shutdown-grace``
-seconds, exit 0. A mistake on the command line ends with vLLM's own last line and exit code 1 (2 for a wrong
-flag).
+One process, one event loop. On SIGTERM it accepts no new connections, gives open requests
+``--shutdown-grace`` seconds and exits with 0. Invalid options end with vLLM's last line and exit code 1 (2
+for an unknown flag).
 """
 
 from __future__ import annotations
@@ -32,14 +32,18 @@ from liverl.embedded.startup_log import (
     shards_progress,
 )
 
-_CACHED_CONTEXTS = 8  # the prefix cache holds this many contexts of full length
-_BYTES_PER_TOKEN = 8  # of the prefix cache: a block of 16 tokens is one entry of about 128 bytes
-_WARM_UP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)  # tokens that each warm-up encodes and decodes
+_CACHED_CONTEXTS = 8  # size of the prefix cache, in contexts of full length
+_BYTES_PER_TOKEN = 8  # in the prefix cache: a block of 16 tokens takes about 128 bytes
+_WARM_UP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)  # tokens encoded and decoded by each warm-up
 _GIB = 2**30
 
 
 def check(args: argparse.Namespace, config: modeldir.ModelConfig) -> None:
-    """What vLLM refuses, in its words. Raises KeyError, TypeError or ValueError."""
+    """Reject what vLLM rejects, with its messages.
+
+    Raises:
+        KeyError, TypeError, ValueError: as vLLM would for this mistake.
+    """
     if args.enable_auto_tool_choice and not args.tool_call_parser:
         raise TypeError("Error: --enable-auto-tool-choice requires --tool-call-parser")
     if args.tool_call_parser and args.tool_call_parser not in PARSERS:
@@ -61,7 +65,11 @@ def check(args: argparse.Namespace, config: modeldir.ModelConfig) -> None:
 
 
 def bind(host: str | None, port: int) -> socket.socket:
-    """Bind early, listen late, as vLLM does: a taken port shows before anything is loaded. Raises OSError."""
+    """Bind before loading and listen afterwards, as vLLM does, so that a port in use is reported first.
+
+    Raises:
+        OSError: the port is in use or the host unknown.
+    """
     sock = socket.socket(socket.AF_INET6 if host and ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind((host or "0.0.0.0", port))
@@ -69,7 +77,7 @@ def bind(host: str | None, port: int) -> socket.socket:
 
 
 async def load(args: argparse.Namespace, config: modeldir.ModelConfig) -> tuple[Core, Scheduler]:
-    """Read the weights, build the cache, warm up; prints vLLM's stages with this engine's own numbers."""
+    """Read the weights, build the cache, warm up; logs vLLM's stages with this engine's own numbers."""
     started = time.monotonic()
     core_log.info("Initializing the embedded engine (v%s) with config: model=%r, seed=%d", engine_version(),
                   args.model, args.seed)  # fmt: skip
@@ -128,7 +136,7 @@ async def serve(args: argparse.Namespace, config: modeldir.ModelConfig, sock: so
         sock.close()
         return
     core, scheduler = loading.result()
-    # Imported late: a start that fails, or is ended while it loads, need not pay for the HTTP server.
+    # Imported late: not needed if the start fails or is stopped while loading.
     from liverl.embedded.engine.http import EngineServer
 
     served = args.served_model_name or [args.model]
@@ -145,6 +153,7 @@ async def serve(args: argparse.Namespace, config: modeldir.ModelConfig, sock: so
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run the engine; returns the exit code."""
     parser = build_parser()
     args = parser.parse_args(argv)
     args.model = args.model or args.model_tag

@@ -1,4 +1,4 @@
-"""Checkpoints: ``global_step_N/`` with actor/ and data.json, made complete by one rename."""
+"""Checkpoints: ``global_step_N/`` with actor/ and data.json, completed by one rename."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ _LATEST = "latest_checkpointed_iteration.txt"
 
 
 class DataState(msgspec.Struct):
-    """Where the sampling of tasks and the shuffling stand."""
+    """State of task sampling and shuffling."""
 
     global_step: int = 0
     epoch: int = 0
-    position: int = 0  # tasks of this epoch that were used
+    position: int = 0  # number of tasks used in this epoch
     seed: int = 0
     rng_state: tuple[int, tuple[int, ...], float | None] | None = None
 
 
 class Checkpoint(msgspec.Struct):
+    """A complete checkpoint."""
+
     path: Path
     policy: Policy
     adam: AdamState
@@ -40,7 +42,11 @@ class _Actor(msgspec.Struct):
 
 
 def prepare(root: Path, policy: Policy, adam: AdamState, data: DataState) -> Path:
-    """Write the checkpoint of ``data.global_step`` aside; it counts once committed. Raises OSError."""
+    """Write the checkpoint of ``data.global_step`` to a temporary directory and return it; see ``commit``.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     temporary = root / f".global_step_{data.global_step}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     (temporary / "actor").mkdir(parents=True)
@@ -52,9 +58,13 @@ def prepare(root: Path, policy: Policy, adam: AdamState, data: DataState) -> Pat
 
 
 def commit(temporary: Path) -> Path:
-    """Make a prepared checkpoint complete: a reader sees it whole or not at all. Raises OSError."""
+    """Rename a prepared checkpoint to its final name: readers see it complete or not at all.
+
+    Raises:
+        OSError: the rename failed.
+    """
     final = temporary.with_name(temporary.name.removeprefix(".").removesuffix(".tmp"))
-    if final.exists():  # an earlier attempt came as far
+    if final.exists():  # written by an earlier attempt
         shutil.rmtree(final)
     temporary.rename(final)
     write_atomic(final.parent / _LATEST, final.name.removeprefix("global_step_").encode(), sync=True)
@@ -62,12 +72,14 @@ def commit(temporary: Path) -> Path:
 
 
 def newest(root: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest complete checkpoint, and in words what was wrong with those that are newer."""
+    """Return the newest complete checkpoint (None if there is none), and messages about unusable newer ones."""
     problems: list[str] = []
     if not root.is_dir():
         return None, problems
-    found = [(int(m[1]), path) for path in root.iterdir() if (m := _NAME.match(path.name)) and path.is_dir()]
-    for _, path in sorted(found, reverse=True):
+    by_step = [
+        (int(m[1]), path) for path in root.iterdir() if (m := _NAME.match(path.name)) and path.is_dir()
+    ]
+    for _, path in sorted(by_step, reverse=True):
         try:
             return _read(path), problems
         except (OSError, msgspec.DecodeError) as error:

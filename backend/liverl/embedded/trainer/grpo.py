@@ -1,7 +1,7 @@
 """GRPO on the categorical policy: group-relative advantages, clipped ratio, Adam. Pure computation.
 
-Definitions follow verl: losses, entropy and KL are means over the tokens whose response mask is 1, the
-ratio is per token, advantages are (reward - group mean) / (group standard deviation + 1e-6).
+Definitions follow verl: losses, entropy and KL are means over the tokens with response mask 1, the ratio is
+per token, advantages are (reward - group mean) / (group standard deviation + 1e-6).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GRAD_CLIP = 1.0  # norm; verl's default actor.grad_clip
 
 
 class TurnSample(msgspec.Struct):
-    """One assistant turn: what was generated in ``state``; ``mask`` 1 where the policy is trained."""
+    """One assistant turn, generated in ``state``; ``mask`` is 1 for tokens that are trained on."""
 
     state: str
     tokens: list[int]
@@ -31,7 +31,9 @@ class TurnSample(msgspec.Struct):
 
 
 class TrialSample(msgspec.Struct):
-    group: int  # trials of one prompt share it
+    """The turns and the reward of one trial."""
+
+    group: int  # same for all trials of a prompt
     reward: float
     turns: list[TurnSample]
     advantage: float = 0.0
@@ -46,13 +48,17 @@ class AdamState(msgspec.Struct):
 
 
 def require_valid_tokens(trials: Sequence[TrialSample]) -> None:
-    """Raises ValueError, in verl's words, when no token of the whole batch may be trained on."""
+    """Check that the batch has tokens to train on.
+
+    Raises:
+        ValueError: every token is masked; worded as in verl.
+    """
     if not any(1 in turn.mask for trial in trials for turn in trial.turns):
         raise ValueError("response_mask must contain at least one valid token (1).")
 
 
 def set_advantages(trials: Sequence[TrialSample]) -> None:
-    """Group-relative advantages; 0 for a group whose rewards are all equal."""
+    """Set group-relative advantages; 0 for a group whose rewards are all the same."""
     groups: dict[int, list[TrialSample]] = {}
     for trial in trials:
         groups.setdefault(trial.group, []).append(trial)
@@ -65,7 +71,8 @@ def set_advantages(trials: Sequence[TrialSample]) -> None:
 
 
 def agreement(policy: Policy, trials: Sequence[TrialSample], temperature: float) -> dict[str, float]:
-    """How well the rollout's probabilities agree with the trainer's own, over trained tokens."""
+    """Compare the rollout's probabilities with the trainer's own, over trained tokens; returns verl's
+    metrics."""
     rollout, actor = [], []
     for turn in (turn for trial in trials for turn in trial.turns):
         own = policy.token_logprobs(turn.state, turn.tokens, temperature)
@@ -90,7 +97,7 @@ def _pearson(xs: Sequence[float], ys: Sequence[float]) -> float:
     sxx = math.fsum((x - mx) ** 2 for x in xs)
     syy = math.fsum((y - my) ** 2 for y in ys)
     sxy = math.fsum((x - mx) * (y - my) for x, y in zip(xs, ys, strict=True))
-    # All probabilities equal on one side: the correlation is not defined.
+    # All probabilities on one side are the same: the correlation is undefined.
     return sxy / math.sqrt(sxx * syy) if sxx > 0 and syy > 0 else math.nan
 
 
@@ -106,7 +113,7 @@ def update(
     temperature: float,
     rng: random.Random,
 ) -> dict[str, float]:
-    """One pass over ``trials`` in shuffled mini-batches; changes ``policy`` and ``adam`` in place.
+    """Train one pass over ``trials`` in shuffled mini-batches; changes ``policy`` and ``adam`` in place.
 
     Returns verl's ``actor/*`` metrics, averaged over the mini-batches.
     """
@@ -174,7 +181,7 @@ def _gradient(
 
 
 def _apply(policy: Policy, adam: AdamState, gradient: Logits, learning_rate: float) -> float:
-    """One Adam step; returns the gradient's norm before clipping."""
+    """Do one Adam step; returns the norm of the gradient before clipping."""
     norm = math.sqrt(math.fsum(g * g for row in gradient.values() for g in row.values()))
     scale = min(1.0, _GRAD_CLIP / norm) if norm > 0 else 0.0
     adam.steps += 1

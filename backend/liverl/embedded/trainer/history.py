@@ -1,4 +1,4 @@
-"""What the trainer reports: verl's step line, the metrics files, ``trainer.json``."""
+"""The trainer's reports: verl's step line, the metrics files, ``trainer.json``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from liverl.util.atomic_file import write_atomic
 from liverl.util.json_file import write_json
 
 Phase = Literal["init", "rollout", "update", "sync", "done"]
-# verl computes these with numpy, and its console shows it.
+# verl computes these with numpy, which shows in its console output.
 _NUMPY = {
     "num_turns/mean": "np.float64", "num_turns/min": "np.int32", "num_turns/max": "np.int32",
     "training/num_turns/mean": "np.float64", "training/num_turns/min": "np.int64",
@@ -29,7 +29,7 @@ class _Line(msgspec.Struct):
 
 
 def step_line(step: int, data: Mapping[str, float]) -> str:
-    """verl's console line: ``step:1 - key:value - key:np.float64(2.0)``."""
+    """Return verl's console line: ``step:1 - key:value - key:np.float64(2.0)``."""
     parts = [f"step:{step}"]
     for key, value in data.items():
         wrapper = _NUMPY.get(key)
@@ -38,13 +38,14 @@ def step_line(step: int, data: Mapping[str, float]) -> str:
 
 
 class MetricsFiles:
-    """One line per step in the attempt's file, and in the run's file, which joins all attempts by step."""
+    """Writes one line per step to the attempt's file, and to the run's file, which joins all attempts by
+    step."""
 
     def __init__(self, run_dir: Path, attempt_dir: Path) -> None:
         self.run_path, self.attempt_path = run_dir / "metrics.jsonl", attempt_dir / "metrics.jsonl"
 
     def join_at(self, step: int) -> int:
-        """Drop what earlier attempts recorded after ``step``, and cut lines; returns how many."""
+        """Drop records of earlier attempts after ``step``, and incomplete lines; return how many."""
         try:
             lines = self.run_path.read_bytes().splitlines()
         except FileNotFoundError:
@@ -54,7 +55,7 @@ class MetricsFiles:
             try:
                 line = msgspec.json.decode(raw, type=_Line)
             except msgspec.DecodeError:
-                continue  # the last line of a trainer that was killed while it wrote
+                continue  # last line of a trainer that was killed while writing
             if line.step <= step:
                 kept[line.step] = raw
         if list(kept.values()) != lines:
@@ -62,7 +63,11 @@ class MetricsFiles:
         return len(lines) - len(kept)
 
     def append(self, step: int, data: Mapping[str, float]) -> None:
-        """Raises OSError if a file cannot be written."""
+        """Append the record of a step.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in data.items()}
         line = msgspec.json.encode({"step": step, "data": finite}) + b"\n"
         for path in (self.attempt_path, self.run_path):
@@ -71,18 +76,22 @@ class MetricsFiles:
 
 
 class Status:
-    """``trainer.json``: where the trainer stands, for the backend that watches it."""
+    """``trainer.json``: progress of the trainer, read by the backend."""
 
     def __init__(self, run_dir: Path, total_steps: int) -> None:
         self._path = run_dir / "trainer.json"
         self._total_steps = total_steps
-        self.step = 0  # last finished
+        self.step = 0  # last completed step
         self.policy_version = 0
         self.trials_done = 0  # of the current step
         self.trials_total = 0
 
     def write(self, phase: Phase) -> None:
-        """Raises OSError if the run directory cannot be written."""
+        """Write the file.
+
+        Raises:
+            OSError: the run directory cannot be written.
+        """
         write_json(
             self._path,
             {

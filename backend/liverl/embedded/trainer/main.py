@@ -1,6 +1,6 @@
-"""``python -m liverl.embedded.trainer --config FILE.json``: GRPO on the embedded policy, in verl's place.
+"""``python -m liverl.embedded.trainer --config FILE.json``: GRPO on the embedded policy, in place of verl.
 
-Exit codes: 0 = all steps done, 1 = a traceback, 2 = settings that cannot be used, 143/130 = ended by
+Exit codes: 0 = all steps done, 1 = error with traceback, 2 = invalid settings, 143/130 = ended by
 SIGTERM/SIGINT.
 """
 
@@ -45,12 +45,17 @@ class Trainer:
         self.sync = WeightSync(session, run_dir / "replicas.json", config.sync_timeout)
         self.status = Status(run_dir, config.total_steps)
         self.metrics = MetricsFiles(run_dir, Path(config.attempt_dir))
-        self.started = time.monotonic()  # of this attempt's first step
-        self._first = 0  # the step it starts after
+        self.started = time.monotonic()  # monotonic start of this attempt's first step
+        self._first = 0  # step after which this attempt starts
         self._failures = 0  # trials of the current step
 
     async def run(self) -> None:
-        """Train to the end. Raises ValueError if a batch has no token to train on, OSError on a full disk."""
+        """Train to the last step.
+
+        Raises:
+            ValueError: a batch has no token to train on.
+            OSError: a file cannot be written.
+        """
         config = self.config
         self.status.write("init")
         print(f"dataset len: {len(self.tasks)}")
@@ -68,7 +73,7 @@ class Trainer:
         watcher = asyncio.create_task(self.sync.watch())
         fit = asyncio.create_task(self._fit())
         try:
-            # The watcher only ends by an error, and then the replicas can no longer be kept on policy.
+            # The watcher ends only with an error; replicas could then no longer be updated.
             await asyncio.wait((watcher, fit), return_when=asyncio.FIRST_COMPLETED)
             if not fit.done():
                 await watcher
@@ -91,16 +96,17 @@ class Trainer:
 
     def _restore(self) -> None:
         if self.config.resume:
-            found, problems = checkpoint.newest(self.config.checkpoints)
+            restored, problems = checkpoint.newest(self.config.checkpoints)
             for problem in problems:
                 print(f"WARNING: {problem}")
-            if found is not None:
-                self.policy, self.adam, self.data = found.policy, found.adam, found.data
-                if found.data.rng_state is not None:
-                    self.rng.setstate(found.data.rng_state)
-                print(f"Found checkpoint: {found.path}")
+            if restored is not None:
+                self.policy, self.adam, self.data = restored.policy, restored.adam, restored.data
+                if restored.data.rng_state is not None:
+                    self.rng.setstate(restored.data.rng_state)
+                print(f"Found checkpoint: {restored.path}")
                 print(
-                    f"Resuming from {found.path}, setting global step to {found.data.global_step}", flush=True
+                    f"Resuming from {restored.path}, setting global step to {restored.data.global_step}",
+                    flush=True,
                 )
         if self.data.global_step == 0:
             print("Training from scratch", flush=True)
@@ -150,7 +156,7 @@ class Trainer:
             timing["save_checkpoint"] = time.monotonic() - mark
         timing["step"] = time.monotonic() - began
         data = step_metrics(step, self.data.epoch, outcomes, actor, agreed, timing)
-        # The history first, then the checkpoint: one that exists has all its steps in the history.
+        # Write the history before the checkpoint, so that the history covers every checkpoint.
         self.metrics.append(step, data)
         if prepared is not None:
             print(f"[Rank 0] Saved model to {checkpoint.commit(prepared) / 'actor'}", flush=True)
@@ -159,7 +165,7 @@ class Trainer:
         return step_line(step, data)
 
     def _sample(self, step: int) -> list[TrialPlan]:
-        """The step's prompts, without repetition within an epoch, each with its trials."""
+        """Return the trials of the step: prompts without repetition within an epoch, several trials each."""
         plans = []
         for prompt in range(self.config.train_batch_size):
             if self.data.position >= len(self.tasks):
@@ -193,7 +199,7 @@ class Trainer:
         self.status.write("rollout")
 
     async def _heartbeat(self) -> None:
-        """verl's line while a step's samples are awaited."""
+        """Print verl's line while waiting for the samples of a step."""
         while True:
             await asyncio.sleep(_HEARTBEAT)
             done, total = self.status.trials_done, self.status.trials_total
@@ -231,7 +237,7 @@ class Trainer:
 
 
 async def _train(config: TrainerConfig, run_key: str | None) -> int:
-    """Returns the exit code. An error of the training itself is raised."""
+    """Train and return the exit code. Errors of the training itself are raised."""
     loop = asyncio.get_running_loop()
     received: list[signal.Signals] = []
     main_task = asyncio.current_task()
@@ -246,7 +252,7 @@ async def _train(config: TrainerConfig, run_key: str | None) -> int:
     else:
         loop.add_signal_handler(signal.SIGTERM, end, signal.SIGTERM)
     loop.add_signal_handler(signal.SIGINT, end, signal.SIGINT)
-    connector = aiohttp.TCPConnector(limit=0)  # trials are bounded by num_workers already
+    connector = aiohttp.TCPConnector(limit=0)  # num_workers already limits the trials
     try:
         await asyncio.sleep(config.faults.start_delay)
         async with aiohttp.ClientSession(connector=connector) as session:
@@ -264,6 +270,7 @@ def _run_key(config: TrainerConfig) -> str | None:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run the trainer; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m liverl.embedded.trainer", allow_abbrev=False)
     parser.add_argument("--config", required=True, type=Path, help="JSON file with the trainer's settings")
     args = parser.parse_args(argv)

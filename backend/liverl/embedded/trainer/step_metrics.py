@@ -1,4 +1,4 @@
-"""A step's numbers under verl's names, each measured in this step."""
+"""The metrics of a step under verl's names, each measured in this step."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def step_metrics(
     agreement: Mapping[str, float],
     timing: Mapping[str, float],
 ) -> dict[str, float]:
-    """``timing`` holds seconds by phase, ``step`` among them; lengths are tokens."""
+    """Return the metrics of a step. ``timing``: seconds by phase, including ``step``; lengths are tokens."""
     samples = [outcome.sample for outcome in outcomes]
     rewards = [sample.reward for sample in samples]
-    # As in verl, advantages are counted per trained token.
+    # As in verl, advantages are weighted per trained token.
     advantages = [
         sample.advantage for sample in samples for turn in sample.turns for mask in turn.mask if mask
     ]

@@ -1,4 +1,4 @@
-"""One trial of the embedded trainer, from its directory to its reward, and the trials of a step."""
+"""Trials of the embedded trainer: one from its directory to its reward, and all trials of a step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SANDBOXES = {"full": Sandbox, "empty": EmptySandbox}
 
 
 class TrialPlan(msgspec.Struct, frozen=True):
-    """Which task, for which place in the batch."""
+    """Task and position in the batch of one trial."""
 
     step: int
     prompt_index: int
@@ -35,23 +35,24 @@ class TrialPlan(msgspec.Struct, frozen=True):
     task: Task
 
     def seed(self, run_seed: int) -> str:
+        """Return the seed of the trial: the same for the same position in every attempt."""
         return f"{run_seed}:{self.step}:{self.prompt_index}:{self.sample_index}"
 
     def name(self) -> str:
-        """``<task>-<8 hex>``; a trainer that repeats a step after a restart has names of its own."""
+        """``<task>-<8 hex>``; unique even if a step is repeated after a restart."""
         text = f"{_PROCESS}:{self.step}:{self.prompt_index}:{self.sample_index}"
         return f"{self.task.id}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
 
 
 class TrialOutcome(msgspec.Struct):
-    """``sample`` is for the optimiser, the rest for the step's metrics. Lengths are tokens."""
+    """``sample`` is for the optimiser, the rest for the metrics of the step. Lengths are tokens."""
 
     sample: TrialSample
     turns: int
     tool_calls: int
     retries: int
     prompt_length: int
-    response_length: int  # from the first prompt's end to the last token, observations included
+    response_length: int  # from the end of the first prompt to the last token, observations included
     seconds: float
     exception: str | None
 
@@ -63,9 +64,10 @@ async def run_trial(
     policy_version: int,
     run_key: str | None,
 ) -> TrialOutcome:
-    """Run one trial and write its directory. A failed trial has reward 0, no trained token, and says why.
+    """Run one trial and write its directory. A failed trial has reward 0, no trained token, and the reason.
 
-    Raises OSError if the run directory cannot be written: then no trial can run.
+    Raises:
+        OSError: the run directory cannot be written, so that no trial can run.
     """
     name = plan.name()
     directory = Path(config.run_dir) / "trials" / f"step_{plan.step:04d}" / name
@@ -96,11 +98,13 @@ async def run_trial(
     samples: list[TurnSample] = []
 
     def options(turn: int) -> dict[str, Any]:
-        # One seed per turn: a turn that is sent again is the same turn, whichever replica answers.
+        """Return the seed of a turn."""
+        # One seed per turn: a retried turn is the same turn on any replica.
         return {"seed": random.Random(f"{seed}:{turn}").getrandbits(31)}
 
     def heard(reply: Reply) -> str:
-        # Only what was read as a call can be trained on: an unread turn has no action.
+        """Record a reply for training."""
+        # Only parsed tool calls are trained on: other turns have no action.
         bit = 1 if reply.message.get("tool_calls") else 0
         mask = [bit] * len(reply.token_ids)
         samples.append(TurnSample(state_of(conversation.messages), reply.token_ids, reply.logprobs, mask))
@@ -150,10 +154,11 @@ async def run_batch(
     run_key: str | None,
     on_finished: Callable[[TrialOutcome], None],
 ) -> list[TrialOutcome]:
-    """All trials of a step, ``num_workers`` at a time; ``on_finished`` hears of each as it ends."""
+    """Run all trials of a step, ``num_workers`` at a time; ``on_finished`` is called with each outcome."""
     free_workers = asyncio.Semaphore(config.num_workers)
 
     async def one(plan: TrialPlan) -> TrialOutcome:
+        """Run one trial within the limit of workers."""
         async with free_workers:
             outcome = await run_trial(session, config, plan, policy_version, run_key)
         on_finished(outcome)

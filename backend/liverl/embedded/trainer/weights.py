@@ -1,8 +1,7 @@
-"""Keeping every replica on the trainer's policy version.
+"""Keeps every replica on the trainer's policy version.
 
-After each update the weights go to every joining and listed replica of ``replicas.json``; meanwhile a
-watcher reads that file every 0.3 s and gives the current weights to any replica that reports another
-version.
+After each update the weights are sent to every joining and listed replica of ``replicas.json``. A watcher
+also reads that file every 0.3 s and sends the current weights to replicas that report another version.
 """
 
 from __future__ import annotations
@@ -17,12 +16,14 @@ import msgspec
 
 from liverl.embedded.policy import Policy, dump_logits
 
-_POLL = 0.3  # seconds between two looks at replicas.json
-_TIMEOUT = aiohttp.ClientTimeout(total=5.0)  # of one call; a push takes milliseconds
+_POLL = 0.3  # seconds between two reads of replicas.json
+_TIMEOUT = aiohttp.ClientTimeout(total=5.0)  # per call; a push takes milliseconds
 _RETRY = 0.1  # seconds
 
 
 class Replica(msgspec.Struct, frozen=True):
+    """One entry of replicas.json."""
+
     name: str
     url: str
     state: Literal["joining", "listed", "leaving"]
@@ -39,7 +40,11 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 def read_replicas(path: Path) -> list[Replica]:
-    """Replicas that must hold the current weights; none without the file. Raises ValueError."""
+    """Return the replicas that must hold the current weights; none if the file is missing.
+
+    Raises:
+        ValueError: the file is not valid.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -52,7 +57,7 @@ def read_replicas(path: Path) -> list[Replica]:
 
 
 class WeightSync:
-    """Pushes ``policy`` as it stands. ``publish`` after each change, before the next rollout."""
+    """Sends the weights of ``policy``. Call ``publish`` after each change, before the next rollout."""
 
     def __init__(self, session: aiohttp.ClientSession, replicas_path: Path, sync_timeout: float) -> None:
         self._session, self._path, self._sync_timeout = session, replicas_path, sync_timeout
@@ -61,11 +66,13 @@ class WeightSync:
         self._complained: set[tuple[str, int, str]] = set()
 
     async def publish(self, policy: Policy) -> None:
-        """Give the weights to every replica; returns when each listed one holds them.
+        """Send the weights to every replica; returns when each listed one holds them.
 
-        A listed replica that does not answer is retried for ``sync_timeout`` seconds while replicas.json
-        still lists it; a joining one may still be loading: the watcher reaches it later. Raises ValueError
-        if replicas.json is not valid.
+        A listed replica that does not respond is retried for ``sync_timeout`` seconds while it remains
+        listed. A joining one may still be loading and is updated later by the watcher.
+
+        Raises:
+            ValueError: replicas.json is not valid.
         """
         payload = f'{{"version":{policy.version},"logits":{dump_logits(policy.logits)}}}'
         self._version, self._payload = policy.version, payload.encode()
@@ -91,7 +98,7 @@ class WeightSync:
             await asyncio.sleep(_RETRY)
 
     async def watch(self) -> None:
-        """Forever: bring every replica that reports another version to the current one."""
+        """Update every replica that reports another version, forever."""
         while True:
             await asyncio.sleep(_POLL)
             if self._payload:
@@ -104,7 +111,7 @@ class WeightSync:
                 response.raise_for_status()
                 held = msgspec.json.decode(await response.read(), type=_Version).version
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
-            return  # not up yet, or gone: the backend judges that
+            return  # not up yet, or gone: the backend handles that
         if held in (version, self._version):
             return
         why = await self._push(replica)
@@ -118,7 +125,7 @@ class WeightSync:
             )
 
     async def _push(self, replica: Replica) -> str | None:
-        """None, or in words why the replica does not hold the current weights."""
+        """Send the weights; return None, or why the replica does not hold them."""
         version = self._version
         try:
             async with self._session.post(

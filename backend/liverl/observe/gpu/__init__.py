@@ -1,0 +1,1 @@
+"""GPUs: sampling through NVML, and which service holds which GPU."""

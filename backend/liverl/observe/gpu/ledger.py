@@ -1,4 +1,4 @@
-"""Which GPUs a run may use, and which of its services holds them. Pure: NVML is read in ``gpus``."""
+"""Which GPUs a run may use, and which of its services holds them. Pure: NVML is read in ``sampler``."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from liverl.model import GpuStatus
 
 UNKNOWN_NAMESPACE = "unknown (pid namespace)"
 NO_LEDGER: Mapping[str, str] = MappingProxyType({})
-# What a batch system granted. Slurm's JOB and STEP lists count over the node, GPU_DEVICE_ORDINAL over what
-# the step sees; under ConstrainDevices NVML sees only the granted ones, renumbered from 0.
+# GPUs granted by a batch system. Slurm's JOB and STEP lists number the node's GPUs, GPU_DEVICE_ORDINAL those that
+# the step sees; with ConstrainDevices NVML sees only the granted ones, renumbered from 0.
 _BATCH = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "GPU_DEVICE_ORDINAL")
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """The answer to a reservation: ``uuids``, or ``reason`` in words when there are not enough."""
+    """Result of a reservation: ``uuids``, or ``reason`` if there are not enough."""
 
     uuids: tuple[str, ...] = ()
     reason: str | None = None
 
     @property
     def ok(self) -> bool:
+        """Whether the reservation succeeded."""
         return self.reason is None
 
 
 def allowed_gpus(
     gpus: Sequence[GpuStatus], env: Mapping[str, str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(UUIDs that the inherited environment lets us use, notes on what could not be read), in NVML's order.
+    """Return (UUIDs that the inherited environment permits, in NVML's order; notes on unreadable settings).
 
-    CUDA_VISIBLE_DEVICES: indices, (abbreviated) GPU UUIDs or MIG UUIDs; as in CUDA, nothing counts after the
-    first entry that names no device, and an empty value means none. Indices are NVML's (PCI order).
+    CUDA_VISIBLE_DEVICES holds indices, (abbreviated) GPU UUIDs or MIG UUIDs. As in CUDA, entries after the
+    first invalid one are ignored, and an empty value means none. Indices are NVML's (PCI order).
     """
     allowed = [gpu.uuid for gpu in gpus]
     notes: list[str] = []
@@ -53,7 +54,7 @@ def allowed_gpus(
         if wanted is None:
             notes.append(f"{name}={value} is not a list of indices and was ignored")
         elif len(wanted) == len(boards):
-            continue  # all that NVML shows; its numbers may be the node's
+            continue  # covers all that NVML shows; its numbers may be the node's
         elif not wanted <= boards:
             notes.append(f"{name}={value} names GPUs that do not exist ({len(boards)} found) and was ignored")
         else:
@@ -78,7 +79,7 @@ def _visible(gpus: Sequence[GpuStatus], value: str) -> tuple[set[str], list[str]
 
 
 def _indices(value: str) -> set[int] | None:
-    found: set[int] = set()
+    indices: set[int] = set()
     for part in value.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
@@ -87,8 +88,8 @@ def _indices(value: str) -> set[int] | None:
         last = int(match.group(2) or first)
         if last - first > 1024:
             return None
-        found.update(range(first, last + 1))
-    return found
+        indices.update(range(first, last + 1))
+    return indices
 
 
 class GpuLedger:
@@ -103,15 +104,16 @@ class GpuLedger:
         return MappingProxyType(self._holder)
 
     def held_by(self, service: str) -> tuple[str, ...]:
+        """Return the UUIDs that ``service`` holds."""
         return tuple(uuid for uuid, holder in self._holder.items() if holder == service)
 
     def reserve(
         self, service: str, count: int, gpus: Sequence[GpuStatus], allowed: Collection[str] | None = None
     ) -> Grant:
-        """Give ``service`` ``count`` free GPUs among ``allowed`` (UUIDs; None = all), all or none.
+        """Reserve ``count`` free GPUs among ``allowed`` (UUIDs; None = all) for ``service``, all or none.
 
-        A service that already holds exactly ``count`` keeps them: a restart stays where it was. On refusal
-        nothing changes and ``reason`` names who holds what.
+        A service that already holds exactly ``count`` keeps them across restarts. On failure nothing changes
+        and ``reason`` lists the holders.
         """
         held = self.held_by(service)
         if len(held) == count:
@@ -132,7 +134,8 @@ class GpuLedger:
         gpus: Sequence[GpuStatus],
         allowed: Collection[str] | None = None,
     ) -> str | None:
-        """Why ``services``, none of which holds a GPU, cannot have ``each`` GPUs each; None if they can."""
+        """Return why ``services``, none of which holds a GPU, cannot get ``each`` GPUs each; None if they
+        can."""
         pool = [gpu for gpu in gpus if allowed is None or gpu.uuid in allowed]
         free = sum(self._is_free(gpu) for gpu in pool)
         count = each * len(services)
@@ -142,16 +145,17 @@ class GpuLedger:
         return gpu.owner == "free" and gpu.uuid not in self._holder
 
     def release(self, service: str) -> tuple[str, ...]:
-        """Take back what ``service`` holds; returns it."""
+        """Release all GPUs of ``service`` and return their UUIDs."""
         uuids = self.held_by(service)
         for uuid in uuids:
             del self._holder[uuid]
         return uuids
 
     def restore(self, mapping: Mapping[str, Sequence[str]]) -> None:
-        """Replace everything by ``mapping`` (service -> UUIDs), as a journal recorded it.
+        """Replace all reservations by ``mapping`` (service -> UUIDs), as recorded in a journal.
 
-        Raises ValueError if two services claim one GPU.
+        Raises:
+            ValueError: two services hold the same GPU.
         """
         holder: dict[str, str] = {}
         for service, uuids in mapping.items():

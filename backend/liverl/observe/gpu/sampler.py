@@ -1,4 +1,4 @@
-"""GPUs as NVML sees them, and whose they are."""
+"""GPUs as reported by NVML, and their owners."""
 
 from __future__ import annotations
 
@@ -15,44 +15,45 @@ import msgspec
 from liverl.model import GpuStatus
 from liverl.observe.gpu.ledger import NO_LEDGER, UNKNOWN_NAMESPACE
 
-# An idle H200 shows 0 to 4 MiB (driver 580), or 615 MiB where the driver's reserve is counted in (older drivers).
-# One CUDA context takes about 500 MiB more and a loaded engine gigabytes.
+# An idle H200 shows 0 to 4 MiB (driver 580), or 615 MiB with older drivers that include their reserve.
+# A CUDA context takes about 500 MiB more, a loaded engine gigabytes.
 FREE_BELOW = 1 << 30  # bytes
-RETRY_INIT = 60.0  # seconds until a failed NVML start is tried again
+RETRY_INIT = 60.0  # seconds before a failed NVML initialization is retried
 _INIT_PID_NAMESPACE = 4026531836  # PROC_PID_INIT_INO of the kernel: inode of the first pid namespace
 
 
 class GpuSampler:
-    """Samples all GPUs (MIG instances stand for themselves). Call ``sample`` in a thread: a lost GPU can
-    block in the driver. ``nvml`` is the pynvml module unless given; it is imported only where the library
-    exists."""
+    """Samples all GPUs; MIG instances are listed individually. Call ``sample`` in a thread: a lost GPU can
+    block in the driver.
+
+    ``nvml`` is the pynvml module unless given; it is imported only if the NVML library exists.
+    """
 
     def __init__(self, nvml: Any = None) -> None:
         self._given = nvml
         self._nvml: Any = None
         self._why = ""
         self._retry_at = 0.0
-        self.pid_memory: dict[str, dict[int, int | None]] = {}  # of the last sample: UUID -> pid -> bytes
+        self.pid_memory: dict[str, dict[int, int | None]] = {}  # last sample: UUID -> pid -> bytes
 
     def sample(
         self, ledger: Mapping[str, str] = NO_LEDGER, members: Mapping[str, Collection[int]] | None = None
     ) -> tuple[tuple[GpuStatus, ...], str | None]:
-        """(GPUs, note). ``ledger``: UUID -> service; ``members``: service -> pids of its tree.
+        """Return (GPUs, note). ``ledger``: UUID -> service; ``members``: service -> pids of its tree.
 
-        The note says why GPUs, or some of them, are missing: ``n/a (why)``. Raises nothing for what NVML
-        lacks.
+        The note says why some or all GPUs are missing: ``n/a (why)``. NVML errors are not raised.
         """
         if self._nvml is None and not self._start():
             self.pid_memory = {}
             return (), f"n/a ({self._why})"
         nvml = self._nvml
         notes: list[str] = []
-        found: list[GpuStatus] = []
+        gpus: list[GpuStatus] = []
         memory: dict[str, dict[int, int | None]] = {}
         in_namespace = in_pid_namespace()
         try:
             count = int(nvml.nvmlDeviceGetCount())
-        except nvml.NVMLError as error:  # the driver was unloaded or replaced under us
+        except nvml.NVMLError as error:  # the driver was unloaded or replaced
             self._stop(str(error))
             return (), f"n/a ({self._why})"
         for index in range(count):
@@ -68,16 +69,16 @@ class GpuSampler:
                         uuid=gpu.uuid,
                         memory=gpu.memory_used,
                     )
-                    found.append(msgspec.structs.replace(gpu, owner=owner, pids=tuple(pids)))
+                    gpus.append(msgspec.structs.replace(gpu, owner=owner, pids=tuple(pids)))
             except nvml.NVMLError as error:  # one lost GPU must not hide the others
                 notes.append(f"GPU {index}: n/a ({error})")
         self.pid_memory = memory
-        if not found and not notes:
+        if not gpus and not notes:
             notes.append("n/a (the driver reports no GPU)")
-        return tuple(found), "; ".join(notes) or None
+        return tuple(gpus), "; ".join(notes) or None
 
     def close(self) -> None:
-        """Release NVML. Raises nothing."""
+        """Shut NVML down. Raises nothing."""
         if self._nvml is not None:
             self._stop("closed")
 
@@ -89,7 +90,7 @@ class GpuSampler:
         nvml = self._given
         if nvml is None:
             try:
-                ctypes.CDLL("libnvidia-ml.so.1")  # a machine without GPUs never pays for importing pynvml
+                ctypes.CDLL("libnvidia-ml.so.1")  # do not import pynvml on machines without NVML
                 nvml = importlib.import_module("pynvml")
             except OSError:
                 self._why = "NVML Shared Library Not Found"
@@ -114,7 +115,7 @@ class GpuSampler:
             self._why = f"{why}; {error}"
 
     def _devices(self, index: int) -> list[tuple[Any, Any]]:
-        """(handle, handle of the whole GPU or None) of the devices that CUDA programs see at ``index``."""
+        """Return (handle, handle of the whole GPU or None) of the CUDA devices at ``index``."""
         nvml = self._nvml
         whole = nvml.nvmlDeviceGetHandleByIndex(index)
         mode = self._ask(nvml.nvmlDeviceGetMigMode, whole)
@@ -129,8 +130,8 @@ class GpuSampler:
 
     def _read(self, index: int, handle: Any, whole: Any) -> tuple[GpuStatus, dict[int, int | None]]:
         nvml, ask = self._nvml, self._ask
-        board = whole if whole is not None else handle  # power and temperature exist once per board
-        # version 2 leaves out what the driver reserves (615 MiB on an idle H200), as nvidia-smi does
+        board = whole if whole is not None else handle  # power and temperature exist per board only
+        # version 2 excludes the driver's reserve (615 MiB on an idle H200), as nvidia-smi does
         memory = ask(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
         memory = memory or ask(nvml.nvmlDeviceGetMemoryInfo, handle)
         utilization = ask(nvml.nvmlDeviceGetUtilizationRates, handle) if whole is None else None
@@ -153,7 +154,8 @@ class GpuSampler:
         return gpu, {int(p.pid): p.usedGpuMemory for p in processes}
 
     def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
-        """The answer, or None where this GPU or driver does not know it; a lost GPU raises NVMLError."""
+        """Return the result of an NVML query; None if this GPU or driver does not support it. A lost GPU
+        raises NVMLError."""
         nvml = self._nvml
         try:
             return question(*args)
@@ -177,13 +179,13 @@ def owner_of(
     memory: int | None = None,
     user_of: Callable[[int], str | None] | None = None,
 ) -> str:
-    """Whose a GPU is: a service's name (several joined by `` + ``), ``free``, ``foreign pid N (user)`` or
+    """Return the owner of a GPU: a service (several joined by `` + ``), ``free``, ``foreign pid N (user)`` or
     ``unknown (pid namespace)``.
 
-    Outside a pid namespace a pid speaks first, then the ledger. Inside one NVML may show the host's pids,
-    which can equal pids of ours by chance, so the ledger speaks first and nobody is called foreign.
-    ``memory`` bytes in use without any pid make a GPU not free from FREE_BELOW on. ``user_of`` gives the user
-    of a pid, None where our /proc does not show it.
+    Outside a pid namespace pids take precedence over the ledger. Inside one NVML may report the host's pids,
+    which can equal ours by chance: the ledger takes precedence and no process is called foreign. ``memory``
+    (bytes in use) of FREE_BELOW or more without any pid means not free. ``user_of`` returns the user of a
+    pid, None if /proc does not show it.
     """
     user_of = user_of or pid_user
     booked = ledger.get(uuid)
@@ -210,15 +212,16 @@ def owner_of(
 
 
 def in_pid_namespace() -> bool:
-    """Do we run in a pid namespace of our own (a container), where NVML's pids need not be ours?"""
+    """Whether this process is in a pid namespace of its own (a container), where NVML's pids may be the
+    host's."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino != _INIT_PID_NAMESPACE
-    except OSError:  # no /proc to compare with: then no pid can be resolved either
+    except OSError:  # without /proc no pid can be resolved either
         return True
 
 
 def pid_user(pid: int) -> str | None:
-    """The user that a visible process belongs to; None if our /proc does not show the pid."""
+    """Return the user of a process; None if /proc does not show the pid."""
     try:
         uid = os.stat(f"/proc/{pid}").st_uid
     except OSError:

@@ -1,0 +1,1 @@
+"""Training metrics: files, console lines, series for charts, step times."""

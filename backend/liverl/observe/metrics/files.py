@@ -1,9 +1,9 @@
-"""The files a run's metrics are in, joined to one history by their global step.
+"""Joins the metrics files of a run to one history by global step.
 
-The embedded trainer keeps one ``metrics.jsonl`` for the whole run. verl's file logger erases what it is given, so
-each start of it writes a file of its own, ``attempt_NNN/metrics.verl.jsonl`` (further starts within an attempt
-``metrics.verl.2.jsonl`` and so on). A trainer that writes neither is read off its log. What a later file holds
-replaces what earlier ones hold from its first step on: a resumed trainer does those steps again.
+The embedded trainer writes one ``metrics.jsonl`` per run. verl's file logger overwrites its file, so each
+start gets its own: ``attempt_NNN/metrics.verl.jsonl``, further starts within an attempt
+``metrics.verl.2.jsonl`` and so on. For trainers that write neither, the log is read. A later file supersedes
+earlier ones from its first step on, as a resumed trainer repeats these steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from liverl.logs.follow import LineFollower
 from liverl.observe.metrics.step_lines import decode_record, decode_step_line, number_of, validation_only
 
-CHUNK = 1 << 20  # bytes of one poll: reading a long history must leave others their turn
+CHUNK = 1 << 20  # bytes per poll, so that a long history does not block other work
 _STEP_LIMIT = 1 << 62
 _ATTEMPT = re.compile(r"attempt_(\d{3,})")
 _VERL = re.compile(r"metrics\.verl(?:\.(\d+))?\.jsonl")
@@ -29,8 +29,11 @@ Record = tuple[int, dict[str, float]]
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """New records. ``fresh``: a file was replaced or truncated, and these are the first ones of all. ``cut``:
-    what was known of this step and later ones is superseded. ``more``: a further poll finds others at once."""
+    """New records.
+
+    ``fresh``: a file was replaced or truncated, and all records are sent again from the first. ``cut``:
+    earlier records of this step and later ones are superseded. ``more``: another poll returns more at once.
+    """
 
     records: tuple[Record, ...] = ()
     fresh: bool = False
@@ -47,10 +50,10 @@ class _File:
         self.path = path
         self.log = log
         self.lines = LineFollower(path)
-        self.first: int | None = None  # it supersedes earlier files from this step on
+        self.first: int | None = None  # supersedes earlier files from this step on
 
     def poll(self, cap: int) -> tuple[list[Record], int, bool, int]:
-        """(records, lines that are none, whether the file was replaced, bytes read)."""
+        """Return (records, number of invalid lines, whether the file was replaced, bytes read)."""
         follower = self.lines.follower
         resets, before = self.lines.resets, follower.offset
         lines = self.lines.poll(cap)
@@ -73,24 +76,26 @@ class _File:
 
 
 class MetricFiles:
-    """Reads them as they grow; to be called off the event loop. With ``run_dir`` the files of a run, else the
-    one at ``path``."""
+    """Reads metrics files as they grow. Blocking: call it off the event loop.
+
+    With ``run_dir`` it reads the files of a run, otherwise the one at ``path``.
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, run_dir: bool = False) -> None:
         self.path = Path(path)
         self._run = run_dir
         self._files: list[_File] = [] if run_dir else [_File((0, 0), self.path)]
-        self._at = 0  # the file whose turn it is
-        self._told = False  # records were given away
+        self._at = 0  # index of the file to read next
+        self._told = False  # records were returned before
         self._fresh = False
 
     @property
     def offset(self) -> int:
-        """Bytes read of the files as they are now."""
+        """Bytes read of the current files."""
         return sum(file.lines.follower.offset for file in self._files)
 
     def poll(self, cap: int = CHUNK) -> Batch:
-        """The records completed by the next ``cap`` bytes, all of one file.
+        """Return the records completed by the next ``cap`` bytes, all of one file.
 
         Raises:
             OSError: a file exists and cannot be read.
@@ -102,7 +107,7 @@ class MetricFiles:
             try:
                 records, bad, reset, read = file.poll(cap)
             except OSError as error:
-                error.filename = error.filename or os.fspath(file.path)  # a read does not say of what
+                error.filename = error.filename or os.fspath(file.path)  # errors of read() lack the file name
                 raise
             if reset and len(self._files) > 1:
                 self._begin_again()
@@ -125,12 +130,12 @@ class MetricFiles:
         if records and file.first is None:
             step, values = records[0]
             file.first = step + 1 if validation_only(values) else step
-            # Within one file a step that comes again only replaces its own values.
+            # A step repeated within one file only replaces its own values.
             cut = file.first if self._files.index(file) else None
         ends = [
             later.first for later in self._files[self._files.index(file) + 1 :] if later.first is not None
         ]
-        if ends:  # a trainer that was replaced wrote a last word
+        if ends:  # a replaced trainer wrote further lines
             records = [record for record in records if record[0] < min(ends)]
         self._told = self._told or bool(records)
         return Batch(tuple(records), fresh, more, bad, cut)
@@ -141,10 +146,10 @@ class MetricFiles:
         self._fresh = self._fresh or self._told
 
     def _look_for_files(self) -> None:
-        known = {file.path for file in self._files}
-        found = self._listing()
-        news = [file for file in found if file.path not in known]
-        stale = [file for file in self._files if file.log and file.path not in {f.path for f in found}]
+        known_paths = {file.path for file in self._files}
+        listed = self._listing()
+        news = [file for file in listed if file.path not in known_paths]
+        stale = [file for file in self._files if file.log and file.path not in {f.path for f in listed}]
         if not news and not stale:
             return
         last = max((file.place for file in self._files), default=(-1, -1))
@@ -156,7 +161,7 @@ class MetricFiles:
     def _listing(self) -> list[_File]:
         own = _File((0, 0), self.path / "metrics.jsonl")
         files = [own]
-        # The embedded trainer is told apart by the files that only it writes.
+        # The embedded trainer is recognized by the files that only it writes.
         logs = not own.path.exists() and not (self.path / "trainer.json").exists()
         for number, attempt in sorted(_matches(self.path, _ATTEMPT)):
             written = [
@@ -171,7 +176,7 @@ class MetricFiles:
 
 
 def _matches(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
-    """(number, path) of the entries that ``pattern`` fits; a name without a number is the first."""
+    """Return (number, path) of the entries that match ``pattern``; a name without a number counts as 1."""
     try:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -180,9 +185,9 @@ def _matches(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
 
 
 def _numbers(data: Mapping[str, object]) -> dict[str, float]:
-    found = {}
+    numbers = {}
     for key, value in data.items():
         number = number_of(value)
         if value is None or not math.isnan(number) or isinstance(value, float):
-            found[key] = number
-    return found
+            numbers[key] = number
+    return numbers

@@ -1,4 +1,4 @@
-"""How long a training step takes: the median of the newest ones."""
+"""Duration of a training step: the median of the newest steps."""
 
 from __future__ import annotations
 
@@ -8,36 +8,41 @@ from collections.abc import Sequence
 
 from liverl.model import StepMetrics
 
-NEWEST = 5  # steps that count: the pace changes while the policy learns to write longer or shorter
+NEWEST = 5  # steps in the median: durations change as the policy learns to write more or less
 _KEYS = ("timing_s/step", "perf/time_per_step")  # verl's names, seconds
 
 
 class StepPace:
-    """``seconds`` of one step; None until one is known."""
+    """Estimates the duration of a step."""
 
     def __init__(self) -> None:
         self._taken: deque[float] = deque(maxlen=NEWEST)
-        self._step: int | None = None  # newest, and when its line was seen
+        self._step: int | None = None  # newest step; _at: when its line was read
         self._at: float | None = None
 
     @property
     def seconds(self) -> float | None:
+        """Median duration of the newest steps in seconds; None until one is known."""
         return statistics.median(self._taken) if self._taken else None
 
     def add(self, news: Sequence[StepMetrics], now: float, *, fresh: bool = True) -> None:
-        """Steps whose lines were found at ``now`` (any clock that only grows). ``fresh``: they have been written
-        since the last look; only then does the time between two looks say how long they took, where the lines
-        do not say it themselves."""
+        """Add steps whose lines were read at ``now`` (seconds of any monotonic clock).
+
+        ``fresh``: they were written since the previous call. Only then is the time between two calls used for
+        steps that do not report their duration.
+        """
         for metrics in news:
-            told = next((metrics.values[key] for key in _KEYS if metrics.values.get(key, 0.0) > 0.0), None)
-            if told is not None:
-                self._taken.append(told)
+            reported = next(
+                (metrics.values[key] for key in _KEYS if metrics.values.get(key, 0.0) > 0.0), None
+            )
+            if reported is not None:
+                self._taken.append(reported)
             elif fresh and self._at is not None and self._step is not None and metrics.step > self._step:
-                # Lines that came together share the time since the last one.
+                # Lines read together share the time since the previous one.
                 self._taken.append((now - self._at) / (news[-1].step - self._step))
         if news:
             self._step, self._at = news[-1].step, now if fresh else None
 
     def clear(self) -> None:
-        """The file was written anew."""
+        """Discard all steps: the file was rewritten."""
         self.__init__()  # type: ignore[misc]

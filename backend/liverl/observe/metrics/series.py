@@ -1,6 +1,6 @@
-"""The metrics of a run as series over its steps, for charts: one per key, read while the file grows.
+"""The metrics of a run as one series per key over its steps, for charts; read while the file grows.
 
-What is no finite number stays in a series as NaN or infinity: a loss that became NaN must be seen.
+Non-finite values are kept as NaN or infinity: a loss that became NaN must be visible.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from liverl.observe.metrics.files import CHUNK, Batch, MetricFiles
 
 __all__ = ["CHARTS", "CHUNK", "Batch", "Series", "SeriesReader", "SeriesSet", "chart_name"]
 
-# What is worth a chart by itself: a name for people, and verl's keys for it, the first one that exists.
+# Default charts: a title, and verl's keys, of which the first that exists is used.
 CHARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("reward", ("critic/score/mean", "critic/rewards/mean")),
     ("KL", ("actor/kl_loss", "actor/ppo_kl", "rollout_corr/kl", "actor/reward_kl_penalty")),
-    # how far the probabilities of the replicas and of the trainer are apart, for the same tokens and weights
+    # difference between replica and trainer probabilities for the same tokens and weights
     ("rollout mismatch", ("training/rollout_probs_diff_mean", "rollout_corr/k3_kl")),
     ("entropy", ("actor/entropy", "actor/entropy_loss")),
     ("gradient norm", ("actor/grad_norm",)),
@@ -30,10 +30,10 @@ CHARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 class Series:
-    """One key over the steps. ``steps`` ascend; a step that was written twice has its last value.
+    """One key over the steps. ``steps`` ascend; a step written twice has its last value.
 
-    ``version`` grows with every value; ``rewrites`` with every one that did not come behind all others. ``gaps``
-    counts the values that are no finite number.
+    ``version`` grows with every value, ``rewrites`` with every value that was not appended at the end.
+    ``gaps`` counts non-finite values.
     """
 
     __slots__ = ("gaps", "rewrites", "steps", "values", "version")
@@ -49,6 +49,7 @@ class Series:
         return len(self.steps)
 
     def add(self, step: int, value: float) -> None:
+        """Add a value, or replace that of the same step."""
         self.version += 1
         self.gaps += not math.isfinite(value)
         if not self.steps or step > self.steps[-1]:
@@ -65,7 +66,7 @@ class Series:
             self.values.insert(place, value)
 
     def cut(self, step: int) -> None:
-        """Forget the points at ``step`` and after it."""
+        """Remove the points at ``step`` and after it."""
         place = bisect_left(self.steps, step)
         if place < len(self.steps):
             self.version += 1
@@ -75,12 +76,13 @@ class Series:
             del self.values[place:]
 
     def at(self, step: int) -> tuple[int, float] | None:
-        """(step, value) of the newest point that is not after ``step``."""
+        """Return (step, value) of the newest point at or before ``step``; None if there is none."""
         place = bisect_left(self.steps, step + 1) - 1
         return None if place < 0 else (self.steps[place], self.values[place])
 
     def nearest(self, step: int, by: int) -> int | None:
-        """The step of the point ``by`` points after (before, where negative) the one nearest to ``step``."""
+        """Return the step of the point ``by`` points after (negative: before) the one nearest to ``step``;
+        None if there is none."""
         if not self.steps:
             return None
         place = bisect_left(self.steps, step)
@@ -90,25 +92,26 @@ class Series:
 
 
 class SeriesReader:
-    """Reads one ``metrics.jsonl``, or the metrics of a run (``of_run``); to be called off the event loop."""
+    """Reads one ``metrics.jsonl``, or the metrics of a run (``of_run``). Blocking: call it off the event
+    loop."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._files = MetricFiles(path)
 
     @classmethod
     def of_run(cls, run_dir: str | os.PathLike[str]) -> SeriesReader:
-        """Of every trainer that the run had: see ``liverl.observe.metrics.files``."""
+        """Return a reader of all metrics files of a run: see ``liverl.observe.metrics.files``."""
         reader = cls(run_dir)
         reader._files = MetricFiles(run_dir, run_dir=True)
         return reader
 
     @property
     def offset(self) -> int:
-        """Bytes read of the files as they are now."""
+        """Bytes read of the current files."""
         return self._files.offset
 
     def poll(self, cap: int = CHUNK) -> Batch:
-        """The records completed by the next ``cap`` bytes.
+        """Return the records completed by the next ``cap`` bytes.
 
         Raises:
             OSError: the file exists and cannot be read.
@@ -117,7 +120,7 @@ class SeriesReader:
 
 
 class SeriesSet:
-    """Every series of a run. Pure: ``add`` what a reader found."""
+    """All series of a run. Pure: pass what a reader returns to ``add``."""
 
     def __init__(self) -> None:
         self.series: dict[str, Series] = {}
@@ -127,6 +130,7 @@ class SeriesSet:
         self.version = 0
 
     def add(self, batch: Batch) -> None:
+        """Add new records, and drop what they supersede."""
         if batch.fresh:
             self.series = {}
             self.bad_lines, self.first, self.last = 0, None, None
@@ -145,7 +149,7 @@ class SeriesSet:
                 series.add(step, value)
 
     def _cut(self, step: int) -> None:
-        """A later trainer does this step and those after it again."""
+        """Drop this step and later ones: a later trainer repeats them."""
         for series in self.series.values():
             series.cut(step)
         self.series = {key: series for key, series in self.series.items() if series.steps}
@@ -154,15 +158,16 @@ class SeriesSet:
         self.version += 1
 
     def default_charts(self) -> tuple[str, ...]:
-        """The keys of ``CHARTS`` that exist, a validation score behind the first; without any, the first eight keys."""
-        found = [next((k for k in keys if k in self.series), None) for _, keys in CHARTS]
-        chosen = [key for key in found if key is not None]
+        """Return the keys of ``CHARTS`` that exist, a validation score after the first; without any, the first eight
+        keys."""
+        keys_present = [next((k for k in keys if k in self.series), None) for _, keys in CHARTS]
+        chosen = [key for key in keys_present if key is not None]
         scores = sorted(k for k in self.series if k.startswith("val-core/"))[:1]
         return tuple([*chosen[:1], *scores, *chosen[1:]] if chosen else sorted(self.series)[:8])
 
 
 def chart_name(key: str) -> str:
-    """What people call a key; empty where it has no other name."""
+    """Return the title of a key; empty if it has none."""
     for name, keys in CHARTS:
         if key in keys:
             return name

@@ -1,4 +1,4 @@
-"""Training metrics as lines: records of a metrics file, and the line that verl prints after each step."""
+"""Parses training metrics: records of a metrics file, and the line that verl prints after each step."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _decode = msgspec.json.Decoder().decode
 
 
 def decode_step_line(line: str) -> tuple[int, dict[str, float]] | None:
-    """Step and values of one console line ``[prefix] step:N - key:value - ...``, or None where it is not one.
+    """Return step and values of a console line ``[prefix] step:N - key:value - ...``; None if it is not one.
 
-    Colours and Ray's prefix are ignored; NaN and infinities stay, what is no number is dropped.
+    Colours and Ray's prefix are ignored; NaN and infinities are kept, other non-numbers dropped.
     """
     if "step:" not in line:
         return None
-    match = _STEP.search(colourless(line))  # a bar may stand before or after it
+    match = _STEP.search(colourless(line))  # a progress bar may precede or follow it
     if match is None:
         return None
     values: dict[str, float] = {}
     for item in match.group(2).split(" - "):
-        # A key may hold a colon (a data source), and so may a value (a device).
+        # Keys (data source) and values (device) may contain a colon.
         for key, colon, text in (item.rpartition(":"), item.partition(":")):
             value = _number(text.strip()) if colon else None
             if value is not None and key.strip():
@@ -39,16 +39,16 @@ def decode_step_line(line: str) -> tuple[int, dict[str, float]] | None:
 
 
 def parse_step_line(line: str) -> StepMetrics | None:
-    """The same without what is not finite; None too where nothing is left."""
-    found = decode_step_line(line)
-    if found is None:
+    """Like ``decode_step_line`` without non-finite values; None also if no values are left."""
+    decoded = decode_step_line(line)
+    if decoded is None:
         return None
-    values = {key: value for key, value in found[1].items() if math.isfinite(value)}
-    return StepMetrics(step=found[0], values=values) if values else None
+    values = {key: value for key, value in decoded[1].items() if math.isfinite(value)}
+    return StepMetrics(step=decoded[0], values=values) if values else None
 
 
 def decode_record(line: bytes) -> tuple[int, dict[str, Any]] | None:
-    """Step and data of one line ``{"step": n, "data": {...}}``, or None where it is not one."""
+    """Return step and data of a line ``{"step": n, "data": {...}}``; None if it is not one."""
     try:
         record: Any = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -67,7 +67,7 @@ def decode_record(line: bytes) -> tuple[int, dict[str, Any]] | None:
 
 
 def parse_metrics_record(line: bytes) -> StepMetrics | None:
-    """Metrics of one record, or None where it is not one. Values that are not finite numbers are dropped."""
+    """Return the metrics of a record without non-finite values; None if it is not one."""
     record = decode_record(line)
     if record is None:
         return None
@@ -77,19 +77,18 @@ def parse_metrics_record(line: bytes) -> StepMetrics | None:
 
 
 def training_step(metrics: StepMetrics) -> int | None:
-    """The training step these metrics belong to; None for a validation-only line of an asynchronous run."""
+    """Return the training step of these metrics; None for a validation-only line of an asynchronous run."""
     step = metrics.values.get("training/global_step")
     return None if step is None else int(step)
 
 
 def validation_only(keys: Any) -> bool:
-    """Whether a record with these keys says nothing of a training step: a validation before the first one, or
-    beside the steps. An empty record is a step."""
+    """Whether a record with these keys holds only validation scores. An empty record is a step."""
     return bool(keys) and all(key.startswith("val-") for key in keys)
 
 
 def number_of(value: object) -> float:
-    """A value of a record: NaN where it is null, which writers without NaN use, and where it is no number."""
+    """Return a value as float; NaN for null (used by writers without NaN) and non-numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return math.nan
     try:

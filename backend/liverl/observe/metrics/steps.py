@@ -1,4 +1,4 @@
-"""The steps of a run: its metrics as they are written, one record a step."""
+"""The training steps of a run, read from its metrics as they are written."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ __all__ = [
     "training_step",
 ]
 
-_MOST = 4 << 20  # bytes of one poll, about
+_MOST = 4 << 20  # approximate bytes per poll
 
 
 class MetricsReader:
-    """New steps of one ``metrics.jsonl``, or of a run (``of_run``), whatever its trainer is. Values that are not
-    finite numbers are dropped, and records that hold a validation alone.
+    """Reads new steps of one ``metrics.jsonl``, or of a run (``of_run``) with any trainer.
 
-    ``bad_lines`` counts what was no record. When ``resets`` grows, a file was replaced or truncated and all is
-    read from its start again.
+    Non-finite values and validation-only records are dropped. ``bad_lines`` counts invalid lines. When
+    ``resets`` grows, a file was replaced or truncated and everything is read again.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -41,48 +40,57 @@ class MetricsReader:
 
     @classmethod
     def of_run(cls, run_dir: str | os.PathLike[str]) -> MetricsReader:
-        """Of every trainer that the run had: see ``liverl.observe.metrics.files``."""
+        """Return a reader of all metrics files of a run: see ``liverl.observe.metrics.files``."""
         reader = cls(run_dir)
         reader._files = MetricFiles(run_dir, run_dir=True)
         return reader
 
     def poll(self) -> list[StepMetrics]:
-        """Steps completed since the last call, at most 4 MiB of them; a step that is done again comes again.
-        Raises OSError but "not there"."""
-        found: list[StepMetrics] = []
+        """Return the steps completed since the last call, at most about 4 MiB; repeated steps are returned
+        again.
+
+        Raises:
+            OSError: a file exists and cannot be read.
+        """
+        new_steps: list[StepMetrics] = []
         for _ in range(_MOST // CHUNK):
             batch = self._files.poll()
             self.bad_lines += batch.bad_lines
             if batch.fresh:
                 self.resets += 1
-                found.clear()
+                new_steps.clear()
             if batch.cut is not None:
-                found = [metrics for metrics in found if metrics.step < batch.cut]
+                new_steps = [metrics for metrics in new_steps if metrics.step < batch.cut]
             for step, values in batch.records:
                 if not validation_only(values):
                     finite = {key: value for key, value in values.items() if math.isfinite(value)}
-                    found.append(StepMetrics(step=step, values=finite))
+                    new_steps.append(StepMetrics(step=step, values=finite))
             if not batch.more:
                 break
-        return found
+        return new_steps
 
 
 class ConsoleReader:
-    """Step lines of a trainer's log, for a trainer that writes no metrics file."""
+    """Reads step lines from the log of a trainer that writes no metrics file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._lines = LineFollower(path)
 
     @property
     def resets(self) -> int:
+        """How often the log was replaced or truncated."""
         return self._lines.resets
 
     def poll(self) -> list[StepMetrics]:
-        """Steps completed since the last call. Raises OSError but "not there"."""
-        found: list[StepMetrics] = []
+        """Return the steps completed since the last call.
+
+        Raises:
+            OSError: the log exists and cannot be read.
+        """
+        new_steps: list[StepMetrics] = []
         for line in self._lines.poll():
             if b"step:" in line:
                 metrics = parse_step_line(line.decode("utf-8", "replace"))
                 if metrics is not None:
-                    found.append(metrics)
-        return found
+                    new_steps.append(metrics)
+        return new_steps

@@ -1,4 +1,4 @@
-"""What verl's trainer does now, told from what can be seen of it: it reports steps only when they are over."""
+"""Derives the current phase of verl's trainer, which reports a step only after it is complete."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from liverl.model import StepMetrics, TrialsStatus
 def verl_trainer_facts(
     metrics: StepMetrics | None, trials: TrialsStatus, trials_per_step: int | None
 ) -> dict[str, Any]:
-    """What the embedded trainer writes into ``trainer.json``, for verl's: ``step`` is the last one completed,
-    ``phase`` rollout or update of the one after it.
+    """Return for verl's trainer what the embedded one writes to ``trainer.json``: ``step`` is the last
+    completed step, ``phase`` (rollout or update) that of the following one.
 
-    A step's update begins when all of its trials have ended; verl prints nothing in between. Without any trial of
-    the step yet, after an earlier one, the weights are on their way.
+    The update of a step starts when all its trials have ended; verl prints nothing in between. Before the
+    first trial of a step, other than the first, weights are being synchronized.
     """
     begun = max((s.step for s in trials.steps), default=1) - 1
     step = metrics.step if metrics is not None else begun
     if begun == step + 1:
-        step = begun  # the next step's trials are there before the metrics of this one have been read
+        step = begun  # trials of the next step exist before the metrics of this one were read
     now = next((s for s in trials.steps if s.step == step + 1), None)
     facts: dict[str, Any] = {"step": step, "policy_version": step}
     if now is None:

@@ -1,4 +1,4 @@
-"""What a trial left besides its trajectory: its verifier's and its agent's files, its sandbox."""
+"""Lists the files of a trial besides its trajectory: those of verifier and agent, its sandbox."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from pathlib import Path
 
 import msgspec
 
-MOST = 200  # files that are listed
-_FOLDERS = 500  # that are looked into
+MOST = 200  # maximum files listed
+_FOLDERS = 500  # maximum directories searched
 HEAD_LINES = 200
 _HEAD_BYTES = 256 << 10
-_FIRST = ("verifier", "agent")  # the rest follows
+_FIRST = ("verifier", "agent")  # other directories follow
 
 
 class TrialFile(msgspec.Struct, frozen=True):
+    """A file of a trial."""
+
     name: str  # relative to the trial's directory
     size: int  # bytes
 
 
 def list_files(trial_dir: Path, leave_out: Sequence[str | None] = ()) -> tuple[TrialFile, ...]:
-    """The regular files below a trial's directory, at most ``MOST``: the verifier's, the agent's, the others.
-    Links are not followed: a sandbox may point anywhere."""
-    found: list[TrialFile] = []
+    """Return the regular files below a trial's directory, at most ``MOST``: the verifier's, the agent's, then
+    others.
+
+    Links are not followed, as a sandbox may link anywhere.
+    """
+    collected: list[TrialFile] = []
     for count, (folder, folders, names) in enumerate(os.walk(trial_dir)):
         if count == _FOLDERS:
             break
@@ -34,20 +39,20 @@ def list_files(trial_dir: Path, leave_out: Sequence[str | None] = ()) -> tuple[T
             try:
                 status = os.lstat(path)
             except OSError:
-                continue  # gone since it was listed
+                continue  # removed since it was listed
             shown = os.path.relpath(path, trial_dir)
             if stat.S_ISREG(status.st_mode) and shown not in leave_out:
-                found.append(TrialFile(shown, status.st_size))
-            if len(found) == MOST:
-                return tuple(found)
-    return tuple(found)
+                collected.append(TrialFile(shown, status.st_size))
+            if len(collected) == MOST:
+                return tuple(collected)
+    return tuple(collected)
 
 
 def head_of_file(trial_dir: Path, name: str, lines: int = HEAD_LINES) -> str:
-    """The first ``lines`` lines of one of them; says so where it is no text.
+    """Return the first ``lines`` lines of a file of the trial, or a note if it is not text.
 
     Raises:
-        OSError: it is gone, or no regular file.
+        OSError: it was removed or is not a regular file.
     """
     fd = os.open(trial_dir / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(fd, "rb") as file:

@@ -1,4 +1,4 @@
-"""Chat messages, in OpenAI's and Anthropic's shape, as the parts that people tell apart. Pure."""
+"""Splits chat messages in OpenAI's or Anthropic's format into parts. Pure."""
 
 from __future__ import annotations
 
@@ -13,31 +13,34 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A piece of a conversation. ``text``: of a call its arguments, pretty where they are JSON. ``text`` is
-    as the model or the sandbox wrote it, control characters included."""
+    """A piece of a conversation.
+
+    ``text``: unchanged, control characters included; for a tool call its arguments, indented if they are
+    JSON.
+    """
 
     kind: PartKind
     text: str
-    name: str = ""  # of the tool that is called, or that answers
+    name: str = ""  # tool that is called or that returned the result
     call_id: str = ""
-    failed: bool = False  # the call's arguments are no JSON object, or the result says that it is an error
+    failed: bool = False  # the arguments are not a JSON object, or the result is an error
 
 
 def loads(data: bytes) -> Any:
-    """JSON as Python writes it too: NaN and half surrogates become None and ``?``. None where it is neither."""
+    """Decode JSON as Python writes it: NaN becomes None, lone surrogates ``?``. Return None if it is invalid."""
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        found = json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _name: None)
-        return json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+        decoded = json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _name: None)
+        return json.loads(json.dumps(decoded, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
 
 
 def message_parts(message: object, names: dict[str, str]) -> list[Part]:
-    """The parts of one message. ``names``: tool names by call id; calls are added to it."""
+    """Return the parts of one message. ``names``: tool names by call id; calls of the message are added."""
     if not isinstance(message, dict):
         return []
     role = message.get("role")
@@ -92,7 +95,7 @@ def _call(function: dict[str, Any], call_id: str) -> Part:
 
 
 def _blocks(content: object, kind: PartKind) -> list[Part]:
-    """The parts of a message's content: one text, or a list of blocks."""
+    """Return the parts of a message's content: one text, or a list of blocks."""
     if isinstance(content, str):
         return [Part(kind, content)] if content.strip() else []
     if not isinstance(content, list):
@@ -121,7 +124,7 @@ def _blocks(content: object, kind: PartKind) -> list[Part]:
 
 
 def content_text(content: object) -> str:
-    """A content as text; blocks that are no text are named: ``[image]``."""
+    """Return a content as text; other blocks appear as their type: ``[image]``."""
     if isinstance(content, str):
         return content
     if content is None:
@@ -139,20 +142,20 @@ def content_text(content: object) -> str:
 
 
 def pretty_arguments(arguments: object) -> tuple[str, bool]:
-    """(arguments of a call as indented JSON, whether they are a JSON object); as they are where they are no
-    JSON."""
+    """Return (arguments of a call as indented JSON, whether they are a JSON object); unchanged if they are
+    not JSON."""
     if arguments is None or arguments == "":
         return "{}", True
     if isinstance(arguments, str):
-        found = loads(arguments.encode("utf-8", "replace"))
-        if found is None:
+        decoded = loads(arguments.encode("utf-8", "replace"))
+        if decoded is None:
             return arguments, False
-        arguments = found
+        arguments = decoded
     return json.dumps(arguments, ensure_ascii=False, indent=2), isinstance(arguments, dict)
 
 
 def answer_message(response: object) -> tuple[dict[str, Any] | None, str | None]:
-    """(the assistant's message in a response of either shape, its finish reason)."""
+    """Return (the assistant's message, its finish reason) of a response in either format."""
     if isinstance(response, str):
         return {"role": "assistant", "content": response}, None
     if not isinstance(response, dict):
@@ -172,8 +175,8 @@ def answer_message(response: object) -> tuple[dict[str, Any] | None, str | None]
 
 
 def same_message(a: bytes, b: bytes) -> bool:
-    """Whether two messages of two requests are one. Clients send an earlier message again in another form:
-    with cache marks, as blocks in place of text, without its reasoning."""
+    """Whether messages of two requests are the same. Clients may resend a message in another form: with cache
+    marks, as blocks instead of text, without its reasoning."""
     return a == b or _essence(loads(a)) == _essence(loads(b))
 
 

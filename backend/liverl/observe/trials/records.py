@@ -1,8 +1,7 @@
-"""The files of a trial, decoded as far as a trial's head needs them.
+"""Decodes the files of a trial as far as its head needs them.
 
-A record of ``litellm-trajectory.jsonl`` holds the whole conversation so far. Its bulk, ``request_body``, is
-cut out by its keys before anything is decoded: a megabyte of trajectory then costs about as much as reading
-it.
+A record of ``litellm-trajectory.jsonl`` contains the whole conversation so far. Most of it, ``request_body``,
+is cut out before decoding: parsing then costs about as much as reading the file.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from typing import Any
 import msgspec
 
 _REQUEST, _RESPONSE = b'"request_body":', b'"response_body":'
-CLIENT_GONE = "client_disconnected"  # the error type of a call whose client went away
-# Not JSON, not UTF-8, nested too deeply: an agent may write what it likes.
+CLIENT_GONE = "client_disconnected"  # error type of a call whose client disconnected
+# Invalid JSON or UTF-8, or nested too deeply: an agent may write anything.
 _NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_EPOCH_MS = 1e11  # seconds since 1970 stay below it for 3,000 years, milliseconds are above it since 1973
+_EPOCH_MS = 1e11  # Unix times above are in milliseconds (since 1973), below in seconds (for 3,000 years)
 
 
 class RecordedTurn(msgspec.Struct, frozen=True):
-    """One API call. ``tool_calls`` is None where the response holds no assistant message to count them in."""
+    """One API call. ``tool_calls`` is None if the response has no assistant message."""
 
     success: bool
     tool_calls: int | None
@@ -30,11 +29,11 @@ class RecordedTurn(msgspec.Struct, frozen=True):
     replica: str | None
     moved: bool
     started_at: float | None  # Unix seconds
-    abandoned: bool = False  # its client went away before the answer
+    abandoned: bool = False  # its client disconnected before the response
 
 
 class ProxyTrajectory(msgspec.Struct, frozen=True):
-    """``proxy_trajectory.json``. ``tool_calls`` is None in the shape that holds only tokens."""
+    """``proxy_trajectory.json``. ``tool_calls`` is None in the format that has only tokens."""
 
     turns: int
     tool_calls: int | None
@@ -42,7 +41,7 @@ class ProxyTrajectory(msgspec.Struct, frozen=True):
 
 
 class TrialResult(msgspec.Struct, frozen=True):
-    """``result.json``. Everything but the fact that it exists may be missing."""
+    """``result.json``. All fields may be missing."""
 
     task: str | None = None
     step: int | None = None
@@ -98,7 +97,7 @@ _proxy = msgspec.json.Decoder(_Proxy)
 
 
 def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) -> RecordedTurn | None:
-    """The call that ``data[start:end]``, one line, records; None where it is no record."""
+    """Parse the record in ``data[start:end]``, one line; None if it is not a record."""
     record = _decode(data, start, len(data) if end is None else end)
     if record is None:
         return None
@@ -125,9 +124,9 @@ def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) 
 
 
 def _decode(data: bytes | bytearray, start: int, end: int) -> _Record | None:
-    # Sound: an unescaped quote cannot stand inside a JSON string, so each match is a key. No second brace
-    # before it: the request is a key of the record itself; balanced braces after the cut: so is the response.
-    # Whatever is not so is decoded whole.
+    # Correct, as JSON strings contain no unescaped quote, so each match is a key. No second brace
+    # before it: the request is a top-level key; balanced braces after the cut: so is the response.
+    # All other records are decoded completely.
     request = data.find(_REQUEST, start, end)
     response = data.rfind(_RESPONSE, start, end)
     if 0 <= request < response and data.count(b"{", start, request) == 1:
@@ -142,7 +141,7 @@ def _decode(data: bytes | bytearray, start: int, end: int) -> _Record | None:
 
 
 def _outcome(body: _Response) -> tuple[int | None, str | None]:
-    """(tool calls, finish reason) of a response in OpenAI's or Anthropic's shape."""
+    """Return (number of tool calls, finish reason) of a response in OpenAI's or Anthropic's format."""
     if body.choices:
         choice = body.choices[0]
         calls = None if choice.message is None else _calls(choice.message)
@@ -170,14 +169,14 @@ def _tool_blocks(content: msgspec.Raw) -> int | None:
 
 
 def parse_proxy_trajectory(data: bytes) -> ProxyTrajectory | None:
-    """Turns of a ``proxy_trajectory.json`` with messages or only token masks; None where it is neither."""
+    """Parse a ``proxy_trajectory.json`` with messages or only token masks; None if it is neither."""
     try:
-        found = _proxy.decode(data)
+        document = _proxy.decode(data)
     except _NOT_DECODED:
         return None
-    mask = found.traj_response_mask or []
+    mask = document.traj_response_mask or []
     tokens = sum(1 for bit in mask if bit)
-    messages = found.messages_snapshot if found.messages_snapshot is not None else found.messages
+    messages = document.messages_snapshot if document.messages_snapshot is not None else document.messages
     if messages is not None:
         spoken = [message for message in messages if message.role == "assistant"]
         return ProxyTrajectory(len(spoken), sum(map(_calls, spoken)), tokens)
@@ -188,42 +187,43 @@ def parse_proxy_trajectory(data: bytes) -> ProxyTrajectory | None:
 
 
 def parse_result(data: bytes) -> TrialResult | None:
-    """Facts of a ``result.json``; None while it is not a complete JSON object."""
-    found = parse_object(data)
-    if found is None:
+    """Parse a ``result.json``; None while it is not a complete JSON object."""
+    document = parse_object(data)
+    if document is None:
         return None
-    step = found.get("step")
+    step = document.get("step")
     return TrialResult(
-        task=_task(found.get("task_name")),
+        task=_task(document.get("task_name")),
         step=step if isinstance(step, int) and not isinstance(step, bool) else None,
-        reward=_reward(found.get("verifier_result")),
-        started_at=moment(found.get("started_at")),
-        turns=count(found.get("turns")),
+        reward=_reward(document.get("verifier_result")),
+        started_at=moment(document.get("started_at")),
+        turns=count(document.get("turns")),
     )
 
 
 def parse_config(data: bytes) -> TrialResult | None:
-    """Task and step of a trial's ``config.json``, where it names them; None while it is not complete."""
-    found = parse_object(data)
-    if found is None:
+    """Return task and step in a trial's ``config.json``; None while it is not a complete JSON object."""
+    document = parse_object(data)
+    if document is None:
         return None
-    step = found.get("step")
+    step = document.get("step")
     return TrialResult(
-        task=_task(found.get("task")),
+        task=_task(document.get("task")),
         step=step if isinstance(step, int) and not isinstance(step, bool) else None,
     )
 
 
 def parse_object(data: bytes) -> dict[str, Any] | None:
+    """Decode a JSON object; None if it is invalid or not an object."""
     try:
-        found = json.loads(data)  # not msgspec: rewards written by Python may be NaN
+        decoded = json.loads(data)  # not msgspec: Python writes NaN for rewards
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return decoded if isinstance(decoded, dict) else None
 
 
 def parse_reward(data: bytes) -> float | None:
-    """The bare number of a ``reward.txt``."""
+    """Parse the number in a ``reward.txt``; None if it is not one."""
     try:
         return _finite(float(data[:64]))
     except ValueError:
@@ -231,17 +231,18 @@ def parse_reward(data: bytes) -> float | None:
 
 
 def count(value: object) -> int:
-    """A number of things; 0 where it is none."""
+    """Return a count; 0 if ``value`` is not one."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def moment(value: object) -> float | None:
-    """Unix seconds of an ISO time, or of a number of seconds or milliseconds since 1970."""
+    """Return the Unix seconds of an ISO time, or of a number of seconds or milliseconds since 1970; None if
+    it is neither."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
         number = _finite(value)
-        if number is None or number < 1e9:  # a duration, not a time
+        if number is None or number < 1e9:  # a duration, not a point in time
             return None
         return number / 1000 if number >= _EPOCH_MS else number
     if isinstance(value, str):

@@ -1,8 +1,7 @@
-"""All trials of a run: ``trials/step_NNNN/<trial>/`` and ``trials/<trial>/``, scanned incrementally.
+"""All trials of a run, in ``trials/step_NNNN/<trial>/`` and ``trials/<trial>/``, scanned incrementally.
 
-Storage may answer in 75 ms per operation: directories are listed without a stat per entry, old steps are
-looked at in turn, a trial that does not move is asked less often, a finished one never again, and each scan
-has a budget.
+Storage may take 75 ms per operation: directories are listed without a stat per entry, old steps are checked
+in turn, inactive trials less often, finished ones never again, and each scan has a time budget.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from liverl.logs.follow import MAX_LINE
 from liverl.model import StepTrials, TrialHead, TrialsStatus
 from liverl.observe.trials.trial import FRESH, TRAJECTORY, Add, Trial
 
-NEWEST = 200  # trial heads that are kept and shown
-STEPS = 50  # steps that are shown
-_LIVE_STEPS = 2  # newest step directories that are listed at every scan
-_OLD_PER_SCAN = 4  # older, settled ones that are asked for changes per scan
-_PER_TRIAL = 16 << 20  # bytes read of one trajectory per scan
+NEWEST = 200  # maximum trial heads kept and shown
+STEPS = 50  # maximum steps shown
+_LIVE_STEPS = 2  # newest step directories, listed in every scan
+_OLD_PER_SCAN = 4  # older ones checked for changes per scan
+_PER_TRIAL = 16 << 20  # maximum bytes read of one trajectory per scan
 _UNNAMED_PER_SCAN = 8 << 20
 _BUFFER = 1 << 20
 STEP_DIR = re.compile(r"step_(\d{1,9})")
@@ -31,7 +30,7 @@ STEP_DIR = re.compile(r"step_(\d{1,9})")
 
 @dataclass(slots=True)
 class _Folder:
-    """A directory whose sub-directories are trials."""
+    """A directory whose subdirectories are trials."""
 
     path: str  # relative to trials/, "" = trials/ itself
     step: int | None
@@ -65,8 +64,8 @@ class _Tally:
 
 
 class LineReader:
-    """Reads trajectories line by line through one buffer; as ``trial.Lines`` says: _PER_TRIAL bytes, or one
-    line, at a time."""
+    """Reads trajectories line by line through one buffer: _PER_TRIAL bytes, or one line, at a time (see
+    ``trial.Lines``)."""
 
     def __init__(self) -> None:
         self._buffer = bytearray(_BUFFER)
@@ -88,9 +87,9 @@ class LineReader:
                 more = size == len(self._buffer)
                 if not more or offset - begin >= _PER_TRIAL:
                     break
-                if at == 0:  # one line fills the whole buffer
+                if at == 0:  # a single line fills the whole buffer
                     if len(self._buffer) >= MAX_LINE:
-                        offset += size  # no record is that long; its remainder counts as a bad line
+                        offset += size  # no record is that long; the rest counts as a bad line
                     else:
                         self._buffer = bytearray(2 * len(self._buffer))
         finally:
@@ -100,7 +99,7 @@ class LineReader:
         return offset, more
 
     def count(self, fd: int, offset: int, most: int) -> tuple[int, int]:
-        """(lines, bytes) of at most ``most`` bytes from ``offset`` on."""
+        """Return (lines, bytes) of at most ``most`` bytes from ``offset`` on."""
         lines = read = 0
         while read < most:
             size = os.preadv(fd, [self._buffer], offset + read)
@@ -115,7 +114,7 @@ class TrialScanner:
     """Scans one run directory. Not thread-safe: one scan at a time, from any thread.
 
     ``bad_lines``: records and documents that could not be decoded; ``unattributed``: requests that named no
-    trial; ``unread``: known trials that no scan had time for yet; ``errors``: storage errors, the last one in
+    trial; ``unread``: known trials not read yet; ``errors``: number of storage errors, with the last one in
     ``error``.
     """
 
@@ -128,22 +127,23 @@ class TrialScanner:
         self._folders: dict[str, _Folder] = {}
         self._old_turn = 0
         self._open: dict[str, tuple[Trial, _Folder]] = {}
-        self._heads: dict[str, TrialHead] = {}  # of open trials that were read
-        self._closed: list[tuple[float, str, TrialHead]] = []  # heap of the newest
-        self._tallies: dict[int | None, _Tally] = {}  # of closed trials
+        self._heads: dict[str, TrialHead] = {}  # heads of unfinished trials that were read
+        self._closed: list[tuple[float, str, TrialHead]] = []  # heap of the newest finished trials
+        self._tallies: dict[int | None, _Tally] = {}  # counts of finished trials
         self._unnamed_at = 0
         self._lines = LineReader()
 
     def newest_folders(self) -> list[str]:
-        """Where new trials appear: ``trials/`` and the newest steps in it. Not during a scan."""
+        """Return the directories where new trials appear: ``trials/`` and its newest steps. Not during a
+        scan."""
         newest = sorted(self._folders.values(), key=lambda folder: folder.step or 0)[-_LIVE_STEPS:]
         return [self.root, *(f"{self.root}/{folder.path}" for folder in newest)]
 
     def scan(self, budget: float = 2.0, now: float | None = None) -> TrialsStatus:
-        """Look for what is new, for about ``budget`` seconds; what is left comes first in the next scan.
+        """Read what is new, for about ``budget`` seconds; the rest comes first in the next scan.
 
-        ``now`` is Unix time. Returns the same object while nothing changes. Raises nothing for files that
-        come and go; errors of the storage are counted and tried again.
+        ``now`` is Unix time. Returns the same object while nothing changes. Removed files are no error;
+        storage errors are counted and retried.
         """
         now = time.time() if now is None else now
         until = time.monotonic() + budget
@@ -231,7 +231,7 @@ class TrialScanner:
                     self._meet(folder, name)
 
     def _changed(self, folder: _Folder, now: float) -> list[str]:
-        """Sub-directories of a folder that changed since it was last listed; none of one that did not."""
+        """Return the subdirectories of a folder that changed since it was last listed."""
         path = f"{self.root}/{folder.path}"
         try:
             mtime = os.stat(path).st_mtime_ns
@@ -271,7 +271,7 @@ class TrialScanner:
 
 
 def cut_off(trials: TrialsStatus) -> TrialsStatus:
-    """The trials of a run that has ended: nobody will finish those without a result."""
+    """Mark the unfinished trials of a run that has ended as cut off."""
     if not trials.running:
         return trials
     return msgspec.structs.replace(
@@ -284,6 +284,7 @@ def cut_off(trials: TrialsStatus) -> TrialsStatus:
 
 
 def cut_off_head(head: TrialHead) -> TrialHead:
+    """Mark one trial as cut off, if it is unfinished."""
     return msgspec.structs.replace(head, state="cut_off") if head.state == "running" else head
 
 

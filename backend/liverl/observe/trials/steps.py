@@ -1,4 +1,4 @@
-"""Trials of one step, on demand: the steps that a snapshot no longer carries, and groups of one prompt."""
+"""Trials of one step on demand, for steps no longer in the snapshot, and groups of one prompt."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ from liverl.observe.trials.trial import Trial
 
 
 def steps_on_disk(run_dir: str | os.PathLike[str]) -> list[int]:
-    """The steps that have trials, oldest first. Raises OSError of the storage, not of a missing directory."""
-    found = {
+    """Return the steps that have trials, oldest first; none if the directory is missing.
+
+    Raises:
+        OSError: the storage failed.
+    """
+    numbers = {
         int(match[1])
         for name in _folders(os.path.join(run_dir, "trials"))
         if (match := STEP_DIR.fullmatch(name))
     }
-    return sorted(found)
+    return sorted(numbers)
 
 
 def heads_of_step(run_dir: str | os.PathLike[str], step: int) -> list[TrialHead]:
-    """All trials of ``step``, newest first. Reads each trajectory once: about a second per gigabyte.
+    """Return all trials of ``step``, newest first. Reads each trajectory once: about a second per gigabyte.
 
-    Raises OSError of the storage, not of files that come and go.
+    Raises:
+        OSError: the storage failed; removed files are no error.
     """
     root = os.path.join(run_dir, "trials")
     read, now = LineReader(), time.time()
@@ -37,7 +42,7 @@ def heads_of_step(run_dir: str | os.PathLike[str], step: int) -> list[TrialHead]
         while more:
             before = trial.turns + trial.bad
             if not trial.check(read, now):
-                break  # it was removed
+                break  # removed in the meantime
             more = trial.unread and trial.turns + trial.bad > before
         else:
             heads.append(trial.head())
@@ -49,20 +54,23 @@ def heads_of_step(run_dir: str | os.PathLike[str], step: int) -> list[TrialHead]
 
 
 def equal_groups(heads: Iterable[TrialHead]) -> frozenset[tuple[int | None, str]]:
-    """(step, task) of prompts whose trials have all been judged, and judged the same: GRPO learns nothing from
-    them. Of a step, ``heads`` must hold every trial."""
+    """Return (step, task) of prompts whose trials are all finished with the same reward: GRPO learns nothing
+    from them.
+
+    ``heads`` must contain every trial of a step.
+    """
     rewards: dict[tuple[int | None, str], list[float | None]] = defaultdict(list)
     for head in heads:
         rewards[head.step, head.task].append(head.reward)
     return frozenset(
         group
-        for group, found in rewards.items()
-        if len(found) > 1 and None not in found and len(set(found)) == 1
+        for group, group_rewards in rewards.items()
+        if len(group_rewards) > 1 and None not in group_rewards and len(set(group_rewards)) == 1
     )
 
 
 def _trials_of(root: str, step: int) -> Iterable[tuple[str, int | None]]:
-    """(path below ``root``, step) of the trials of a step, in either layout."""
+    """Return (path below ``root``, step) of the trials of a step, in either layout."""
     flat = []
     for folder in _folders(root):
         match = STEP_DIR.fullmatch(folder)
@@ -79,11 +87,11 @@ def _told_step(directory: str) -> int | None:
     for name, parse in (("config.json", parse_config), ("result.json", parse_result)):
         try:
             with open(os.path.join(directory, name), "rb") as file:
-                told = parse(file.read())
+                parsed = parse(file.read())
         except OSError:
             continue  # it has none (yet)
-        if told is not None and told.step is not None:
-            return told.step
+        if parsed is not None and parsed.step is not None:
+            return parsed.step
     return None
 
 

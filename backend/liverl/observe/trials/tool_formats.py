@@ -1,4 +1,4 @@
-"""Which tool-call format a text resembles, and what that says about a trial that called no tool. Pure."""
+"""Detects tool-call formats in text, to explain why a trial called no tool. Pure."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-PARSER_KEY = "model.tool_parser"  # of config.yaml
+PARSER_KEY = "model.tool_parser"  # key in config.yaml
 
 
 @dataclass(frozen=True)
 class ToolFormat:
-    """A way in which models write tool calls. ``parsers``: vLLM's names of those that read it."""
+    """A format in which models write tool calls. ``parsers``: names of vLLM's parsers for it."""
 
     title: str
-    mark: str  # what it is known by, as shown
+    mark: str  # its characteristic text, as shown
     parsers: tuple[str, ...]
     pattern: re.Pattern[str]
 
@@ -54,21 +54,25 @@ FORMATS: tuple[ToolFormat, ...] = (
 
 
 def resembling(text: str) -> tuple[ToolFormat, ...]:
-    """The formats that ``text`` resembles, the most telling first; the vague last one only if no other."""
-    found = tuple(f for f in FORMATS[:-1] if f.pattern.search(text))
-    if found or not FORMATS[-1].pattern.search(text):
-        return found
+    """Return the formats that ``text`` resembles, most specific first; the generic last one only if no other
+    matches."""
+    matching = tuple(f for f in FORMATS[:-1] if f.pattern.search(text))
+    if matching or not FORMATS[-1].pattern.search(text):
+        return matching
     return (FORMATS[-1],)
 
 
 def look(formats: Sequence[ToolFormat]) -> str:
-    """``Qwen3-Coder XML (<function=...>)``"""
+    """Return the formats as text: ``Qwen3-Coder XML (<function=...>)``."""
     return " and ".join(f"{f.title} ({f.mark})" for f in formats)
 
 
 def explain_no_calls(texts: Iterable[str], parser: str | None, truncated: bool = False) -> tuple[str, ...]:
-    """Sentences: why a trial may have called no tool. ``texts``: what its model wrote; ``parser``: the run's,
-    None where it is not known; ``truncated``: the last turn was cut off at the token limit."""
+    """Return sentences that explain why a trial may have called no tool.
+
+    ``texts``: the model's output; ``parser``: the run's parser, None if unknown; ``truncated``: the last turn
+    reached the token limit.
+    """
     written = [text for text in texts if text.strip()]
     setting = (
         f"the run's parser is {parser} ({PARSER_KEY} in config.yaml)"

@@ -1,5 +1,5 @@
-"""One trial's whole story, read from its directory and read on as it grows: turn by turn, with what came of
-each. Heads of many trials are another matter: ``trial.py``."""
+"""The full trajectory of one trial, turn by turn, read incrementally. For heads of many trials see
+``trial.py``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from liverl.observe.trials.tool_formats import PARSER_KEY, explain_no_calls
 from liverl.observe.trials.trial import SETTLE, TASK, TRAJECTORY, TRUNCATED, over
 from liverl.observe.trials.turns import Turn, TurnBuilder
 
-_LARGEST = 64 << 20  # bytes of a JSON document that is read whole
+_LARGEST = 64 << 20  # maximum bytes of a JSON document
 
 
 class Trajectory(msgspec.Struct, frozen=True):
-    """``running``: there is no result yet. ``rewards``: every number that the verifier gave, by its name."""
+    """One trial. ``running``: it has no result yet. ``rewards``: all numbers of the verifier, by name."""
 
     name: str
     path: str  # of the trial's directory
@@ -35,35 +35,37 @@ class Trajectory(msgspec.Struct, frozen=True):
     rewards: dict[str, float] = {}
     started_at: float | None = None
     seconds: float | None = None
-    replicas: tuple[str, ...] = ()  # in the order in which they answered
+    replicas: tuple[str, ...] = ()  # in the order of their responses
     model: str | None = None
     policy_version: int | None = None
     ended_by: str | None = None
     exception: str | None = None
     flags: tuple[str, ...] = ()  # zero_tool_calls, moved_replica, failed_turns, truncated
     source: str | None = None  # the file of the turns, relative to the directory
-    files: tuple[TrialFile, ...] = ()  # everything else that the trial left
+    files: tuple[TrialFile, ...] = ()  # all other files of the trial
     bad_records: int = 0
-    torn: bool = False  # the last record is cut off
+    torn: bool = False  # the last record is incomplete
     note: str = ""
-    told_turns: int = 0  # by the result; the proxy's records may come after it
+    told_turns: int = 0  # number of turns in the result; the proxy may write records after it
 
     @property
     def tool_calls(self) -> int:
+        """Number of tool calls."""
         return sum(turn.calls for turn in self.turns)
 
     @property
     def completion_tokens(self) -> int:
+        """Number of generated tokens."""
         return sum(turn.completion_tokens or 0 for turn in self.turns)
 
 
 def read_trajectory(trial_dir: str | os.PathLike[str]) -> Trajectory:
-    """The trial as it stands. Missing, cut and growing files are no errors."""
+    """Read a trial in its current state. Missing, incomplete and growing files are no error."""
     return TrajectoryReader(trial_dir).read()
 
 
 def no_tools(trajectory: Trajectory, parser: str | None) -> tuple[str, ...]:
-    """Why it may be that no tool was called, in sentences; none where one was."""
+    """Return sentences that explain why no tool may have been called; none if one was."""
     if "zero_tool_calls" not in trajectory.flags:
         return ()
     texts = [turn.written for turn in trajectory.turns]
@@ -71,22 +73,21 @@ def no_tools(trajectory: Trajectory, parser: str | None) -> tuple[str, ...]:
 
 
 def parser_in_use(run_dir: str | os.PathLike[str]) -> str | None:
-    """The run's tool-call parser, from the configuration that it was started with; None where that does not
-    tell."""
+    """Return the tool-call parser in the run's configuration; None if it cannot be determined."""
     import yaml
 
     try:
-        found = yaml.safe_load((Path(run_dir) / "config.yaml").read_bytes())
+        settings = yaml.safe_load((Path(run_dir) / "config.yaml").read_bytes())
     except (OSError, yaml.YAMLError):
         return None
     for key in PARSER_KEY.split("."):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, str) and found else None
+        settings = settings.get(key) if isinstance(settings, dict) else None
+    return settings if isinstance(settings, str) and settings else None
 
 
 class TrajectoryReader:
-    """Reads one trial again and again. ``read`` looks at what is new and returns the same object while nothing
-    changes. Not thread-safe; blocks."""
+    """Reads one trial repeatedly. ``read`` returns the same object while nothing changes. Not thread-safe;
+    blocking."""
 
     def __init__(self, trial_dir: str | os.PathLike[str]) -> None:
         self.path = Path(trial_dir)
@@ -101,7 +102,11 @@ class TrajectoryReader:
         self._torn = False
 
     def read(self) -> Trajectory:
-        """Raises OSError of the storage, not of files that are missing."""
+        """Read what is new and return the trial.
+
+        Raises:
+            OSError: the storage failed; missing files are no error.
+        """
         config = _object(self.path / "config.json") or {}
         result = _object(self.path / "result.json")
         source = self._read_records(closed=result is not None)
@@ -129,10 +134,10 @@ class TrajectoryReader:
         return self._last or trajectory
 
     def raw_record(self, turn: Turn, most: int = 4 << 20) -> str:
-        """The record of a turn as indented JSON, at most ``most`` bytes of it.
+        """Return the record of a turn as indented JSON, at most ``most`` bytes of it.
 
         Raises:
-            OSError: the file has gone.
+            OSError: the file was removed.
         """
         source = self._last.source if self._last is not None else None
         size = turn.size or most
@@ -142,10 +147,10 @@ class TrajectoryReader:
         try:
             return msgspec.json.format(data, indent=2).decode("utf-8", "replace")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return data.decode("utf-8", "replace")  # cut, or not JSON: as it is
+            return data.decode("utf-8", "replace")  # truncated, or not JSON: unchanged
 
     def _read_records(self, closed: bool) -> str | None:
-        """Read what the trajectory file has got since; its name."""
+        """Read what was appended to the trajectory file; return its name."""
         for name in (TRAJECTORY, f"agent/{TRAJECTORY}"):
             try:
                 file = open(self.path / name, "rb")  # noqa: SIM115 - closed below
@@ -154,7 +159,7 @@ class TrajectoryReader:
             with file:
                 stat = os.fstat(file.fileno())
                 identity = (str(self.path / name), stat.st_dev, stat.st_ino)
-                if self._file != identity or stat.st_size < self._offset:  # written anew
+                if self._file != identity or stat.st_size < self._offset:  # rewritten
                     self._begin()
                     self._file = identity
                 if stat.st_size > self._offset:
@@ -166,7 +171,7 @@ class TrajectoryReader:
         return None
 
     def _read_document(self) -> tuple[str, tuple[Turn, ...], str] | None:
-        """(name, turns, what is missing) of the first trajectory document; None where there is none."""
+        """Return (name, turns, note on what is missing) of the first trajectory document; None if there is none."""
         for document in documents.DOCUMENTS:
             path = self.path / document.name
             try:
@@ -181,7 +186,7 @@ class TrajectoryReader:
         return None
 
     def _take(self, file: Any, closed: bool) -> None:
-        """Records from the offset on. A last one without a newline counts once nothing is written any more."""
+        """Read records from the offset on. An unfinished last one counts once the file is no longer written."""
         self._torn = False
         while line := file.readline(MAX_LINE):
             if not line.endswith(b"\n"):
@@ -242,7 +247,7 @@ def _flags(turns: tuple[Turn, ...], ended: bool, replicas: int) -> tuple[str, ..
     judged = [turn for turn in finished if turn.judged]
     gone = [turn for turn in turns if turn.abandoned]
     if gone and gone[-1] is turns[-1] and not ended:
-        gone.pop()  # it was cut off in the middle of a call: that is no failure, as in the heads of many trials
+        gone.pop()  # it was cut off during a call: no failure, as in the heads
     flags = (
         ("zero_tool_calls", bool(judged) and not any(t.calls for t in judged) and (ended or over(last))),
         ("moved_replica", replicas > 1 or any(t.moved_from for t in turns)),
@@ -254,10 +259,10 @@ def _flags(turns: tuple[Turn, ...], ended: bool, replicas: int) -> tuple[str, ..
 
 def _rewards(path: Path, result: dict[str, Any] | None) -> dict[str, float]:
     verdict = (result or {}).get("verifier_result")
-    found = verdict.get("rewards") if isinstance(verdict, dict) else None
-    if not isinstance(found, dict):
-        found = _object(path / "verifier" / "reward.json") or {}
-    rewards = {str(key): float(value) for key, value in found.items() if _is_number(value)}
+    scores = verdict.get("rewards") if isinstance(verdict, dict) else None
+    if not isinstance(scores, dict):
+        scores = _object(path / "verifier" / "reward.json") or {}
+    rewards = {str(key): float(value) for key, value in scores.items() if _is_number(value)}
     if not rewards and (data := _bytes(path / "verifier" / "reward.txt", 64)):
         number = parse_reward(data)
         rewards = {} if number is None else {"reward": number}

@@ -1,4 +1,4 @@
-"""One trial directory, read piece by piece as it grows."""
+"""One trial directory, read incrementally."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ from liverl.observe.trials.records import (
 )
 
 TRAJECTORY = "litellm-trajectory.jsonl"
-SETTLE = 5.0  # seconds after result.json in which the proxy may still write the last call
-FRESH = 2.0  # seconds: a directory changed so recently may change again within one tick of its clock
-LONGEST_WAIT = 30.0  # seconds between two looks at a trial that has not moved for minutes
-LARGEST = 256 << 20  # bytes of a JSON document that is read whole
-TRUNCATED = ("length", "max_tokens")  # finish reasons of a turn that was cut off at the token limit
-_ENDED = ("stop", "end_turn", "stop_sequence")  # the agent had nothing left to call
-TASK = re.compile(r"(?:-[0-9a-f]{6,}|__[A-Za-z0-9]{7})$")  # what Harbor and LiveRL append to a task's name
+SETTLE = 5.0  # seconds after result.json within which the proxy may still write the last call
+FRESH = 2.0  # seconds: a directory may change again within the resolution of its modification time
+LONGEST_WAIT = 30.0  # seconds between two checks of an inactive trial
+LARGEST = 256 << 20  # maximum bytes of a JSON document
+TRUNCATED = ("length", "max_tokens")  # finish reasons of a turn that reached the token limit
+_ENDED = ("stop", "end_turn", "stop_sequence")  # the agent called no further tool
+TASK = re.compile(
+    r"(?:-[0-9a-f]{6,}|__[A-Za-z0-9]{7})$"
+)  # suffixes that Harbor and LiveRL append to task names
 
-# (path, offset, add): calls add(buffer, start, end) for each complete line, returns the offset behind the
+# (path, offset, add): calls add(buffer, start, end) for each complete line, returns the offset after the
 # last one and whether it stopped before the end of the file
 Add = Callable[[bytes | bytearray, int, int], None]
 Lines = Callable[[str, int, Add], tuple[int, bool]]
 
 
 def over(finish_reason: str | None) -> bool:
-    """Whether the agent is at its end after a turn that ended so."""
+    """Whether the agent has finished after a turn with this finish reason."""
     return finish_reason in _ENDED
 
 
 class Trial:
-    """What is known of one trial. ``check`` reads what is new; ``head`` is its state then."""
+    """State of one trial. ``check`` reads what is new, ``head`` returns the state."""
 
     __slots__ = (
         "_config",
@@ -78,9 +80,7 @@ class Trial:
         self.task = TASK.sub("", self.name)
         self.turns = self.judged = self.calls = self.completion_tokens = self.bad = 0
         self.failed = self.moved = self.ended = self.closed = False
-        self.abandoned = (
-            False  # the last call: that is its failure only if the trial went on, or came to its end
-        )
+        self.abandoned = False  # the last call was abandoned: a failure only if the trial continued or ended
         self.finish_reason: str | None = None
         self.replica: str | None = None
         self.reward: float | None = None
@@ -91,18 +91,18 @@ class Trial:
         self._dir_mtime = -1
         self._trajectory: str | None = None
         self._offset = self._size = 0
-        self._told_turns = 0  # by the result; the proxy's records may come after it
+        self._told_turns = 0  # number of turns in the result; the proxy may write records after it
         self._config = False
         self._result_at: float | None = None
 
     @property
     def zero_tool_calls(self) -> bool:
-        """An assistant turn has finished, none called a tool, and the agent is at its end."""
+        """Whether the agent has finished with at least one assistant turn and no tool call."""
         return self.judged > 0 and self.calls == 0 and self._over
 
     @property
     def unread(self) -> bool:
-        """Its trajectory was longer than what one check reads."""
+        """Whether its trajectory was longer than one check reads."""
         return self._size < 0
 
     @property
@@ -110,7 +110,11 @@ class Trial:
         return self._result_at is not None or self.ended or over(self.finish_reason)
 
     def check(self, lines: Lines, now: float) -> bool:
-        """Read what is new; returns False once the directory is gone. Raises OSError of the storage."""
+        """Read what is new; return False once the directory is removed.
+
+        Raises:
+            OSError: the storage failed.
+        """
         directory = f"{self.root}/{self.path}"
         try:
             mtime = os.stat(directory).st_mtime_ns
@@ -138,6 +142,7 @@ class Trial:
         return True
 
     def head(self) -> TrialHead:
+        """Return the current state of the trial."""
         flags = (
             ("zero_tool_calls", self.zero_tool_calls),
             ("moved_replica", self.moved),
@@ -161,7 +166,7 @@ class Trial:
         )
 
     def _read_trajectory(self, directory: str, lines: Lines, now: float) -> bool:
-        """Returns whether there may be more to read."""
+        """Read new records; return whether there may be more."""
         if self._trajectory is None:
             if TRAJECTORY in self._names:
                 self._trajectory = f"{directory}/{TRAJECTORY}"
@@ -172,9 +177,9 @@ class Trial:
         try:
             stat = os.stat(self._trajectory)
         except FileNotFoundError:
-            self._trajectory = None  # it may still appear in either place
+            self._trajectory = None  # it may still appear in either directory
             return False
-        if stat.st_size < self._offset:  # written anew: what was counted no longer exists
+        if stat.st_size < self._offset:  # rewritten: start counting again
             self._forget_turns()
         if stat.st_size == self._size:
             return False
@@ -219,7 +224,7 @@ class Trial:
             return
         result = parse_result(data)
         if result is None:
-            if now - mtime < SETTLE:  # being written
+            if now - mtime < SETTLE:  # still being written
                 return
             self.bad += 1
         else:
@@ -249,19 +254,19 @@ class Trial:
                     self._take_counts(document.counts(data), mtime)
                     return
 
-    def _take_counts(self, found: ProxyTrajectory | None, mtime: float) -> None:
-        self.ended = True  # it is written once, by a rename, when the session ends
+    def _take_counts(self, parsed: ProxyTrajectory | None, mtime: float) -> None:
+        self.ended = True  # written once, by a rename, at the end of the session
         self.updated_at = max(self.updated_at, mtime)
-        if found is None:
+        if parsed is None:
             self.bad += 1
             return
-        self.turns = found.turns
-        self.calls = found.tool_calls or 0
-        self.judged = found.turns if found.tool_calls is not None else 0
-        self.completion_tokens = found.completion_tokens
+        self.turns = parsed.turns
+        self.calls = parsed.tool_calls or 0
+        self.judged = parsed.turns if parsed.tool_calls is not None else 0
+        self.completion_tokens = parsed.completion_tokens
 
     def _close(self, directory: str, lines: Lines) -> None:
-        """Nothing more is expected: what stands behind the last newline is a record, or torn for ever."""
+        """Finish the trial: data after the last newline is a record, or incomplete forever."""
         if self._trajectory is not None and self._offset < self._size:
             data, _ = _read(self._trajectory, self._offset)
             if data:
@@ -271,7 +276,7 @@ class Trial:
 
 
 def _read(path: str, offset: int = 0) -> tuple[bytes | None, float | None]:
-    """(content from ``offset``, mtime) of a small file; (None, None) where there is none."""
+    """Return (content from ``offset``, mtime) of a small file; (None, None) if it is missing."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):

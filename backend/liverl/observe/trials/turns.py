@@ -1,8 +1,8 @@
-"""Records of a trajectory file -> turns: who said what, and what came of it.
+"""Converts records of a trajectory file to turns: messages, calls and results.
 
-Each record holds the whole conversation so far. What is new in a request - the results of the last calls -
-belongs to the turn before it; the conversations of a trial (a sub-agent has one of its own) are told apart by
-what they share.
+Each record contains the whole conversation so far. New messages of a request, the results of the last calls,
+belong to the previous turn. Conversations of one trial (sub-agents have their own) are distinguished by their
+common messages.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from liverl.observe.trials.message_parts import Part, answer_message, loads, mes
 from liverl.observe.trials.records import parse_turn
 from liverl.observe.trials.tool_formats import resembling
 
-_CONVERSATIONS = 8  # that are told apart at a time
+_CONVERSATIONS = 8  # maximum conversations distinguished at a time
 _record = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _messages = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """One call of the model. Times are Unix seconds, durations seconds, None where it is not known."""
+    """One call of the model. Times are Unix seconds, durations seconds; None if unknown."""
 
     number: int  # from 1
     success: bool = True
-    abandoned: bool = False  # its client went away before the answer
-    before: tuple[Part, ...] = ()  # of the request, where no earlier turn shows it
+    abandoned: bool = False  # its client disconnected before the response
+    before: tuple[Part, ...] = ()  # parts of the request not shown by an earlier turn
     answer: tuple[Part, ...] = ()
-    after: tuple[Part, ...] = ()  # what the next request brought: results, new messages
+    after: tuple[Part, ...] = ()  # new parts of the next request: results, messages
     finish_reason: str | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -38,24 +38,26 @@ class Turn(msgspec.Struct, frozen=True):
     replica: str | None = None
     moved_from: str | None = None
     model: str | None = None
-    judged: bool = True  # there is an answer in which calls could be counted
+    judged: bool = True  # there is a response in which calls could be counted
     stream: bool = False
-    note: str = ""  # what is odd about its conversation
-    resembles: tuple[str, ...] = ()  # titles of tool-call formats, where no call was parsed
-    offset: int = 0  # of its record in the file
+    note: str = ""  # irregularities of its conversation
+    resembles: tuple[str, ...] = ()  # titles of similar tool-call formats, if no call was parsed
+    offset: int = 0  # offset of its record in the file
     size: int = 0
 
     @property
     def calls(self) -> int:
+        """Number of tool calls."""
         return sum(part.kind == "call" for part in self.answer)
 
     @property
     def raw(self) -> str:
-        """What the model wrote, where it looks like a tool call and none was parsed; else nothing."""
+        """The model's output, if it looks like a tool call but none was parsed; otherwise empty."""
         return self.written if self.resembles else ""
 
     @property
     def written(self) -> str:
+        """Text and reasoning written by the model."""
         return "\n".join(part.text for part in self.answer if part.kind in ("text", "reasoning"))
 
 
@@ -63,22 +65,22 @@ class _Conversation:
     __slots__ = ("messages", "names", "turn")
 
     def __init__(self, messages: list[bytes], turn: int, names: dict[str, str]) -> None:
-        self.messages = messages  # of its newest request
+        self.messages = messages  # messages of its newest request
         self.turn = turn  # index of the newest turn
-        self.names = names  # of tools, by call id
+        self.names = names  # tool names by call id
 
 
 class TurnBuilder:
-    """Takes records in the order of the file. ``turns`` is the trajectory so far, ``bad`` counts what is no
-    record."""
+    """Takes records in the order of the file. ``turns``: the trajectory so far; ``bad``: number of invalid
+    records."""
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
         self.bad = 0
-        self._conversations: list[_Conversation] = []  # the one used last at the end
+        self._conversations: list[_Conversation] = []  # least recently used first
 
     def add(self, line: bytes, offset: int) -> None:
-        """One line of ``litellm-trajectory.jsonl``."""
+        """Add one line of ``litellm-trajectory.jsonl``."""
         head = parse_turn(line)
         record = _fields(line)
         if record is None or "success" not in record:
@@ -116,7 +118,7 @@ class TurnBuilder:
         self.turns.append(_judged(turn))
 
     def _join(self, messages: list[bytes], index: int) -> tuple[_Conversation, list[Part], str]:
-        """(the conversation that a request goes on with, what it brings that no turn shows, what is odd)."""
+        """Return (the conversation that a request continues, its parts not shown by a turn, irregularities)."""
         best, shared = None, 0
         for conversation in reversed(self._conversations):
             count = _common(conversation.messages, messages)
@@ -144,19 +146,18 @@ class TurnBuilder:
         return conversation, parts, note
 
     def _follow(self, conversation: _Conversation, messages: list[bytes]) -> None:
-        """Give what a request has brought to the turn before it."""
+        """Add the new parts of a request to the turn before it."""
         turn = self.turns[conversation.turn]
-        found = [loads(raw) for raw in messages]
-        if found and turn.judged and isinstance(found[0], dict) and found[0].get("role") == "assistant":
-            del found[0]  # its own answer, sent back
-        if found:
-            parts = [part for message in found for part in message_parts(message, conversation.names)]
+        decoded = [loads(raw) for raw in messages]
+        if decoded and turn.judged and isinstance(decoded[0], dict) and decoded[0].get("role") == "assistant":
+            del decoded[0]  # its own reply, sent back
+        if decoded:
+            parts = [part for message in decoded for part in message_parts(message, conversation.names)]
             self.turns[conversation.turn] = msgspec.structs.replace(turn, after=(*turn.after, *parts))
 
 
 def turns_of_messages(messages: list[Any]) -> list[Turn]:
-    """Turns of a bare conversation, as ``proxy_trajectory.json`` holds it: nothing is known but who said
-    what."""
+    """Return the turns of a plain conversation, as in ``proxy_trajectory.json``: only the messages are known."""
     turns: list[Turn] = []
     names: dict[str, str] = {}
     before: list[Part] = []
@@ -179,7 +180,7 @@ def _judged(turn: Turn) -> Turn:
 
 
 def _request_messages(request: dict[str, msgspec.Raw]) -> list[bytes]:
-    """The messages of a request as they stand in it; Anthropic's system prompt is the first of them."""
+    """Return the undecoded messages of a request; Anthropic's system prompt comes first."""
     try:
         messages = [bytes(raw) for raw in _messages.decode(bytes(request.get("messages", b"[]")))]
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -194,7 +195,7 @@ def _request_messages(request: dict[str, msgspec.Raw]) -> list[bytes]:
 
 
 def _common(a: list[bytes], b: list[bytes]) -> int:
-    """How many messages two requests share from their beginning on."""
+    """Return the number of equal leading messages of two requests."""
     count = 0
     for x, y in zip(a, b, strict=False):
         if not same_message(x, y):
@@ -204,12 +205,12 @@ def _common(a: list[bytes], b: list[bytes]) -> int:
 
 
 def _fields(data: bytes) -> dict[str, msgspec.Raw] | None:
-    """The values of a JSON object, not decoded; None where it is none."""
+    """Return the undecoded values of a JSON object; None if it is not one."""
     try:
         return _record.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = loads(data)
-        return _record.decode(msgspec.json.encode(found)) if isinstance(found, dict) else None
+        decoded = loads(data)
+        return _record.decode(msgspec.json.encode(decoded)) if isinstance(decoded, dict) else None
 
 
 def _value(fields: dict[str, msgspec.Raw], key: str) -> Any:

@@ -1,5 +1,6 @@
-"""What runs inside LiteLLM's own environment: standard library, uvicorn and litellm only, nothing of ours.
+"""Code that runs in LiteLLM's own environment: imports the standard library, uvicorn and litellm, never
+``liverl``.
 
-``runner.py`` loads this folder as the package ``liverl_runtime``; the generated configuration names its hooks
-that way. Nothing here may import ``liverl``.
+``runner.py`` loads this directory as the package ``liverl_runtime``, the name used for its hooks in the
+generated configuration.
 """

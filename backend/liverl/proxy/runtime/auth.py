@@ -1,6 +1,6 @@
-"""Who may ask what: the master key opens everything, the run key the inference routes, nothing else anything.
+"""Authorization: the master key permits all routes, the run key the inference routes.
 
-Decided before LiteLLM sees a request: some of its routes (documentation, sign-in) ask for no key at all.
+Checked before LiteLLM handles a request: some of its routes (documentation, sign-in) require no key at all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TRIAL_HEADER = b"x-litellm-routing-key"
 _TRIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _STEP_FOLDER = re.compile(r"step_\d+")
 
-# Calls of a policy: counted, attributed to a trial and recorded.
+# Calls of the policy: counted, attributed to a trial and recorded.
 CALL_ROUTES = frozenset(
     {
         "/v1/chat/completions",
@@ -27,14 +27,15 @@ CALL_ROUTES = frozenset(
         "/v1/messages",
     }
 )
-# What else a coding agent asks for with its run key.
+# Other routes that coding agents use with their run key.
 _RUN_KEY_ROUTES = CALL_ROUTES | {"/v1/messages/count_tokens", "/v1/models", "/models"}
 _PUBLIC_ROUTES = frozenset({"/health/liveliness", "/health/liveness", "/health/readiness"})
 
 
 @dataclass(frozen=True)
 class Caller:
-    """``role``: ``public`` (no key needed), ``run`` or ``master``. ``trial`` is None when it named none."""
+    """``role``: ``public`` (no key needed), ``run`` or ``master``. ``trial`` is None if the request named
+    none."""
 
     role: str
     trial: str | None = None
@@ -42,12 +43,14 @@ class Caller:
 
 @dataclass(frozen=True)
 class Refusal:
+    """HTTP status and message of a rejected request."""
+
     status: int
     message: str
 
 
 def valid_trial(name: str | None) -> bool:
-    """Whether ``name`` can be a trial: a plain folder name that is not one of the step folders beside it."""
+    """Whether ``name`` can be a trial: a plain directory name that is not a step directory."""
     return name is not None and bool(_TRIAL.fullmatch(name)) and not _STEP_FOLDER.fullmatch(name)
 
 
@@ -58,7 +61,7 @@ def _same(left: str, right: str) -> bool:
 
 
 def check_key(key: str, keys: Keys) -> Caller | None:
-    """The caller that ``key`` proves, or None. Its trial is the key's suffix, unchecked."""
+    """Return the caller identified by ``key``, or None. Its trial is the suffix of the key, not validated."""
     if _same(key, keys.master):
         return Caller("master")
     if _same(key, keys.run):
@@ -70,7 +73,8 @@ def check_key(key: str, keys: Keys) -> Caller | None:
 
 
 def authorize(method: str, path: str, headers: Iterable[tuple[bytes, bytes]], keys: Keys) -> Caller | Refusal:
-    """Decide on one request from its ASGI ``headers``. The header names the trial before the key does."""
+    """Authorize a request by its ASGI ``headers``. A trial named in a header takes precedence over that in
+    the key."""
     if path in _PUBLIC_ROUTES and method in ("GET", "HEAD"):
         return Caller("public")
     given: list[str] = []
@@ -84,7 +88,9 @@ def authorize(method: str, path: str, headers: Iterable[tuple[bytes, bytes]], ke
             given.append(text)
         elif name == TRIAL_HEADER:
             named = text
-    caller = next((found for found in (check_key(key, keys) for key in given if key) if found), None)
+    caller = next(
+        (candidate for candidate in (check_key(key, keys) for key in given if key) if candidate), None
+    )
     if caller is None:
         return Refusal(401, "invalid API key: send the run key as a Bearer token or in the header x-api-key")
     if caller.role == "run" and path not in _RUN_KEY_ROUTES:
@@ -94,7 +100,7 @@ def authorize(method: str, path: str, headers: Iterable[tuple[bytes, bytes]], ke
 
 
 async def user_api_key_auth(request: Any, api_key: str) -> Any:
-    """LiteLLM's custom-auth hook. The gate has decided already; LiteLLM gets a name, never the key."""
+    """LiteLLM's custom-auth hook. The middleware has decided already; LiteLLM gets a name, never the key."""
     from litellm.proxy._types import LitellmUserRoles, UserAPIKeyAuth
 
     from .calls import current

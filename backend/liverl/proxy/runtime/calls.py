@@ -1,7 +1,8 @@
-"""One request on its way through the proxy, visible to every hook that LiteLLM calls for it.
+"""One request in the proxy, available to all LiteLLM hooks called for it.
 
-A context variable carries it: LiteLLM starts its hooks, also the ones in its background worker, in a copy of
-the request's context. So a hook needs no lookup by id, and two hooks of one request share one "recorded".
+It is kept in a context variable, as LiteLLM runs its hooks, including those in its background worker, in a
+copy of the request's context. Hooks need no lookup by id, and share the state of whether the request was
+recorded.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Call:
+    """State of one request."""
+
     desk: GenerationState
     caller: Caller
     path: str
@@ -35,9 +38,11 @@ class Call:
 
     @property
     def trial(self) -> str | None:
+        """The trial that the request named, or None."""
         return self.caller.trial
 
     def duration_ms(self) -> int:
+        """Milliseconds from the start to the end, or to now."""
         end = self.ended if self.ended is not None else time.monotonic()
         return max(0, round((end - self.clock) * 1000))
 

@@ -1,4 +1,4 @@
-"""The state of one generation of the proxy: counters, listed replicas, routing and records."""
+"""State of one generation of the proxy: counters, listed replicas, routing and records."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from .routing import Routing
 from .settings import ModelConfig, Settings
 from .status import StatusFile
 
-# LiteLLM reports a call from a background task, normally within milliseconds. After this many seconds the
-# record is made from what the client was answered, so that a report that never comes loses no record.
+# LiteLLM reports a call from a background task, usually within milliseconds. After this many seconds the
+# record is made from the response to the client, so that no record is lost if LiteLLM never reports.
 REPORT_GRACE = 10.0
-FAILED_GRACE = 1.0  # the same for a call that failed: there is no answer to wait for
+FAILED_GRACE = 1.0  # seconds; the same for failed calls, which have no reply to wait for
 
 
 class GenerationState:
+    """State of this generation, published in its status file."""
+
     def __init__(self, settings: Settings, models: ModelConfig) -> None:
         self.settings = settings
-        self.models = models  # as last accepted
+        self.models = models  # last accepted configuration
         self.state = "starting"
-        self.error: str | None = None  # a failed reload, a drain that was cut
+        self.error: str | None = None  # a failed reload, or an interrupted drain
         self.requests = 0
         self.failures = 0
         self.unattributed = 0
@@ -50,25 +52,29 @@ class GenerationState:
 
     @property
     def draining(self) -> bool:
+        """Whether this generation is draining."""
         return self.state == "draining"
 
     def take_models(self, models: ModelConfig) -> None:
-        """What a reload brought; the router has it already."""
+        """Use a reloaded configuration, which the router has already accepted."""
         self.models = models
         self.routing.configure(models.backends, models.draining, models.cooldown)
         self.error = None
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Set the event loop that reports are scheduled on."""
         self._loop = loop
 
     def set_state(self, state: str, error: str | None = None) -> None:
+        """Change the state, and the error if given, and publish both."""
         self.state = state
         if error is not None:
             self.error = error
         self.publish()
 
     def publish(self, at_once: bool = False) -> None:
-        """Write the status file when it has news; ``at_once`` also for counters written a moment ago."""
+        """Write the status file if something changed; ``at_once``: even if counters were written a moment
+        ago."""
         self._status.update(
             {
                 "pid": os.getpid(),
@@ -94,13 +100,14 @@ class GenerationState:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.publish)
 
-    # One call's life: open, (routed), closed, reported.
+    # Life cycle of a call: opened, (routed), closed, reported.
 
     def refused_key(self) -> None:
-        """A request came without a valid key; it was no call."""
+        """Count a request without a valid key; it is not a call."""
         self.refusals.keys += 1
 
     def open_call(self, caller: Caller, path: str, is_call: bool) -> Call:
+        """Register a request, and count it if it is a call of the policy."""
         call = Call(desk=self, caller=caller, path=path, is_call=is_call)
         self.open.add(call)
         if is_call:
@@ -111,7 +118,8 @@ class GenerationState:
         return call
 
     def route(self, call: Call, candidates: list[str]) -> str:
-        """The replica for ``call`` among the root addresses ``candidates``; kept for the rest of the call."""
+        """Return the replica for ``call`` among the root addresses ``candidates``; it is kept for the rest of
+        the call."""
         if call.replica in candidates:
             return call.replica
         self._leave(call)
@@ -125,6 +133,8 @@ class GenerationState:
             self.routing.in_flight[call.replica] -= 1
 
     def close_call(self, call: Call, ended: float) -> None:
+        """Mark a request as ended at ``ended`` (monotonic seconds); a call is recorded even if LiteLLM does
+        not report it."""
         call.ended = ended
         self.open.discard(call)
         self._leave(call)
@@ -156,11 +166,11 @@ class GenerationState:
     async def settle(self, patience: float) -> None:
         """Return when every ended call is recorded and on disk.
 
-        ``patience``: seconds that LiteLLM gets for its own reports.
+        ``patience``: seconds to wait for LiteLLM's own reports.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + patience
-        while self._unreported and loop.time() < until:  # noqa: ASYNC110 - LiteLLM signals nothing here
+        while self._unreported and loop.time() < until:  # noqa: ASYNC110 - LiteLLM has no event for this
             await asyncio.sleep(0.02)
         for call in list(self._unreported):
             self._report_as_seen(call)

@@ -1,4 +1,4 @@
-"""The outermost layer of the server: who may pass, what is in flight, how connections end while draining."""
+"""Outermost ASGI layer: authorization, tracking of open requests, and closing of connections while draining."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
-_ERROR_BODY = 65536  # bytes of an error answer that are kept for its record
+_ERROR_BODY = 65536  # maximum bytes of an error response kept for its record
 _NO_REPLICA = "no replica is listed: the run is still starting, or all replicas were removed"
-_RETRY_AFTER = b"2"  # seconds; agents' client libraries honour it
+_RETRY_AFTER = b"2"  # seconds; respected by agents' client libraries
 
 
 class RequestMiddleware:
+    """Authorizes and tracks every request before it reaches ``app``."""
+
     def __init__(self, app: App, desk: GenerationState) -> None:
         self._app = app
         self._desk = desk
@@ -31,7 +33,7 @@ class RequestMiddleware:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})  # no route of ours needs one
+            await send({"type": "websocket.close", "code": 1008})  # no permitted route uses websockets
         else:
             await self._http(scope, receive, send)
 
@@ -83,7 +85,7 @@ class RequestMiddleware:
 
 
 class _Watch:
-    """The two channels of one request, seen from outside."""
+    """Wraps the two channels (receive, send) of one request."""
 
     def __init__(self, call: Call, receive: Receive, send: Send) -> None:
         self._call = call

@@ -1,6 +1,6 @@
-"""The trajectory files: one JSON object per API call, appended in one write, by a thread of its own.
+"""Writes the trajectory files: one JSON object per API call, appended in one write by a separate thread.
 
-A thread, because a full disk or a slow network file system must not hold up the requests of other trials.
+A full disk or a slow network file system must not delay the requests of other trials.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 FILE = "litellm-trajectory.jsonl"
 UNATTRIBUTED = "_unattributed"
 REDACTED = "[redacted]"
-_REMEMBERED = 4096  # trial folders
-# Conversations and schemas are kept word for word: a tool may well have a parameter called "password".
+_REMEMBERED = 4096  # number of trial directories cached
+# Conversations and schemas are kept verbatim: a tool may have a parameter called "password".
 _VERBATIM = frozenset({"messages", "tools", "choices", "content", "system", "prompt", "functions"})
 _SECRET = re.compile(
     r"(api[-_]?key|authorization|auth[-_]?token|access[-_]?token|secret|password|credential|cookie|bearer)$",
@@ -30,7 +30,7 @@ _BULKY = frozenset({"token_ids", "prompt_token_ids", "logprobs", "prompt_logprob
 
 
 def redact(value: Any) -> Any:
-    """A copy of ``value`` in which what secret-looking keys hold is replaced, conversations excepted."""
+    """Return a copy of ``value`` with the values of secret-looking keys replaced, except in conversations."""
     if isinstance(value, Mapping):
         return {
             key: REDACTED
@@ -44,7 +44,7 @@ def redact(value: Any) -> Any:
 
 
 def without_tokens(response: Any) -> Any:
-    """A copy of a response body without token ids and log-probabilities, which the trainer keeps."""
+    """Return a copy of a response body without token ids and log-probabilities, which the trainer stores."""
     if isinstance(response, Mapping):
         return {key: without_tokens(item) for key, item in response.items() if key not in _BULKY}
     if isinstance(response, list | tuple):
@@ -53,12 +53,13 @@ def without_tokens(response: Any) -> Any:
 
 
 def iso(at: float) -> str:
-    """Unix seconds as ISO 8601 in UTC, milliseconds."""
+    """Return Unix seconds as ISO 8601 in UTC with milliseconds."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
 def encode(record: Mapping[str, Any], secrets: Sequence[str]) -> bytes:
-    """One line. ``secrets`` are replaced wherever they stand, also where a sandbox echoed its own key."""
+    """Return a record as one line. ``secrets`` are replaced wherever they occur, also if a sandbox printed
+    its own key."""
     text = json.dumps(record, ensure_ascii=False, default=str, separators=(",", ":"))
     for secret in secrets:
         text = text.replace(json.dumps(secret, ensure_ascii=False)[1:-1], REDACTED)
@@ -66,7 +67,7 @@ def encode(record: Mapping[str, Any], secrets: Sequence[str]) -> bytes:
 
 
 class Recorder:
-    """Appends records below ``<run_dir>/trials``. ``error`` is why the last one could not be written."""
+    """Appends records below ``<run_dir>/trials``. ``error``: why the last one could not be written, or None."""
 
     def __init__(self, run_dir: Path, secrets: Sequence[str], on_error: Callable[[], None]) -> None:
         self.error: str | None = None
@@ -78,31 +79,32 @@ class Recorder:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recorder")
 
     def submit(self, trial: str | None, make: Callable[[], dict[str, Any]]) -> Future[None]:
-        """Write ``make()`` to the file of ``trial``; both happen in the recorder's thread."""
+        """Call ``make()`` and write its result to the file of ``trial``, both in the recorder's thread."""
         return self._thread.submit(self._write, trial, make)
 
     def close(self) -> None:
-        """Return when everything submitted is on its way to disk."""
+        """Return when everything submitted is written."""
         self._thread.shutdown(wait=True)
 
     def folder(self, trial: str | None) -> Path:
-        """The newest step's folder of that name if one exists, else one directly below ``trials``."""
+        """Return the trial's directory: in the newest step that has one of this name, else directly below
+        ``trials``."""
         if trial is None:
             return self._trials / UNATTRIBUTED
-        known = self._folders.get(trial)
-        if known is not None:
+        cached = self._folders.get(trial)
+        if cached is not None:
             self._folders.move_to_end(trial)
-            return known
-        found = self._trials / trial
+            return cached
+        path = self._trials / trial
         for step in sorted(self._steps(), reverse=True):
             candidate = self._trials / step / trial
             if candidate.is_dir():
-                found = candidate
+                path = candidate
                 break
-        self._folders[trial] = found
+        self._folders[trial] = path
         if len(self._folders) > _REMEMBERED:
             self._folders.popitem(last=False)
-        return found
+        return path
 
     def _steps(self) -> list[str]:
         try:
@@ -117,13 +119,13 @@ class Recorder:
             try:
                 self._append(self.folder(trial) / FILE, line)
             except FileNotFoundError:
-                # The remembered folder was moved away or never made: look again, and make what is missing.
+                # The cached directory was moved or never created: search again, and create what is missing.
                 if trial is not None:
                     self._folders.pop(trial, None)
                 folder = self.folder(trial)
                 folder.mkdir(parents=True, exist_ok=True)
                 self._append(folder / FILE, line)
-        except Exception as error:  # noqa: BLE001 - a lost record is shown in the status file, requests go on
+        except Exception as error:  # noqa: BLE001 - a lost record is reported in the status file; requests continue
             reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             self.error = f"cannot write a trajectory record: {reason}"
             self._on_error()

@@ -1,4 +1,4 @@
-"""What a trajectory record holds. Built in the recorder's thread from what the request left behind."""
+"""Builds trajectory records from the state of a request, in the recorder's thread."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .calls import Call
 from .recorder import iso, redact, without_tokens
 
 CLIENT_GONE = "client_disconnected"
-_ERROR_TEXT = 4000  # characters of an error's text that are kept
+_ERROR_TEXT = 4000  # maximum characters kept of an error's text
 
 
 def plain(value: Any) -> Any:
-    """LiteLLM's response objects as plain data."""
+    """Return a LiteLLM response object as plain data."""
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         return dump(exclude_none=True)
@@ -21,7 +21,8 @@ def plain(value: Any) -> Any:
 
 
 def unfinished(response: Any) -> Any:
-    """The part of an answer that was generated before its client left, without an invented end or usage."""
+    """Return what was generated before the client disconnected, without the finish reason and usage that
+    LiteLLM adds."""
     if not isinstance(response, dict):
         return response
     choices = [{**choice, "finish_reason": None} for choice in response.get("choices") or ()]
@@ -34,7 +35,7 @@ def make_record(
     response: Any,
     failure: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """The record of ``call``. ``response`` is plain data in OpenAI's shape, or None."""
+    """Return the record of ``call``. ``response`` is plain data in OpenAI's format, or None."""
     request = _request_body(call)
     body = without_tokens(response) if isinstance(response, dict) else None
     usage = body.get("usage") if body else None
@@ -65,7 +66,7 @@ def _request_body(call: Call) -> Any:
 
 
 def failure_of(call: Call, error: BaseException, call_id: str | None, model: str | None) -> dict[str, Any]:
-    """The ``failure`` part for an exception that LiteLLM reports."""
+    """Return the ``failure`` part for an exception reported by LiteLLM."""
     status = getattr(error, "status_code", None)
     text = str(getattr(error, "message", None) or error)
     return {
@@ -79,7 +80,8 @@ def failure_of(call: Call, error: BaseException, call_id: str | None, model: str
 
 
 def failure_seen(call: Call) -> dict[str, Any] | None:
-    """The ``failure`` part from what the client was answered, when no hook reported the call."""
+    """Return the ``failure`` part from the response to the client, if no hook reported the call; None if it
+    succeeded."""
     if call.disconnected:
         kind, message = CLIENT_GONE, "the client closed the connection before the answer was complete"
     elif call.status is None:

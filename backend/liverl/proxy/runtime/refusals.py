@@ -1,6 +1,6 @@
-"""Requests that can never be answered: without a valid key, or for a model that is not served here.
+"""Counts requests that can never succeed: without a valid key, or for a model that is not served here.
 
-An agent that is set up wrongly asks again and again, and its trials end as if the model could do nothing.
+A misconfigured agent sends them repeatedly, and its trials look as if the model had failed.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
-NAMES = 8  # of models that are told; a client may make up any number of them
+NAMES = 8  # maximum model names kept, as clients may send any number of them
 OTHERS = "(others)"
-_LONGEST = 80  # characters of such a name
-_WRONG_MODEL = (400, 404)  # what LiteLLM's versions answer
+_LONGEST = 80  # maximum characters of such a name
+_WRONG_MODEL = (400, 404)  # status codes of LiteLLM's versions
 
 
 class Refusals:
-    """Counted from this process's start. ``keys``: requests without a valid key; ``models``: requests for each
-    model that no alias stands for."""
+    """Counts since the start of this process. ``keys``: requests without a valid key; ``models``: requests
+    per model without a matching alias."""
 
     def __init__(self) -> None:
         self.keys = 0
         self.models: Counter[str] = Counter()
 
     def ended(self, status: int | None, body: Sequence[bytes], aliases: Iterable[str]) -> None:
-        """A call of the policy was answered with ``status``; ``body`` is what it sent."""
+        """Count a call of the policy that ended with ``status``; ``body`` is its request."""
         if status not in _WRONG_MODEL:
             return
         asked = asked_for(body)
@@ -39,7 +39,7 @@ class Refusals:
 
 
 def asked_for(body: Sequence[bytes]) -> str | None:
-    """The model that a request names; None where it names none."""
+    """Return the model named in a request; None if it names none."""
     try:
         name = json.loads(b"".join(body))["model"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -52,6 +52,6 @@ def _stands_for(alias: str, name: str) -> bool:
 
 
 def _told(name: str) -> str:
-    """On one short line."""
+    """Return the name shortened, on one line."""
     plain = "".join(c if c.isprintable() else "?" for c in name)
     return plain if len(plain) <= _LONGEST else plain[: _LONGEST - 1] + "…"

@@ -1,4 +1,4 @@
-"""The model list of a running LiteLLM router, brought to what the generated file says."""
+"""Updates the model list of a running LiteLLM router from the generated file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from .settings import ModelConfig, SettingsError
 def apply_models(router: Any, models: ModelConfig) -> None:
     """Add and delete deployments until the router serves exactly ``models``.
 
-    Requests in flight keep the deployment they were given. There is no await here, so no request sees half a
-    list. Deployments are compared by id, which the generator derives from all that they consist of. Raises
-    SettingsError when the router does not take the list; it then serves what both lists have in common, plus
-    what could be added.
+    Open requests keep their deployment. No await happens here, so no request sees a partial list. Deployments
+    are compared by id, which the generator derives from all their fields.
+
+    Raises:
+        SettingsError: the router rejects the list; it then serves the deployments common to both
+            lists, plus those it did accept.
     """
     from litellm.types.router import Deployment, LiteLLM_Params
 

@@ -1,7 +1,8 @@
-"""Where a request goes: a trial stays on its replica, a new one goes to the least loaded one that lives.
+"""Chooses the replica of a request: a trial stays on its replica, a new one goes to the least loaded
+reachable one.
 
-The choice is ours and not LiteLLM's, whose cool-down counts each alias of a replica apart and forgives by
-percentages. LiteLLM asks through ``async_filter_deployments`` and gets exactly one deployment back.
+LiteLLM's own choice is not used, as its cooldown counts each alias of a replica separately and by percentage.
+LiteLLM calls ``async_filter_deployments`` and gets exactly one deployment.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from .assignments import Assignments, least_loaded
 
-FAILURES_IN_A_ROW = 3  # server errors other than an unreachable replica, before it is cooled down
+FAILURES_IN_A_ROW = 3  # consecutive server errors of a reachable replica before its cooldown
 
-# Text and type names that say "nothing answers there", in LiteLLM's wrapping of aiohttp's and httpx' errors.
+# Texts and type names of unreachable replicas in LiteLLM's wrapped aiohttp and httpx errors.
 _UNREACHABLE_TEXT = (
     "cannot connect to host",
     "connection refused",
@@ -24,7 +25,7 @@ _UNREACHABLE_TEXT = (
     "connection reset",
     "name or service not known",
     "no route to host",
-    "payload is not completed",  # it died within an answer
+    "payload is not completed",  # it died while responding
     "peer closed connection",
 )
 _UNREACHABLE_TYPES = frozenset(
@@ -40,16 +41,16 @@ _GATEWAY_STATUS = (502, 503)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
+    visited: set[int] = set()
     step: BaseException | None = error
-    while step is not None and id(step) not in seen:
-        seen.add(id(step))
+    while step is not None and id(step) not in visited:
+        visited.add(id(step))
         yield step
         step = step.__cause__ or step.__context__
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether ``error`` says that the replica cannot be reached, as opposed to one request that failed."""
+    """Whether ``error`` means that the replica cannot be reached, rather than that one request failed."""
     if getattr(error, "status_code", None) in _GATEWAY_STATUS:
         return True
     for step in _chain(error):
@@ -62,7 +63,7 @@ def is_unreachable(error: BaseException) -> bool:
 
 
 class Routing:
-    """Choice of a replica per request. Replicas are named by their root address."""
+    """Chooses a replica per request. Replicas are identified by their root address."""
 
     def __init__(
         self,
@@ -73,29 +74,35 @@ class Routing:
     ) -> None:
         self.cooldown = cooldown  # seconds
         self._draining: frozenset[str] = frozenset()
-        self.error: str | None = None  # why the last assignment could not be written
+        self.error: str | None = None  # why the last assignment could not be written, or None
         self.in_flight: Counter[str] = Counter()
         self._assignments = assignments
-        self._members: frozenset[str] = frozenset()  # among which the last new trial was placed
+        self._members: frozenset[str] = frozenset()  # candidates for the last new trial
         self._on_change = on_change
         self._clock = clock
-        self._cold: dict[str, float] = {}  # replica -> clock at which it is tried again
+        self._cold: dict[str, float] = {}  # replica -> monotonic time at which its cooldown ends
         self._failures: Counter[str] = Counter()
 
     def configure(self, listed: Collection[str], draining: Collection[str], cooldown: float) -> None:
-        """A new list. ``draining`` replicas keep their trials and get no new ones; what was held against a
-        replica that is in neither list is forgotten."""
+        """Set the replicas and the cooldown (seconds). ``draining`` replicas keep their trials and get no new
+        ones.
+
+        Failures and cooldowns of replicas in neither list are dropped.
+        """
         self.cooldown = cooldown
         self._draining = frozenset(draining)
-        known = {*listed, *draining}
-        self._cold = {name: until for name, until in self._cold.items() if name in known}
-        self._failures = Counter({name: count for name, count in self._failures.items() if name in known})
+        all_replicas = {*listed, *draining}
+        self._cold = {name: until for name, until in self._cold.items() if name in all_replicas}
+        self._failures = Counter(
+            {name: count for name, count in self._failures.items() if name in all_replicas}
+        )
 
     def choose(self, trial: str | None, candidates: Sequence[str]) -> tuple[str, str | None]:
-        """Replica for the next request of ``trial`` among ``candidates``, and the one it moved from or None.
+        """Return the replica for the next request of ``trial`` among ``candidates`` (not empty), and the one
+        it moved from or None.
 
-        ``candidates`` is not empty. When every one is cooled down they are all tried again: a refused
-        connection costs a millisecond and says more than an answer made up here.
+        If all are in cooldown, all are tried again: a refused connection takes a millisecond and gives a more
+        precise error.
         """
         cold = self.cooled_down()
         usable = [name for name in candidates if name not in cold] or list(candidates)
@@ -108,6 +115,7 @@ class Routing:
             return present, None
 
         def decide(latest: str | None) -> str:
+            """Choose a replica; ``latest`` is the trial's current one."""
             if latest in usable:
                 return latest
             if not self._members.issuperset(open_):
@@ -125,21 +133,24 @@ class Routing:
         return chosen
 
     def cooled_down(self) -> tuple[str, ...]:
+        """Return the replicas in cooldown."""
         now = self._clock()
         self._cold = {name: until for name, until in self._cold.items() if until > now}
         return tuple(self._cold)
 
     def succeeded(self, replica: str) -> None:
+        """Reset the failures and the cooldown of ``replica``."""
         self._failures.pop(replica, None)
         if self._cold.pop(replica, None) is not None:
             self._on_change()
 
     def failed(self, replica: str, error: BaseException) -> None:
-        """Count a failure of ``replica``; unreachable, or three server errors in a row, cools it down."""
+        """Count a failure of ``replica``; its cooldown starts if it is unreachable or after three consecutive
+        server errors."""
         status = getattr(error, "status_code", None)
         if not is_unreachable(error):
             if not isinstance(status, int) or status < 500 or status == 504:
-                return  # the request's own fault, or its own time limit
+                return  # an invalid request, or its own timeout
             self._failures[replica] += 1
             if self._failures[replica] < FAILURES_IN_A_ROW:
                 return

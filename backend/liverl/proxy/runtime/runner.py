@@ -1,11 +1,12 @@
-"""Start LiteLLM on an inherited listening socket: ``python runner.py`` inside LiteLLM's environment.
+"""Starts LiteLLM on an inherited listening socket: ``python runner.py`` in LiteLLM's environment.
 
-The folder is loaded under the name ``liverl_runtime`` and is taken off ``sys.path``, so that no module here
-can shadow one of LiteLLM's, and none of the packages beside ours becomes visible to LiteLLM.
+The directory is loaded as ``liverl_runtime`` and removed from ``sys.path``, so that its modules cannot shadow
+LiteLLM's and packages next to it are not visible to LiteLLM.
 
 Environment: ``LIVERL_RUN_DIR``, ``LIVERL_PROXY_CONFIG``, ``LIVERL_LISTEN_FD``, ``LIVERL_GENERATION``,
-``LIVERL_DRAIN_TIMEOUT`` (seconds). Signals: HUP = read the model list again, USR1 = drain, TERM = end.
-Exit codes: 0 ended as asked, 2 wrong settings, 3 LiteLLM did not start, 4 the drain limit cut requests.
+``LIVERL_DRAIN_TIMEOUT`` (seconds). Signals: HUP = reload the model list, USR1 = drain, TERM = exit. Exit
+codes: 0 stopped as requested, 2 invalid settings, 3 LiteLLM did not start, 4 the drain timeout interrupted
+requests.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PACKAGE = "liverl_runtime"
 
 
 def load_package(folder: Path) -> ModuleType:
-    """Make ``folder`` importable as ``liverl_runtime`` without putting it on ``sys.path``."""
+    """Make ``folder`` importable as ``liverl_runtime`` without adding it to ``sys.path``."""
     spec = importlib.util.spec_from_file_location(
         PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
@@ -34,6 +35,7 @@ def load_package(folder: Path) -> ModuleType:
 
 
 def main() -> int:
+    """Run the proxy; returns the exit code."""
     if sys.version_info < (3, 11):  # noqa: UP036 - LiteLLM's environment may be the user's own
         print(
             f"liverl-proxy: Python 3.11 or newer is needed, this is {sys.version.split()[0]}", file=sys.stderr
@@ -48,7 +50,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     code = main()
-    # All records are on disk by now. Taking LiteLLM's thousands of modules apart would take 2 s more.
+    # All records are on disk. A regular interpreter shutdown would take 2 s for LiteLLM's thousands of modules.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""The life of one generation: start LiteLLM, serve on the inherited socket, reload, drain, end."""
+"""Life cycle of one generation: start LiteLLM, serve on the inherited socket, reload, drain, exit."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ from .settings import (
     read_settings,
 )
 
-# Longer than the idle time of any client library, so that in normal operation the client closes first and
-# never posts into a connection that we are closing.
+# Longer than the idle timeout of any client library, so that normally the client closes first and
+# never sends a request into a connection that the server is closing.
 KEEP_ALIVE = 900  # seconds
-TERM_GRACE = 3  # seconds that requests in flight get after SIGTERM
-SETTLE = 5.0  # seconds for LiteLLM to report calls that have ended
+TERM_GRACE = 3  # seconds that open requests get after SIGTERM
+SETTLE = 5.0  # seconds for LiteLLM to report ended calls
 EXIT_SETTINGS, EXIT_NOT_STARTED, EXIT_CUT = 2, 3, 4
 
 
 def say(text: str) -> None:
+    """Log a line to stderr."""
     print(f"liverl-proxy: {text}", file=sys.stderr, flush=True)
 
 
 class EarlySignals:
-    """Notes signals that arrive while LiteLLM is imported; left alone, HUP and USR1 would end the process."""
+    """Records signals that arrive while LiteLLM is imported; by default HUP and USR1 would kill the process."""
 
     def __init__(self) -> None:
         self.seen: set[int] = set()
@@ -53,9 +54,10 @@ class EarlySignals:
 
 
 def main() -> int:
+    """Run this generation; returns the exit code."""
     early = EarlySignals()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # LiteLLM prints; the log file must keep the order
+        sys.stdout.reconfigure(line_buffering=True)  # LiteLLM uses print; keep the order in the log file
     try:
         settings = read_settings(os.environ)
         import yaml
@@ -78,7 +80,7 @@ def main() -> int:
     prepare_environment(os.environ, settings)
     try:
         from litellm.proxy import proxy_server
-    except Exception as error:  # noqa: BLE001 - a broken environment raises anything; the status says what
+    except Exception as error:  # noqa: BLE001 - a broken environment raises any exception; it is reported in the status
         reason = f"LiteLLM cannot be imported from {sys.prefix}: {type(error).__name__}: {error}"
         desk.set_state("starting", reason)
         say(reason)
@@ -87,6 +89,8 @@ def main() -> int:
 
 
 class Generation:
+    """One generation of the proxy: a uvicorn server around LiteLLM."""
+
     def __init__(
         self,
         settings: Settings,
@@ -117,7 +121,7 @@ class Generation:
         class Server(uvicorn.Server):  # type: ignore[misc]
             @contextlib.contextmanager
             def capture_signals(self) -> Iterator[None]:
-                yield  # ours are set in _started
+                yield  # the signal handlers are set in _started
 
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets=sockets)
@@ -127,6 +131,7 @@ class Generation:
         desk.count_connections = lambda: len(self._server.server_state.connections)
 
     def run(self) -> int:
+        """Serve until stopped or drained; returns the exit code."""
         import uvicorn
 
         config = self._server.config
@@ -136,7 +141,7 @@ class Generation:
         with asyncio.Runner(loop_factory=factory) as runner:
             try:
                 runner.run(self._serve())
-            except SystemExit:  # uvicorn's way to say that the application's startup failed
+            except SystemExit:  # raised by uvicorn if the startup of the application failed
                 self._desk.set_state("starting", "LiteLLM did not start; see its log")
                 return EXIT_NOT_STARTED
         return self._exit_code
@@ -161,7 +166,7 @@ class Generation:
             self._desk.publish()
 
     def _started(self) -> None:
-        """LiteLLM is up and the socket is accepting."""
+        """LiteLLM has started and the socket accepts connections."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         loop.add_signal_handler(signal.SIGUSR1, self._drain)
@@ -203,11 +208,12 @@ class Generation:
             self._drain_task = asyncio.create_task(self._drain_connections())
 
     async def _drain_connections(self) -> None:
-        """Accept nothing new, let every answer say ``connection: close``, end when no connection is left.
+        """Stop accepting, send ``connection: close`` with every response, and return when no connection is
+        left.
 
-        Only our handles of the listening socket are closed: the next generation accepts on it. A connection
-        whose answer had begun before the drain may bring one more request; that one has the whole limit too,
-        so a drain takes at most twice the limit.
+        Only this process's handles of the listening socket are closed: the next generation accepts on it. A
+        connection whose response began before the drain may send one more request, which also gets the whole
+        timeout, so a drain takes at most twice the timeout.
         """
         self._desk.set_state("draining")
         for server in self._server.servers:
@@ -225,8 +231,8 @@ class Generation:
                 say(self._desk.error)
                 self._server.should_exit = True
                 return
-            # Each gets the grace from its own last answer on: one that began before the drain did not say
-            # ``connection: close``, and its client may post the next request at once.
+            # The grace period of each starts with its last response: one that began before the drain lacked
+            # ``connection: close``, so its client may send another request at once.
             idle_since = {c: idle_since.get(c, now) for c in connections if is_idle(c)}
             for connection, since in idle_since.items():
                 if now - since >= self._settings.idle_grace:
@@ -238,15 +244,15 @@ class Generation:
 
 
 def is_idle(connection: Any) -> bool:
-    """Whether a connection (of uvicorn's) has no request that is yet to be answered."""
+    """Whether a uvicorn connection has no unanswered request."""
     return connection.cycle is None or connection.cycle.response_complete
 
 
 def close_if_idle(connection: Any) -> None:
-    """Close a connection without a request in flight, unless the client's next one has arrived meanwhile."""
+    """Close a connection without an open request, unless the client's next one has just arrived."""
     handle = connection.transport.get_extra_info("socket")
     if handle is None or handle.fileno() < 0:
         return
     waiting = struct.unpack("i", fcntl.ioctl(handle.fileno(), termios.FIONREAD, b"\0" * 4))[0]
     if not waiting:
-        connection.shutdown()  # uvicorn's: closes when idle, else ends after the answer
+        connection.shutdown()  # uvicorn closes it if idle, otherwise after the response

@@ -1,4 +1,4 @@
-"""What the runner is told: its environment, the run's keys and the generated LiteLLM configuration."""
+"""Settings of the runner: environment, the run's keys and the generated LiteLLM configuration."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-# Left in the caller's environment for other tools, these would make LiteLLM open a database, a cache or a
-# second configuration, none of which belongs to this run.
+# Variables meant for other tools that would make LiteLLM open a database, a cache or a
+# second configuration that do not belong to this run.
 FOREIGN_ENV = (
     "DATABASE_URL",
     "DATABASE_HOST",
@@ -24,23 +24,27 @@ FOREIGN_ENV = (
     "LITELLM_SALT_KEY",
     "PROMETHEUS_MULTIPROC_DIR",
 )
-# uvicorn closes idle connections after 5 s by default, and vLLM is served by uvicorn. A pool that keeps them
-# longer posts into a connection that is being closed, and that turn is lost.
+# vLLM's server (uvicorn) closes idle connections after 5 s by default. A client pool that keeps them
+# longer may send a request into a closing connection, and that turn is lost.
 BACKEND_KEEPALIVE = "3"
 
 
 class SettingsError(Exception):
-    """The runner was started with something missing or wrong; the text says what."""
+    """A setting is missing or invalid; the message says which."""
 
 
 @dataclass(frozen=True)
 class Keys:
+    """The master key and the run key."""
+
     master: str
     run: str
 
 
 @dataclass(frozen=True)
 class Settings:
+    """Settings of one generation."""
+
     run_dir: Path
     config: Path
     listen_fd: int
@@ -74,7 +78,11 @@ def _secret(path: Path) -> str:
 
 
 def read_settings(env: Mapping[str, str]) -> Settings:
-    """Settings from ``env`` and the key files below its run directory. Raises SettingsError."""
+    """Read the settings from ``env`` and the key files below its run directory.
+
+    Raises:
+        SettingsError: one is missing or invalid.
+    """
     for name in ("LIVERL_RUN_DIR", "LIVERL_PROXY_CONFIG", "LIVERL_LISTEN_FD"):
         if not env.get(name):
             raise SettingsError(f"{name} is not set")
@@ -93,14 +101,14 @@ def read_settings(env: Mapping[str, str]) -> Settings:
 
 
 def prepare_environment(env: MutableMapping[str, str], settings: Settings) -> None:
-    """Change ``env`` (``os.environ``) to what LiteLLM has to find when it is imported."""
+    """Set up ``env`` (``os.environ``) before LiteLLM is imported."""
     for name in FOREIGN_ENV:
         env.pop(name, None)
     env["LITELLM_MASTER_KEY"] = settings.keys.master
     env["CONFIG_FILE_PATH"] = str(settings.config)
-    env["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else the import waits for a price list from the network
+    env["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise the import downloads a price list
     env["LITELLM_MODE"] = "PRODUCTION"  # DEV reads a .env file from the working directory
-    env["DISABLE_AIOHTTP_TRUST_ENV"] = "True"  # replicas are reached directly, whatever HTTP_PROXY says
+    env["DISABLE_AIOHTTP_TRUST_ENV"] = "True"  # connect to replicas directly, ignoring HTTP_PROXY
     env.setdefault("DISABLE_ADMIN_UI", "True")
     env.setdefault("AIOHTTP_KEEPALIVE_TIMEOUT", BACKEND_KEEPALIVE)
 
@@ -112,14 +120,15 @@ class ModelConfig:
     sha: str  # sha256 of the file's bytes
     models: tuple[dict[str, Any], ...]
     backends: tuple[str, ...]  # root addresses that get new trials, in order, each once
-    draining: tuple[str, ...]  # root addresses that finish the trials that live there
+    draining: tuple[str, ...]  # root addresses that finish their current trials
     cooldown: float  # seconds
 
 
 def read_model_config(path: Path, parse: Any) -> ModelConfig:
-    """Read and check the generated YAML; ``parse`` is ``yaml.safe_load``.
+    """Read and validate the generated YAML; ``parse`` is ``yaml.safe_load``.
 
-    Raises SettingsError with the reason: the caller keeps what it has.
+    Raises:
+        SettingsError: it is not valid; the caller keeps its current one.
     """
     try:
         data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""``proxy/status.<generation>.json``: what this generation serves and counts, for whoever supervises it."""
+"""``proxy/status.<generation>.json``: what this generation serves and counts, for its supervisor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COUNTS = frozenset({"connections", "in_flight", "requests", "failures", "unattr
 
 
 class StatusFile:
-    """Replaced atomically; at once when anything but a counter changed, else at most once a second."""
+    """Replaced atomically: at once if anything but a counter changed, otherwise at most once a second."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -24,6 +24,8 @@ class StatusFile:
         self._failed = False
 
     def update(self, facts: Mapping[str, Any], at_once: bool = False) -> None:
+        """Write ``facts`` if they changed; ``at_once``: even if nothing but counters changed within the last
+        second."""
         if self._written is not None and not at_once:
             changed = {key for key, value in facts.items() if self._written.get(key) != value}
             if not changed or (changed <= _COUNTS and time.monotonic() - self._at < COUNTS_EVERY):

@@ -1,4 +1,4 @@
-"""Puts our routing into LiteLLM's router: of the deployments it would pick from, it gets the chosen one."""
+"""LiteLLM router hook that reduces the possible deployments to the one chosen by ``routing``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from .calls import current
 
 
 class StickyRouter(CustomLogger):  # type: ignore[misc]
+    """Registered as a callback of LiteLLM."""
+
     async def async_filter_deployments(
         self,
         model: str,
@@ -18,6 +20,7 @@ class StickyRouter(CustomLogger):  # type: ignore[misc]
         request_kwargs: dict[str, Any] | None = None,
         parent_otel_span: Any = None,
     ) -> list[Any]:
+        """Return only the deployment on the call's replica; all of them outside of a call."""
         call = current.get()
         by_replica = {
             deployment["model_info"]["liverl_backend"]: deployment for deployment in healthy_deployments

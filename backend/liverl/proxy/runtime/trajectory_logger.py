@@ -1,4 +1,4 @@
-"""LiteLLM's reports of each call, turned into trajectory records. Configured as a callback."""
+"""LiteLLM callback that turns reports of calls into trajectory records."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from .records import failure_of, failure_seen, plain, unfinished
 
 
 class TrajectoryLogger(CustomLogger):  # type: ignore[misc]
-    """LiteLLM passes the four arguments by name: a hook that names them differently loses every record."""
+    """LiteLLM passes the four arguments by name: with other parameter names every record would be lost."""
 
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
     ) -> None:
+        """Record a successful call; a stream that its client left is recorded as unfinished."""
         call = current.get()
         if call is None:
             return
@@ -25,7 +26,7 @@ class TrajectoryLogger(CustomLogger):  # type: ignore[misc]
         response = plain(kwargs.get("async_complete_streaming_response") or response_obj)
         call_id = kwargs.get("litellm_call_id")
         if call.disconnected:
-            # LiteLLM calls a stream that its client left a success, and makes up how it ended.
+            # LiteLLM reports a stream whose client disconnected as a success, with an invented finish reason.
             call.desk.report(call, call_id, unfinished(response), failure_seen(call))
         else:
             call.desk.report(call, call_id, response, None)
@@ -33,6 +34,7 @@ class TrajectoryLogger(CustomLogger):  # type: ignore[misc]
     async def async_log_failure_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
     ) -> None:
+        """Record a failed call and count the failure of its replica."""
         call = current.get()
         if call is None:
             return

@@ -1,7 +1,7 @@
-"""verl's trainer without a GPU: ``VERL_USE_EXTERNAL_MODULES=liverl.verl_runtime.cpu`` in every process.
+"""verl's trainer without a GPU: set ``VERL_USE_EXTERNAL_MODULES=liverl.verl_runtime.cpu`` in every process.
 
-Registers a CPU platform, a replica class under "vllm" and the weight adapter that goes with it. Everything
-else is verl's own: hydra, Ray, TransferQueue, agent loops, FSDP, checkpoints, logs.
+Registers a CPU platform, a replica class under "vllm" and its weight adapter. Everything else is verl's own:
+hydra, Ray, TransferQueue, agent loops, FSDP, checkpoints, logs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def _register() -> None:
 
     platform_manager.PlatformRegistry.register(platform=NAME)(CpuPlatform)
     platform_manager.set_platform(CpuPlatform())
-    # The engines are registered for "cuda" and "npu" only; they run on whatever the platform says.
+    # The engines are registered for "cuda" and "npu" only, but run on the platform's device.
     os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
 
     import verl.utils.distributed

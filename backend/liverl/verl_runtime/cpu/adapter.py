@@ -1,4 +1,4 @@
-"""The trainer's side of a weight update: each rank's worker sends to the replica of its rank."""
+"""Trainer side of a weight update: each rank's worker sends weights to the replica of its rank."""
 
 from __future__ import annotations
 
@@ -33,20 +33,22 @@ class CpuServerAdapter(BaseRollout):  # type: ignore[misc]
             * self.config.pipeline_model_parallel_size
         )
         self._replica = rank // size if replica_rank == -1 else replica_rank
-        self._leads = rank % size == 0  # a replica's other ranks only take part in gathering the weights
+        self._leads = rank % size == 0  # the other ranks of a replica only take part in gathering the weights
         self._server: Any = None
         self._first_step: int | None = None
 
     def _handle(self) -> Any:
-        if self._server is None:  # the replicas start after the workers
+        if self._server is None:  # replicas start after the workers
             self._server = ray.get_actor(f"{self.config.name}_server_{self._replica}_0")
         return self._server
 
     async def resume(self, tags: list[str]) -> None:
+        """Wake the replica up; ``tags`` as in vLLM's sleep mode."""
         if self._leads and self.config.free_cache_engine:
             await self._handle().wake_up.remote(tags=tags)
 
     async def release(self) -> None:
+        """Put the replica to sleep."""
         if self._leads and self.config.free_cache_engine:
             await self._handle().sleep.remote()
 
@@ -58,9 +60,10 @@ class CpuServerAdapter(BaseRollout):  # type: ignore[misc]
         wire_format: str = "named_tensors",
         **unused: Any,
     ) -> None:
-        """Send named tensors in parts of the configured bucket size; then the step, then clear the cache.
+        """Send named tensors in parts of the configured bucket size, then the step, then clear the cache.
 
-        Raises ValueError for another wire format.
+        Raises:
+            ValueError: the wire format is not supported.
         """
         if wire_format != "named_tensors":
             raise ValueError(f"the CPU replica supports only named_tensors, not {wire_format}")
@@ -92,9 +95,9 @@ class CpuServerAdapter(BaseRollout):  # type: ignore[misc]
         yield part, True
 
     def _crash_if_asked(self, step: int | None) -> None:
-        """The fault ``crash_at_step``: ends this worker, but only in a run that began at step 0.
+        """Fault ``crash_at_step``: exit this worker, but only in a run that started at step 0.
 
-        A run that resumes from a checkpoint with the same configuration must get past that step.
+        A run resumed from a checkpoint with the same configuration must get past that step.
         """
         if self._first_step is None:
             self._first_step = step or 0

@@ -1,6 +1,6 @@
-"""A platform for verl without an accelerator: torch on the CPU, gloo, and Ray's GPUs as mere numbers.
+"""A verl platform without an accelerator: torch on the CPU, gloo, and Ray's GPUs as plain numbers.
 
-A placement group of verl always asks for GPUs, so the cluster is started with as many as there are ranks.
+verl's placement groups always request GPUs, so the cluster is started with as many as there are ranks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME = "liverl_cpu"
 
 
 class _DeviceModule(types.ModuleType):
-    """Stands for ``torch.cuda``: what the CPU has of it, and nothing where there is nothing to do."""
+    """Replaces ``torch.cuda``: what the CPU supports; everything else does nothing."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -54,70 +54,90 @@ _MODULE = _DeviceModule("liverl_cpu_device")
 
 
 class CpuPlatform(PlatformBase):  # type: ignore[misc]
-    """What verl asks of a device."""
+    """The device interface of verl, for the CPU. Methods without a CPU equivalent do nothing."""
 
     device_name = "cpu"
     vendor_name = "cpu"
     device_module = _MODULE
 
     def is_available(self) -> bool:
+        """The CPU is always available."""
         return True
 
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
+        """The CPU is always available."""
         return True
 
     def current_device(self) -> torch.device:
+        """Return the CPU device."""
         return torch.device("cpu")
 
     def device_count(self) -> int:
+        """Return 1."""
         return 1
 
-    def set_device(self, device_index: int) -> None: ...
+    def set_device(self, device_index: int) -> None:
+        """Do nothing."""
 
-    def synchronize(self, device_index: int | None = None) -> None: ...
+    def synchronize(self, device_index: int | None = None) -> None:
+        """Do nothing: CPU operations are synchronous."""
 
     def manual_seed(self, seed: int) -> None:
+        """Seed torch."""
         torch.manual_seed(seed)
 
     def manual_seed_all(self, seed: int) -> None:
+        """Seed torch."""
         torch.manual_seed(seed)
 
-    def set_allocator_settings(self, settings: str) -> None: ...
+    def set_allocator_settings(self, settings: str) -> None:
+        """Do nothing."""
 
-    def empty_cache(self) -> None: ...
+    def empty_cache(self) -> None:
+        """Do nothing."""
 
     def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
+        """Return (None, None): a CPU has no compute capability."""
         return None, None
 
     def communication_backend_name(self) -> str:
+        """Return the name of torch's process group backend."""
         return "gloo"
 
     def visible_devices_envvar(self) -> str:
+        """Return the variable that Ray sets for a worker's devices."""
         return "CUDA_VISIBLE_DEVICES"
 
     @contextlib.contextmanager
     def nvtx_range(self, msg: str) -> Iterator[None]:
+        """Do nothing: there is no profiler."""
         yield
 
-    def profiler_start(self) -> None: ...
+    def profiler_start(self) -> None:
+        """Do nothing."""
 
-    def profiler_stop(self) -> None: ...
+    def profiler_stop(self) -> None:
+        """Do nothing."""
 
     def ray_resource_name(self) -> str:
+        """Return the Ray resource that verl requests per rank."""
         return "GPU"
 
     def ray_noset_envvars(self) -> list[str]:
+        """Return the variables that keep Ray from setting visible devices."""
         return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
 
     def is_ipc_supported(self) -> bool:
+        """Return False: there is no CUDA IPC."""
         return False
 
     def cudart(self) -> None:
-        return None
+        """Return None: there is no CUDA runtime."""
 
 
 def init_process_group(timeout_second: float | None = None, backend: str | None = None) -> None:
-    """verl's ``initialize_global_process_group_ray`` for gloo alone: its own names one backend twice on a CPU."""
+    """Replacement for verl's ``initialize_global_process_group_ray`` with gloo only: on a CPU verl's names
+    one backend twice."""
     if not dist.is_initialized():
         dist.init_process_group(
             "gloo",

@@ -1,4 +1,4 @@
-"""verl's view of a replica: which actor to start for a rank, and where."""
+"""verl's replica class: which actor to start for a rank, and where."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from verl.workers.rollout.replica import RolloutMode, RolloutReplica
 
 from liverl.verl_runtime.cpuengine.settings import Settings, faults
 
-_NOBODY = "liverl_nobody_has_this"  # a resource for the fault "pending": Ray never finds it
+_NOBODY = "liverl_nobody_has_this"  # a resource that no node has, for the fault "pending"
 
 
 def settings_of(rank: int, config: Any, model: str, *, hybrid: bool) -> Settings:
-    """What the actor of ``rank`` is told; ``config`` is verl's RolloutConfig."""
+    """Return the settings of the actor of ``rank``; ``config`` is verl's RolloutConfig."""
     extra = dict((config.engine_kwargs or {}).get("vllm") or {})
     served = extra.get("served_model_name") or model
-    found = faults()
+    injected = faults()
     plain = Settings(
         rank=rank,
         model=model,
@@ -34,17 +34,18 @@ def settings_of(rank: int, config: Any, model: str, *, hybrid: bool) -> Settings
     )
     return replace(
         plain,
-        listen_delay=found.late_seconds if found.late_rank == rank else 0.0,
-        mute=found.mute_rank == rank,
-        dead=found.dead_rank == rank,
+        listen_delay=injected.late_seconds if injected.late_rank == rank else 0.0,
+        mute=injected.mute_rank == rank,
+        dead=injected.dead_rank == rank,
     )
 
 
 class CpuReplica(RolloutReplica):  # type: ignore[misc]
-    """Registered as "vllm": the same actor names as verl's own replicas."""
+    """Registered as "vllm", with the same actor names as verl's own replicas."""
 
     async def launch_servers(self) -> None:
-        # Late: the actor's module imports transformers, which the plug-in's other users do not need.
+        """Start the actor and its server, and store its handle and address."""
+        # Imported late: the actor's module imports transformers, which other users of this plug-in do not need.
         from liverl.verl_runtime.cpuengine.server import vLLMHttpServer
 
         role = "reward_" if self.is_reward_model else "teacher_" if self.is_teacher_model else ""
@@ -70,6 +71,6 @@ class CpuReplica(RolloutReplica):  # type: ignore[misc]
         self._server_handle, self._server_address = server, f"{host}:{port}"
 
     async def sleep(self) -> None:
-        """As verl's vLLM replica: what runs is finished first."""
+        """Put the replica to sleep once its running requests have finished, as verl's vLLM replica does."""
         await self.servers[0].wait_for_requests_to_drain.remote()
         await self.servers[0].sleep.remote()

@@ -1,4 +1,5 @@
-"""A replica for machines without a GPU: it generates with the trainer's model, in torch, on the CPU.
+"""A replica for machines without a GPU: generates with the trainer's model, in torch, on the CPU.
 
-Nothing here imports verl, so that a replica's process starts in seconds; ``liverl.verl_runtime.cpu`` plugs it in.
+Nothing here imports verl, so that a replica's process starts in seconds; ``liverl.verl_runtime.cpu``
+registers it with verl.
 """

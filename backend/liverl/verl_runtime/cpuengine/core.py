@@ -1,4 +1,4 @@
-"""Model, tokenizer, engine and counters of one replica: what both of its doors, HTTP and actor calls, use."""
+"""Model, tokenizer, engine and counters of one replica, shared by its HTTP server and actor calls."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ _GIB = 2**30
 
 
 class Core:
-    """Loads in its constructor, which takes seconds and blocks, as vLLM's engine start does in verl's actor.
+    """The constructor loads the model, which takes seconds and blocks, as in verl's vLLM actor.
 
-    Raises OSError or ValueError if the model directory is not readable or its lengths do not fit.
+    Raises:
+        OSError, ValueError: the model directory is not readable, or its lengths do not fit.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         started = time.monotonic()
-        torch.set_num_threads(1)  # several replicas and trainers share the cores
+        torch.set_num_threads(1)  # replicas and trainers share the cores
         config = AutoConfig.from_pretrained(settings.model)
         logger.info("Resolved architecture: %s", (config.architectures or ["?"])[0])
         logger.info("Using max model len %d", settings.max_model_len)
@@ -82,15 +83,21 @@ class Core:
         seed: int | None = None,
         request_id: str = "",
     ) -> Request:
-        """One generation; waits as long as the engine sleeps. Raises EngineDeadError."""
+        """Generate one reply; waits while the engine sleeps.
+
+        Raises:
+            EngineDeadError: the engine's thread has failed.
+        """
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Request] = loop.create_future()
 
         def settle(request: Request) -> None:
+            """Set the result, in the event loop."""
             if not ended.done():
                 ended.set_result(request)
 
         def done(request: Request) -> None:  # in the engine's thread
+            """Hand the result to the event loop."""
             loop.call_soon_threadsafe(settle, request)
 
         request = Request(

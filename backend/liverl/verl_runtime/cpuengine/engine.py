@@ -1,6 +1,6 @@
 """The engine: continuous batching of a small model in one thread, with the states of vLLM's sleep mode.
 
-A request waits while the engine sleeps, is paused, or takes new weights; it never fails for that reason.
+Requests wait while the engine sleeps, is paused, or receives new weights; they never fail for that reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from liverl.verl_runtime.cpuengine.kv import Block, Prefixes, Window
 
 logger = logging.getLogger(__name__)
 
-MAX_ROWS = 32  # requests that run at once; more of them only wait longer for each other on one core
+MAX_ROWS = 32  # maximum concurrent requests; more would not be faster on one core
 _KEPT_PREFIXES = 48
 
 
@@ -42,7 +42,7 @@ class Request:
     logprobs: list[float] = field(default_factory=list)
     finish: str = ""  # stop, length, abort; error with ``error`` set
     error: str = ""
-    cached: int = 0  # prompt tokens that needed no computing
+    cached: int = 0  # prompt tokens reused from earlier requests
     arrived: float = field(default_factory=time.monotonic)
     admitted: float = 0.0
     first_token: float = 0.0
@@ -50,7 +50,7 @@ class Request:
 
 
 class Engine:
-    """Generates with ``model``; ``seed`` decides the draws of requests that bring none of their own."""
+    """Generates with ``model``. ``seed`` is used for requests without a seed of their own."""
 
     def __init__(
         self, model: PreTrainedModel, stop_tokens: Iterable[int], *, max_length: int, max_rows: int, seed: int
@@ -70,9 +70,9 @@ class Engine:
         self._prefixes = Prefixes(_KEPT_PREFIXES)
         self._changed = threading.Condition()
         self._waiting: deque[Request] = deque()
-        self._running: list[Request] = []  # the request at position i has row i of the block
+        self._running: list[Request] = []  # the request at index i uses row i of the block
         self._aborted: set[str] = set()
-        self._closed: set[str] = set()  # why nothing is admitted: weights, kv_cache, paused, updating
+        self._closed: set[str] = set()  # reasons why nothing is admitted: weights, kv_cache, paused, updating
         self._received: set[str] = set()
         self._failure = ""
         threading.Thread(target=self._run, name="engine", daemon=True).start()
@@ -80,7 +80,11 @@ class Engine:
     # Requests
 
     def submit(self, request: Request) -> None:
-        """Queue ``request``. Raises EngineDeadError."""
+        """Queue ``request``.
+
+        Raises:
+            EngineDeadError: the engine's thread has failed.
+        """
         with self._changed:
             if self._failure:
                 raise EngineDeadError(self._failure)
@@ -89,7 +93,8 @@ class Engine:
             self._changed.notify_all()
 
     def abort(self, ids: Iterable[str] | None = None, *, waiting: bool = False) -> list[str]:
-        """End the running requests in ``ids`` (None = all), and with ``waiting`` the queued ones as well."""
+        """Abort the running requests in ``ids`` (None = all), with ``waiting`` also queued ones; return their
+        ids."""
         wanted = None if ids is None else set(ids)
         with self._changed:
             ended = [r.id for r in self._running if wanted is None or r.id in wanted]
@@ -105,31 +110,38 @@ class Engine:
 
     @property
     def running(self) -> int:
+        """Number of running requests."""
         return len(self._running)
 
     @property
     def waiting(self) -> int:
+        """Number of queued requests."""
         return len(self._waiting)
 
     @property
     def failure(self) -> str:
-        """Why the engine is dead; "" while it lives."""
+        """Why the engine is dead; "" while it is alive."""
         return self._failure
 
     @property
     def sleeping(self) -> bool:
+        """Whether weights or KV cache are released."""
         return not self._closed.isdisjoint(("weights", "kv_cache"))
 
     @property
     def usage(self) -> float:
-        """Share 0..1 of the block's positions that running requests hold."""
+        """Share of the block's positions used by running requests, 0..1."""
         held = sum(len(r.prompt) + len(r.tokens) for r in list(self._running))
         return held / (self._max_rows * self.max_length)
 
-    # States; each call returns when it holds
+    # States; each call returns when the state is reached
 
     def drain(self) -> None:
-        """Wait until nothing runs; what is queued stays there. Raises EngineDeadError."""
+        """Wait until no request is running; queued ones stay queued.
+
+        Raises:
+            EngineDeadError: the engine's thread has failed.
+        """
         with self._changed:
             self._changed.wait_for(lambda: not self._running or self._failure)
             if self._failure:
@@ -145,32 +157,35 @@ class Engine:
             self._changed.notify_all()
 
     def sleep(self) -> None:
-        """Finish what runs and forget keys, values and weights until the trainer sends new ones."""
+        """Finish the running requests and release keys, values and weights until the trainer sends new ones."""
         self._close("weights", "kv_cache")
         self.drain()
         self._prefixes.clear()
 
     def wake_up(self, tags: Iterable[str]) -> None:
-        """Take back what sleep let go; requests go on when weights and KV cache are both there."""
+        """Restore what sleep released; requests continue when both weights and KV cache are available."""
         self._open(*tags)
 
     def pause(self) -> list[str]:
-        """Admit nothing and end what runs; returns the ids of the ended requests."""
+        """Admit nothing and abort the running requests; return their ids."""
         self._close("paused")
         ended = self.abort()
         self.drain()
         return ended
 
     def resume(self) -> None:
+        """Admit requests again after ``pause``."""
         self._open("paused")
 
     def reset_prefix_cache(self) -> None:
+        """Drop the keys and values of finished requests."""
         self._prefixes.clear()
 
     def load_weights(self, tensors: Mapping[str, torch.Tensor], *, last: bool) -> None:
-        """Take a part of the trainer's weights; nothing runs between the first part and the ``last``.
+        """Load a part of the trainer's weights; nothing runs between the first part and the ``last``.
 
-        Raises ValueError if a name is unknown, or at the last part if a weight was not sent.
+        Raises:
+            ValueError: a name is unknown, or at the last part a weight is missing.
         """
         self._close("updating")
         self.drain()
@@ -184,7 +199,7 @@ class Engine:
         self._received |= set(tensors)
         if not last:
             return
-        # A weight that shares memory with one that was sent has been sent too (tied embeddings).
+        # A weight that shares memory with a received one counts as received (tied embeddings).
         sent = {own[name].data_ptr() for name in self._received}
         missing = sorted(name for name, tensor in own.items() if tensor.data_ptr() not in sent)
         self._received.clear()
@@ -217,7 +232,7 @@ class Engine:
                 request.done(request)
 
     def _next(self) -> list[Request]:
-        """Wait for work; returns the requests that were given a row just now."""
+        """Wait for work; return the requests that were just given a row."""
         with self._changed:
             self._changed.wait_for(lambda: self._running or (self._waiting and not self._closed))
             fresh: list[Request] = []
@@ -242,7 +257,7 @@ class Engine:
         request.first_token = time.monotonic()
 
     def _decode(self) -> None:
-        # A row that has just ended rides along: the rows of one pass have no gaps.
+        # Rows that just ended are included, as the rows of a pass must be contiguous.
         batch = self._running
         last = torch.tensor([[request.tokens[-1]] for request in batch])
         starts = torch.tensor([len(request.prompt) + len(request.tokens) - 1 for request in batch])
@@ -262,7 +277,8 @@ class Engine:
         return logits
 
     def _sample(self, batch: list[Request], logits: torch.Tensor) -> None:
-        """Draw one token a row. Log-probabilities are those after the temperature, as verl asks of vLLM."""
+        """Sample one token per row. Log-probabilities are those after the temperature, as verl requests from
+        vLLM."""
         heat = torch.tensor([[request.temperature or 1.0] for request in batch])
         logprobs = torch.log_softmax(logits / heat, -1)
         sums = logprobs.exp().cumsum(-1)
@@ -281,7 +297,7 @@ class Engine:
                 request.finish = "length"
 
     def _finish(self) -> None:
-        """Take ended requests out of the batch and close the gaps that they leave."""
+        """Remove ended requests from the batch and close the gaps."""
         with self._changed:
             for request in self._running:
                 if request.id in self._aborted and not request.finish:
@@ -290,7 +306,7 @@ class Engine:
             ended = [request for request in self._running if request.finish]
         for request in ended:
             row = self._running.index(request)
-            # The last token was never fed back, so it has no keys.
+            # The last token was not fed back, so it has no keys.
             tokens = [*request.prompt, *request.tokens[:-1]]
             self._prefixes.add(self._block.keep(row, tokens))
             with self._changed:

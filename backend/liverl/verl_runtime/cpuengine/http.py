@@ -1,4 +1,4 @@
-"""The replica's HTTP server: vLLM's routes."""
+"""The replica's HTTP server, with vLLM's routes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from liverl.verl_runtime.cpuengine.core import Core
 from liverl.verl_runtime.cpuengine.engine import EngineDeadError
 from liverl.verl_runtime.cpuengine.replies import Reply, prompt_of
 
-_BODY_LIMIT = 64 * 2**20  # bytes of a request
-_STOP_GRACE = 1.0  # seconds that requests in flight get when the server ends
+_BODY_LIMIT = 64 * 2**20  # maximum bytes of a request
+_STOP_GRACE = 1.0  # seconds that open requests get when the server stops
 
 
 class Api:
@@ -30,7 +30,7 @@ class Api:
         self._runner: web.AppRunner | None = None
 
     async def listen(self, host: str) -> int:
-        """Serve on a free port of ``host``; returns the port."""
+        """Listen on a free port of ``host`` and return the port."""
         self._runner = web.AppRunner(self._app(), access_log=None, handle_signals=False,
                                      shutdown_timeout=_STOP_GRACE, handler_cancellation=True)  # fmt: skip
         await self._runner.setup()
@@ -40,6 +40,7 @@ class Api:
         return port
 
     async def close(self) -> None:
+        """Stop the server."""
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -95,7 +96,7 @@ class Api:
             )
         generation = await self._core.generate(
             prompt,
-            # As verl starts vLLM: a request without a limit gets the configured response length.
+            # As in verl's vLLM: a request without a limit gets the configured response length.
             max_tokens=asked or min(self._settings.response_length, room),
             temperature=1.0 if chat.temperature is None else chat.temperature,
             seed=chat.seed,

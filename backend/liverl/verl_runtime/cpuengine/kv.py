@@ -1,4 +1,4 @@
-"""Keys and values: rows of one padded block for running requests, and prefixes kept of finished ones."""
+"""Keys and values: rows of a padded block for running requests, and prefixes of finished ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class Kept(NamedTuple):
-    """What a finished request leaves: its tokens, and their keys and values (layer, head, position, width)."""
+    """Tokens of a finished request and their keys and values, of shape (layer, head, position, width)."""
 
     tokens: torch.Tensor
     keys: torch.Tensor
@@ -29,6 +29,7 @@ class Block:
             block[:, target, :, :tokens] = block[:, source, :, :tokens]
 
     def keep(self, row: int, tokens: Sequence[int]) -> Kept:
+        """Return a copy of the keys and values of ``tokens`` in ``row``."""
         count = len(tokens)
         keys, values = (block[:, row, :, :count].clone() for block in (self.keys, self.values))
         return Kept(torch.tensor(tokens), keys, values)
@@ -40,9 +41,10 @@ class Block:
 
 
 class Window:
-    """What one forward pass sees of a block; the two methods that transformers' models call on a cache.
+    """View of a block in one forward pass, with the two cache methods that transformers' models call.
 
-    The pass computes ``count`` new positions from ``starts`` on, one start per row, rows ``first`` and on.
+    The pass computes ``count`` new positions per row, beginning at ``starts`` (one per row), for the rows
+    from ``first`` on.
     """
 
     def __init__(self, block: Block, first: int, starts: torch.Tensor, count: int) -> None:
@@ -52,21 +54,21 @@ class Window:
         self.positions = starts[:, None] + torch.arange(count)
         self._seen: int = int(self.positions.max()) + 1
         self._count = count
-        # True where position (row, query) may look at position (row, key).
+        # True where position (row, query) may attend to position (row, key).
         self.mask = (torch.arange(self._seen) <= self.positions[..., None])[:, None]
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store the new keys and values of a layer; returns all that the pass may look at."""
-        found = []
+        """Store the new keys and values of a layer; return all that the pass may attend to."""
+        visible = []
         for block, states in ((self._block.keys, key_states), (self._block.values, value_states)):
             block[layer_idx][self._rows, :, self.positions] = states.transpose(1, 2)
-            found.append(block[layer_idx, self._first : self._last, :, : self._seen])
-        return found[0], found[1]
+            visible.append(block[layer_idx, self._first : self._last, :, : self._seen])
+        return visible[0], visible[1]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Positions before this pass, in the longest row."""
+        """Return the number of earlier positions in the longest row."""
         return self._seen - self._count
 
 
@@ -78,14 +80,17 @@ class Prefixes:
         self._kept: list[Kept] = []
 
     def clear(self) -> None:
+        """Drop all entries."""
         self._kept.clear()
 
     def add(self, kept: Kept) -> None:
+        """Add an entry and drop the oldest ones beyond the capacity."""
         self._kept.append(kept)
         del self._kept[: -self._capacity]
 
     def find(self, tokens: Sequence[int]) -> tuple[Kept | None, int]:
-        """The entry that shares the most leading tokens, and how many: at least one token is left to compute."""
+        """Return the entry with the longest common prefix, and its length, leaving at least one token to
+        compute."""
         wanted = torch.tensor(tokens[:-1])
         best: Kept | None = None
         longest = 0

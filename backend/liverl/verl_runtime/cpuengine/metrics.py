@@ -1,4 +1,4 @@
-"""``/metrics`` of a replica: the embedded engine's families, plus sleep states and how requests came."""
+"""``/metrics`` of a replica: the embedded engine's metrics, plus sleep states and the source of requests."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class ReplicaMetrics(EngineMetrics):
     def __init__(self, model_name: str) -> None:
         super().__init__(model_name)
         self.model_name = model_name
-        self.actor_generate = 0  # generations asked for by actor call, not over HTTP
+        self.actor_generate = 0  # generations requested by actor call, not over HTTP
 
     def count(self, request: Request, now: float) -> None:
-        """Add a request that has ended at ``now`` (monotonic seconds)."""
+        """Count a request that ended at ``now`` (monotonic seconds)."""
         self.finished[request.finish] += 1
         self.prompt_tokens += len(request.prompt)
         self.generation_tokens += len(request.tokens)
@@ -32,7 +32,7 @@ class ReplicaMetrics(EngineMetrics):
                 self.between_tokens.observe(between, len(request.tokens) - 1)
 
     def page(self, engine: Engine) -> str:
-        """The whole page, with the gauges as they are now."""
+        """Return the page, with current gauges."""
         self.running, self.waiting, self.kv_usage = engine.running, engine.waiting, engine.usage
         self.prefix_queries, self.prefix_hits = engine.prefix_queries, engine.prefix_hits
         self.policy_version = engine.version or 0

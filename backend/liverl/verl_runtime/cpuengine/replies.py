@@ -1,4 +1,4 @@
-"""Between vLLM's chat API and the engine: prompts from messages, bodies from generations."""
+"""Converts between vLLM's chat API and the engine: messages to prompts, generations to responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from liverl.verl_runtime.cpuengine.engine import Request
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as chat templates read it: text content, arguments of calls as an object."""
+    """Convert a message for chat templates: text content, tool arguments as an object."""
     plain = {**message, "content": text_of(message.get("content"))}
     if message.get("tool_calls"):
         plain["tool_calls"] = [
@@ -26,7 +26,11 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prompt_of(tokenizer: PreTrainedTokenizerBase, request: ChatRequest) -> list[int]:
-    """Token ids of the conversation plus the opening of the next turn. Raises ApiError 400."""
+    """Return the token ids of the conversation plus the header of the next turn.
+
+    Raises:
+        ApiError: 400 if the template cannot render the messages.
+    """
     try:
         ids: list[int] = tokenizer.apply_chat_template(
             [_message(message) for message in request.messages],
@@ -34,7 +38,7 @@ def prompt_of(tokenizer: PreTrainedTokenizerBase, request: ChatRequest) -> list[
             add_generation_prompt=True,
             return_dict=False,
         )
-    # A template is a program of its own and may raise anything; the request is what it failed on.
+    # Templates are programs and may raise any exception; it is caused by the request.
     except Exception as error:
         raise bad_request(
             f"messages cannot be rendered: {type(error).__name__}: {error}", "messages"
@@ -43,7 +47,7 @@ def prompt_of(tokenizer: PreTrainedTokenizerBase, request: ChatRequest) -> list[
 
 
 class Reply:
-    """One finished generation as the bodies of vLLM's chat API."""
+    """Formats one finished generation as bodies of vLLM's chat API."""
 
     def __init__(
         self,
@@ -70,6 +74,7 @@ class Reply:
         self._reason = "tool_calls" if calls and generation.finish == "stop" else generation.finish
 
     def usage(self) -> dict[str, Any]:
+        """Return the ``usage`` object (token counts)."""
         prompt, completion = len(self._generation.prompt), len(self._generation.tokens)
         cached = self._generation.cached
         return {
@@ -80,7 +85,7 @@ class Reply:
         }
 
     def body(self) -> dict[str, Any]:
-        """The answer in one piece."""
+        """Return the body of a response without streaming."""
         ids = bool(self._chat.return_token_ids)
         message = {
             "role": "assistant",
@@ -113,7 +118,7 @@ class Reply:
         }
 
     def chunks(self) -> Iterator[dict[str, Any]]:
-        """The answer as a stream's chunks: the whole turn at once, since it is short."""
+        """Yield the chunks of a stream: the whole turn in one, as it is short."""
         opening = self._chunk({"role": "assistant", "content": ""})
         turn = self._chunk(
             {

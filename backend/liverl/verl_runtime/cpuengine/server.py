@@ -1,6 +1,7 @@
-"""The Ray actor of a replica, with the methods of verl's own ``vLLMHttpServer``.
+"""The Ray actor of a replica, with the methods of verl's ``vLLMHttpServer``.
 
-The class bears that name because Ray prefixes an actor's output with it; its first line says what it is.
+The class has the same name because Ray prefixes an actor's output with it; its first log line says what it
+is.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _DEAD_EXIT = 17  # exit status of the fault "dead"
 
 
 def _log_to_stdout() -> None:
-    """Lines as vLLM's: ``INFO 11-21 00:19:15 [core.py:34] text``."""
+    """Log lines as vLLM does: ``INFO 11-21 00:19:15 [core.py:34] text``."""
     handler = logging.StreamHandler(sys.stdout)
     head = "%(levelname)s %(asctime)s [%(filename)s:%(lineno)d] "
     handler.setFormatter(logging.Formatter(head + "%(message)s", "%m-%d %H:%M:%S"))
@@ -35,7 +36,7 @@ def _log_to_stdout() -> None:
 
 
 class vLLMHttpServer:
-    """One replica; ``host`` is where it listens."""
+    """One replica; ``host`` is the address it listens on."""
 
     def __init__(self, settings: Settings, host: str) -> None:
         _log_to_stdout()
@@ -52,24 +53,30 @@ class vLLMHttpServer:
             settings.rank,
         )
 
-    # What an observer asks
+    # Queries
 
     def get_server_address(self) -> tuple[str, int]:
-        """Host and port. Raises AssertionError while it does not listen, as verl's own class does."""
+        """Return host and port.
+
+        Raises:
+            AssertionError: it does not listen yet, as in verl's class.
+        """
         if self._port is None:
             raise AssertionError("http server is not launched, port is None")
         return self._host, self._port
 
     def get_master_address(self) -> tuple[str, None, None]:
+        """Return the host; this engine has no torch master port."""
         return self._host, None, None
 
     def get_rollout_config(self) -> Settings:
+        """Return the settings of this replica."""
         return self._settings
 
     # Launch
 
     async def launch_server(self) -> None:
-        """Load, then listen. Loading blocks this actor: a call for the address waits, as it does for vLLM."""
+        """Load, then listen. Loading blocks this actor: address queries wait, as with vLLM."""
         settings = self._settings
         if settings.dead:
             logger.error("fault: this replica exits during its launch")
@@ -100,8 +107,9 @@ class vLLMHttpServer:
     ) -> Any:
         """verl's token-in-token-out call; returns its ``TokenOutput``.
 
-        Raises ValueError for a prompt without room for a token, or for a sampling parameter that this engine
-        does not know (it samples by temperature alone).
+        Raises:
+            ValueError: the prompt leaves no room for a token, or a sampling parameter is not
+                supported (only the temperature is).
         """
         from verl.workers.rollout.replica import TokenOutput
 
@@ -140,9 +148,10 @@ class vLLMHttpServer:
             extra_fields={"global_steps": core.engine.version, "num_cached_tokens": result.cached},
         )
 
-    # Sleep, weights, pause: what the trainer calls
+    # Sleep, weights, pause: calls of the trainer
 
     async def sleep(self) -> None:
+        """Release weights and cache, if this replica shares its device with the trainer."""
         if not self._settings.hybrid or not self._settings.free_cache_engine:
             return
         started = time.monotonic()
@@ -150,6 +159,7 @@ class vLLMHttpServer:
         logger.info("It took %.6f seconds to fall asleep.", time.monotonic() - started)
 
     async def wake_up(self, tags: list[str] | None = None) -> None:
+        """Restore ``tags`` (default: weights and KV cache) after ``sleep``."""
         if not self._settings.hybrid:
             return
         started, tags = time.monotonic(), tags or ["weights", "kv_cache"]
@@ -157,35 +167,44 @@ class vLLMHttpServer:
         logger.info("It took %.6f seconds to wake up tags %s.", time.monotonic() - started, tags)
 
     async def load_weights(self, tensors: dict[str, torch.Tensor], last: bool) -> None:
-        """A part of the trainer's weights. Raises ValueError if they are not this model's."""
+        """Load a part of the trainer's weights.
+
+        Raises:
+            ValueError: they do not fit this model.
+        """
         started = time.monotonic()
         await asyncio.to_thread(self._ready.engine.load_weights, tensors, last=last)
         if last:
             logger.info("Loading weights took %.2f seconds (from the trainer)", time.monotonic() - started)
 
     async def set_global_steps(self, global_steps: int) -> None:
+        """Set the version of the weights, after an update."""
         self._ready.engine.version = global_steps
         logger.info("Weights updated to version %d; successfully reset prefix cache", global_steps)
 
     async def clear_kv_cache(self) -> None:
+        """Drop the keys and values of finished requests."""
         self._ready.engine.reset_prefix_cache()
 
     async def release_kv_cache(self) -> None:
+        """Release the KV cache but keep the weights."""
         if self._settings.free_cache_engine:
             await asyncio.to_thread(self._ready.engine.sleep)
             self._ready.engine.wake_up(["weights"])
 
     async def resume_kv_cache(self) -> None:
+        """Restore the KV cache after ``release_kv_cache``."""
         if self._settings.free_cache_engine:
             self._ready.engine.wake_up(["kv_cache"])
 
     async def wait_for_requests_to_drain(self) -> None:
+        """Wait until no request is running."""
         await asyncio.to_thread(self._ready.engine.drain)
 
     async def abort_all_requests(
         self, reset_prefix_cache: bool = True, reject_request: bool = False
     ) -> dict[str, Any]:
-        """End what runs and admit nothing until ``resume_generation``."""
+        """Abort the running requests and admit none until ``resume_generation``."""
         self._admitting.clear()
         self._rejecting = reject_request
         ended = await asyncio.to_thread(self._ready.engine.pause)
@@ -195,21 +214,23 @@ class vLLMHttpServer:
         return {"aborted_count": len(ended), "request_ids": ended}
 
     async def resume_generation(self) -> None:
+        """Admit requests again after ``abort_all_requests``."""
         self._rejecting = False
         self._ready.engine.resume()
         self._admitting.set()
 
     async def abort_request(self, request_id: str, reset_prefix_cache: bool = True) -> dict[str, Any]:
+        """Abort one request, running or queued; the result says whether it existed."""
         ended = self._ready.engine.abort([request_id], waiting=True)
         if not ended:
             return {"aborted": False, "error": f"Request {request_id} not found"}
         return {"aborted": True, "request_id": request_id}
 
     async def start_profile(self, **unused: Any) -> None:
-        """verl calls it on every replica; this engine has no profiler."""
+        """Do nothing: verl calls it on every replica, and this engine has no profiler."""
 
     async def stop_profile(self) -> None:
-        """verl calls it on every replica; this engine has no profiler."""
+        """Do nothing: verl calls it on every replica, and this engine has no profiler."""
 
 
 def _check_sampling(parameters: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a replica is told: plain values, so that its process need not import verl to read them."""
+"""Settings of a replica as plain values, so that its process need not import verl to read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FAULTS_VARIABLE = "LIVERL_CPU_FAULTS"
 
 @dataclass(frozen=True)
 class Settings:
-    """One replica. Lengths are tokens."""
+    """Settings of one replica. Lengths are tokens."""
 
     rank: int
     model: str  # directory
@@ -22,17 +22,17 @@ class Settings:
     prompt_length: int
     response_length: int
     seed: int
-    hybrid: bool  # shares its device with the trainer: sleeps, and boots without weights
+    hybrid: bool  # shares its device with the trainer: sleeps, and starts without weights
     free_cache_engine: bool
-    load_weights: bool  # False: random weights until the trainer's come (vLLM's load format "dummy")
+    load_weights: bool  # False: random weights until the trainer's arrive (vLLM's load format "dummy")
     listen_delay: float = 0.0  # faults from here on; seconds before it listens
     mute: bool = False  # never listens
-    dead: bool = False  # ends during its launch
+    dead: bool = False  # exits during its launch
 
 
 @dataclass(frozen=True)
 class Faults:
-    """Faults on purpose, for drills; a rank or step of None is no fault."""
+    """Faults to inject, for tests; a rank or step of None means no fault."""
 
     late_rank: int | None = None
     late_seconds: float = 0.0
@@ -43,7 +43,11 @@ class Faults:
 
 
 def faults(text: str | None = None) -> Faults:
-    """The faults in ``text``, by default in the environment. Raises ValueError if it is not that mapping."""
+    """Parse the faults in ``text``, by default from the environment.
+
+    Raises:
+        ValueError: it is not a valid mapping of faults.
+    """
     text = os.environ.get(FAULTS_VARIABLE, "") if text is None else text
     if not text:
         return Faults()
