@@ -13,11 +13,14 @@ from textual.screen import Screen
 
 from liverl_tui.term.private import HookedApp
 
-PATIENCE_S = 0.25  # for the effect of a key; after it the next one goes its way
+PATIENCE_S = 0.25  # for the effect of a key; after that the next key is handled
 
 
 class Delivered(Message):
-    """Goes the way of a key, right behind it, and a second time behind what the key has set going."""
+    """Sentinel posted after each key; when it arrives, the key has been handled.
+
+    ``again``: posted a second time, after the messages that the key itself caused.
+    """
 
     def __init__(self, turn: int, screen: Screen[object], *, again: bool) -> None:
         super().__init__()

@@ -382,7 +382,7 @@ async def test_u_starts_a_backend_once_at_a_time(tmp_path: Path) -> None:
         await press(pilot, "U", "enter")
         await until(pilot, lambda: source(app).revived == 1)
         await press(pilot, "U", "enter")
-        assert "being started already" in said(app) and source(app).revived == 1
+        assert "already being started" in said(app) and source(app).revived == 1
         SlowToStart.go_on.set()
         await until(pilot, lambda: "backend is up" in said(app))
         await press(pilot, "U", "enter")

@@ -445,7 +445,7 @@ async def test_what_a_silent_backend_was_asked_for_is_not_done_later(
     run = quick()
     async with listening(run) as seen:
         os.kill(run.pid, signal.SIGSTOP)
-        with pytest.raises(BackendSilent, match=rf"\(pid {run.pid}\) lives but does not answer"):
+        with pytest.raises(BackendSilent, match=rf"\(pid {run.pid}\) is running but does not answer"):
             async with asyncio.timeout(60):
                 await seen.source.command("emit", count=1)
         os.kill(run.pid, signal.SIGCONT)

@@ -138,6 +138,5 @@ def test_the_backend_and_the_readme_speak_plainly() -> None:
     assert found(*BACKEND) == []
 
 
-@pytest.mark.xfail(strict=True, reason="wordst rewrites the sentences of liverl_tui")
 def test_the_interface_speaks_plainly() -> None:
     assert found(*INTERFACE) == []
