@@ -159,7 +159,7 @@ def test_without_a_backend_its_services_are_shown_by_their_files(killed: Killed)
     alive = {name: pid for name, pid in killed.leaders.items() if name != "late"}
     assert {s["name"]: s["pid"] for s in now["services"] if s["pid"] is not None} == alive
     found = services(now)
-    assert {found[name]["why"] for name in alive} == {"still runs; its backend is dead"}
+    assert {found[name]["why"] for name in alive} == {"still running; the backend is not running"}
     assert found["late"]["exit"]["code"] == 3
     assert found["over"]["exit"]["code"] == 0
     assert len(found["tree"]["members"]) == 4

@@ -48,10 +48,10 @@ def test_a_key_without_an_entry_of_its_own_has_that_of_its_innermost_section() -
     entries = [("a.*", outer), ("a.b.x", own), ("a.b.*", inner)]
     keys = ["a.b.x", "a.b.new", "a.new", "other.b"]
     assert expand(entries, keys) == {"a.b.x": own, "a.b.new": inner, "a.new": outer}
-    with pytest.raises(ValueError, match=r"a\.b\.x stands twice"):
+    with pytest.raises(ValueError, match=r"a\.b\.x is listed twice"):
         expand([*entries, ("a.b.x", own)], keys)
     for no_key in ("a.y", "c.*", "a.b.x.*"):
-        with pytest.raises(ValueError, match=f"{re.escape(no_key)} .* no key"):
+        with pytest.raises(ValueError, match=f"{re.escape(no_key)} .* not a key"):
             expand([*entries, (no_key, own)], keys)
 
 

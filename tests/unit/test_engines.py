@@ -89,14 +89,14 @@ def test_the_configuration_knows_it(toy: Engine) -> None:
     assert loaded().config.run.engine == "toy"
     assert f"one of {', '.join(ENGINES)}" in refused("run.engine=toi")
     wrong = refused("model.tool_parser=toy_xm")
-    assert "a parser Toy does not have" in wrong and "toy_xml, toy_json" in wrong
+    assert "unknown parser for Toy" in wrong and "toy_xml, toy_json" in wrong
     assert "Toy cannot serve it" in refused("model.model_path=builtin:hermes")
     assert "trainer.kind" in refused("trainer.kind=embedded")
     assert "(vllm.gen_tp) need 6 GPUs" in refused(
         "run.replicas=3", "vllm.gen_tp=2", "infrastructure.ngpus_per_node=4"
     )
     verl = refused("run.topology=verl", "trainer.kind=verl")
-    assert "verl starts vLLM" in verl and verl.endswith("allowed: vllm")
+    assert "it supports only vLLM" in verl and verl.endswith("allowed: vllm")
 
 
 def test_the_keys_that_it_does_not_read_have_no_effect(toy: Engine) -> None:
@@ -107,7 +107,10 @@ def test_the_keys_that_it_does_not_read_have_no_effect(toy: Engine) -> None:
         assert why_inert(config, f"vllm.{key}") == "Toy is not vLLM"
     assert why_inert(config, "infrastructure.vllm_logging_level") is None
     assert why_inert(config, "infrastructure.ngpus_per_node") is None
-    assert why_inert(config, "embedded.turn_latency") == "a setting of the embedded engine: run.engine is toy"
+    assert (
+        why_inert(config, "embedded.turn_latency")
+        == "only the embedded engine has this setting: run.engine is toy"
+    )
 
 
 def test_the_plan_starts_it(toy: Engine) -> None:
