@@ -120,7 +120,7 @@ def show_options(function: F) -> F:
         click.option(
             "--plain",
             is_flag=True,
-            help="Print text without cursor movement: events, and facts as sentences.",
+            help="Print plain text, for pipes and screen readers: one line per event, and lines about the run's state.",
         ),
         click.option("--no-ui", is_flag=True, help="Print one line per event instead of the interface."),
     ):

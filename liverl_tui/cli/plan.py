@@ -42,6 +42,7 @@ def _stored(run: RunDir) -> Any:
     from liverl.plan.spec import Plan
 
     try:
+        # As it was recorded: ``plan.moved`` changes the names of moved modules only where a service is started.
         return msgspec.json.decode(run.plan.read_bytes(), type=Plan)
     except msgspec.DecodeError as error:
         raise CliError(f"{run.plan} cannot be read: {error}") from error

@@ -117,7 +117,7 @@ def _replicas(s: Snapshot) -> list[Line]:
         return lines
     head = ("replica", "state", "listed", "running", "waiting", "tok/s", "KV", "policy")
     snapshot_index = SnapshotIndex(s)
-    standings = [of_replica(r, snapshot_index, s.at) for r in s.replicas.items]
+    labels = [of_replica(r, snapshot_index, s.at) for r in s.replicas.items]
     rows = [
         (
             r.name,
@@ -129,14 +129,14 @@ def _replicas(s: Snapshot) -> list[Line]:
             percent(r.engine.kv_cache_usage),
             "-" if r.engine.policy_version is None else f"v{r.engine.policy_version}",
         )
-        for r, label in zip(s.replicas.items, standings, strict=True)
+        for r, label in zip(s.replicas.items, labels, strict=True)
     ]
-    return lines + _stood(_columns(head, rows, "<<<>>>>>"), standings)
+    return lines + _with_styles(_columns(head, rows, "<<<>>>>>"), labels)
 
 
-def _stood(texts: list[str], standings: list[StatusLabel]) -> list[Line]:
+def _with_styles(texts: list[str], labels: list[StatusLabel]) -> list[Line]:
     lines: list[Line] = [(f"  {texts[0]}", None)]
-    for text, label in zip(texts[1:], standings, strict=True):
+    for text, label in zip(texts[1:], labels, strict=True):
         lines.append((f"{label.glyph} {text}", _STYLE_COLOUR.get(label.style)))
     return lines
 
@@ -170,9 +170,9 @@ def _machine(s: Snapshot) -> list[Line]:
     if s.gpus:
         head = ("#", "GPU", "held by", "util", "memory", "verdict", "power", "temp")
         snapshot_index = SnapshotIndex(s)
-        standings = [of_gpu(g, snapshot_index, s.at) for g in s.gpus]
-        rows = [_gpu(g, label) for g, label in zip(s.gpus, standings, strict=True)]
-        lines += _stood(_columns(head, rows, "><<>><>>"), standings)
+        labels = [of_gpu(g, snapshot_index, s.at) for g in s.gpus]
+        rows = [_gpu(g, label) for g, label in zip(s.gpus, labels, strict=True)]
+        lines += _with_styles(_columns(head, rows, "><<>><>>"), labels)
     if words := machine_words(s):
         none = f"; {one_line(s.gpu_note)}" if s.gpu_note and not s.gpus else ""
         lines.append((f"machine   {words}{none}", None))

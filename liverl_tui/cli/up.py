@@ -31,8 +31,9 @@ def up_command(ctx: click.Context, /, **values: Any) -> int:
     """Start a run, or continue one, and show it.
 
     A live run is shown. If the backend of the run has died, a new backend is started, which adopts the services that
-    are still running. A run that has ended needs --resume. With --detach and no option that names a run, the only run
-    whose backend has died is adopted; to start another run, give --name.
+    are still running. A run that has ended needs --resume.
+    With --detach and without --run, --name, --resume and --config: if exactly one run has a dead backend, that run is
+    adopted; otherwise a new run starts. To start a new run in any case, give --name.
 
     You can detach from the interface at any time; the run keeps running. With --no-ui or --plain, or without a
     terminal, this command owns the run: the first SIGTERM or Ctrl-C stops it in dependency order, the second kills

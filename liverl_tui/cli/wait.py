@@ -36,7 +36,7 @@ SILENT_S = 10.0  # a backend that does not answer for this long is not just abou
 def wait_command(run: Path | None, run_root: Path | None, what: str, timeout: float | None) -> int:
     """Wait until a run is ready or done.
 
-    The exit code is 0 when the run is ready; when it has ended, it is that of the run.
+    Exit codes: 0 if the run became ready, the run's own exit code if the run has ended, 124 on a timeout.
     """
     return wait_for(find_run(run, run_root), what, timeout)
 

@@ -45,11 +45,3 @@ class View(msgspec.Struct, frozen=True):
     @property
     def live(self) -> bool:
         return self.link == "live"
-
-    def with_events(self, news: list[Event]) -> View:
-        """The view with ``news`` behind what it has; events that it has already are left out."""
-        last = self.events[-1].seq if self.events else -1
-        fresh = tuple(e for e in news if e.seq > last)
-        if not fresh:
-            return self
-        return msgspec.structs.replace(self, events=(*self.events, *fresh)[-KEPT_EVENTS:])

@@ -22,7 +22,6 @@ from liverl_tui.widgets.base.rows import RowsPane
 T = TypeVar("T")
 
 WIDTH = 74  # columns of a dialog, where there is room
-_AROUND = 6  # columns of border, padding and margin
 _LINES = 4  # rows that a dialog keeps free of its list: border and margin
 
 

@@ -66,7 +66,7 @@ def of_service(service: ServiceStatus, now: float) -> StatusLabel:
         count = len(service.retiring_pids)
         what = "process" if count == 1 else "processes"
         return StatusLabel("●", f"ready, {count} {what} draining", "ok", short=f"{count} draining")
-    return _standing(service.state, service.stage, service.progress, service.since, service.deadline, now)
+    return _state_label(service.state, service.stage, service.progress, service.since, service.deadline, now)
 
 
 def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float) -> StatusLabel:
@@ -97,10 +97,10 @@ def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float
     service = snapshot_index.services.get(replica.name)
     deadline = service.deadline if service is not None else None
     since = replica.since if replica.since is not None else now
-    return _standing(replica.state, replica.stage, replica.progress, since, deadline, now)
+    return _state_label(replica.state, replica.stage, replica.progress, since, deadline, now)
 
 
-def _standing(
+def _state_label(
     state: str, stage: str | None, progress: float | None, since: float, deadline: float | None, now: float
 ) -> StatusLabel:
     word = kind = state_word(state)

@@ -46,7 +46,7 @@ def kill_words(count: Counter[str]) -> str:
 def one_kill(bench: Bench, peer: Peer, phase: str) -> Counter[str]:
     """What became of three children. alive: there at the kill; adopted: the same processes once the supervisor
     is back; lost: gone without having been asked to; doubled: further copies; missing: not there at all; left:
-    there although the stop was carried out; ended: taken over and stopped; again: started anew although
+    there although the stop was carried out; ended: taken over and stopped on request; again: started anew although
     a stop was asked."""
     moment = bench.random.random()
     if phase == "start":

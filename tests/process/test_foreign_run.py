@@ -171,6 +171,6 @@ def test_what_may_not_be_ended_is_refused_by_its_description(run: ToyRun, elsewh
 
     other = elsewhere.start(LIVERL_RUN="other/run/proxy/1", LIVERL_RUN_DIR="/runs/other/run")
     run.until("proxy", "ready")
-    with pytest.raises(CommandError, match=r"it belongs to run other/run/proxy in /runs/other/run"):
+    with pytest.raises(CommandError, match=r"the process belongs to run other/run/proxy in /runs/other/run"):
         run.command("restart", service="proxy")
     assert other.poll() is None

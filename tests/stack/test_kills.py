@@ -35,7 +35,7 @@ def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Make:
 # --- what may be said of processes --------------------------------------------------------------------------
 
 
-def process_scan(run: ToyRun) -> dict[str, int]:
+def leaders_by_tag(run: ToyRun) -> dict[str, int]:
     """The leader of every service that lives, by its tag without the run: ``replica-0/1``.
 
     A leader is a tagged process that made its own session under the keeper. Two of one service are an error,
@@ -80,7 +80,7 @@ class Kills:
 
     def look(self) -> None:
         """Once seen, a service keeps its pid until the run ends in order."""
-        now = process_scan(self.run)
+        now = leaders_by_tag(self.run)
         ending = self._ending()
         for key, pid in self.known.items():
             assert now.get(key, pid) == pid, f"{key} was pid {pid} and is pid {now[key]}"
@@ -202,12 +202,12 @@ def test_a_trainer_that_ends_while_no_backend_lives_is_done(make: Make) -> None:
     assert trainer is not None
     wait_until(lambda: len(metrics(run.run_dir)) >= 3, 120, "step 3")
     os.kill(trainer, signal.SIGSTOP)  # it ends while no backend lives, however long it takes to kill that
-    before = process_scan(run)
+    before = leaders_by_tag(run)
     assert before["trainer/1"] == trainer
     run.kill_backend()
     os.kill(trainer, signal.SIGCONT)
     wait_until(lambda: not procfs.alive(trainer, None), 60, "the trainer's end")
-    assert process_scan(run) == {k: v for k, v in before.items() if k != "trainer/1"}
+    assert leaders_by_tag(run) == {k: v for k, v in before.items() if k != "trainer/1"}
     run.start()
     result = run.result()
     assert (result.state, result.exit_code, result.steps, result.cause) == ("done", 0, 6, None)
@@ -228,7 +228,7 @@ def test_a_trainer_that_dies_while_no_backend_lives_fails_the_run(make: Make) ->
     run = make("training.total_steps=30", "embedded.faults.crash_at_step=4")
     run.start()
     wait_until(lambda: (run.snapshot().step or 0) >= 2, 120, "step 2")
-    trainer = process_scan(run)["trainer/1"]
+    trainer = leaders_by_tag(run)["trainer/1"]
     run.kill_backend()
     wait_until(lambda: not procfs.alive(trainer, None), 60, "the trainer's end")
     run.start()
@@ -245,7 +245,7 @@ def test_without_its_keeper_a_real_run_goes_on_and_its_port_stays(make: Make, ki
     run = make("training.total_steps=100")
     run.start()
     wait_until(lambda: (run.snapshot().step or 0) >= 1, 120, "step 1")
-    before = process_scan(run)
+    before = leaders_by_tag(run)
     keeper = run.snapshot().backend.keeper_pid
     assert keeper is not None
     if killed == "both":
@@ -255,7 +255,7 @@ def test_without_its_keeper_a_real_run_goes_on_and_its_port_stays(make: Make, ki
     if killed == "both":
         run.start()
     wait_until(lambda: run.snapshot().backend.keeper_pid not in (None, keeper), what="a new keeper")
-    assert process_scan(run) == before
+    assert leaders_by_tag(run) == before
     port = run.service("proxy").ports["http"]
     proxy = before["proxy/1"]
     os.kill(proxy, signal.SIGKILL)
@@ -265,7 +265,7 @@ def test_without_its_keeper_a_real_run_goes_on_and_its_port_stays(make: Make, ki
     assert run.service("proxy").ports["http"] == port
     step = run.snapshot().step or 0
     wait_until(lambda: (run.snapshot().step or 0) > step + 1, 90, "training goes on")
-    now = process_scan(run)
+    now = leaders_by_tag(run)
     assert {k: v for k, v in now.items() if not k.startswith("proxy/")} == {
         k: v for k, v in before.items() if not k.startswith("proxy/")
     }
@@ -307,7 +307,7 @@ def test_a_shot_trainer_is_restarted_and_the_run_is_done(make: Make) -> None:
     run = make("training.total_steps=12", "training.save_freq=2", "trainer.restart=from_checkpoint")
     run.start()
     wait_until(lambda: (run.snapshot().step or 0) >= 5, 150, "step 5")
-    trainer = process_scan(run)["trainer/1"]
+    trainer = leaders_by_tag(run)["trainer/1"]
     os.kill(trainer, signal.SIGKILL)
     run.until("trainer", lambda s: s.state == "ready" and s.generation == 2, 60)
     run.kill_backend()

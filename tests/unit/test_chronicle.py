@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import replace as replace_unit
+from dataclasses import replace as replace_machine
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -136,7 +136,7 @@ async def test_the_log_of_what_we_shut_down_does_not_say_why(fake: Fake, by_us: 
     await fake.look(2)
     assert fake.said == [f"r1 failed too often: {why if by_us else 'Application shutdown complete.'}"]
     assert why_ended(
-        SimpleNamespace(machine=replace_unit(machine, last_failure=why), process=process, hub=supervisor)
+        SimpleNamespace(machine=replace_machine(machine, last_failure=why), process=process, hub=supervisor)
     ) == (  # type: ignore[arg-type]
         why if by_us else f"{why}: Application shutdown complete."
     )

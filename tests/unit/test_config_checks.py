@@ -325,7 +325,7 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ("harbor_agent.environment_type=kubernetes",),
             refused(
                 "harbor_agent.environment_type",
-                "Harbor has no such environment type; every trial would fail validation",
+                "must be null with a Kubernetes class in environment_import_path; Harbor rejects every trial otherwise",
                 "'kubernetes'",
                 "null",
             ),

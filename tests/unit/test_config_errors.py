@@ -148,7 +148,10 @@ def test_one_problem_each(text: str | bytes, expected: str, tmp_path: Path) -> N
             "infrastructure: {ray_dashboard_port: 0}\ntrainer: {kind: command, command: [x]}",
             "ray_dashboard_port: 0 (any free port) works only for services that the run starts",
         ),
-        ("harbor_agent: {environment_type: kubernetes}", "Harbor has no such environment type"),
+        (
+            "harbor_agent: {environment_type: kubernetes}",
+            "must be null with a Kubernetes class in environment_import_path",
+        ),
         ("model: {tool_parser: qwen_3}", "unknown parser for vLLM"),
         ("model: {model_path: 'builtin:hermes'}", "vLLM cannot serve it"),
     ],

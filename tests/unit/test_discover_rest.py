@@ -176,7 +176,7 @@ async def test_wrong_answers_are_told(dashboard: Any, status: int, text: str, wo
 async def test_nobody_there_and_no_token(dashboard: Any, tmp_path: Path, unused_tcp_port: int) -> None:
     http = Http()
     base = f"http://127.0.0.1:{unused_tcp_port}"
-    with pytest.raises(RayError, match="nothing listens"):
+    with pytest.raises(RayError, match="refused the connection"):
         await RayRest(http, base).actors()
     with pytest.raises(RayError, match="cannot read Ray's token"):
         await RayRest(http, base, tmp_path / "token").actors()

@@ -307,7 +307,7 @@ HEALTHY = ("replica 3: healthy after 12 s", "info")
         (rank("alive"), rank("addressed"), [ADDRESS]),
         (rank("addressed"), rank("healthy"), [HEALTHY]),
         (rank("healthy"), rank("healthy"), []),
-        (rank("healthy"), rank("addressed", why="x"), [("replica 3: not healthy: x", "warning")]),
+        (rank("healthy"), rank("addressed", why="x"), [("replica 3: no longer healthy: x", "warning")]),
         (rank("addressed"), rank("addressed", why="x"), []),
         (rank("alive"), rank("pending", why="RESTARTING: x"), [("replica 3: actor RESTARTING: x", "info")]),
         (

@@ -99,7 +99,9 @@ def read_reply(body: bytes) -> Reply:
         raise ValueError(f"not a chat completion: {type(error).__name__}: {error}") from error
     if not ids or len(ids) != len(logprobs):
         raise TrialFailed(
-            "NoTokensError", f"the response has {len(ids or ())} token ids and {len(logprobs)} logprobs"
+            "NoTokensError",
+            f"the response has {len(ids or ())} token ids and {len(logprobs)} logprobs; "
+            "training needs one logprob for each token id",
         )
     kept = {key: message[key] for key in ("role", "content", "tool_calls") if message.get(key)}
     return Reply(

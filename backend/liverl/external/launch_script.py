@@ -198,12 +198,12 @@ class LaunchScript:
 
     def unlisted(self) -> list[ReplicaEndpoint]:
         """Replicas that serve and that the proxy's configuration does not have, by rank."""
-        return [s for s in self.endpoints() if s.serving and s.address and not self.proxy.lists(s.address)]
+        return [e for e in self.endpoints() if e.serving and e.address and not self.proxy.lists(e.address)]
 
     def routed(self) -> set[str]:
         """Names of the serving replicas that the proxy has read."""
         return {
-            s.name for s in self.endpoints() if s.serving and s.address and self.proxy.routes_to(s.address)
+            e.name for e in self.endpoints() if e.serving and e.address and self.proxy.routes_to(e.address)
         }
 
     def services(self) -> list[ServiceStatus]:

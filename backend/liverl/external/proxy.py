@@ -66,7 +66,7 @@ class ExternalProxy:
         if held is None:
             self.held = None
             if self._generation or self._now.state != "waiting":
-                self._now.enter("failed", f"nothing listens on port {self.port} any more")
+                self._now.enter("failed", f"the proxy has exited: no process listens on port {self.port}")
             return
         if self.held is None or held.inodes != self.held.inodes or self._changed(held):
             seen = await asyncio.to_thread(self._capture, held)
@@ -150,7 +150,10 @@ class ExternalProxy:
                 "it was started before the launch script; a process left over from an earlier launch may "
                 "receive this run's requests"
             )
-        return "it is not in the launch script's process tree"
+        return (
+            f"pid {leader.pid} on port {self.port} was not started by the launch script and does not end with it; "
+            "if it is left over from an earlier launch, stop it"
+        )
 
     async def read_file(self) -> None:
         """Take notice of what its configuration lists now."""

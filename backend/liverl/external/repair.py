@@ -225,7 +225,10 @@ class Repair:
             tag = procfs.environment_tag(process.pid)
             where = procfs.environment_tag(process.pid, b"LIVERL_RUN_DIR")
             if tag is not None and where != str(hub.run_dir):
-                return f"{litellm.words(process)}: it belongs to run {tag.rpartition('/')[0]} in {where}"
+                return (
+                    f"{litellm.words(process)}: the process belongs to run {tag.rpartition('/')[0]} in {where}; "
+                    f"restart it there: liverl-tui restart proxy --run {where}"
+                )
         return restart.refusal(held)
 
     async def _restart(self, held: PortHolders | None, launch: LiteLLMLaunch) -> dict[str, Any]:

@@ -339,7 +339,8 @@ def _left_actor(
     if not lives and state == "failed":
         why = item.why
     elif not lives:
-        state, why = "stopped", "it exited with its trainer"
+        state = "stopped"
+        why = "its process has exited" if trains else "it exited with its trainer"
     return msgspec.structs.replace(
         item,
         state=state,

@@ -1,6 +1,6 @@
 """A replica as the proxy, the trainer and the views need it, whoever owns its process.
 
-Managed replicas are services of ours; verl's are Ray actors that discovery finds. Both come as seats.
+Managed replicas are services of ours; verl's are Ray actors that discovery finds. Both come as ``ReplicaEndpoint``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A replica is *joining* until it serves the trainer's current policy version, *listed* while the proxy may send
 it new trials, *leaving* while it only finishes what it has. The list is told to the trainer (``replicas.json``)
-and to the proxy (see ``proxylist``). verl brings its replicas' weights up to date by itself: they are listed all
+and to the proxy (see ``proxy_routes``). verl brings its replicas' weights up to date by itself: they are listed all
 together when all of them have been found, so that no part of a step's trials runs on a part of the replicas.
 """
 
@@ -64,7 +64,7 @@ class ReplicaRegistry:
         self._told = b""
         self._version = 0
 
-    # --- names and seats ---
+    # --- names and endpoints ---
 
     def slots(self) -> list[Slot]:
         """The replicas among our services."""
@@ -208,7 +208,7 @@ class ReplicaRegistry:
             await drain()
         self.update()
         self._idle = self._idle.seen(self._load(trials, before, answered))
-        waiting = self.complete and any(s.serving and s.name not in self.listed for s in self.endpoints())
+        waiting = self.complete and any(e.serving and e.name not in self.listed for e in self.endpoints())
         return until_tick(FAST if waiting or self.proxy.behind or self.leaving else self._interval)
 
     async def _look(self, endpoint: ReplicaEndpoint) -> str | None:

@@ -1,7 +1,7 @@
 """verl's replicas: found in Ray, joined to the processes that they are.
 
 Discovery looks; this module says from when on, for which start of the trainer, and what its findings mean for the
-run: seats for the proxy's list, a cause when a replica will not come, and whose the cluster's processes are.
+run: endpoints for the proxy's list, a cause when a replica will not come, and whose the cluster's processes are.
 """
 
 from __future__ import annotations

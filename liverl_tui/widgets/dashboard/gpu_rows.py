@@ -17,12 +17,12 @@ CELL = 20  # columns of the smallest cell, the gap included ...
 GOOD_CELL = 26  # ... and of one that shows most owners in full
 
 
-def facts_of(gpus: tuple[GpuStatus, ...], standings: list[StatusLabel]) -> tuple[str, str]:
+def facts_of(gpus: tuple[GpuStatus, ...], labels: list[StatusLabel]) -> tuple[str, str]:
     """How many of what, and how many of them somebody should look at."""
     names = {gpu.name.removeprefix("NVIDIA ") for gpu in gpus}
     text = f"{len(gpus)} × {names.pop()}" if len(names) == 1 else f"{len(gpus)} of {len(names)} kinds"
     problems: dict[str, int] = {}
-    for label in standings:
+    for label in labels:
         if label.problem:
             kind = label.kind or label.words
             problems[kind] = problems.get(kind, 0) + 1

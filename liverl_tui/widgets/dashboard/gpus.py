@@ -36,7 +36,7 @@ class GpusPane(GridPane):
         self._clock = Clock()
         self._gpus: dict[str, GpuStatus] = {}
         self._services: dict[str, ServiceStatus] = {}
-        self._standings: dict[str, StatusLabel] = {}
+        self._labels: dict[str, StatusLabel] = {}
         self._histories: dict[str, Sweep] = {}
         self._spinning: dict[str, float] = {}  # UUID -> since when
         self._sampled = 0.0
@@ -63,11 +63,11 @@ class GpusPane(GridPane):
             self._sample(snapshot)
         if self._gpus:
             snapshot_index = SnapshotIndex(snapshot)
-            self._standings = {
+            self._labels = {
                 u: of_gpu(g, snapshot_index, now, self._spinning_for(u)) for u, g in self._gpus.items()
             }
         else:
-            self._standings = {name: of_service(s, now) for name, s in self._services.items()}
+            self._labels = {name: of_service(s, now) for name, s in self._services.items()}
 
     def _sample(self, snapshot: Snapshot) -> None:
         at = self._sampled = snapshot.at
@@ -131,7 +131,7 @@ class GpusPane(GridPane):
         if not self._gpus:
             note = (snapshot.gpu_note or "none seen yet").removeprefix("n/a (").removesuffix(")")
             return f"(no GPUs: {one_line(note)})", "dim"
-        return gpu_rows.facts_of(snapshot.gpus, list(self._standings.values()))
+        return gpu_rows.facts_of(snapshot.gpus, list(self._labels.values()))
 
     def lead(self, width: int) -> Sequence[Row]:
         snapshot = self._view.snapshot
@@ -152,16 +152,16 @@ class GpusPane(GridPane):
 
     def row(self, key: str, width: int) -> Row:
         chosen = self._table(width)
-        past, label = self._past(key, chosen), self._standings[key]
+        past, label = self._past(key, chosen), self._labels[key]
         if key in self._gpus:
             return gpu_rows.line(self._gpus[key], label, past, chosen)
         return cpu_rows.line(self._services[key], label, past, chosen)
 
     def cell(self, key: str, width: int) -> Row:
         if key in self._gpus:
-            return gpu_rows.cell(self._gpus[key], self._standings[key], width)
+            return gpu_rows.cell(self._gpus[key], self._labels[key], width)
         return cpu_rows.cell(
-            self._services[key], self._standings[key], self._history(key), self._longest_name, width
+            self._services[key], self._labels[key], self._history(key), self._longest_name, width
         )
 
     def empty(self, width: int) -> Iterable[Row]:

@@ -35,10 +35,10 @@ class ReplicasPane(RowsPane):
         super().__init__(id=id)
         self._view = View()
         self._clock = Clock()
-        self._scene: SnapshotIndex | None = None
+        self._snapshot_index: SnapshotIndex | None = None
         self._replicas: dict[str, ReplicaStatus] = {}
         self._services: dict[str, ServiceStatus] = {}
-        self._standings: dict[str, StatusLabel] = {}
+        self._labels: dict[str, StatusLabel] = {}
         self._gpus: dict[str, str] = {}  # replica -> indices of its GPUs
         self._keys: tuple[str, ...] = ()
         self._names = 0  # columns of the longest name
@@ -54,28 +54,28 @@ class ReplicasPane(RowsPane):
 
     def _take(self, snapshot: Snapshot) -> None:
         now = self._clock.now()
-        self._scene = snapshot_index = SnapshotIndex(snapshot)
+        self._snapshot_index = snapshot_index = SnapshotIndex(snapshot)
         self._replicas = snapshot_index.replicas
         self._services = {
             s.name: s
             for s in snapshot.services
             if s.kind != "replica" and s.state not in _QUIET.get(s.kind, ())
         }
-        self._standings = {name: of_replica(r, snapshot_index, now) for name, r in self._replicas.items()}
-        self._standings |= {name: of_service(s, now) for name, s in self._services.items()}
+        self._labels = {name: of_replica(r, snapshot_index, now) for name, r in self._replicas.items()}
+        self._labels |= {name: of_service(s, now) for name, s in self._services.items()}
         indices = {gpu.uuid: gpu.index for gpu in snapshot.gpus}
         self._gpus = {}
         for name, replica in self._replicas.items():
             self._gpus[name] = ",".join(
                 str(i) for i in sorted(indices[u] for u in replica.gpus if u in indices)
             )
-        self._names = min(20, max((len(name) for name in self._standings), default=0))
+        self._names = min(20, max((len(name) for name in self._labels), default=0))
         self._order()
 
     def _order(self) -> None:
         names: list[str] = list(self._replicas)
         if self.problems_first:
-            names.sort(key=lambda n: (not self._standings[n].problem, self._replicas[n].state == "ready"))
+            names.sort(key=lambda n: (not self._labels[n].problem, self._replicas[n].state == "ready"))
         missing = (MISSING,) if self._missing else ()
         self._keys = (*names, *missing, *self._services)
 
@@ -128,7 +128,7 @@ class ReplicasPane(RowsPane):
         if not self._squeezed:
             return super().compose_rows(width, height)
         rows = list(super().compose_rows(width, height - 1))
-        rows.append(replica_rows.short_line([(name, self._standings[name]) for name in self._services]))
+        rows.append(replica_rows.short_line([(name, self._labels[name]) for name in self._services]))
         return rows
 
     def on_click(self, event: events.Click) -> None:
@@ -143,12 +143,12 @@ class ReplicasPane(RowsPane):
         return replica_rows.table(width, self._names, max(map(len, self._gpus.values()), default=0))
 
     def row(self, key: str, width: int) -> Row:
-        snapshot_index = self._scene
+        snapshot_index = self._snapshot_index
         assert snapshot_index is not None  # without a snapshot there are no keys
         snapshot = snapshot_index.snapshot
         if key == MISSING:
             return self._missing_row(snapshot)
-        now, label = self._clock.now(), self._standings[key]
+        now, label = self._clock.now(), self._labels[key]
         service, replica = snapshot_index.services.get(key), snapshot_index.replicas.get(key)
         names = max(7, self._names)
         if replica is not None and replica.state in SERVING:

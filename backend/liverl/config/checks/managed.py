@@ -234,7 +234,7 @@ def _harbor(c: RunConfig) -> Iterator[Finding]:
         and agent.environment_type
         and "kubernetes" in (agent.environment_import_path or "")
     ):
-        words = "Harbor has no such environment type; every trial would fail validation"
+        words = "must be null with a Kubernetes class in environment_import_path; Harbor rejects every trial otherwise"
         yield Finding("harbor_agent.environment_type", words, f"'{agent.environment_type}'", "null")
 
 

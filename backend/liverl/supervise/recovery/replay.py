@@ -103,7 +103,7 @@ def _apply(history: RunHistory, record: Mapping[str, Any]) -> None:
             _apply_service(history, "state", part)
 
 
-def _unit(record: Mapping[str, Any]) -> MachineState:
+def _machine(record: Mapping[str, Any]) -> MachineState:
     """A journalled state. Versions that did not write ``ended_by_us`` gave an end of its own the exit's words as
     ``last_failure``, and any other end the reason for our stop."""
     machine = msgspec.convert(record, MachineState)
@@ -125,7 +125,7 @@ def _apply_service(history: RunHistory, kind: str, record: Mapping[str, Any]) ->
     elif kind == "spawned":
         past.pid, past.tick = record["pid"], record["tick"]
     elif kind == "state":
-        past.machine = _unit(record["unit"])
+        past.machine = _machine(record["unit"])
         past.role = record["role"]
     elif kind == "exit":
         past.exit = msgspec.convert(record["exit"], Exit)

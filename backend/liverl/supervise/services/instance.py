@@ -1,4 +1,4 @@
-"""One service instance: the pure state machine of :mod:`machine` joined to a real process.
+"""One service instance: the pure state machine (``state_machine``) joined to a real process.
 
 A service normally has one instance through all its generations. While a proxy is swapped there are more:
 the current one, an incoming one, and retiring ones that drain. The hub (the supervisor) lends what they share.
@@ -123,7 +123,7 @@ class Instance:
         self._apply(before, machine, actions)
 
     def adopt(self) -> None:
-        """After a replayed journal has set ``unit`` and ``process``: make it live."""
+        """After a replayed journal has set ``machine`` and ``process``: make it live."""
         before = self.machine
         machine, actions = state_machine.adopted(before, self.hub.now(), self.rules)
         self._apply(before, machine, actions)

@@ -34,7 +34,7 @@ class ProcessScan:
     ) -> None:
         self.trees = tree.Trees(keeper_manager.run, str(keeper_manager.run_dir))
         self.tables = 0  # how many were read: two looks at one table are one look
-        self._keeping = keeper_manager
+        self._keeper_manager = keeper_manager
         self._attempt = attempt
         self._records = records
         self._instances = instances
@@ -76,7 +76,7 @@ class ProcessScan:
         if now - self._table_at > 3 * self._table_cost:
             self._table = procfs.scan()
             self._table_at = time.monotonic()
-            self._table_spawning = self._keeping.spawning
+            self._table_spawning = self._keeper_manager.spawning
             self._table_cost = self._table_at - now
             self.tables += 1
         return self._table
@@ -93,7 +93,7 @@ class ProcessScan:
     def _scan(self) -> None:
         """Look at every tree, and note members that are new: they are the only proof of a worker that has left
         its session and wiped its environment."""
-        live = self.trees.look(self._leaders(), spawning=self._keeping.spawning)
+        live = self.trees.look(self._leaders(), spawning=self._keeper_manager.spawning)
         known = {key: sorted(members) for key, members in live.items() if members}
         if known != self._told and self._writing is None:
             self._told = known
@@ -103,7 +103,7 @@ class ProcessScan:
     def _write(self, known: dict[str, list[tree.Member]]) -> None:
         data = msgspec.json.encode({"attempt": self._attempt, "trees": known})
         try:
-            write_atomic(self._keeping.run_dir / "members.json", data)
+            write_atomic(self._keeper_manager.run_dir / "members.json", data)
         except OSError as error:
             self._records.write_failed(f"members.json: {error.strerror}")
             self._told = {}  # the next scan tries again

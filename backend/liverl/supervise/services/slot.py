@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from dataclasses import replace as replace_unit
+from dataclasses import replace as replace_machine
 
 from liverl.model import ServiceState
 from liverl.plan.spec import ServiceSpec
@@ -73,7 +73,7 @@ class Slot:
 
         spec = replace(self.spec, restart=replace(self.spec.restart, mode="never"))
         self.highest = max(self.highest, self.current.machine.generation)
-        self.current.machine = replace_unit(self.current.machine, floor=self.highest + 1)
+        self.current.machine = replace_machine(self.current.machine, floor=self.highest + 1)
         machine = state_machine.MachineState(generation=self.highest, since=hub.now())
         self.incoming = Instance(hub, spec, "incoming", machine)
         return self.incoming
@@ -82,7 +82,7 @@ class Slot:
         """The incoming instance has failed; its generation number is used up."""
         assert self.incoming is not None
         self.highest = max(self.highest, self.incoming.machine.generation)
-        self.current.machine = replace_unit(self.current.machine, floor=self.highest)
+        self.current.machine = replace_machine(self.current.machine, floor=self.highest)
         self.incoming.close()
         self.incoming = None
 

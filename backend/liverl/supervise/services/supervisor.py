@@ -1,7 +1,8 @@
 """The supervisor: services of a plan, kept as wanted. Event-driven; whatever changes leads to one ``reconcile``.
 
-It owns the slots; ``records``, ``keeping`` and ``census`` are its hands and eyes. What the run is *for* (replica
-lists, weights, metrics) lives in other modules, which see it through ``slots``, ``now`` and the callbacks.
+It owns the slots; ``records`` writes what happens, ``keeper_manager`` starts and ends processes, ``process_scan``
+finds them. What the run is *for* (replica lists, weights, metrics) is in other modules, which see it through
+``slots`` and ``now``.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Discovery:
 
     ``api``: base URL of Ray's dashboard, None while it is not up. ``token_file``: of a bearer token, None for a
     cluster without tokens. ``command``: argv and environment of the child that asks for addresses
-    (``rpc.address_argv``). ``tell`` hears every change once. ``clock``: Unix seconds.
+    (``address_client.address_argv``). ``tell`` hears every change once. ``clock``: Unix seconds.
     """
 
     def __init__(

@@ -34,4 +34,4 @@ def changes(old: Rank, new: Rank, age: float) -> Iterator[tuple[str, Level]]:
     if reached == 4 > begun:
         yield f"{who}: healthy after {age:.0f} s", "info"
     elif begun == 4 > reached:
-        yield f"{who}: not healthy: {new.why}", "warning"
+        yield f"{who}: no longer healthy: {new.why}", "warning"

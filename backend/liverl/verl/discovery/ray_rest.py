@@ -166,7 +166,11 @@ class RayRest:
             raise RayError(f"{where} did not respond within {TIMEOUT:g} s") from error
         except aiohttp.ClientConnectorError as error:
             refused = isinstance(error.os_error, ConnectionRefusedError)
-            raise RayError(f"nothing listens at {self._base}" if refused else f"{where}: {error}") from error
+            raise RayError(
+                f"{where} refused the connection; check that Ray is running"
+                if refused
+                else f"{where}: {error}"
+            ) from error
         except (OSError, ValueError, aiohttp.ClientError) as error:
             raise RayError(f"{where}: {type(error).__name__}: {error}") from error
         if status in (401, 403):
