@@ -12,6 +12,7 @@ from typing import Any
 import operators
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
+from equivalent import module_path
 
 Place = tuple[int, int]
 LOGGERS = {"log", "logger", "logging", "_log", "LOG"}
@@ -106,20 +107,6 @@ def mutate(root: Path, site: Site) -> Mutant | None:
         source=mutated,
         diff=_diff(source, mutated),
     )
-
-
-def module_path(root: Path, module: str) -> Path:
-    """The file of a module.
-
-    Raises:
-        SystemExit: no such file, as after a move of modules.
-    """
-    relative = module.replace(".", "/")
-    for folder in (root / "backend", root):
-        for candidate in (folder / f"{relative}.py", folder / relative / "__init__.py"):
-            if candidate.exists():
-                return candidate
-    raise SystemExit(f"groups.toml: module {module!r} has no file; was it moved?")
 
 
 def _compiles(source: str) -> bool:

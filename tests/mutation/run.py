@@ -13,21 +13,19 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import judge
-from mutants import Mutant, module_path, mutate, sites
+from equivalent import module_path, read_equivalents, stale
+from mutants import Mutant, mutate, sites
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SEED = 10
 SAMPLE = 150
-
-Key = tuple[str, str, str, str]  # Mutant.key
 
 
 @dataclass(frozen=True)
@@ -53,23 +51,6 @@ def read_groups() -> dict[str, Group]:
         name: Group(name, tuple(entry["modules"]), tuple(entry["tests"]), tuple(entry.get("always", ())))
         for name, entry in table.items()
     }
-
-
-def read_equivalents(group: str) -> dict[Key, str]:
-    """Reviewed mutants that behave as the original, with the reason.
-
-    Raises:
-        SystemExit: an entry lacks a reason.
-    """
-    path = HERE / "equivalents" / f"{group}.toml"
-    if not path.exists():
-        return {}
-    found = {}
-    for entry in tomllib.loads(path.read_text()).get("equivalent", []):
-        if not entry.get("reason", "").strip():
-            raise SystemExit(f"{path}: the entry {entry} has no reason")
-        found[entry["module"], entry["function"], entry["was"], entry["now"]] = entry["reason"]
-    return found
 
 
 def copy_checkout(target: Path) -> None:
@@ -98,16 +79,6 @@ def sample_of(group: Group, seed: int, size: int, root: Path) -> tuple[list[Muta
         if mutant is not None:
             chosen.append(mutant)
     return sorted(chosen, key=lambda m: (m.path, m.line)), len(every)
-
-
-def stale(equivalents: Iterable[Key], root: Path) -> list[Key]:
-    """Entries whose original line is no longer in its module."""
-    gone = []
-    for key in equivalents:
-        lines = {line.strip() for line in module_path(root, key[0]).read_text().splitlines()}
-        if not set(key[2].splitlines()) <= lines:
-            gone.append(key)
-    return gone
 
 
 def tests_for(mutant: Mutant, group: Group, found: judge.Baseline) -> list[str]:
