@@ -26,6 +26,7 @@ from liverl.procs import procfs
 from liverl.procs.tree import Member
 from liverl.serving.endpoint import ReplicaEndpoint, owned_by_verl
 from liverl.supervise.keeper.client import KeeperError, KeeperGone
+from liverl.supervise.services.operations import refuse_while_stopping
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util import redact
 
@@ -290,7 +291,6 @@ class Repair:
         return member
 
     def _may(self) -> None:
-        if self._supervisor.stopping:
-            raise CommandError("stopping", "the run is stopping")
+        refuse_while_stopping(self._supervisor)
         if self._turn.locked():
             raise CommandError("busy", "another repair is in progress")

@@ -13,8 +13,6 @@ from liverl.model import ServiceState
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.slot import Slot
 
-SERVING: tuple[ServiceState, ...] = ("ready", "degraded")
-
 
 @dataclass(frozen=True)
 class ReplicaEndpoint:
@@ -36,7 +34,7 @@ class ReplicaEndpoint:
 
     @property
     def serving(self) -> bool:
-        return self.state in SERVING
+        return self.state in state_machine.SERVING
 
 
 def owned_by_verl(name: str) -> CommandError:

@@ -72,7 +72,7 @@ class ProxyRoutes:
         """Tell each serving process whose list is an old one; again after a second if need be."""
         for instance in self._supervisor.slots["proxy"].instances():
             process = instance.process
-            if process is None or instance.machine.state not in ("ready", "degraded"):
+            if process is None or instance.machine.state not in state_machine.SERVING:
                 continue
             report = self.reports.get(process.generation, {})
             now = self._supervisor.now()

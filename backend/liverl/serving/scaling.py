@@ -16,6 +16,7 @@ from liverl.serving.registry import FAST, ReplicaRegistry
 from liverl.serving.unfinished_trials import trials_of, unfinished
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.failpoints import crashpoint
+from liverl.supervise.services.operations import refuse_while_stopping
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
 
@@ -123,9 +124,8 @@ class Scaling:
         return {"replicas": wanted, "added": added, "removed": removed}
 
     def _wish(self, to: int | None, delta: int | None, remove: str | None) -> tuple[int, list[int]]:
-        """How many replicas are wanted by this command, and the index of the one that it removes by name."""
-        if self.supervisor.stopping:
-            raise CommandError("stopping", "the run is stopping")
+        """Return the number of replicas that a command asks for, and the indices that it removes by name."""
+        refuse_while_stopping(self.supervisor)
         leaving = [self._wanted_index(remove)] if remove is not None else []
         wanted = to if to is not None else len(self.indices) + (delta or 0) - len(leaving)
         if not 1 <= wanted <= MOST:
@@ -222,7 +222,7 @@ class Scaling:
             if slot is None or (slot.ended and not slot.current.machine.wanted):
                 self._drop(index)
                 continue
-            if slot.state not in ("ready", "degraded"):
+            if slot.state not in state_machine.SERVING:
                 slot.current.feed(state_machine.Stop())
                 continue
             facts = self.replicas.engines.get(name)

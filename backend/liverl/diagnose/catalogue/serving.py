@@ -34,7 +34,7 @@ def replica_idle(seen: Window) -> Iterator[Symptom | Resolved]:
                 since=now.at - replica.idle_for,
                 action=f"restart {replica.name}",
             )
-        elif replica.engine.running or replica.state not in ("ready", "degraded"):
+        elif replica.engine.running or replica.state not in SERVING:
             yield Resolved(name)
     for name in _removed(seen, lambda snapshot: snapshot.replicas.items):
         yield Resolved(f"replica_idle:{name}")
@@ -134,7 +134,7 @@ def proxy_cooled_down(seen: Window) -> Iterator[Symptom | Resolved]:
     now = seen.now
     if now.state not in GOING:
         return
-    up = [r for r in now.replicas.items if r.address is not None and r.state in ("ready", "degraded")]
+    up = [r for r in now.replicas.items if r.address is not None and r.state in SERVING]
     by_address = {_root(r.address or ""): r for r in up}
     for address in now.proxy.cooled_down:
         replica = by_address.get(_root(address))

@@ -43,7 +43,7 @@ def unmet(supervisor: Supervisor, dependency: Dependency) -> str | None:
         # As many as are wanted now: the number may have been scaled since the plan was made.
         group = [s for s in supervisor.slots.values() if s.spec.kind == on and s.current.machine.wanted]
         wanted = len(group) or wanted
-        ready = sum(s.state in ("ready", "degraded") for s in group)
+        ready = sum(s.state in state_machine.SERVING for s in group)
         return None if ready >= wanted else f"{on}s: {ready} of {wanted} ready"
     if dependency.condition == "discovered":
         found = supervisor.found_serving()

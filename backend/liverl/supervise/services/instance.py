@@ -332,7 +332,7 @@ class Instance:
         if spec.startup.kind == "process" and spec.ready is None and spec.live is None:
             asyncio.get_running_loop().call_soon(self.feed, state_machine.ProbeReady(generation))
             return
-        already = self.machine.state in ("ready", "degraded")
+        already = self.machine.state in state_machine.SERVING
         self._probing = self.hub.spawn_task(
             probes.watch(
                 spec.startup,

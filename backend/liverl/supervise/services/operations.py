@@ -9,8 +9,6 @@ from liverl.supervise.services import state_machine
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor, why_ended
 
-UP = ("ready", "degraded")
-
 
 async def start(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
     """Start a service that is down. Returns when it is ready.
@@ -18,7 +16,7 @@ async def start(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
     Raises:
         CommandError: the run is stopping, or the service did not start.
     """
-    _refuse_while_stopping(supervisor)
+    refuse_while_stopping(supervisor)
     before = slot.current.machine.generation
     if slot.state in ("ready", "starting", "preparing"):
         return {
@@ -49,10 +47,10 @@ async def restart(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
     Raises:
         CommandError: the run is stopping, the service is not ours, it is being swapped, or it failed to restart.
     """
-    _refuse_while_stopping(supervisor)
+    refuse_while_stopping(supervisor)
     if slot.spec.owner == "foreign":
         raise CommandError("foreign", f"this run did not start {slot.name} and does not manage it")
-    if slot.spec.drain and slot.current.machine.state in UP:
+    if slot.spec.drain and slot.current.machine.state in state_machine.SERVING:
         return await _swap(supervisor, slot)
     machine = slot.current.machine
     before = machine.generation - (machine.state == "preparing")  # what is being made is new already
@@ -79,7 +77,7 @@ async def _swap(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
         text = f"the new {slot.name} did not start: {why}; the previous process is still serving"
         raise CommandError("not_started", text)
     # If the old one died meanwhile, the new one was promoted before it was ready.
-    await supervisor.until(lambda: slot.state in (*UP, *state_machine.ENDED))
+    await supervisor.until(lambda: slot.state in state_machine.SERVING | state_machine.ENDED)
     return _restarted(slot)
 
 
@@ -91,6 +89,10 @@ def _restarted(slot: Slot) -> dict[str, Any]:
     return {"service": slot.name, "generation": machine.generation, "pid": pid}
 
 
-def _refuse_while_stopping(supervisor: Supervisor) -> None:
+def refuse_while_stopping(supervisor: Supervisor) -> None:
+    """
+    Raises:
+        CommandError: the run is stopping.
+    """
     if supervisor.stopping:
         raise CommandError("stopping", "the run is stopping")

@@ -199,6 +199,7 @@ class Escalate:
 Action: TypeAlias = Prepare | Watch | Escalate
 
 LIVE: frozenset[ServiceState] = frozenset({"starting", "ready", "degraded"})
+SERVING: frozenset[ServiceState] = frozenset({"ready", "degraded"})
 ENDED: frozenset[ServiceState] = frozenset({"stopped", "failed", "gave_up"})
 
 
@@ -269,7 +270,7 @@ def adopted(
     """A state read from the journal, made live again: its timers are set and its actions repeated."""
     if machine.state == "starting":
         return replace(machine, deadline=now + rules.startup_deadline), (Watch(machine.generation),)
-    if machine.state in ("ready", "degraded"):
+    if machine.state in SERVING:
         return machine, (Watch(machine.generation),)
     if machine.state == "stopping":
         stage = rules.stop[min(machine.stage, len(rules.stop) - 1)]
