@@ -171,7 +171,7 @@ class EngineFacts(msgspec.Struct, frozen=True):
     prefix_cache_hit_rate: Gauge = None  # 0..1, cached share of the prompt tokens that were looked up
 
     def lasting(self) -> EngineFacts:
-        """What stays true when nobody asks the engine any more: totals, sizes and the policy version."""
+        """Return the facts that outlast the last scrape: totals, sizes and the policy version."""
         return msgspec.structs.replace(self, **dict.fromkeys(_marked(_MOMENTARY)))
 
 

@@ -199,9 +199,12 @@ class ReplicaRegistry:
             return until_tick(self._interval)  # nobody to look at, and nobody to tell of it
         answered = set(await asyncio.gather(*(self._look(endpoint) for endpoint in endpoints)))
         if self.source is not None:
-            now = {n: f for n, f in self.engines.all().items() if n in answered}
             self.doing = {
-                endpoint.name: self.source.doing(endpoint, now.get(endpoint.name), self.trainer)
+                endpoint.name: self.source.doing(
+                    endpoint,
+                    self.engines.get(endpoint.name) if endpoint.name in answered else None,
+                    self.trainer,
+                )
                 for endpoint in self.endpoints()
             }
         if drain is not None:
@@ -315,7 +318,7 @@ class ReplicaRegistry:
                     activity_since=doing.since if doing is not None else None,
                 )
             )
-        ready = sum(i.state in ("ready", "degraded") for i in items)
+        ready = sum(i.state in state_machine.SERVING for i in items)
         return ReplicaSet(self.expected, ready, len(self.listed), tuple(items))
 
     def proxy_status(self) -> ProxyStatus:
