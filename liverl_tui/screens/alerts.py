@@ -1,4 +1,4 @@
-"""The alerts screen: everything that is wrong with the run, and what to do about it."""
+"""The alerts screen: each alert of the run with its cause, fix and evidence."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 class AlertsScreen(RunScreen):
+    """One list of alerts. Its keys are those of the scope ``alerts``, whose actions the list has."""
+
     scope = "alerts"
     AUTO_FOCUS = "#alerts"
     DEFAULT_CSS = """
@@ -24,9 +26,11 @@ class AlertsScreen(RunScreen):
     """
 
     def compose(self) -> ComposeResult:
+        """The list of alerts, above the key bar."""
         yield AlertList(id="alerts")
         yield KeyBar()
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
+        """Return the list for the scope ``alerts``, also while it has no focus, then the app."""
         panes: list[tuple[Scope, DOMNode]] = [("alerts", pane) for pane in self.query(AlertList)]
         return [*panes, ("app", self.app)]

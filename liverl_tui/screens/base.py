@@ -1,4 +1,4 @@
-"""What every screen of ours has: a view that comes in, a key bar, and scopes of keys."""
+"""The base of every full screen: takes views, keeps the key bar current, and knows which keys work."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ if TYPE_CHECKING:
     from liverl_tui.data.view import View
 
 
-SOON_S = 0.01  # until a screen looks again whether everything in it is there
+SOON_S = 0.01  # seconds between two checks whether every widget of a new screen is mounted
 
 
 class RunScreen(HookedScreen):
-    """A full screen about the run. Every ``CellPanel`` in it gets each new view through ``show``."""
+    """A full screen about the run. Every ``CellPanel`` in it gets each new view through ``show``.
 
-    ALLOW_SELECT = False  # selecting is the terminal's; the mouse is off unless asked for
+    ``scope`` names the keys of the screen itself. The app calls ``show`` for each new view while the screen is
+    visible; a covered screen takes the newest view when it comes on top again.
+    """
+
+    ALLOW_SELECT = False  # the terminal selects text: the mouse is off unless the user asks for it
     scope: ClassVar[Scope]
-    # Textual's own draws the whole screen again when the focus moves (64 KB at 200x50); the two panes draw theirs.
+    # Textual's own attribute repaints the whole screen when the focus moves (64 KB at 200x50). Here only the two
+    # panes that lose and get the focus redraw their titles.
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
 
     def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
@@ -36,23 +41,26 @@ class RunScreen(HookedScreen):
 
     @property
     def liverl(self) -> Host:
+        """The app that shows this screen, typed as what screens may use of it."""
         return host_of(self)
 
     def show(self, view: View) -> None:
-        """Hand a view to the panels."""
+        """Pass ``view`` to every panel, in one repaint. Ignored until all widgets are mounted: the newest view is
+        shown then."""
         if not self._composed:
-            return  # it takes the newest view when it is
+            return
         with self.app.batch_update():
             for panel in self.query(CellPanel):
                 panel.show(view)
 
-    _composed = False
+    _composed = False  # every widget is mounted, and views are shown
 
     def on_mount(self) -> None:
+        """Begin to show views as soon as every widget is mounted."""
         self.call_after_refresh(self._begin)
 
     def begin(self) -> bool:
-        """Take views from now on, where everything in the screen is there; whether it is."""
+        """Show views from now on if every widget of the screen is mounted. Return whether that is so."""
         self._composed = self._composed or all(node.is_mounted for node in self.query("*"))
         return self._composed
 
@@ -60,55 +68,62 @@ class RunScreen(HookedScreen):
         if self._composed:
             return
         if not self.begin():
-            # On a busy machine, what stands in containers comes later. (A callback after the next refresh might
-            # never be called: there may be none before somebody begins to draw.)
+            # On a busy machine, widgets in containers are mounted later. A timer, not call_after_refresh: there may
+            # be no refresh before this screen draws for the first time.
             self.set_timer(SOON_S, self._begin)
             return
         self.show(self.liverl.view)
         self.refresh_keys()
 
     def on_unmount(self) -> None:
+        """Ignore views from now on: the panels are being removed."""
         self._composed = False
 
     def on_screen_resume(self) -> None:
+        """Show the newest view: a covered screen gets none."""
         self.show(self.liverl.view)
         self.refresh_keys()
 
     def on_descendant_focus(self) -> None:
+        """Show the keys of the widget that has got the focus in the key bar."""
         self.refresh_keys()
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
-        """The scopes whose keys work now, the nearest first, with the node that has their actions."""
-        found: list[tuple[Scope, DOMNode]] = []
+        """Return the scopes whose keys work now, each with the node that has their actions: those of the focused
+        widget and its ancestors, then the screen's, then the app's."""
+        scoped: list[tuple[Scope, DOMNode]] = []
         node: DOMNode | None = self.focused
         while node is not None and node is not self:
             scope = getattr(node, "scope", None)
             if isinstance(node, Widget) and isinstance(scope, str):
-                found.append((cast(Scope, scope), node))
+                scoped.append((cast(Scope, scope), node))
             node = node.parent
-        found.append((self.scope, self))
-        found.append(("app", self.app))
-        return found
+        scoped.append((self.scope, self))
+        scoped.append(("app", self.app))
+        return scoped
 
     def refresh_keys(self) -> None:
+        """Update the key bar to the scopes that work now; call it when ``scoped_nodes`` has changed."""
         for bar in self.query(KeyBar):
             bar.set_scopes(tuple(s for s, _ in self.scoped_nodes()), self.liverl.readonly)
 
     def is_painted(self) -> bool:
-        """Nothing is rendered that would not be shown."""
+        """Whether this screen paints its own changes: it is on top, and the app has begun to paint."""
         return self is self.app.screen and not self.liverl.held
 
     def is_seen_behind(self) -> bool:
+        """Whether a change in this screen shows behind the dialogs on top of it, so that these must be repainted."""
         return not self.liverl.held and self._shows_through()
 
     def _shows_through(self) -> bool:
-        """Whether it is seen, behind what is translucent only. Textual does not ask this of the screen on top."""
+        """Whether every screen above this one is a translucent dialog. Textual does not check this itself."""
         stack = self.app.screen_stack
         above = stack[stack.index(self) + 1 :] if self in stack else []
         return not any(isinstance(screen, RunScreen) or screen.styles.background.a == 1 for screen in above)
 
     async def run_key(self, key: Key) -> None:
-        """Do what a key does, from the bar or the palette."""
+        """Run the action of ``key`` on the node that has it, as if it were pressed; for clicks in the key bar and for
+        the palette. Do nothing if the scope of ``key`` is not active."""
         for scope, node in self.scoped_nodes():
             if scope == key.scope:
                 await self.app.run_action(key.action, node)

@@ -1,4 +1,4 @@
-"""The default screen: the whole run at a glance."""
+"""The dashboard, the first screen: GPUs, replicas, logs and trajectories of the run."""
 
 from __future__ import annotations
 
@@ -23,17 +23,20 @@ from liverl_tui.widgets.dashboard.replicas import ReplicasPane
 from liverl_tui.widgets.dashboard.trials import TrialsPane
 from liverl_tui.widgets.log.pane import LogsPane
 
-PAST_S = 900.0  # what the widest history on the screen can show
+PAST_S = 900.0  # seconds of history read at the start: as much as the widest history bar can show
 
 
 def _need(pane: Widget) -> Need:
-    """What a pane says of itself; those that say nothing take what there is."""
-    usual = Need()
-    return Need(getattr(pane, "least_rows", usual.least), getattr(pane, "wanted_rows", usual.wanted))
+    """Return the rows that ``pane`` needs, by its ``least_rows`` and ``wanted_rows``; the defaults if it has none."""
+    default = Need()
+    return Need(getattr(pane, "least_rows", default.least), getattr(pane, "wanted_rows", default.wanted))
 
 
 class Dashboard(RunScreen):
-    """Header, four panes, key bar. Panes are placed by ``layout.arrange``; one has the keys."""
+    """Header, four panes (``layout.PANES``) placed by ``layout.arrange``, and key bar.
+
+    ``hidden``: names of panes hidden by the user. ``maximised``: the name of the pane that fills the body, or None.
+    """
 
     scope = "dashboard"
     BINDINGS = bindings("dashboard")
@@ -49,11 +52,12 @@ class Dashboard(RunScreen):
         super().__init__()
         self.hidden: set[str] = set()
         self.maximised: str | None = None
-        self._cramped = False  # it is maximised for lack of room alone
-        self._placed: object = None
-        self._seeded = False
+        self._cramped = False  # a pane is maximised only because there is no room for it beside the others
+        self._placed: object = None  # sizes, needs and choices that the panes are placed for
+        self._seeded = False  # the history was read, or is being read
 
     def compose(self) -> ComposeResult:
+        """Header, panes and key bar."""
         yield Header()
         with Container(id="body"):
             yield GpusPane(id="gpus")
@@ -63,15 +67,22 @@ class Dashboard(RunScreen):
         yield KeyBar()
 
     def pane(self, name: str) -> Widget:
+        """Return the pane ``name``, one of ``layout.PANES``.
+
+        Raises:
+            NoMatches: the screen has no such pane, or is not composed yet.
+        """
         return self.query_one(f"#{name}")
 
     def on_screen_resume(self) -> None:
-        # Comes before those of the bases. Where there is something to show, the very first layout has everything in
-        # its place: to wait for it, and then for another one, is 30 ms.
+        """Show the first view at once if painting is held for it."""
+        # Textual calls this before the handler of the base class. If there is something to show, the first layout
+        # has every pane in its place; waiting for a second layout would take 30 ms more.
         if self.liverl.held:
             self.begin()
 
     def show(self, view: View) -> None:
+        """Update and place the panes. Release painting if it is held; else read the run's history, once."""
         super().show(view)
         if self._composed:
             self.place()
@@ -82,23 +93,29 @@ class Dashboard(RunScreen):
                 self.run_worker(self._seed(view.snapshot.at - PAST_S), group="history")
 
     async def _seed(self, since: float) -> None:
-        """What was before we looked: the panes' histories begin with it."""
+        """Fill the history bars of the GPUs pane from the run's files: samples since ``since``, in Unix seconds."""
         pane = self.query_one(GpusPane)
         try:
             history = await asyncio.to_thread(read_history, self.liverl.source.run.path, since)
         except OSError as error:
-            self.notify(f"the run's history cannot be read: {error}", severity="warning", markup=False)
+            self.notify(
+                f"cannot read the run's history, so the history bars start empty: {error}",
+                severity="warning",
+                markup=False,
+            )
         else:
             pane.seed(history)
 
     # -- placing
 
     def on_resize(self, _event: events.Resize) -> None:
+        """Place the panes for the new size, once Textual has resized the screen's own widgets."""
         if self._composed:
             self.call_after_refresh(self.place)
 
     def place(self) -> None:
-        """Put the panes where they belong; nothing happens while nothing has changed."""
+        """Place the panes by size, needs and the user's choices; do nothing if none of these has changed. If the
+        focused pane is no longer visible, the log pane gets the focus, else the first visible one."""
         width, height = self.size or self.app.size
         header = Header.rows_at(width, height)
         needs = {name: _need(self.pane(name)) for name in PANES}
@@ -107,7 +124,7 @@ class Dashboard(RunScreen):
             return
         self._placed = state
         self.query_one(Header).styles.height = header
-        body = max(1, height - header - 1)  # one row is the key bar's
+        body = max(1, height - header - 1)  # one row for the key bar
         if self._cramped and self.maximised in arrange(width, body, needs, self.hidden, None):
             self.maximised, self._cramped = None, False
         regions = arrange(width, body, needs, self.hidden, self.maximised)
@@ -134,11 +151,12 @@ class Dashboard(RunScreen):
         target: Iterable[Widget] = [pane] if pane.can_focus else pane.query(Pane)
         for widget in target:
             if widget.can_focus:
-                self.set_focus(widget)  # at once: the next key is for it
+                # Not focus(), which acts later: the next key goes to this pane already.
+                self.set_focus(widget)
                 return
 
     def focused_pane(self) -> str | None:
-        """The name of the pane that has the keys."""
+        """Return the name of the pane that has the focus, also by a widget in it; None if no pane has it."""
         node: object = self.focused
         while isinstance(node, Widget):
             if node.id in PANES:
@@ -149,16 +167,18 @@ class Dashboard(RunScreen):
     # -- actions
 
     def action_jump(self, name: str) -> None:
+        """Focus the pane ``name``: show it if it is hidden, and maximise it if there is no room for it."""
         self.hidden.discard(name)
         if self.maximised is not None:
             self.maximised = name
         self.place()
-        if not self.pane(name).display:  # no room for it beside the others
+        if not self.pane(name).display:  # no room beside the other panes
             self.maximised, self._cramped = name, True
             self.place()
         self._focus(name)
 
     def _step(self, by: int) -> None:
+        """Go ``by`` panes further, around the end; hidden panes are skipped."""
         names = [n for n in PANES if n not in self.hidden]
         here = self.focused_pane()
         if names:
@@ -166,17 +186,21 @@ class Dashboard(RunScreen):
             self.action_jump(names[(place + by) % len(names)])
 
     def action_next_pane(self) -> None:
+        """Go to the next pane; after the last comes the first."""
         self._step(1)
 
     def action_previous_pane(self) -> None:
+        """Go to the previous pane; before the first comes the last."""
         self._step(-1)
 
     def action_maximise(self) -> None:
+        """Maximise the focused pane, or show all panes again."""
         self.maximised = None if self.maximised is not None else self.focused_pane()
         self._cramped = False
         self.place()
 
     def action_hide_pane(self) -> None:
+        """Hide the focused pane, unless it is the last one."""
         here = self.focused_pane()
         if here is not None and len(self.hidden) < len(PANES) - 1:
             self.hidden.add(here)
@@ -184,6 +208,7 @@ class Dashboard(RunScreen):
             self.place()
 
     def action_all_panes(self) -> None:
+        """Show all panes, none of them maximised."""
         self.hidden.clear()
         self.maximised = None
         self.place()

@@ -1,5 +1,5 @@
-"""Dialogs: a question with answers, a list to choose from, a name to type. Each ends with one answer, or None for
-*nothing is to be done*."""
+"""Dialogs: a question with answers, a list to choose from, a name to type. Each is dismissed with an answer, or with
+None if nothing is to be done."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from liverl_tui.widgets.base.rows import RowsPane
 
 T = TypeVar("T")
 
-WIDTH = 74  # columns of a dialog, where there is room
-_LINES = 4  # rows that a dialog keeps free of its list: border and margin
+WIDTH = 74  # columns of a dialog; less in a narrower terminal
+_LINES = 4  # rows of the terminal that border and margin of a dialog take
 
 
 class Wrapped(CellPanel):
-    """Some text, wrapped to the width there is."""
+    """A text, wrapped to the width of the widget. ``words`` is the text, ``style`` the name of its style."""
 
     def __init__(self, text: str, style: str = "text", *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -34,20 +34,26 @@ class Wrapped(CellPanel):
         self.style = style
 
     def say(self, text: str, style: str = "text") -> None:
-        """Something else, in as many rows."""
+        """Replace the text. The height stays: a text that needs more rows is cut."""
         self.words, self.style = text, style
         self.update()
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        """The text, wrapped."""
         return [Row((line, self.style)) for line in textwrap.wrap(self.words, max(1, width))]
 
     def rows_at(self, width: int) -> int:
+        """Return how many rows the text needs in ``width`` columns; 0 for an empty text."""
         return len(textwrap.wrap(self.words, max(1, width)))
 
 
 @dataclass(frozen=True)
 class Option:
-    """One answer. ``key``: how its key is written."""
+    """One answer of a dialog.
+
+    ``answer``: what the dialog is dismissed with. ``key``: its key as people write it; empty if it has none.
+    ``label``: the answer in words. ``about``: an explanation beside it.
+    """
 
     answer: str
     key: str
@@ -56,7 +62,7 @@ class Option:
 
 
 class Options(RowsPane):
-    """The answers, one under the cursor."""
+    """The list of answers, one of them under the cursor. A click chooses an answer."""
 
     scope = "dialog"
     title = ""
@@ -66,16 +72,19 @@ class Options(RowsPane):
         self._options = {o.answer: o for o in options}
 
     def facts(self) -> tuple[str, str]:
+        """The keys that choose and close, and the style of these words."""
         return f"{find('dialog', 'pick').name} chooses, {find('dialog', 'cancel').name} closes", "dim"
 
     def title_row(self, width: int, facts: str = "", style: str = "dim") -> Row:
-        """Only a line: the dialog has a title."""
+        """Return a line with ``facts`` at its right end; the title is the dialog's."""
         return Row(("─" * max(0, width - len(facts) - 1), "rule"), (f" {facts}" if facts else "", style))
 
     def keys(self) -> Sequence[str]:
+        """The answers, in their order."""
         return list(self._options)
 
     def row(self, key: str, width: int) -> Row:
+        """Key, label and explanation of one answer; no column for keys if no answer has one."""
         option = self._options[key]
         row = Row()
         if any(o.key for o in self._options.values()):
@@ -85,14 +94,18 @@ class Options(RowsPane):
         return row.add(f" {option.label}", "text").add(f"  {option.about}" if option.about else "", "dim")
 
     def on_click(self, event: events.Click) -> None:
+        """Choose the clicked answer."""
         super().on_click(event)
         if event.y >= 1:
             self.call_next(self.screen.run_action, "pick")
 
 
 class Dialog(ModalScreen[T], Generic[T]):
-    """A box in the middle. ``parts`` gives its panels; those of ``Wrapped`` and ``Options`` get the rows that they
-    need."""
+    """A box in the middle of the screen, dismissed with an answer of type ``T`` or None.
+
+    A subclass gives its widgets by ``parts``; ``Wrapped`` and ``Options`` among them get the rows that they need.
+    ``widest``: columns of the box in a terminal that is wide enough.
+    """
 
     ALLOW_SELECT = False
     BINDINGS = bindings("dialog")
@@ -106,20 +119,24 @@ class Dialog(ModalScreen[T], Generic[T]):
     """
 
     def parts(self) -> ComposeResult:
+        """Yield the widgets of the box, from top to bottom. A subclass implements this."""
         raise NotImplementedError
 
     def compose(self) -> ComposeResult:
+        """The box around ``parts``."""
         with Vertical(id="box"):
             yield from self.parts()
 
     def on_mount(self) -> None:
+        """Fit the box to the terminal."""
         self._fit()
 
     def on_resize(self, _event: events.Resize) -> None:
+        """Fit the box to the new size of the terminal."""
         self._fit()
 
     def _fit(self) -> None:
-        """Give everything the place that it needs."""
+        """Set the width of the box, and the heights of texts and lists, by the size of the terminal."""
         width = max(10, min(self.widest, self.app.size.width - 2))
         self.query_one("#box").styles.width = width
         used = _LINES + len(self.query(Input))
@@ -131,26 +148,32 @@ class Dialog(ModalScreen[T], Generic[T]):
             options.styles.height = max(2, min(1 + len(options.keys()), self.app.size.height - used))
 
     def action_cancel(self) -> None:
+        """Dismiss with None."""
         self.dismiss(None)
 
     def action_interrupt(self) -> None:
+        """Ctrl-C, Ctrl-Q or q: as ``action_cancel``."""
         self.action_cancel()
 
     def action_pick(self) -> None:
-        """What Enter does."""
+        """Enter: dismiss with the chosen answer. A subclass implements this; here nothing happens."""
 
     def action_answer(self, answer: str) -> None:
-        """What an answer's own key does; nothing where it is not one of the answers."""
+        """The key of ``answer``: dismiss with it, if the dialog has this answer; here nothing happens."""
 
 
 class Question(Dialog[str]):
-    """A question, why it is asked, and answers. ``cursor``: the answer that Enter gives at first."""
+    """A question, ``why`` it is asked (may be empty), and answers; the answer *no* gives None.
+
+    ``cursor``: the answer under the cursor at first.
+    """
 
     def __init__(self, question: str, why: str, options: Sequence[Option], cursor: str) -> None:
         super().__init__()
         self._question, self._why, self._options, self._cursor = question, why, options, cursor
 
     def parts(self) -> ComposeResult:
+        """Question, reason and answers."""
         yield Wrapped(self._question, "title")
         if self._why:
             yield Wrapped(self._why)
@@ -159,20 +182,26 @@ class Question(Dialog[str]):
         yield options
 
     def action_pick(self) -> None:
+        """Dismiss with the answer under the cursor."""
         answer = self.query_one(Options).cursor
         self.dismiss(None if answer == "no" else answer)
 
     def action_answer(self, answer: str) -> None:
+        """Dismiss with ``answer`` if it is one of the answers."""
         if any(o.answer == answer for o in self._options):
             self.dismiss(None if answer == "no" else answer)
 
 
 def _key(answer: str) -> str:
+    """Return the key of an answer, as people write it."""
     return find("dialog", f"answer('{answer}')").name
 
 
 class Confirm(Question):
-    """Yes or no; ``yes`` says what is done then. Enter means yes, unless ``safe``. The answer is *yes* or None."""
+    """Yes or no. The answer is *yes* or None.
+
+    ``yes``: the words for what is then done. ``safe``: Enter means no at first, not yes.
+    """
 
     def __init__(self, question: str, why: str, yes: str, *, safe: bool = False) -> None:
         options = (Option("yes", _key("yes"), yes), Option("no", _key("no"), "cancel"))
@@ -180,7 +209,10 @@ class Confirm(Question):
 
 
 class Quit(Question):
-    """What becomes of the run. The answer is *detach*, *stop* or None."""
+    """Asks what to do with the run when the interface quits. The answer is *detach*, *stop* or None (stay).
+
+    ``run``: its name; ``phase``: what it is doing, may be empty.
+    """
 
     def __init__(self, run: str, phase: str) -> None:
         options = (
@@ -193,27 +225,30 @@ class Quit(Question):
         super().__init__("Quit?", f"{run}: {phase}" if phase else run, options, "detach")
 
     def action_interrupt(self) -> None:
-        self.dismiss("detach")  # who presses Ctrl-C twice wants to get out, and nothing is harmed
+        """Ctrl-C, Ctrl-Q or q a second time: detach, which changes nothing in the run."""
+        self.dismiss("detach")
 
 
 class Choose(Dialog[str]):
-    """One of several names, each with words about it."""
+    """A list to choose one name from; ``items``: name -> explanation, at least one. The answer is the name or None."""
 
     def __init__(self, question: str, items: Mapping[str, str]) -> None:
         super().__init__()
         self._question, self._items = question, items
 
     def parts(self) -> ComposeResult:
+        """Question and list."""
         width = max(map(len, self._items))
         yield Wrapped(self._question, "title")
         yield Options([Option(n, "", n.ljust(width), about) for n, about in self._items.items()])
 
     def action_pick(self) -> None:
+        """Dismiss with the name under the cursor."""
         self.dismiss(self.query_one(Options).cursor)
 
 
 class TypedInput(Input):
-    """An input in one row: Ctrl-C and Enter are its screen's."""
+    """An input in one row. Ctrl-C and Enter run the actions ``interrupt`` and ``pick`` of its screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "screen.interrupt", show=False),
@@ -222,17 +257,18 @@ class TypedInput(Input):
 
     def __init__(self, placeholder: str = "", *, id: str | None = None) -> None:
         super().__init__(placeholder=placeholder, id=id, compact=True)
-        self.cursor_blink = False  # each blink would send bytes
+        self.cursor_blink = False  # each blink would send bytes to the terminal
 
 
 class TypeName(Dialog[bool]):
-    """Do something for which a name has to be typed. The answer is True or None."""
+    """Confirms an action by a typed ``name``. The answer is True or None."""
 
     def __init__(self, question: str, why: str, name: str) -> None:
         super().__init__()
-        self._question, self._why, self._wanted = question, why, name
+        self._question, self._why, self._name_to_type = question, why, name
 
     def parts(self) -> ComposeResult:
+        """Question, reason, hint and input."""
         yield Wrapped(self._question, "title")
         yield Wrapped(self._why)
         yield Wrapped(self._hint, "dim", id="hint")
@@ -240,15 +276,21 @@ class TypeName(Dialog[bool]):
 
     @property
     def _hint(self) -> str:
-        return f"Type {self._wanted} and press Enter to confirm; Esc cancels."
+        return f"Type {self._name_to_type} and press Enter to confirm; Esc cancels."
 
     def on_input_changed(self) -> None:
-        for hint in self.query("#hint").results(Wrapped):  # it may come when the dialog is being closed
+        """Show the hint again, in place of the message about a wrong name."""
+        for hint in self.query("#hint").results(Wrapped):  # none while the dialog closes
             hint.say(self._hint, "dim")
 
     def action_pick(self) -> None:
+        """Dismiss with True if the name was typed, alone or behind its project; else say that it is wrong."""
         typed = self.query_one(TypedInput).value.strip()
-        if typed == self._wanted or typed.endswith(f"/{self._wanted}"):  # with its project is as good
+        if typed == self._name_to_type or typed.endswith(
+            f"/{self._name_to_type}"
+        ):  # <project>/<name> is accepted too
             self.dismiss(True)
         else:
-            self.query_one("#hint", Wrapped).say(f"The name is not {self._wanted}; nothing was done.", "bad")
+            self.query_one("#hint", Wrapped).say(
+                f"The typed name is not {self._name_to_type}; nothing was done.", "bad"
+            )

@@ -1,4 +1,4 @@
-"""The events screen: what happened in the run, from its beginning."""
+"""The events screen: the events of the run, the newest last; older ones are loaded from its files."""
 
 from __future__ import annotations
 
@@ -21,22 +21,25 @@ if TYPE_CHECKING:
 
     from liverl_tui.data.view import View
 
-PAGE = 2000  # events that are read at once when somebody goes above the first
+PAGE = 2000  # events that are loaded each time the user moves above the first one
 
 
 def events_before(run_dir: Path, seq: int, most: int | None) -> tuple[list[Event], bool]:
-    """The newest ``most`` events before number ``seq``, oldest first, and whether these are all that there are."""
-    found: deque[Event] = deque(maxlen=most)
+    """Return the newest ``most`` events (None = all) with a number below ``seq``, oldest first, and whether there is
+    none before these. Blocking: reads the events file from its start."""
+    newest: deque[Event] = deque(maxlen=most)
     count = 0
     for event in read_events(run_dir):
         if event.seq >= seq:
             break
-        found.append(event)
+        newest.append(event)
         count += 1
-    return list(found), count == len(found)
+    return list(newest), count == len(newest)
 
 
 class EventsScreen(RunScreen):
+    """One list of events. Its keys are those of the scope ``events``, whose actions the list has."""
+
     scope = "events"
     DEFAULT_CSS = """
     EventsScreen { layout: vertical; }
@@ -44,33 +47,39 @@ class EventsScreen(RunScreen):
     """
 
     def compose(self) -> ComposeResult:
+        """The list of events, above the key bar."""
         yield EventList(self._load, id="events")
         yield KeyBar()
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
+        """Return the list for the scope ``events``, also while it has no focus, then the app."""
         panes: list[tuple[Scope, DOMNode]] = [("events", pane) for pane in self.query(EventList)]
         return [*panes, ("app", self.app)]
 
     @property
     def pane(self) -> EventList:
+        """The list of events."""
         return self.query_one(EventList)
 
     def on_mount(self) -> None:
+        """Focus the list."""
         super().on_mount()
         self.pane.focus()
 
     def show(self, view: View) -> None:
+        """Add the events of ``view`` that are not in the list yet."""
         super().show(view)
         if self._composed:
             self.pane.take(view.events)
 
     def _load(self, everything: bool) -> None:
+        """Load a page of older events into the list; ``everything``: all of them."""
         self.run_worker(self._read(None if everything else PAGE), group="events")
 
     async def _read(self, most: int | None) -> None:
         pane = self.pane
         first = pane.first_known
-        found, complete = await asyncio.to_thread(
+        older, complete = await asyncio.to_thread(
             events_before, self.liverl.source.run.path, first if first is not None else 1 << 62, most
         )
-        pane.take_older(found, complete)
+        pane.take_older(older, complete)

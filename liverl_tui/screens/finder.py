@@ -1,4 +1,4 @@
-"""A dialog that finds one thing by a part of its name: an input, and under it the list of what fits."""
+"""The base of dialogs that find one item by a part of its name: an input, and below it the list of matches."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from textual.widgets import Input
 from liverl_tui.screens.dialogs import Dialog, Options, TypedInput, Wrapped
 from liverl_tui.widgets.base.cells import Row
 
-QUERY_MOST = 40  # characters; a fuzzy matcher tries every way in which they could be spread
+# Characters of a query that count: a fuzzy matcher tries every way to spread them over a name.
+QUERY_MOST = 40
 
 T = TypeVar("T")
 
 
 class Choices(Options):
-    """What fits. The keys are typed into the input above, which keeps the focus; the cursor is shown all the same."""
+    """The list of matches. The input above keeps the focus; the cursor of the list is shown all the same."""
 
     can_focus = False
 
@@ -27,10 +28,11 @@ class Choices(Options):
         self._query = ""
 
     def find(self, query: str) -> None:
-        """Have ``keys`` be those that fit."""
+        """Make ``keys`` return the matches of ``query``, the best first. A subclass implements this."""
         raise NotImplementedError
 
     def look_for(self, query: str) -> None:
+        """List the matches of ``query``, with the cursor on the first; do nothing if it has not changed."""
         if query == self._query:
             return
         self._query = query
@@ -39,15 +41,16 @@ class Choices(Options):
         self.update()
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        """The list, with its cursor drawn although the list has no focus."""
         rows = list(super().compose_rows(width, height))
-        place = 1 + self._at - self._top  # below the line
+        place = 1 + self._at - self._top  # row 0 is the line
         if self._cursor is not None and place < len(rows):
             rows[place].cursor = True
         return rows
 
 
 class Finder(Dialog[T]):
-    """``answer`` is what Enter gives."""
+    """Up, down and paging move in the list while the user types; Enter dismisses the dialog with ``answer``."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,ctrl+p", "move(-1)", show=False),
@@ -62,26 +65,32 @@ class Finder(Dialog[T]):
         self._title, self._placeholder, self._choices = title, placeholder, choices
 
     def answer(self) -> T | None:
-        """What is under the cursor."""
+        """Return what the dialog is dismissed with: the item under the cursor; None if there is no match. A subclass
+        implements this."""
         raise NotImplementedError
 
     def parts(self) -> ComposeResult:
+        """Title, input and list."""
         yield Wrapped(self._title, "title")
         yield TypedInput(self._placeholder, id="query")
         yield self._choices
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        if self._choices.is_attached:  # it may come when the dialog is being closed
+        """List the matches of the typed text."""
+        if self._choices.is_attached:  # not while the dialog closes
             self._choices.look_for(event.value)
 
     def action_move(self, by: int) -> None:
+        """Move the cursor of the list by ``by`` rows."""
         self._choices.action_move(by)
 
     def action_page(self, by: int) -> None:
+        """Move the cursor of the list by ``by`` pages."""
         self._choices.action_page(by)
 
     def action_pick(self) -> None:
-        # News of the newest letters may still be on its way when Enter comes right behind them.
+        """Dismiss the dialog with the answer; stay open if nothing matches."""
+        # The Changed message of the last letters may not be handled yet if Enter follows them at once.
         self._choices.look_for(self.query_one(TypedInput).value)
         answer = self.answer()
         if answer is not None:

@@ -1,4 +1,4 @@
-"""Every key, from the one table, and what the signs mean."""
+"""The help screen: every key of ``keys/table.py``, the states of services, and facts about the interface."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from liverl_tui.screens.dialogs import TypedInput
 from liverl_tui.text import words
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.keybar import KeyBar
-from liverl_tui.widgets.base.rows import Pane
+from liverl_tui.widgets.base.rows import WHEEL, Pane
 
 _KEYS = 14  # columns of the keys
-_LABEL = 18
-_LEAST = 12  # columns in which wrapping is better than cutting
+_LABEL = 18  # columns of the label
+_LEAST = 12  # columns; in fewer a text is cut, not wrapped
 
 MOVING = (
     ("↑ ↓  k j", "move one row up or down"),
@@ -49,16 +49,16 @@ STATES: dict[str, str] = {
     "starting": "the process is running, but not ready yet",
     "ready": "",
     "degraded": "the process is running, but a probe fails",
-    "stopping": "it was told to stop, or its remaining processes are being stopped",
+    "stopping": "the main process, or processes that outlived it, are being stopped",
     "stopped": "stopped on request, or completed",
     "failed": "exited by itself and is not restarted",
-    "backing_off": "is restarted after a delay",
+    "backing_off": "failed and is restarted after a delay",
     "gave_up": "failed too often and is not restarted",
 }
 
 
 def help_rows(nearest: Sequence[Scope]) -> Iterator[Row]:
-    """All of it, the scopes that work where one comes from first."""
+    """Yield the whole text; keys of the scopes ``nearest`` come first, in their order."""
     for scope in dict.fromkeys((*nearest, *SCOPE_TITLES)):
         keys = keys_of(scope)
         if keys:
@@ -81,30 +81,31 @@ def help_rows(nearest: Sequence[Scope]) -> Iterator[Row]:
 
 
 def _pairs(pairs: Iterable[tuple[str, str]], style: str) -> Iterator[Row]:
+    """Yield a row per (word, explanation); ``style`` is that of the word."""
     for left, right in pairs:
         yield Row().add(f"  {left}", style, width=_KEYS + _LABEL + 1).add(" ").add(right, "dim")
 
 
 def matching(rows: Sequence[Row], text: str) -> list[Row]:
-    """The rows with ``text`` in them, under their headings; all for an empty text."""
-    wanted = text.strip().lower()
-    if not wanted:
+    """Return the rows that contain ``text`` in any case, below their headings; all rows for an empty text."""
+    needle = text.strip().lower()
+    if not needle:
         return list(rows)
-    found: list[Row] = []
+    matches: list[Row] = []
     heading: Row | None = None
     for row in rows:
         if not row.text.startswith("  "):
             heading = row
-        elif wanted in row.text.lower():
+        elif needle in row.text.lower():
             if heading is not None:
-                found.append(heading)
+                matches.append(heading)
                 heading = None
-            found.append(row)
-    return found
+            matches.append(row)
+    return matches
 
 
 def wrapped(rows: Iterable[Row], width: int) -> Iterator[Row]:
-    """The rows in ``width`` columns: what does not fit goes on below, in the column in which it begins."""
+    """Yield the rows in ``width`` columns. The last text of a row is wrapped, and goes on below in its own column."""
     for row in rows:
         *before, (text, style) = row.spans
         column = sum(len(part) for part, _ in before)
@@ -119,7 +120,7 @@ def wrapped(rows: Iterable[Row], width: int) -> Iterator[Row]:
 
 
 class HelpPane(Pane):
-    """The text, scrolled by line."""
+    """The text of the help, scrolled by lines."""
 
     title = "Help"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -139,11 +140,13 @@ class HelpPane(Pane):
         self._top = 0
 
     def look_for(self, text: str) -> None:
+        """Show only the lines that contain ``text``, from the first one; empty = all lines."""
         self._shown = matching(self._all, text)
         self._top = 0
         self.update()
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        """The title with the visible range, and the lines from the present scroll position."""
         lines = list(wrapped(self._shown, width))
         room = max(1, height - 1)
         self._top = max(0, min(self._top, len(lines) - room))
@@ -152,29 +155,35 @@ class HelpPane(Pane):
         return [self.title_row(width, facts), *shown]
 
     def action_scroll_by(self, rows: int) -> None:
+        """Scroll by ``rows`` lines, up to the ends of the text; negative = up."""
         self._top += rows
         self.update()
 
     def action_page(self, by: int) -> None:
+        """Scroll by ``by`` pages; one line of the old page stays visible."""
         self.action_scroll_by(by * max(1, self.content_size.height - 2))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scroll down by ``WHEEL`` lines."""
         event.stop()
-        self.action_scroll_by(3)
+        self.action_scroll_by(WHEEL)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scroll up by ``WHEEL`` lines."""
         event.stop()
-        self.action_scroll_by(-3)
+        self.action_scroll_by(-WHEEL)
 
     def copy_line(self) -> str:
+        """Return what is on the screen: the help has no selected line."""
         return self.text
 
     def copy_all(self) -> str:
+        """Return all lines that match the filter, not wrapped."""
         return "\n".join(row.text.rstrip() for row in self._shown)
 
 
 class FilterInput(TypedInput):
-    """Esc first takes the filter away."""
+    """The input of the filter: Esc removes the filter, the arrow keys scroll the text."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "screen.unfilter", show=False),
@@ -184,7 +193,7 @@ class FilterInput(TypedInput):
 
 
 class HelpScreen(RunScreen):
-    """``nearest``: the scopes of where one comes from."""
+    """``nearest``: the scopes whose keys worked where the help was opened; these are shown first."""
 
     scope = "help"
     BINDINGS = bindings("help")
@@ -200,42 +209,50 @@ class HelpScreen(RunScreen):
         self._nearest = nearest
 
     def compose(self) -> ComposeResult:
+        """The text, the hidden input of the filter, and the key bar."""
         yield HelpPane(self._nearest)
         yield FilterInput("show lines that contain ...", id="filter")
         yield KeyBar()
 
     @property
     def pane(self) -> HelpPane:
+        """The widget that shows the text."""
         return self.query_one(HelpPane)
 
     def action_back(self) -> None:
+        """Close this screen, as Esc does on other screens."""
         self.liverl.navigation.action_back()
 
     def action_filter(self) -> None:
+        """Show the input of the filter and type into it."""
         field = self.query_one(FilterInput)
         field.display = True
         field.focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        # Esc goes on to what closes us when there is no filter to take away
+        """Refuse ``unfilter`` while there is no filter: Esc then reaches the binding that closes this screen."""
         return action != "unfilter" or any(field.display for field in self.query(FilterInput))
 
     def action_unfilter(self) -> None:
+        """Remove the filter, hide its input and go back to the text."""
         field = self.query_one(FilterInput)
         field.value = ""
         field.display = False
         self.pane.focus()
 
     def action_pick(self) -> None:
-        """Enter: read on, filtered."""
+        """Enter in the filter: go to the text, and keep the filter."""
         self.pane.focus()
 
     def action_interrupt(self) -> None:
+        """Ctrl-C in the filter: remove the filter."""
         self.action_unfilter()
 
     def action_scroll_help(self, rows: int) -> None:
+        """Scroll the text by ``rows`` lines while the filter keeps the focus."""
         self.pane.action_scroll_by(rows)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        for pane in self.query(HelpPane):  # it may come when the screen is being closed
+        """Show only the lines that contain the typed text."""
+        for pane in self.query(HelpPane):  # none while the screen closes
             pane.look_for(event.value)

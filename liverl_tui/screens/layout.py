@@ -1,4 +1,4 @@
-"""Where the dashboard's panes stand, for any terminal size. Pure."""
+"""The place of each dashboard pane for any terminal size. Pure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import NamedTuple
 from textual.geometry import Region
 
 PANES = ("gpus", "replicas", "logs", "trials")
-NARROW = 100  # columns; below it all panes stand in one column
-WIDE = 160  # columns; from it on the trajectories get a column of their own
-_LEAST = 3  # rows of a pane that is worth having: title and two lines
-_TOP = ("gpus", "replicas")  # these know how much they need; the others take what there is
+NARROW = 100  # columns; below it the panes keep the order of PANES, from it on the logs are at the bottom
+WIDE = 160  # columns; from it on the trajectories have a column of their own
+_LEAST = 3  # rows, the title included: a pane with fewer is left out
+_TOP = ("gpus", "replicas")  # panes that say how many rows they need; the others take the remaining rows
 _TOP_SHARE = 0.55  # of the height, for both together: logs and trajectories must stay readable
-_GPUS_SHARE = 0.65  # of what the two can grow by: more for the GPUs would leave the replicas too little
+_GPUS_SHARE = 0.65  # of the rows by which both can grow: more for the GPUs leaves too few to the replicas
 
 
 class Need(NamedTuple):
-    """Rows of a pane, title included: with fewer than ``least`` it hides something, more than ``wanted`` stay
-    empty."""
+    """Rows that a pane needs, title included: with fewer than ``least`` it hides facts; more than ``wanted`` would
+    stay empty."""
 
     least: int = 4
     wanted: int = 8
@@ -31,7 +31,10 @@ def arrange(
     hidden: Collection[str] = (),
     maximised: str | None = None,
 ) -> dict[str, Region]:
-    """Regions of the panes that are shown, in a body of ``width`` x ``height``."""
+    """Return the regions of the visible panes, in cells, in a body of ``width`` x ``height``.
+
+    A maximised pane is alone. Panes for which there is no room are left out.
+    """
     if width <= 0 or height <= 0:
         return {}
     if maximised is not None:
@@ -42,13 +45,14 @@ def arrange(
         regions = _stack(split, height, [p for p in shown if p != "trials"], needs)
         regions["trials"] = Region(split + 1, 0, width - split - 1, height)
         return regions
-    if NARROW <= width < WIDE:  # logs at the bottom, as wide as they can be
+    if NARROW <= width < WIDE:  # logs at the bottom
         shown.sort(key=lambda p: p == "logs")
     return _stack(width, height, shown, needs)
 
 
 def _stack(width: int, height: int, panes: Sequence[str], needs: Mapping[str, Need]) -> dict[str, Region]:
-    """Panes under each other; where they cannot all have ``_LEAST`` rows, the least important are left out."""
+    """Return regions of ``panes`` below each other. If not all can have ``_LEAST`` rows, GPUs are left out first, then
+    trajectories, then replicas; one pane always stays."""
     panes = list(panes)
     for dispensable in ("gpus", "trials", "replicas"):
         if len(panes) * _LEAST > height and dispensable in panes and len(panes) > 1:
@@ -62,31 +66,31 @@ def _stack(width: int, height: int, panes: Sequence[str], needs: Mapping[str, Ne
 
 
 def _sizes(height: int, panes: Sequence[str], needs: Mapping[str, Need]) -> dict[str, int]:
-    """Rows of each pane; together ``height``."""
+    """Return the rows of each pane; their sum is ``height``."""
     sizes = dict.fromkeys(panes, min(_LEAST, height))
-    left = height - sum(sizes.values())
+    remaining = height - sum(sizes.values())
 
     def grow(pane: str, rows: int) -> None:
-        nonlocal left
-        more = max(0, min(rows, left))
+        nonlocal remaining
+        more = max(0, min(rows, remaining))
         sizes[pane] += more
-        left -= more
+        remaining -= more
 
     for pane in ("replicas", "gpus", "logs", "trials"):
         if pane in sizes:
             grow(pane, needs.get(pane, Need()).least - _LEAST)
     top = [p for p in _TOP if p in sizes]
     rest = [p for p in panes if p not in _TOP]
-    budget = int(height * _TOP_SHARE) - sum(sizes[p] for p in top) if rest else left
-    wants = {p: max(0, needs.get(p, Need()).wanted - sizes[p]) for p in top}
-    # A line for each GPU or the short form: sizes between the two are of no use.
-    if sum(wants.values()) <= budget or wants.get("gpus", 0) <= budget * _GPUS_SHARE:
-        budget -= wants.get("gpus", 0)
-        if "gpus" in wants:
-            grow("gpus", wants["gpus"])
-    if "replicas" in wants:
-        grow("replicas", min(wants["replicas"], budget))
+    budget = int(height * _TOP_SHARE) - sum(sizes[p] for p in top) if rest else remaining
+    missing = {p: max(0, needs.get(p, Need()).wanted - sizes[p]) for p in top}
+    # The GPUs pane has one line per GPU or a short form; sizes between the two are of no use.
+    if sum(missing.values()) <= budget or missing.get("gpus", 0) <= budget * _GPUS_SHARE:
+        budget -= missing.get("gpus", 0)
+        if "gpus" in missing:
+            grow("gpus", missing["gpus"])
+    if "replicas" in missing:
+        grow("replicas", min(missing["replicas"], budget))
     greedy = rest or list(panes[-1:])
     for index, pane in enumerate(greedy):
-        grow(pane, -(-left // (len(greedy) - index)))
+        grow(pane, -(-remaining // (len(greedy) - index)))
     return sizes

@@ -1,4 +1,4 @@
-"""Finds a metric by any part of its name."""
+"""The dialog that finds a metric by any part of its name."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from textual.fuzzy import Matcher
 from liverl_tui.screens.finder import QUERY_MOST, Choices, Finder
 from liverl_tui.widgets.base.cells import Row
 
-_VALUE = 9  # columns of a value
+_VALUE = 9  # columns of the newest value, beside the name
 
 
 def ranked(query: str, keys: Iterable[str]) -> list[str]:
-    """The keys that fit, the best first; all of them, by name, where nothing is asked for."""
+    """Return the keys that match ``query``, the best match first; all keys by name for an empty query.
+
+    Only the first ``QUERY_MOST`` characters count; case does not.
+    """
     ordered = sorted(keys)
     words = query[:QUERY_MOST].lower().split()
     if not words:
@@ -21,44 +24,52 @@ def ranked(query: str, keys: Iterable[str]) -> list[str]:
     matcher = Matcher("".join(words))
     scored = []
     for key in ordered:
-        # What holds the words as they are comes before what only has their letters.
-        held = all(word in key.lower() for word in words)
+        # A key that contains the words comes before one that only has their letters in this order.
+        has_words = all(word in key.lower() for word in words)
         score = matcher.match(key)
-        if held or score > 0:
-            scored.append((-held, -score, key))
+        if has_words or score > 0:
+            scored.append((-has_words, -score, key))
     return [key for _, _, key in sorted(scored)]
 
 
 class Metrics(Choices):
-    """Metrics with their newest values; ``●`` marks those that have a chart."""
+    """The list of matching metrics with their newest values; ``●`` marks those that have a chart.
+
+    ``newest``: metric -> its newest value as text. ``shown``: metrics that have a chart.
+    """
 
     def __init__(self, newest: Mapping[str, str], shown: Collection[str]) -> None:
         super().__init__()
         self._newest = newest
         self._shown = shown
-        self._found = ranked("", newest)
+        self._matches = ranked("", newest)
 
     def find(self, query: str) -> None:
-        self._found = ranked(query, self._newest)
+        """List the metrics that match ``query``, the best match first."""
+        self._matches = ranked(query, self._newest)
 
     def keys(self) -> Sequence[str]:
-        return self._found
+        """Return the metrics that match the query."""
+        return self._matches
 
     def row(self, key: str, width: int) -> Row:
+        """Return the mark, the metric's name and its newest value."""
         mark = (" ● ", "ok") if key in self._shown else ("   ", "text")
         row = Row(mark).add(key, "text", width=max(4, width - _VALUE - 4))
         return row.add(self._newest[key], "strong", _VALUE, ">")
 
     def empty(self, width: int) -> Iterable[Row]:
+        """Return the line that says that no metric matches."""
         return [Row((" no metric matches", "dim"))]
 
 
 class MetricFinder(Finder[str]):
-    """Its answer is the key of a metric, or None."""
+    """Dismissed with the key of the chosen metric, or None. Arguments as of ``Metrics``."""
 
     def __init__(self, newest: Mapping[str, str], shown: Collection[str]) -> None:
         self._metrics = Metrics(newest, shown)
         super().__init__("Metrics", "part of a name; Enter shows its chart", self._metrics)
 
     def answer(self) -> str | None:
+        """Return the metric under the cursor."""
         return self._metrics.cursor

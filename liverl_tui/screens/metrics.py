@@ -1,4 +1,4 @@
-"""The metrics screen: charts of what the trainer writes after each step."""
+"""The metrics screen: charts of the values that the trainer writes after each step."""
 
 from __future__ import annotations
 
@@ -25,24 +25,29 @@ if TYPE_CHECKING:
 
     from liverl_tui.data.view import View
 
-LOOK_S = 1.0  # between two looks at the file; an unchanged one costs a stat
+POLL_S = 1.0  # seconds between two polls of the metrics files; a poll of an unchanged file is one stat
 
 _KEYS: list[BindingType] = [*bindings("metrics"), Binding("escape", "back", show=False)]
 
 
 class Metrics:
-    """The charts of one interface and the run behind them; they outlive the screen that shows them."""
+    """The series of a run, and which charts the user has chosen. Kept per app, so that closing the metrics screen
+    loses neither.
+
+    ``problem``: why the last read failed; empty if it did not. ``done``: the files were read to their end once.
+    """
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         self.charts = Charts()
         self.problem = ""
-        self.done = False  # the whole file has been read once
+        self.done = False
         self._reader = SeriesReader.of_run(run_dir)
         self._busy = False
 
     async def read(self) -> None:
-        """Take in what was written since the last call. The files are read in a thread, a piece at a time."""
+        """Add what was written since the last call to ``charts``; return at once while another call is reading. A
+        thread reads the files, a chunk at a time. An ``OSError`` is kept in ``problem``."""
         if self._busy:
             return
         self._busy = True
@@ -55,23 +60,25 @@ class Metrics:
             self.problem, self.done = "", True
         except OSError as error:
             name = os.path.basename(error.filename or self.run_dir)
-            self.problem = f"{name}: {error.strerror}"
+            self.problem = f"cannot read {name}: {error.strerror or error}"
         finally:
             self._busy = False
 
 
-_kept: WeakKeyDictionary[App[Any], Metrics] = WeakKeyDictionary()
+_metrics_by_app: WeakKeyDictionary[App[Any], Metrics] = WeakKeyDictionary()
 
 
 def metrics_of(app: App[Any], run_dir: Path) -> Metrics:
-    """Those of this interface."""
-    metrics = _kept.get(app)
+    """Return the metrics that ``app`` has kept; new ones on the first call, and for another run."""
+    metrics = _metrics_by_app.get(app)
     if metrics is None or metrics.run_dir != run_dir:
-        metrics = _kept[app] = Metrics(run_dir)
+        metrics = _metrics_by_app[app] = Metrics(run_dir)
     return metrics
 
 
 class MetricsScreen(RunScreen):
+    """A grid of charts, and the keys that choose, zoom, smooth and read them."""
+
     scope = "metrics"
     BINDINGS = _KEYS
     DEFAULT_CSS = """
@@ -80,27 +87,31 @@ class MetricsScreen(RunScreen):
     """
 
     def compose(self) -> ComposeResult:
+        """The grid of charts, above the key bar."""
         self._metrics = metrics_of(self.app, self.liverl.source.run.path)
         yield ChartGrid(self._metrics.charts, id="charts")
         yield KeyBar()
 
     @property
     def charts(self) -> Charts:
+        """Which charts are shown, and how; what the keys of this screen change."""
         return self._metrics.charts
 
     @property
     def grid(self) -> ChartGrid:
+        """The widget that draws the charts."""
         return self.query_one(ChartGrid)
 
     def on_mount(self) -> None:
+        """Focus the grid, and read the metrics files at once and then every ``POLL_S`` seconds."""
         super().on_mount()
         self.grid.focus()
         self._drawn: object = None
-        self.set_interval(LOOK_S, self._look)
-        self._look()
+        self.set_interval(POLL_S, self._poll)
+        self._poll()
 
-    def _look(self) -> None:
-        # The app's worker: a read that the end of this screen broke off would lose what it had read.
+    def _poll(self) -> None:
+        # A worker of the app, not of this screen: closing the screen would cancel it and lose what it has read.
         self.app.run_worker(self._read(), group="metrics")
 
     async def _read(self) -> None:
@@ -109,6 +120,7 @@ class MetricsScreen(RunScreen):
             self._draw()
 
     def show(self, view: View) -> None:
+        """Take the total of steps and the end of the run from ``view``: both bound the step axis."""
         super().show(view)
         if self._composed:
             snapshot = view.snapshot
@@ -117,7 +129,7 @@ class MetricsScreen(RunScreen):
             self._draw()
 
     def _draw(self, *, anew: bool = False) -> None:
-        """Draw what is new; nothing is even compared while the series are as they were."""
+        """Draw the grid if series or state of the run have changed; ``anew``: in any case, after a key."""
         metrics, charts = self._metrics, self.charts
         view = self.liverl.view
         state = (charts.series.version, charts.total, charts.ended, view.link, metrics.problem, metrics.done)
@@ -136,6 +148,7 @@ class MetricsScreen(RunScreen):
         grid.update()
 
     def _facts(self) -> tuple[str, str]:
+        """Return the words beside the title, and the name of their style."""
         metrics, charts = self._metrics, self.charts
         series = charts.series
         if metrics.problem:
@@ -154,12 +167,13 @@ class MetricsScreen(RunScreen):
             parts.append("reading ...")
         link = self.liverl.view.link
         if link in ("ended", "lost"):
-            parts.append("the run has ended" if link == "ended" else "no backend; showing files")
+            parts.append("the run has ended" if link == "ended" else "the backend has died; showing files")
         return " · ".join(parts), "warn" if link == "lost" or series.bad_lines else "dim"
 
     # -- keys
 
     def action_back(self) -> None:
+        """Restore a maximised chart; else hide the cursor; else close the screen."""
         if self.charts.maximised:
             self.action_maximise()
         elif self.charts.cursor is not None:
@@ -168,11 +182,13 @@ class MetricsScreen(RunScreen):
             self.app.pop_screen()
 
     def action_maximise(self) -> None:
+        """Show the selected chart alone, or all charts again."""
         self.charts.maximised = not self.charts.maximised and self.charts.key is not None
         self._draw(anew=True)
 
     def action_go(self, across: int, down: int) -> None:
-        """To another chart; sideways the cursor moves where it reads values off, or one chart is alone."""
+        """Select the chart ``across`` columns and ``down`` rows away. With the cursor on, or one chart maximised,
+        ``across`` moves the cursor by that many points instead."""
         charts, grid = self.charts, self.grid
         if across and (charts.cursor is not None or charts.maximised):
             charts.move_cursor(across)
@@ -181,45 +197,55 @@ class MetricsScreen(RunScreen):
         self._draw(anew=True)
 
     def action_leap(self, by: int) -> None:
+        """Move the cursor by ``by`` points; the first key press shows the cursor at the newest one."""
         self.charts.move_cursor(by)
         self._draw(anew=True)
 
     def action_cursor(self) -> None:
+        """Show a cursor at the newest point of the selected chart, or hide it."""
         self.charts.toggle_cursor()
         self._draw(anew=True)
 
     def action_remove(self) -> None:
+        """Remove the selected chart."""
         self.charts.remove()
         self._draw(anew=True)
 
     def action_defaults(self) -> None:
+        """Show the default charts again, in place of the user's choice."""
         self.charts.chosen = None
         self._draw(anew=True)
 
     def action_log_scale(self) -> None:
+        """Switch the value axis of the selected chart between linear and logarithmic."""
         self.charts.toggle_log()
         self._draw(anew=True)
 
     def action_zoom(self, by: int) -> None:
+        """Show fewer of the newest steps (``by`` > 0), or more."""
         self.charts.zoom(by)
         self._draw(anew=True)
 
     def action_zoom_all(self) -> None:
+        """Show all steps."""
         self.charts.last = None
         self._draw(anew=True)
 
     def action_smooth(self) -> None:
+        """Switch to the next weight of the moving average; after the strongest, to none."""
         self.charts.cycle_weight()
         self._draw(anew=True)
 
     def action_find(self) -> None:
+        """Open a dialog that finds a metric by name, and add a chart of it."""
         from liverl_tui.screens.metric_finder import MetricFinder
 
         series = self.charts.series.series
-        newest = {key: number(found.values[-1]) for key, found in series.items() if found.values}
-        self.app.push_screen(MetricFinder(newest, self.charts.keys), self._found)
+        newest = {key: number(points.values[-1]) for key, points in series.items() if points.values}
+        self.app.push_screen(MetricFinder(newest, self.charts.keys), self._add_chart)
 
-    def _found(self, key: str | None) -> None:
+    def _add_chart(self, key: str | None) -> None:
+        """Show the chart of ``key``; None if the user cancelled."""
         if key is not None:
             self.charts.pin(key)
             self._draw(anew=True)

@@ -1,4 +1,5 @@
-"""Any action by its name: those of the keys that work now, and the same with a service or a theme named."""
+"""The command palette: finds an action by its name. Lists the actions of the keys that work now, and those of each
+service, replica and theme."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ from liverl_tui.text.words import state_word
 from liverl_tui.widgets.base.cells import Row
 
 _NAME = 24  # columns of a name
-_KEY = 7
-_ABOUT_SCORE = 0.01  # for a hit in the explanation only: behind every hit in a name
+_KEY = 7  # columns of a key
+_ABOUT_SCORE = 0.01  # of a match in the explanation only: it comes after every match in a name
 
 
 @dataclass(frozen=True)
 class Entry:
-    """``do`` does it. ``key``: how its key is written, where it has one."""
+    """One command. ``do`` runs it. ``about``: an explanation. ``key``: its key as people write it; empty if none."""
 
     name: str
     about: str
@@ -32,11 +33,12 @@ class Entry:
 
 
 def entries(app: Host) -> list[Entry]:
-    """What can be done now, the nearest scope first; under each name once."""
-    found: dict[str, Entry] = {}
+    """Return the commands that can be run now: those of keys, the nearest scope first, then those of services,
+    actors and themes. Of entries with one name, the first is kept. In a read-only interface none changes the run."""
+    by_name: dict[str, Entry] = {}
     for entry in (*_of_keys(app), *_of_services(app), *_of_actors(app), *_of_themes(app)):
-        found.setdefault(entry.name, entry)
-    return list(found.values())
+        by_name.setdefault(entry.name, entry)
+    return list(by_name.values())
 
 
 def _of_keys(app: Host) -> Iterator[Entry]:
@@ -58,14 +60,20 @@ def _of_services(app: Host) -> Iterator[Entry]:
             yield Entry(f"logs {name}", f"Show its log ({now})", partial(app.navigation.open_log, name))
         if app.readonly:
             continue
-        yield Entry(f"restart {name}", f"Restart it ({now})", partial(app.commands.restart_one, service))
+        yield Entry(
+            f"restart {name}", f"Restart this service ({now})", partial(app.commands.restart_one, service)
+        )
         if service.state in STARTABLE:
-            yield Entry(f"start {name}", f"Start it ({now})", partial(app.commands.start_one, service))
+            yield Entry(
+                f"start {name}", f"Start this service ({now})", partial(app.commands.start_one, service)
+            )
         if service.state not in ENDED:
-            yield Entry(f"stop {name}", f"Stop it ({now})", partial(app.commands.stop_one, service))
+            yield Entry(f"stop {name}", f"Stop this service ({now})", partial(app.commands.stop_one, service))
         if service.kind == "replica":
             yield Entry(
-                f"remove {name}", f"Drain and remove it ({now})", partial(app.commands.remove_one, service)
+                f"remove {name}",
+                f"Drain and remove this replica ({now})",
+                partial(app.commands.remove_one, service),
             )
 
 
@@ -88,16 +96,19 @@ def _of_themes(app: Host) -> Iterator[Entry]:
         yield Entry(f"theme {short}", "Use this theme", partial(app.navigation.use_theme, name))
 
 
-def rank(query: str, found: Sequence[Entry]) -> list[Entry]:
-    """The entries that fit, the best first; all of them, in their order, for an empty query."""
-    wanted = " ".join(query.split())[:QUERY_MOST].lower()
-    if not wanted:
-        return list(found)
+def rank(query: str, candidates: Sequence[Entry]) -> list[Entry]:
+    """Return the entries that match ``query``, the best match first; all, in their order, for an empty query.
+
+    Names are matched fuzzily; explanations must contain every word. Only the first ``QUERY_MOST`` characters count.
+    """
+    needle = " ".join(query.split())[:QUERY_MOST].lower()
+    if not needle:
+        return list(candidates)
     search = FuzzySearch()
     scored = []
-    for entry in found:
-        score, _ = search.match(wanted, entry.name)
-        if not score and all(word in entry.about.lower() for word in wanted.split()):
+    for entry in candidates:
+        score, _ = search.match(needle, entry.name)
+        if not score and all(word in entry.about.lower() for word in needle.split()):
             score = _ABOUT_SCORE
         if score:
             scored.append((score, entry))
@@ -106,26 +117,30 @@ def rank(query: str, found: Sequence[Entry]) -> list[Entry]:
 
 
 class Entries(Choices):
-    """The entries that fit."""
+    """The list of matching entries; the name of a row is its number in this list."""
 
-    def __init__(self, found: Sequence[Entry]) -> None:
+    def __init__(self, candidates: Sequence[Entry]) -> None:
         super().__init__()
-        self._all = list(found)
-        self._found = self._all
+        self._all = list(candidates)
+        self._matches = self._all
 
     def find(self, query: str) -> None:
-        self._found = rank(query, self._all)
+        """List the entries that match ``query``, the best match first."""
+        self._matches = rank(query, self._all)
 
     @property
     def chosen(self) -> Entry | None:
+        """The entry under the cursor; None if none matches."""
         key = self.cursor
-        return self._found[int(key)] if key is not None else None
+        return self._matches[int(key)] if key is not None else None
 
     def keys(self) -> Sequence[str]:
-        return [str(number) for number in range(len(self._found))]
+        """Return the numbers of the matching entries, as text."""
+        return [str(number) for number in range(len(self._matches))]
 
     def row(self, key: str, width: int) -> Row:
-        entry = self._found[int(key)]
+        """Return name, explanation and key of an entry."""
+        entry = self._matches[int(key)]
         name = min(_NAME, max(8, width - _KEY - 2))
         row = Row().add(" ").add(entry.name, "text", width=name)
         return (
@@ -135,17 +150,19 @@ class Entries(Choices):
         )
 
     def empty(self, width: int) -> Iterable[Row]:
+        """Return the line that says that no command matches."""
         return [Row((" no command matches", "dim"))]
 
 
 class Palette(Finder[Entry]):
-    """The command palette."""
+    """The command palette. Dismissed with the chosen entry, which the caller runs, or None."""
 
     widest = 100
 
-    def __init__(self, found: Sequence[Entry]) -> None:
-        self._entries = Entries(found)
+    def __init__(self, candidates: Sequence[Entry]) -> None:
+        self._entries = Entries(candidates)
         super().__init__("Commands", "type part of a name", self._entries)
 
     def answer(self) -> Entry | None:
+        """Return the entry under the cursor."""
         return self._entries.chosen

@@ -1,4 +1,4 @@
-"""The service screen: one service in full, beside a list of all."""
+"""The service screen: all facts of one service or replica, beside a list of all of them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,19 @@ if TYPE_CHECKING:
 
     from liverl_tui.data.view import View
 
-LOOK_S = 2.0  # between two looks at the processes, and two questions to the backend
-WIDE = 100  # columns from which on the list stands beside the detail, not above it
-_LIST_ROWS = 5  # of the list above the detail, its title included
+REFRESH_S = 2.0  # seconds between two reads of the processes, and two requests to the backend
+WIDE = 100  # columns of the terminal; below it the list stands above the detail, not beside it
+_LIST_ROWS = 5  # height of the list above the detail, its title included
 _KEYS: list[BindingType] = [*bindings("service")]
 
 
 class ServiceScreen(RunScreen):
-    """``selected_service`` is what the keys for restarting, stopping and starting act on."""
+    """Shows the state, probes, command, environment, processes and events of one service.
+
+    ``selected_service`` is its name: the keys that restart, stop and start a service act on it. None until the
+    first snapshot if the caller named no service. Facts that no snapshot has come from the backend (command
+    ``inspect``) while it is alive, else from the files of the run; processes are read from /proc.
+    """
 
     scope = "service"
     BINDINGS = _KEYS
@@ -58,70 +63,80 @@ class ServiceScreen(RunScreen):
         self._clock = Clock()
         self._detail: ServiceDetail | None = None
         self._note = ""
-        self._filed: tuple[str, str] | None = None  # name and link for which the files were read
+        self._files_read_for: tuple[str, str] | None = (
+            None  # name and link for which the run's files were read
+        )
         self._processes: tuple[ListedProcess, ...] | None = None
         self._tree = ProcessTree()
-        self._looking = self._asking = False
-        self._asked_for: object = None
-        self._placed: object = None
+        self._reading_processes = self._inspecting = False
+        self._inspected_state: object = None  # service, state and link at the last refresh
+        self._layout_state: object = (
+            None  # terminal size and number of services that the panes are placed for
+        )
 
     def compose(self) -> ComposeResult:
-        # Narrow or not is known here already: no first frame has the panes elsewhere.
+        """List and detail, above the key bar."""
+        # The class is set here and not on the first resize: so the first frame has the panes in their places.
         with Container(id="both", classes="-narrow" if self.app.size.width < WIDE else ""):
             yield self.chooser
             yield DetailPane(id="detail")
         yield KeyBar()
 
     def on_mount(self) -> None:
+        """Read processes and detail again every ``REFRESH_S`` seconds."""
         super().on_mount()
         self.chooser.copies(lambda: argv_line(self._detail))
-        self.set_interval(LOOK_S, self._look)
+        self.set_interval(REFRESH_S, self._refresh_facts)
 
-    # -- what is known
+    # -- the selected service
 
     def services(self) -> tuple[ServiceStatus, ...]:
+        """Return the services of the newest snapshot; none before the first one."""
         snapshot = self.liverl.view.snapshot
         return snapshot.services if snapshot is not None else ()
 
     def actors(self) -> tuple[ReplicaStatus, ...]:
-        """The replicas that are no services: verl's."""
+        """Return the replicas that are not services: those that verl keeps as Ray actors."""
         return actors(self.liverl.view.snapshot)
 
     @property
     def service(self) -> ServiceStatus | None:
+        """The status of the selected service; None if an actor is selected, or nothing that the snapshot has."""
         return next((s for s in self.services() if s.name == self.selected_service), None)
 
     @property
     def actor(self) -> ReplicaStatus | None:
+        """The status of the selected replica if it is an actor of verl; else None."""
         return next((r for r in self.actors() if r.name == self.selected_service), None)
 
     def choose(self, name: str) -> None:
-        """Show another service."""
+        """Show the service or actor ``name``, and read its facts at once."""
         if name != self.selected_service:
             self.selected_service = name
             self._detail, self._note, self._processes = None, "", None
             self._tree = ProcessTree()
             self._draw()
-            self._look()
+            self._refresh_facts()
 
     def show(self, view: View) -> None:
+        """Update list and detail. Read the facts again if state, generation or link have changed."""
         if not self._composed:
             return
         self._clock.take(view)
         services = self.services()
         if self.selected_service is None and services:
-            # The first that is a process, rather than an environment.
+            # Select the first service that runs; environments are only built.
             self.selected_service = next((s for s in services if s.kind != "environment"), services[0]).name
-        self._place()
+        self._place_panes()
         with self.app.batch_update():
             self.query_one(KeyBar).show(view)
             self.chooser.take((*services, *self.actors()), self.selected_service)
             self._draw()
         shown = self.service or self.actor
         state = (self.selected_service, shown and (shown.state, shown.generation), view.link)
-        if state != self._asked_for:
-            self._asked_for = state
-            self._look()
+        if state != self._inspected_state:
+            self._inspected_state = state
+            self._refresh_facts()
 
     def _draw(self) -> None:
         name = self.selected_service
@@ -138,36 +153,37 @@ class ServiceScreen(RunScreen):
             events=tuple(e for e in view.events if e.service == name),
             note=self._note,
         )
-        for pane in self.query(DetailPane):  # an answer may come when the screen is being closed
+        for pane in self.query(DetailPane):  # none if an answer comes while the screen closes
             pane.take(about)
 
-    # -- looking and asking
+    # -- reading facts
 
-    def _look(self) -> None:
+    def _refresh_facts(self) -> None:
         if self.is_current and self.selected_service is not None:
-            self.run_worker(self._look_at_processes(), group="processes")
-            self.run_worker(self._ask(), group="inspect")
+            self.run_worker(self._read_processes(), group="processes")
+            self.run_worker(self._inspect(), group="inspect")
 
-    async def _look_at_processes(self) -> None:
+    async def _read_processes(self) -> None:
+        """List the processes of the selected service; None if its pids are not those of this host."""
         pids, tree = self._pids(), self._tree
-        if self._looking:
+        if self._reading_processes:
             return
         if pids is None or not self._runs_here():
             if self._processes is not None:
                 self._processes = None
                 self._draw()
             return
-        self._looking = True
+        self._reading_processes = True
         try:
-            found = await asyncio.to_thread(tree.look, pids)
+            processes = await asyncio.to_thread(tree.look, pids)
         finally:
-            self._looking = False
-        if tree is self._tree:
-            self._processes = found
+            self._reading_processes = False
+        if tree is self._tree:  # else another service was selected meanwhile
+            self._processes = processes
             self._draw()
 
     def _pids(self) -> set[int] | None:
-        """Of the processes of what is shown; None where nobody knows them."""
+        """Return the pids of the selected service or actor; None if neither snapshot nor detail has them."""
         service, detail = self.service, self._detail
         if service is not None:
             leaders = (service.pid, service.incoming_pid, *service.retiring_pids)
@@ -175,20 +191,21 @@ class ServiceScreen(RunScreen):
         return set(detail.members) if detail is not None and detail.members else None
 
     def _runs_here(self) -> bool:
-        """Whether the pids that a view tells are those of processes of ours: others may have them after the run's
-        end, and on another host."""
+        """Whether the pids in the snapshot are processes of this run on this host. After the end of the run, and on
+        another host, the same pids may belong to other processes."""
         view = self.liverl.view
         return view.link != "ended" and view.snapshot is not None and view.snapshot.backend.host == hostname()
 
-    async def _ask(self) -> None:
+    async def _inspect(self) -> None:
+        """Get the detail of the selected service from the backend, else from the run's files, and draw it."""
         name, link = self.selected_service, self.liverl.view.link
-        asks = link in ("live", "connecting")
-        if self._asking or name is None or (not asks and self._filed == (name, link)):
-            return  # what the files say is read once
-        self._asking = True
+        backend_alive = link in ("live", "connecting")
+        if self._inspecting or name is None or (not backend_alive and self._files_read_for == (name, link)):
+            return  # without a backend, the files are read once per service and link
+        self._inspecting = True
         detail, note = None, ""
         try:
-            if asks:
+            if backend_alive:
                 detail, note = await self._from_backend(name)
             if detail is None:
                 why = note or ("this run has ended" if link == "ended" else "no backend is running")
@@ -199,18 +216,19 @@ class ServiceScreen(RunScreen):
                 elif detail is None:
                     note = f"{why}, and the run's files do not contain this service"
         finally:
-            self._asking = False
+            self._inspecting = False
         if name == self.selected_service:
-            before = self._pids()
+            pids_before = self._pids()
             self._detail, self._note = detail, note
-            self._filed = None if asks else (name, link)
+            self._files_read_for = None if backend_alive else (name, link)
             self._draw()
-            if self._pids() != before and self.is_current:
-                self.run_worker(self._look_at_processes(), group="processes")
+            if self._pids() != pids_before and self.is_current:
+                self.run_worker(self._read_processes(), group="processes")
         else:
-            self._look()  # another one was chosen meanwhile
+            self._refresh_facts()  # another service was selected meanwhile
 
     async def _from_backend(self, name: str) -> tuple[ServiceDetail | None, str]:
+        """Return (detail, ""), or (None, why the backend gave none)."""
         try:
             answer = await self.liverl.source.command("inspect", service=name)
             return msgspec.convert(answer, ServiceDetail), ""
@@ -219,18 +237,20 @@ class ServiceScreen(RunScreen):
         except msgspec.ValidationError as error:
             return None, f"the backend's answer cannot be read ({error})"
 
-    # -- where the panes stand
+    # -- layout
 
     def on_resize(self, _event: events.Resize) -> None:
-        self._place()
+        """Place the panes for the new size."""
+        self._place_panes()
 
-    def _place(self) -> None:
+    def _place_panes(self) -> None:
+        """List beside the detail, or above it in a narrow terminal; no list if that has less than 16 rows."""
         width, height = self.size
         count = len(self.services()) + len(self.actors())
         state = (width, height, count)
-        if state == self._placed or not self._composed:
+        if state == self._layout_state or not self._composed:
             return
-        self._placed = state
+        self._layout_state = state
         narrow = width < WIDE
         self.query_one("#both").set_class(narrow, "-narrow")
         pane = self.chooser
@@ -242,6 +262,7 @@ class ServiceScreen(RunScreen):
     # -- keys
 
     def action_other(self, by: int) -> None:
+        """Show the service ``by`` places further in the list; after the last comes the first."""
         names = [*(s.name for s in self.services()), *(r.name for r in self.actors())]
         if names:
             here = names.index(self.selected_service) if self.selected_service in names else -1
@@ -249,11 +270,13 @@ class ServiceScreen(RunScreen):
             self.choose(names[(here + by) % len(names)])
 
     def action_next_pane(self) -> None:
+        """Move the focus between list and detail."""
         panes: list[Pane] = [pane for pane in (self.chooser, self.query_one(DetailPane)) if pane.display]
         here = next((i for i, pane in enumerate(panes) if pane is self.focused), -1)
-        self.set_focus(panes[(here + 1) % len(panes)])  # at once: the next key is for it
+        # Not focus(), which acts later: the next key goes to the new pane already.
+        self.set_focus(panes[(here + 1) % len(panes)])
 
     def action_logs(self) -> None:
-        """Its log, in the dashboard's pane."""
+        """Close this screen and show the log of the selected service in the log pane of the dashboard."""
         if self.selected_service is not None:
             self.liverl.navigation.open_log(self.selected_service)

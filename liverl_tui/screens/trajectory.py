@@ -1,4 +1,4 @@
-"""One trial, turn by turn."""
+"""The trajectory screen: one trial, turn by turn."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ from liverl_tui.widgets.trajectory.flow import START, Place
 from liverl_tui.widgets.trajectory.head import header_rows
 from liverl_tui.widgets.trajectory.view import TrajectoryView
 
-POLL_S = 1.0  # between two looks at a trial that goes on
-AFTERWARDS = 10  # looks at one that has ended: the proxy may still write its last turn
+POLL_S = 1.0  # seconds between two reads of a trial's files
+READS_AFTER_END = 10  # reads after a trial has ended: the proxy may still write its last turn
 
 
 class TrajectoryScreen(RunScreen):
-    """``path``: of the trial's directory, relative to the run's. ``trials``: the list it is one of, in its order
-    now, for the keys that go to another one (default: the newest); ``among``: what that list is part of.
-    ``moved`` hears which one is gone to."""
+    """Shows the messages, tool calls and files of one trial while its files grow; keys open the neighbours in a list.
+
+    ``path``: the trial's directory, relative to the run's. ``trials``: returns the list that contains the trial, in
+    its present order (default: the newest trials of the snapshot). ``among``: returns words for what that list is a
+    part of, such as `` newest of 1,240``. ``moved``: called with the path of another trial that was opened here.
+    """
 
     scope = "trajectory"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("trajectory")]
@@ -52,22 +55,24 @@ class TrajectoryScreen(RunScreen):
         self.trajectory: Trajectory | None = None
         self._trials = trials if trials is not None else self._newest
         self._among = among if among is not None else self._among_all
-        self._tell = moved
-        self._hidden: set[str] = set()
-        self._files: dict[str, str] = {}
-        self._raw: int | None = None  # the turn whose record is shown ...
-        self._came_from = 1  # ... the one from which it was asked for ...
-        self._back: tuple[Place, Place] = (START, START)  # ... and where to go back to
+        self._moved = moved
+        self._hidden: set[str] = set()  # kinds of parts
+        self._files: dict[str, str] = {}  # name -> text, of the files that were opened
+        self._raw: int | None = None  # the turn whose raw record is shown; None = the trajectory is shown
+        # The turn at the cursor, and (top, cursor) of the trajectory, when the first raw record was opened.
+        self._raw_from = 1
+        self._places_before_raw: tuple[Place, Place] = (START, START)
         self._reader: TrajectoryReader | None = None
         self._reading = False
-        self._quiet = 0  # looks since it has ended
-        self._parser: str | None = None
-        self._problem = ""
-        self._names: dict[str, str] = {}
-        self._head: TrialHead | None = None  # as the list had it last
-        self._place = ("", "", "")
+        self._reads_after_end = 0  # reads since the trial has ended
+        self._parser: str | None = None  # the tool parser in use; read once a trial has no tool calls
+        self._problem = ""  # why the last read failed
+        self._names: dict[str, str] = {}  # replicas by root address
+        self._head: TrialHead | None = None  # of the shown trial, as the list had it last
+        self._place = ("", "", "")  # as drawn; see ``_find_place``
 
     def compose(self) -> ComposeResult:
+        """The trajectory, above the key bar."""
         view = TrajectoryView(id="trajectory")
         view.header, view.open_file = self._header, self._open_file
         yield view
@@ -75,86 +80,92 @@ class TrajectoryScreen(RunScreen):
 
     @property
     def pane(self) -> TrajectoryView:
+        """The widget that shows the trajectory."""
         return self.query_one(TrajectoryView)
 
     def on_mount(self) -> None:
+        """Read the trial now and every ``POLL_S`` seconds."""
         self._open(self.path)
-        self.set_interval(POLL_S, self._look)
+        self.set_interval(POLL_S, self._poll)
 
     def show(self, view: View) -> None:
+        """Take the names of the replicas, and the trial's new place in the list."""
         super().show(view)
         names = replica_names(view.snapshot)
         if names != self._names:
             self._names = names
             self._draw()
         if self._find_place() != self._place and self.is_mounted:
-            self.pane.update()  # the list has gone on under it
+            self.pane.update()  # the header says the place
 
     def _newest(self) -> Sequence[TrialHead]:
         snapshot = self.liverl.view.snapshot
         return snapshot.trials.newest if snapshot is not None else ()
 
     def _listed(self) -> list[TrialHead]:
-        """The list as it is now."""
+        """Return the list that contains the trial as it is now; keep the trial's own entry in ``_head``."""
         trials = list(self._trials())
         self._head = next((head for head in trials if head.path == self.path), self._head)
         return trials
 
     def _find_place(self) -> tuple[str, str, str]:
-        """Its place in the list, what the list is part of, and in words that it is no longer in there."""
+        """Return the trial's place in the list (``3/200``), what the list is part of, and words that it is no longer
+        in the list; each may be empty."""
         paths = [head.path for head in self._listed()]
         if self.path in paths:
             return f"{paths.index(self.path) + 1}/{len(paths)}", self._among(), ""
         if self._head is None:
-            return "", "", ""  # it never was
+            return "", "", ""  # the trial was never in the list
         newest = self._newest()
         if any(head.path == self.path for head in newest):
             return "", "", "no longer in the list"
         return "", "", f"no longer among the newest {len(newest):,}"
 
     def _among_all(self) -> str:
+        """Return words for how many of all trials the newest ones are."""
         snapshot = self.liverl.view.snapshot
         if snapshot is None:
             return ""
-        known = len(snapshot.trials.newest)
-        return part_of(known, known, snapshot.trials.total)
+        count = len(snapshot.trials.newest)
+        return part_of(count, count, snapshot.trials.total)
 
     # -- reading
 
     def _open(self, path: str) -> None:
-        """Show another trial."""
+        """Show the trial at ``path``, from its beginning."""
         self.path = path
         self.trajectory, self._raw, self._files, self._problem = None, None, {}, ""
         self._reader = TrajectoryReader(self.liverl.source.run.path / path)
-        self._reading, self._quiet = False, 0
+        self._reading, self._reads_after_end = False, 0
         self._head = None
         self._listed()
         self.pane.begin()
-        self._look()
+        self._poll()
 
-    def _look(self) -> None:
-        if not self._reading and self._quiet < AFTERWARDS and self._reader is not None:
+    def _poll(self) -> None:
+        if not self._reading and self._reads_after_end < READS_AFTER_END and self._reader is not None:
             self._reading = True
             self.run_worker(self._read(self._reader), group="trajectory")
 
     async def _read(self, reader: TrajectoryReader) -> None:
-        problem, found = "", None
+        problem, trajectory = "", None
         try:
-            found = await asyncio.to_thread(reader.read)
-            if "zero_tool_calls" in found.flags and self._parser is None:
+            trajectory = await asyncio.to_thread(reader.read)
+            if "zero_tool_calls" in trajectory.flags and self._parser is None:
                 self._parser = await asyncio.to_thread(parser_in_use, self.liverl.source.run.path)
         except OSError as error:
-            problem = f"cannot be read: {error.strerror or error}"
+            problem = f"cannot read this trial: {error.strerror or error}"
         if reader is not self._reader:
-            return  # another trial is shown by now
+            return  # another trial was opened meanwhile
         self._reading = False
-        if found is not None and not found.running:
-            self._quiet += 1
-        if (found or self.trajectory) is not self.trajectory or problem != self._problem:
-            self.trajectory, self._problem = found or self.trajectory, problem
+        if trajectory is not None and not trajectory.running:
+            self._reads_after_end += 1
+        if (trajectory or self.trajectory) is not self.trajectory or problem != self._problem:
+            self.trajectory, self._problem = trajectory or self.trajectory, problem
             self._draw()
 
     def _draw(self) -> None:
+        """Draw the trajectory; while a raw record is shown, only the header."""
         if not self.is_mounted:
             return
         trajectory = self.trajectory
@@ -175,14 +186,15 @@ class TrajectoryScreen(RunScreen):
         self.pane.set_blocks(blocks)
 
     def _header(self, width: int, facts: str) -> list[Row]:
-        self._place = place, among, gone = self._find_place()
+        """Return the rows above the trajectory; ``facts`` are the view's words for search and turn."""
+        self._place = place, among, missing = self._find_place()
         return header_rows(
             width,
             self.path,
             self.trajectory,
             place=place,
             among=among,
-            gone=gone,
+            gone=missing,
             facts=facts,
             problem=self._problem,
             hidden=self._hidden,
@@ -195,10 +207,11 @@ class TrajectoryScreen(RunScreen):
         self.run_worker(self._read_file(self.path, name), group="files")
 
     async def _read_file(self, path: str, name: str) -> None:
+        """Read the head of a file of the trial at ``path``, and show it unless another trial was opened meanwhile."""
         try:
             text = await asyncio.to_thread(head_of_file, self.liverl.source.run.path / path, name)
         except OSError as error:
-            text = f"cannot be read: {error.strerror or error}"
+            text = f"cannot read {name}: {error.strerror or error}"
         if path == self.path:
             self._files = {**self._files, name: text}
             self._draw()
@@ -206,43 +219,53 @@ class TrajectoryScreen(RunScreen):
     # -- actions
 
     def action_fold(self) -> None:
+        """Open or close the part under the cursor; on a rule, all parts up to the next rule."""
         self.pane.fold()
 
     def action_fold_all(self) -> None:
+        """Open all parts but files, or restore the state in which the trial was opened."""
         self.pane.fold_all()
 
     def action_hide(self, kind: str) -> None:
+        """Show or hide the parts of one kind; ``kind`` is one of ``KINDS``, others do nothing."""
         if kind in KINDS:
             self._hidden ^= {kind}
             self._draw()
 
     def action_find(self) -> None:
+        """Begin to type a text to search for."""
         self.pane.find()
 
     def action_hit(self, by: int) -> None:
+        """Go to the next (1) or previous (-1) match, around the end."""
         self.pane.go_hit(by)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        # Esc goes on to the app, which goes back, when there is nothing of ours to clear
+        """Refuse ``clear`` while nothing is searched for: Esc then reaches the app, which closes this screen."""
         return action != "clear" or any(pane.looked_for for pane in self.query(TrajectoryView))
 
     def action_clear(self) -> None:
+        """End the search, and remove its marks."""
         self.pane.end_search()
 
     async def action_turn(self, by: int) -> None:
+        """Go to the next (1) or previous (-1) turn; among raw records, to that turn's record."""
         if self._raw is None:
             self.pane.go_turn(by)
         else:
             await self._show_record(self._raw + by)
 
     def action_trial(self, by: int) -> None:
+        """Open the next (1) or previous (-1) trial of the list."""
         self._step(by, lambda _head: True)
 
     def action_flagged(self, by: int) -> None:
+        """Open the next (1) or previous (-1) flagged trial of the list."""
         self._step(by, flagged)
 
     def _step(self, by: int, wanted: Callable[[TrialHead], bool]) -> None:
-        """To the next trial in a direction that is ``wanted``: of the list, or by age if it is no longer in there."""
+        """Open the next trial of the list that is ``wanted``; ``by``: 1 = further down, -1 = further up. If the shown
+        trial is no longer in the list, the next older or newer one of the list."""
         trials, own = self._listed(), self._head
         here = next((n for n, head in enumerate(trials) if head.path == self.path), None)
         if here is not None:
@@ -253,30 +276,31 @@ class TrajectoryScreen(RunScreen):
             others = sorted((head for head in trials if _when(head) > _when(own)), key=_when)
         else:
             others = trials[::by]
-        found = next((head for head in others if wanted(head)), None)
-        if found is None:
+        target = next((head for head in others if wanted(head)), None)
+        if target is None:
             self.notify("no other flagged trial" if wanted is flagged else "no other trial", timeout=2)
             return
-        self._open(found.path)
-        self._head = found
-        if self._tell is not None:
-            self._tell(found.path)
+        self._open(target.path)
+        self._head = target
+        if self._moved is not None:
+            self._moved(target.path)
 
     async def action_raw(self) -> None:
-        """The record of the turn under the cursor as it stands in the file, and back."""
+        """Show the raw JSON record of the turn under the cursor, or the trajectory again: at the place that was left,
+        or at the turn that was gone to meanwhile."""
         if self._raw is None:
-            self._back, self._came_from = self.pane.places, self.pane.turn
-            await self._show_record(self._came_from)
+            self._places_before_raw, self._raw_from = self.pane.places, self.pane.turn
+            await self._show_record(self._raw_from)
             return
         turn, self._raw = self._raw, None
         self._draw()
-        if turn == self._came_from:
-            self.pane.places = self._back
+        if turn == self._raw_from:
+            self.pane.places = self._places_before_raw
         else:
             self.pane.to_turn(turn)
 
     async def _show_record(self, number: int) -> None:
-        """The record of a turn, where there is that turn."""
+        """Show the raw record of turn ``number``, counted from 1; do nothing if there is no such turn."""
         reader, trajectory = self._reader, self.trajectory
         if reader is None or trajectory is None or not 1 <= number <= len(trajectory.turns):
             return
@@ -284,12 +308,12 @@ class TrajectoryScreen(RunScreen):
         try:
             text = await asyncio.to_thread(reader.raw_record, turn)
         except OSError as error:
-            text = f"cannot be read: {error.strerror or error}"
+            text = f"cannot read the record of turn {number}: {error.strerror or error}"
         if self._raw == number and reader is self._reader:
             self.pane.set_blocks(raw_blocks(turn, text))
             self.pane.action_first()
 
 
 def _when(head: TrialHead) -> tuple[int, float, str]:
-    """How new a trial is, to compare it with others."""
+    """Return a key that sorts trials from old to new; those without a step come first."""
     return -1 if head.step is None else head.step, head.started_at or head.updated_at, head.path

@@ -79,13 +79,13 @@ class Screen(pilots.Driven):
 
     async def look(self) -> None:
         """At the processes now. What the screen does every second may be under way, and has seen what was before."""
-        await self.until(lambda: not self.screen._looking)
-        await self.screen._look_at_processes()
+        await self.until(lambda: not self.screen._reading_processes)
+        await self.screen._read_processes()
 
     async def ask(self) -> None:
         """As ``look``, of the backend."""
-        await self.until(lambda: not self.screen._asking)
-        await self.screen._ask()
+        await self.until(lambda: not self.screen._inspecting)
+        await self.screen._inspect()
 
     @property
     def text(self) -> str:
