@@ -1,15 +1,15 @@
-"""Axes of charts: round numbers that seldom change while a series grows. Pure."""
+"""Axes of charts: bounds and labels that are round numbers and seldom change while a series grows. Pure."""
 
 from __future__ import annotations
 
 import math
 
-COLUMNS = 7  # of a number at an axis
-SPANS = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
+COLUMNS = 7  # of the terminal: the widest number at an axis
+SPANS = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)  # round numbers of steps; also these times a power of ten
 
 
 def round_span(count: int) -> int:
-    """The next round number of steps that holds ``count`` of them."""
+    """Return the smallest round number of steps that is at least ``count``."""
     factor = 1
     while True:
         for span in SPANS:
@@ -21,13 +21,16 @@ def round_span(count: int) -> int:
 def step_window(
     first: int, newest: int, *, last: int | None = None, total: int | None = None, ended: bool = False
 ) -> tuple[int, int]:
-    """(first step, number of steps) of the step axis. ``last``: so many newest steps only; ``total``: the steps
-    that there will be; ``ended``: no step will follow."""
+    """Return (first step, number of steps) of the step axis for a series from step ``first`` to ``newest``.
+
+    ``last``: show only so many of the newest steps. ``total``: the last step of the whole run, if known: the axis
+    does not go beyond it. ``ended``: no step will follow, so that the axis ends at the newest one.
+    """
     count = newest - first + 1
     if last is not None and last < count:
-        # The end moves in leaps, as each move redraws everything.
-        leap = max(1, last // 8)
-        start = max(first, -(-(newest + 1) // leap) * leap - last)
+        # Each move of the window redraws the whole chart, so it moves by an eighth of its length at a time.
+        stride = max(1, last // 8)
+        start = max(first, -(-(newest + 1) // stride) * stride - last)
         return start, last
     if ended:
         return first, max(2, count)
@@ -38,7 +41,7 @@ def step_window(
 
 
 def value_bounds(low: float, high: float) -> tuple[float, float]:
-    """Round bounds around ``low`` and ``high``, never equal."""
+    """Return round bounds (low, high) around the two values; low < high also where the values are equal."""
     if high <= low:
         pad = abs(low) * 0.1 or 1.0
         low, high = low - pad, high + pad
@@ -47,11 +50,12 @@ def value_bounds(low: float, high: float) -> tuple[float, float]:
         bounds = math.floor(low / step) * step, math.ceil(high / step) * step
         if math.isfinite(bounds[0]) and math.isfinite(bounds[1]) and bounds[0] < bounds[1]:
             return bounds
-    return low, high  # at the limits of floating point there is nothing to round
+    return low, high  # near the limits of floating point, rounding would overflow or do nothing
 
 
 def _round_step(step: float) -> float | None:
-    """1, 2, 2.5 or 5 times a power of ten, not below ``step``; None beyond what floating point can do."""
+    """Return the next of 1, 2, 2.5 or 5 times a power of ten that is at least ``step`` (within 0.1 %); None if
+    ``step`` is not finite or below 1e-300."""
     if not math.isfinite(step) or step < 1e-300:
         return None
     power = 10.0 ** math.floor(math.log10(step))
@@ -59,14 +63,15 @@ def _round_step(step: float) -> float | None:
 
 
 def log_bounds(low: float, high: float) -> tuple[float, float]:
-    """Bounds for logarithms to the base ten: whole decades where there are two or more, else thirds of one."""
+    """Return bounds around two logarithms to the base ten, low < high: whole decades if the values are two or more
+    decades apart, else thirds of a decade."""
     part = 1.0 if high - low >= 2 else 3.0
     down, up = math.floor(low * part) / part, math.ceil(high * part) / part
     return (down, up) if up > down else (down - 1 / part, up + 1 / part)
 
 
 def number(value: float) -> str:
-    """A value in at most ``COLUMNS`` columns; NaN and infinity as these words."""
+    """Return ``value`` in at most ``COLUMNS`` characters, such as ``1.2e-5``, ``0.0013``, ``12.3k``, ``nan``."""
     if not math.isfinite(value):
         return str(value)
     size = abs(value)
@@ -89,14 +94,14 @@ def number(value: float) -> str:
 
 
 def ticks(low: float, high: float, count: int) -> list[float]:
-    """At most ``count`` round values between two, without these."""
+    """Return at most ``count`` round values strictly between ``low`` and ``high``, ascending, evenly spaced."""
     step = _round_step((high - low) / (count + 1)) if count > 0 else None
     if step is None or not math.isfinite(low / step):
         return []
-    found: list[float] = []
+    values: list[float] = []
     value = (math.floor(low / step) + 1) * step
-    while value < high - step / 1000 and len(found) < count:
+    while value < high - step / 1000 and len(values) < count:
         if value > low + step / 1000:
-            found.append(0.0 if abs(value) < step / 1000 else value)
+            values.append(0.0 if abs(value) < step / 1000 else value)
         value += step
-    return found
+    return values

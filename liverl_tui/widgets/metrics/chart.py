@@ -1,7 +1,7 @@
-"""Line charts out of braille dots: 2 x 4 to a cell. Pure: series in, rows of styled text out.
+"""Line charts out of braille dots, 2 x 4 in a cell. Pure: takes a series, returns rows of styled text.
 
-A chart over all steps is drawn as a sweep: its step axis ends at a round number beyond the newest step, and its
-value axis at round values, so that a new point changes one column and not the whole picture.
+Both axes of a chart over all steps end at round numbers beyond the newest point, so that the next point changes one
+column of cells and not the whole picture.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import NamedTuple, Protocol
 from liverl_tui.widgets.base.cells import Span, fit
 from liverl_tui.widgets.metrics.axes import COLUMNS, log_bounds, number, step_window, ticks, value_bounds
 
-LABEL = COLUMNS + 1  # columns of the value axis
-# bit of the dot in column 0..1 and row 0..3 of a cell (Unicode 28xx)
+LABEL = COLUMNS + 1  # columns of a label at the value axis, and of the blank after it
+# [column 0..1][row 0..3] of a dot in a cell: its bit in the braille character, U+2800 + bits
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-# [column][first row][last row]: the bits of all dots between
+# [column][first row][last row]: the bits of all dots from first to last row
 _STROKES = tuple(tuple(tuple(sum(dots[a : b + 1]) for b in range(4)) for a in range(4)) for dots in _DOTS)
 
 
@@ -27,45 +27,52 @@ class Points(Protocol):
     """Values over ascending steps; NaN and infinities are gaps."""
 
     @property
-    def steps(self) -> Sequence[int]: ...
+    def steps(self) -> Sequence[int]:
+        """The steps, ascending."""
+        ...
+
     @property
-    def values(self) -> Sequence[float]: ...
+    def values(self) -> Sequence[float]:
+        """The value at each step; as many as ``steps``."""
+        ...
 
 
 @dataclass(frozen=True)
 class ChartStyle:
-    """How a chart is drawn. ``last``: so many newest steps only. ``total``: the steps that the run will have;
-    ``ended``: none will follow. ``cursor``: a step that is marked."""
+    """How a chart is drawn."""
 
-    log: bool = False
-    last: int | None = None
-    cursor: int | None = None
-    total: int | None = None
-    ended: bool = False
-    style: str = "chart1"
+    log: bool = False  # logarithmic value axis
+    last: int | None = None  # number of newest steps that are shown; None = all
+    cursor: int | None = None  # a step that is marked
+    total: int | None = None  # steps of the whole run, if known
+    ended: bool = False  # no step will follow
+    style: str = "chart1"  # name of the line's style in the palette
 
 
 # --- points -> columns of dots --------------------------------------------------------------------------
 
 
 class Column(NamedTuple):
-    """What falls into one column of dots. ``joined``: there is no gap between the column before it and this."""
+    """The points that share one column of dots."""
 
-    x: int
+    x: int  # column of dots, 0 = the left one
     low: float
     high: float
-    first: float
+    first: float  # value of the point with the lowest step
     last: float
-    joined: bool
+    joined: bool  # no gap between the points of the column before and these
 
 
 def columns(points: Points, start: int, span: int, width: int, *, log: bool = False) -> list[Column]:
-    """The points of the steps ``start`` to ``start + span - 1`` in ``width`` columns of dots, the lowest and the
-    highest of each. With ``log`` values are logarithms to the base ten, and what has none is a gap."""
+    """Return the points of the steps ``start`` to ``start + span - 1``, spread over ``width`` columns of dots, from
+    left to right; columns without a finite value are left out.
+
+    ``log``: values become logarithms to the base ten; values that are not above zero become gaps.
+    """
     steps, values = points.steps, points.values
     at, end = bisect_left(steps, start), bisect_left(steps, start + span)
-    found: list[Column] = []
-    joined = False
+    filled: list[Column] = []
+    joined = False  # the point before this column is finite
     if end - at <= width:
         groups: Iterator[tuple[int, int, int]] = (
             ((steps[i] - start) * width // span, i, i + 1) for i in range(at, end)
@@ -75,8 +82,8 @@ def columns(points: Points, start: int, span: int, width: int, *, log: bool = Fa
     for x, begin, stop in groups:
         part = values[begin:stop]
         low, high, first, last = min(part), max(part), part[0], part[-1]
-        broken = before = False
-        # Sums show NaN and infinity at C's speed; min and max do not.
+        broken = before = False  # the last, the first point of this column is a gap
+        # A sum is not finite if one of its values is not. Unlike a check of each value it runs at C's speed.
         if not math.isfinite(sum(part)) or (log and low <= 0):
             good = [v for v in part if math.isfinite(v) and not (log and v <= 0)]
             before = not good or first != good[0]
@@ -87,20 +94,20 @@ def columns(points: Points, start: int, span: int, width: int, *, log: bool = Fa
             low, high, first, last = min(good), max(good), good[0], good[-1]
         if log:
             low, high, first, last = (math.log10(v) for v in (low, high, first, last))
-        if found and found[-1].x == x:  # a few points share a column
-            older = found[-1]
+        if filled and filled[-1].x == x:  # a few points share a column
+            older = filled[-1]
             low, high = min(low, older.low), max(high, older.high)
-            found[-1] = Column(x, low, high, older.first, last, older.joined)
+            filled[-1] = Column(x, low, high, older.first, last, older.joined)
         else:
-            found.append(Column(x, low, high, first, last, joined and not before))
+            filled.append(Column(x, low, high, first, last, joined and not before))
         joined = not broken
-    return found
+    return filled
 
 
 def _groups(
     steps: Sequence[int], start: int, span: int, width: int, at: int, end: int
 ) -> Iterator[tuple[int, int, int]]:
-    """(column, begin, end) of the points that share a column."""
+    """Yield (column, begin, end) for each column with points: the indices ``begin`` to ``end - 1`` fall into it."""
     for x in range(width):
         stop = bisect_left(steps, start + -(-(x + 1) * span // width), at, end)
         if stop > at:
@@ -112,7 +119,10 @@ def _groups(
 
 
 class Plot:
-    """Dots in ``width`` x ``height`` cells."""
+    """Dots in ``width`` x ``height`` cells: 2 x 4 dots in each. Dot (0, 0) is at the top left.
+
+    ``cells``: a row of braille bits per row of cells.
+    """
 
     def __init__(self, width: int, height: int) -> None:
         self.width = width
@@ -120,10 +130,12 @@ class Plot:
         self.cells = [bytearray(width) for _ in range(height)]
 
     def dot(self, x: int, y: int) -> None:
+        """Set the dot in column ``x`` and row ``y``; outside the plot do nothing."""
         if 0 <= x < 2 * self.width and 0 <= y < 4 * self.height:
             self.cells[y >> 2][x >> 1] |= _DOTS[x & 1][y & 3]
 
     def upright(self, x: int, top: int, bottom: int) -> None:
+        """Set the dots of column ``x`` from row ``top`` to row ``bottom``, as far as they are in the plot."""
         top, bottom = max(0, top), min(4 * self.height - 1, bottom)
         if top > bottom or not 0 <= x < 2 * self.width:
             return
@@ -138,28 +150,28 @@ class Plot:
         cells[last][place] |= strokes[0][bottom & 3]
 
     def line(self, x0: int, y0: int, x1: int, y1: int) -> None:
-        """From (x0, y0) to (x1, y1), x0 < x1, each column one unbroken stroke."""
+        """Set the dots of a line from (x0, y0) to (x1, y1), without gaps; x0 < x1."""
         slope = (y1 - y0) / (x1 - x0)
         for x in range(x0, x1 + 1):
             a = y0 + slope * max(0.0, x - x0 - 0.5)
             b = y0 + slope * min(float(x1 - x0), x - x0 + 0.5)
             self.upright(x, round(min(a, b)), round(max(a, b)))
 
-    def draw(self, found: Sequence[Column], low: float, high: float) -> None:
-        """Draw the columns between two values."""
+    def draw(self, series: Sequence[Column], low: float, high: float) -> None:
+        """Draw a line through the columns; ``low`` is at the lowest row of dots, ``high`` > ``low`` at the top one."""
         top = 4 * self.height - 1
-        low, scale = low / 2, high / 2 - low / 2  # halves, as a difference may be more than a float can hold
+        low, scale = low / 2, high / 2 - low / 2  # halves: the difference of two floats may overflow
 
         def place(value: float) -> int:
             return round(top - max(0.0, min(1.0, (value / 2 - low) / scale)) * top)
 
-        for index, column in enumerate(found):
+        for index, column in enumerate(series):
             self.upright(column.x, place(column.high), place(column.low))
             if column.joined and index:
-                older = found[index - 1]
+                older = series[index - 1]
                 self.line(older.x, place(older.last), column.x, place(column.first))
-            elif index + 1 == len(found) or not found[index + 1].joined:
-                # Alone: one dot is too little to be seen.
+            elif index + 1 == len(series) or not series[index + 1].joined:
+                # A point without neighbours: one dot would hardly be visible, so it gets a block of 2 x 2.
                 y = place(column.last)
                 for x, dy in ((1, 0), (0, 1), (1, 1)):
                     self.dot(column.x + x, y + dy if y < top else y - dy)
@@ -169,53 +181,57 @@ class Plot:
 
 
 def picture(
-    points: Points, width: int, height: int, look: ChartStyle, smooth: Points | None = None
+    points: Points, width: int, height: int, chart: ChartStyle, smooth: Points | None = None
 ) -> list[list[Span]]:
-    """A chart with its axes, ``height`` rows of ``width`` columns. ``smooth``: drawn over the points, which then
-    stay in the background."""
+    """Return a chart with its axes: ``height`` rows of ``width`` columns. If there is nothing to draw, or no room, a
+    line says why.
+
+    ``smooth``: a second line over the points, which are then dim.
+    """
     room_x, room_y = width - LABEL - 1, height - 1
     if room_x < 4 or room_y < 1:
         return _empty("too small", width, height)
     if not points.steps:
         return _empty("no points yet", width, height)
     start, span = step_window(
-        points.steps[0], points.steps[-1], last=look.last, total=look.total, ended=look.ended
+        points.steps[0], points.steps[-1], last=chart.last, total=chart.total, ended=chart.ended
     )
-    raw = columns(points, start, span, 2 * room_x, log=look.log)
-    lines = [(raw, look.style)]
+    raw = columns(points, start, span, 2 * room_x, log=chart.log)
+    lines = [(raw, chart.style)]
     if smooth is not None:
-        lines = [(raw, "dim"), (columns(smooth, start, span, 2 * room_x, log=look.log), look.style)]
+        lines = [(raw, "dim"), (columns(smooth, start, span, 2 * room_x, log=chart.log), chart.style)]
     if not raw:
-        why = "no value above zero here" if look.log else "no finite value here"
+        why = "no value above zero here" if chart.log else "no finite value here"
         return _empty(why, width, height)
     low, high = min(c.low for c in raw), max(c.high for c in raw)
-    low, high = log_bounds(low, high) if look.log else value_bounds(low, high)
+    low, high = log_bounds(low, high) if chart.log else value_bounds(low, high)
     plots = []
-    for found, style in lines:
+    for line, style in lines:
         plot = Plot(room_x, room_y)
-        plot.draw(found, low, high)
+        plot.draw(line, low, high)
         plots.append((plot.cells, style))
     marked = None
-    if look.cursor is not None and start <= look.cursor < start + span:
-        marked = (look.cursor - start) * room_x // span
-    labels = _value_labels(room_y, low, high, look.log)
+    if chart.cursor is not None and start <= chart.cursor < start + span:
+        marked = (chart.cursor - start) * room_x // span
+    labels = _value_labels(room_y, low, high, chart.log)
     rows = []
     for y in range(room_y):
         label = labels.get(y, "")
         spans: list[Span] = [(fit(label, LABEL - 1, ">") + " ", "dim"), ("┤" if label else "│", "rule")]
         rows.append(spans + _cells([(cells[y], style) for cells, style in plots], marked))
-    rows.append(_step_axis(width, room_x, start, span, marked, look.cursor))
+    rows.append(_step_axis(width, room_x, start, span, marked, chart.cursor))
     return rows
 
 
 def _empty(why: str, width: int, height: int) -> list[list[Span]]:
+    """Return blank rows with ``why`` in the middle."""
     rows: list[list[Span]] = [[(" " * width, "dim")] for _ in range(height)]
     rows[height // 2] = [(fit(why, width, "^"), "dim")]
     return rows
 
 
 def _value_labels(height: int, low: float, high: float, log: bool) -> dict[int, str]:
-    """Row -> label: the bounds, and round values where there is room between them."""
+    """Return row -> label: the bounds, and round values between them, at least one row without a label apart."""
 
     def text(value: float) -> str:
         if not log:
@@ -231,7 +247,10 @@ def _value_labels(height: int, low: float, high: float, log: bool) -> dict[int, 
 
 
 def _cells(layers: Sequence[tuple[bytearray, str]], marked: int | None) -> list[Span]:
-    """One row of cells; where layers meet, the last one is seen."""
+    """Return one row of cells from (bits, style) of each layer; where layers overlap, the last one is drawn.
+
+    ``marked``: the column of cells where the cursor is.
+    """
     spans: list[Span] = []
     text, style = "", ""
     for x in range(len(layers[0][0])):
@@ -254,24 +273,28 @@ def _cells(layers: Sequence[tuple[bytearray, str]], marked: int | None) -> list[
 def _step_axis(
     width: int, room: int, start: int, span: int, marked: int | None, cursor: int | None
 ) -> list[Span]:
-    newest = start + span - 1
+    """Return the row of the step axis: first and last step, round steps between them, and the cursor's step.
+
+    ``room``: columns of the plot. ``marked``: the cursor's column, if it is in the window.
+    """
+    end_step = start + span - 1
     mark, place = "", 0
     if marked is not None and cursor is not None:
         mark = (f"▲{cursor}" if marked + len(str(cursor)) + 1 <= room else f"{cursor}▲")[:room]
         place = marked if mark[0] == "▲" else max(0, marked - len(mark) + 1)
 
     def free(at: int, label: str) -> bool:
-        """Whether there is a blank column between a label and the cursor's."""
+        """Return whether a blank column stays between ``label`` at column ``at`` and the cursor's label."""
         return not mark or at + len(label) < place or place + len(mark) < at
 
     line = [" "] * room
-    left, right = f"{start}", f"{newest}"
+    left, right = f"{start}", f"{end_step}"
     taken = len(left)
     if free(0, left):
         _write(line, 0, left)
     if room > taken + len(right) + 2 and free(room - len(right), right):
         _write(line, room - len(right), right)
-    for tick in ticks(start, newest, room // 20):
+    for tick in ticks(start, end_step, room // 20):
         label = f"{tick:.0f}"
         at = (round(tick) - start) * room // span
         fits = taken + 2 <= at <= room - len(right) - len(label) - 2
@@ -285,7 +308,7 @@ def _step_axis(
 
 
 def _write(line: list[str], at: int, text: str) -> int:
-    """Put ``text`` into ``line``; the place behind it."""
+    """Put ``text`` into ``line`` at column ``at``, cut at the end of the line. Return the column after it."""
     text = text[: len(line) - at]
     line[at : at + len(text)] = text
     return at + len(text)
@@ -295,9 +318,9 @@ def _write(line: list[str], at: int, text: str) -> int:
 
 
 class Smoothed:
-    """An exponential moving average of a growing series, free of the bias towards its start; gaps stay gaps.
+    """An exponential moving average of a growing series, corrected for the bias of its first values; gaps stay gaps.
 
-    ``update`` continues where it was, unless older values have changed.
+    ``weight``: the share of older values, 0..1. ``steps`` and ``values`` are as of the last ``update``.
     """
 
     def __init__(self, weight: float) -> None:
@@ -308,6 +331,8 @@ class Smoothed:
         self._sum = self._share = 0.0
 
     def update(self, points: Points, rewrites: int) -> Smoothed:
+        """Add the new values of ``points``, and return this object. All are computed again if ``rewrites`` (see
+        ``Series``) has changed, or there are fewer values than before."""
         if rewrites != self._rewrites or len(points.values) < len(self.values):
             self._rewrites = rewrites
             self.values = array("d")

@@ -1,4 +1,4 @@
-"""Several charts in one widget: each is drawn again only when it has a new point or is looked at otherwise."""
+"""The widget with the charts. A chart is computed again only if its points, its size or its style have changed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from liverl_tui.widgets.metrics.axes import number
 from liverl_tui.widgets.metrics.chart import LABEL, picture
 from liverl_tui.widgets.metrics.charts import Charts
 
-TWO_COLUMNS = 110  # columns of the terminal from which on two charts stand beside each other
-LEAST = 7  # rows of a chart, its title included
+TWO_COLUMNS = 110  # columns of the terminal; from it on two charts are side by side
+LEAST = 7  # rows of a chart, its title included; fewer charts are visible rather than lower ones
 
 
 class ChartGrid(Pane):
-    """Draws ``charts``; ``facts`` and ``style`` stand in the title, ``empty`` where there is no chart."""
+    """Draws ``charts``, one or two side by side, and scrolls to the selected one.
+
+    The screen sets ``facts`` (words beside the title), ``facts_style`` (the name of their style) and ``empty``
+    (lines that are shown if there is no chart), and then calls ``update``.
+    """
 
     title = "Metrics"
 
@@ -30,15 +34,17 @@ class ChartGrid(Pane):
         self.facts = ""
         self.facts_style = "dim"
         self.empty: tuple[str, ...] = ()
-        self.top = 0  # first row of charts that is seen
-        self.per_line = 1
+        self.top = 0  # index of the first visible row of charts
+        self.per_line = 1  # charts side by side
         self._places: list[tuple[int, int, int, int, int]] = []  # x, y, width, height, index of each chart
-        self._pictures: dict[str, tuple[object, list[list[Span]]]] = {}
+        self._pictures: dict[
+            str, tuple[object, list[list[Span]]]
+        ] = {}  # chart -> (what it was drawn for, its rows)
 
-    # -- where the charts stand
+    # -- layout
 
     def _arrange(self, width: int, height: int) -> list[list[int]]:
-        """Rows of charts (by index) that are seen."""
+        """Return the visible rows of charts, each as indices into ``charts.keys``."""
         charts = self.charts
         count = len(charts.keys)
         if charts.maximised:
@@ -46,12 +52,13 @@ class ChartGrid(Pane):
             return [[charts.selected]]
         self.per_line = 2 if width >= TWO_COLUMNS and count > 1 else 1
         lines = [list(range(i, min(i + self.per_line, count))) for i in range(0, count, self.per_line)]
-        seen = max(1, min(len(lines), height // LEAST))
+        visible = max(1, min(len(lines), height // LEAST))
         line = charts.selected // self.per_line
-        self.top = max(0, min(self.top, line, len(lines) - seen), line - seen + 1)
-        return lines[self.top : self.top + seen]
+        self.top = max(0, min(self.top, line, len(lines) - visible), line - visible + 1)
+        return lines[self.top : self.top + visible]
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        """The title and the visible charts; if not all fit, the title says which are visible."""
         charts = self.charts
         keys = charts.keys
         facts = self.facts
@@ -62,9 +69,9 @@ class ChartGrid(Pane):
                 *(Row((f" {t}", "dim")) for t in self.empty),
             ]
         lines = self._arrange(width, height - 1)
-        seen = [i for line in lines for i in line]
-        if len(seen) < len(keys):
-            part = f"{seen[0] + 1}-{seen[-1] + 1}" if len(seen) > 1 else f"{seen[0] + 1}"
+        visible = [i for line in lines for i in line]
+        if len(visible) < len(keys):
+            part = f"{visible[0] + 1}-{visible[-1] + 1}" if len(visible) > 1 else f"{visible[0] + 1}"
             facts = f"{facts}  chart {part} of {len(keys)}"
         rows = [self.title_row(width, facts, self.facts_style)]
         self._places = []
@@ -81,27 +88,30 @@ class ChartGrid(Pane):
                 for place, spans in enumerate(parts):
                     row.spans += [(" ", "text"), *spans] if place else spans
                 rows.append(row)
-        # What is no longer shown needs no memory.
-        self._pictures = {key: kept for key, kept in self._pictures.items() if key in keys}
+        # Free the pictures of charts that were removed.
+        self._pictures = {key: entry for key, entry in self._pictures.items() if key in keys}
         return rows
 
     # -- one chart
 
     def _chart(self, index: int, width: int, height: int) -> list[list[Span]]:
+        """Return title and picture of one chart: ``height`` rows of ``width`` columns."""
         key = self.charts.keys[index]
         return [self._title(index, key, width), *self._picture(key, width, height - 1)]
 
     def _picture(self, key: str, width: int, height: int) -> list[list[Span]]:
+        """Return the rows of a chart, from the cache if nothing they depend on has changed."""
         charts = self.charts
-        points, look = charts.points(key), charts.look(key)
-        state = (id(points), points.version, width, height, look, charts.weight)
-        kept = self._pictures.get(key)
-        if kept is None or kept[0] != state:
-            kept = (state, picture(points, width, height, look, charts.smoothed(key)))
-            self._pictures[key] = kept
-        return kept[1]
+        points, style = charts.points(key), charts.style(key)
+        state = (id(points), points.version, width, height, style, charts.weight)
+        entry = self._pictures.get(key)
+        if entry is None or entry[0] != state:
+            entry = (state, picture(points, width, height, style, charts.smoothed(key)))
+            self._pictures[key] = entry
+        return entry[1]
 
     def _title(self, index: int, key: str, width: int) -> list[Span]:
+        """Return the title of a chart: mark of the selected one, name, key, a value, and the number of gaps."""
         charts = self.charts
         selected = index == charts.selected
         mark = "▸" if selected else " "
@@ -132,6 +142,7 @@ class ChartGrid(Pane):
     # -- mouse
 
     def on_click(self, event: events.Click) -> None:
+        """Select the clicked chart; a double click maximises it, or shows all charts again."""
         for x, y, width, height, index in self._places:
             if x <= event.x < x + width and y <= event.y < y + height:
                 self.charts.selected = index
@@ -141,19 +152,20 @@ class ChartGrid(Pane):
                 return
 
     def wheel(self, by: int) -> None:
+        """Select a chart one row further down (1) or up (-1)."""
         self.charts.move(self.per_line * by)
         self.update()
 
     # -- copying
 
     def copy_line(self) -> str:
-        """The selected metric as it is read off."""
+        """Return the key of the selected chart with the value and step in its title; the key alone without points."""
         key = self.charts.key
         reading = self.charts.reading(key) if key is not None else None
         return f"{key} {reading[1]!r} at step {reading[0]}" if reading is not None else key or ""
 
     def copy_all(self) -> str:
-        """The selected metric as a table of steps and values."""
+        """Return all points of the selected chart as a table: step and value, separated by a tab, with a head."""
         key = self.charts.key
         if key is None:
             return ""
@@ -163,8 +175,8 @@ class ChartGrid(Pane):
 
 
 def _exactly(spans: list[Span], width: int) -> list[Span]:
-    """``spans`` cut or padded to ``width`` columns."""
-    found: list[Span] = []
+    """Return ``spans`` cut or padded to exactly ``width`` columns."""
+    exact: list[Span] = []
     used = 0
     for text, style in spans:
         if not text:
@@ -172,8 +184,8 @@ def _exactly(spans: list[Span], width: int) -> list[Span]:
         if used + len(text) > width:
             text = fit(text, width - used)
         if text:
-            found.append((text, style))
+            exact.append((text, style))
             used += len(text)
     if used < width:
-        found.append((" " * (width - used), "text"))
-    return found
+        exact.append((" " * (width - used), "text"))
+    return exact
