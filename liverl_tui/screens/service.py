@@ -63,16 +63,12 @@ class ServiceScreen(RunScreen):
         self._clock = Clock()
         self._detail: ServiceDetail | None = None
         self._note = ""
-        self._files_read_for: tuple[str, str] | None = (
-            None  # name and link for which the run's files were read
-        )
+        self._files_read_for: tuple[str, str] | None = None  # (service, link) of the last such read
         self._processes: tuple[ListedProcess, ...] | None = None
         self._tree = ProcessTree()
         self._reading_processes = self._inspecting = False
         self._inspected_state: object = None  # service, state and link at the last refresh
-        self._layout_state: object = (
-            None  # terminal size and number of services that the panes are placed for
-        )
+        self._layout_state: object = None  # terminal size and length of the list at the last placing
 
     def compose(self) -> ComposeResult:
         """List and detail, above the key bar."""

@@ -16,9 +16,7 @@ class Charts:
     """The charts of a run and the user's choices. A chart is named by the key of its metric."""
 
     series: SeriesSet = field(default_factory=SeriesSet)
-    chosen: list[str] | None = (
-        None  # charts, once the user has added or removed one; None = the default charts
-    )
+    chosen: list[str] | None = None  # charts, once the user has added or removed one; None = default charts
     selected: int = 0  # index into ``keys``
     maximised: bool = False  # only the selected chart is shown
     log: set[str] = field(default_factory=set)  # charts with a logarithmic value axis
