@@ -52,12 +52,12 @@ def logs_command(
     run_dir = find_run(run, run_root)
     logs = log_files(run_dir)
     _check_services(run_dir, logs, services)
-    wanted = [log for log in logs if not services or log.service in services]
+    selected = [log for log in logs if not services or log.service in services]
     out = _Output(prefix=len(services) != 1, pattern=pattern)
     follower = _LogFollower(run_dir, services, out) if follow else None
     if follower is not None:
-        follower.begin_at_end(wanted)
-    for line in _history(wanted, pattern, age, lines):
+        follower.begin_at_end(selected)
+    for line in _history(selected, pattern, age, lines):
         out.line(line.service, line.text)
     if follower is not None:
         follower.follow()

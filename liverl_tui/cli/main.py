@@ -107,9 +107,9 @@ def cli(ctx: click.Context, /, **values: Any) -> int | None:
     options = UpOptions.of(values)
     ctx.obj = options
     if ctx.invoked_subcommand is None:
-        from liverl_tui.cli.up import bare
+        from liverl_tui.cli.up import up_or_attach
 
-        return bare(options)
+        return up_or_attach(options)
     if misplaced := options.given_beyond_run():
         raise click.UsageError(f"{misplaced[0]} must come after the command: {PROGRAM} up {misplaced[0]} ...")
     return None

@@ -98,7 +98,7 @@ def named_run(function: F) -> F:
     @functools.wraps(function)
     def merged(*args: Any, named: str | None, run: Path | None, **values: Any) -> Any:
         if named is not None and run is not None:
-            raise click.UsageError(f"two runs given: {named} and --run {run}; give one")
+            raise click.UsageError(f"two runs given, {named} and --run {run}; give only one")
         return function(*args, run=run if named is None else Path(named), **values)
 
     return click.argument("named", metavar="[RUN]", required=False)(merged)  # type: ignore[return-value]

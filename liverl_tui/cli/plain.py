@@ -59,13 +59,13 @@ class EventLines:
 
     def format(self, at: float, service: str | None, text: str, level: Level = "info") -> str:
         """One line without a line end. ``at``: Unix seconds, shown in local time; ``service``: None for the run."""
-        who = one_line(service or "run")
+        source = one_line(service or "run")
         message = one_line(text)
         if not self.terminal:
             stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
             word = "" if level == "info" else f"{level}: "
-            return f"{stamp}  {who:<10}  {word}{message}"
-        line = f"{time.strftime('%H:%M:%S', time.localtime(at))} {_GLYPH[level]} {who:<10}  {message}"
+            return f"{stamp}  {source:<10}  {word}{message}"
+        line = f"{time.strftime('%H:%M:%S', time.localtime(at))} {_GLYPH[level]} {source:<10}  {message}"
         return f"\x1b[{_COLOUR[level]}m{line}\x1b[0m" if self.colour and _COLOUR[level] else line
 
     def event(self, event: Event) -> None:
@@ -276,7 +276,7 @@ class Follower:
         count = len(self._restarts)
         self.lines.note(
             f"the backend has died; starting it again ({count} of {RESTARTS}); "
-            "it adopts the services that are still running",
+            "the new backend adopts the services that are still running",
             "warning",
         )
         try:

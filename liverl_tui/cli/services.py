@@ -102,10 +102,15 @@ def _stop_run(run: RunDir, *, now: bool, wait: bool) -> int:
     if isinstance(backend_alive(run.path), DeadBackend) and (previous := run.read_result()) is not None:
         click.echo(f"run {run.name} has ended: {previous.summary or previous.state}")
         return ExitCode.OK
-    who = f"cli pid {os.getpid()}"
+    client = f"cli pid {os.getpid()}"
     progress = StopProgress()
     result = stop_run(
-        run.path, now=now, wait=wait, client=who, on_note=_note, on_snapshot=lambda s: _note(progress.news(s))
+        run.path,
+        now=now,
+        wait=wait,
+        client=client,
+        on_note=_note,
+        on_snapshot=lambda s: _note(progress.news(s)),
     )
     if result is None:
         click.echo(f"stopping run {run.name}")

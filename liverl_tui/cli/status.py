@@ -167,7 +167,7 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
         if result.cause is not None:
             click.echo(f"  cause: {result.cause.service or 'run'}: {result.cause.text}")
     else:
-        click.echo(f"NOT LIVE: {why}. This is the last state recorded in its files.")
+        click.echo(f"NOT LIVE: {why}. This is the last state recorded in the files of run {run.name}.")
         orphaned = info.state == "orphaned"
         services = (
             "its services may still be running"

@@ -45,7 +45,7 @@ def up_command(ctx: click.Context, /, **values: Any) -> int:
     return up(UpOptions.of(values))
 
 
-def bare(options: UpOptions) -> int:
+def up_or_attach(options: UpOptions) -> int:
     """The program without a command: show the live run, take over an orphaned one, or start one; the exit code.
 
     Raises:

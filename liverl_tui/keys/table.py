@@ -324,7 +324,7 @@ KEYS: tuple[Key, ...] = (
         "apply",
         "f",
         "apply the fix",
-        "Apply the fix, if it is a single command (asks)",
+        "Apply the fix if it is a single command (may ask)",
         bar=True,
         changes=True,
     ),

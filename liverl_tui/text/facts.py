@@ -129,9 +129,9 @@ def gpu_words(s: Snapshot) -> str | None:
     if power:
         words[0] += f", {sum(power) / 1000:.1f} kW"
     snapshot_index = SnapshotIndex(s)
-    ours = {g.index for g in s.gpus if owner_of(g, snapshot_index) is not None}
+    held = {g.index for g in s.gpus if owner_of(g, snapshot_index) is not None}
     idle = [
-        str(g.index) for g in s.gpus if g.index in ours and g.utilization is not None and g.utilization < BUSY
+        str(g.index) for g in s.gpus if g.index in held and g.utilization is not None and g.utilization < BUSY
     ]
     free = [str(g.index) for g in s.gpus if g.owner == "free"]
     if idle:
@@ -139,7 +139,7 @@ def gpu_words(s: Snapshot) -> str | None:
     if free:
         words.append(f"free: {', '.join(free)}")
     words += [
-        f"GPU {g.index}: {one_line(g.owner)}" for g in s.gpus if g.index not in ours and g.owner != "free"
+        f"GPU {g.index}: {one_line(g.owner)}" for g in s.gpus if g.index not in held and g.owner != "free"
     ]
     return "; ".join(words)
 
