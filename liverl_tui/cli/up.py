@@ -190,7 +190,8 @@ def _preflight(plan: Plan, config: RunConfig) -> None:
     failed = 0
     for check in run_checks(plan, config):
         if check.status != "ok":
-            click.echo(f"preflight {check.status}: {check.name}: {check.text}", err=True)
+            word = "check failed" if check.status == "fail" else "warning"
+            click.echo(f"preflight {word} ({check.name}): {check.text}", err=True)
         failed += check.status == "fail"
     if failed:
         raise CliError(

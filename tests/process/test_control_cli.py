@@ -373,7 +373,7 @@ def test_up_refuses(cli):
     assert cli("up", "--detach", SLURM_JOB_ID="7").returncode == 2
     failed = cli("up", "--name", "u", "--no-ui", TOY_PREFLIGHT="no room")
     assert failed.returncode == 3
-    assert "toy check: no room" in failed.stderr
+    assert "(toy check): no room" in failed.stderr
     for arguments in (
         ("up", "--set", "run.nam=3"),
         ("up", "--name", "a/b"),
