@@ -1,4 +1,4 @@
-"""``attach``: look at a run. Nothing here can end it."""
+"""``attach``: show a run without owning it: leaving the view never stops the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``completion``: what a shell evaluates to complete our commands."""
+"""``completion``: print the script that a shell evaluates to complete commands and options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def completion_command(shell: str) -> int:
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"no completion for {shell}")
-    # The template only: `source()` of bash first runs bash to look at its version.
+    # Not `source()`: for bash it would first start a bash to check its version.
     completion = kind(cli, {}, PROGRAM, "_LIVERL_TUI_COMPLETE")
     click.echo(completion.source_template % completion.source_vars())
     return ExitCode.OK

@@ -1,4 +1,4 @@
-"""``config``: every key with its default and meaning, or a configuration as it resolves."""
+"""``config``: print every key with its default and meaning, or a resolved configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``events``: the run's story, from the backend while it lives and from the file when it does not."""
+"""``events``: print the events of a run, from its backend while that is alive, otherwise from its files."""
 
 from __future__ import annotations
 
@@ -35,20 +35,22 @@ if TYPE_CHECKING:
 @run_options
 def events_command(run: Path | None, run_root: Path | None, follow: bool, as_json: bool, seq: int) -> int:
     """Print the events of a run, one per line."""
-    found = find_run(run, run_root)
+    run_dir = find_run(run, run_root)
     show = _Show(as_json)
     from liverl.control.history import read_events
     from liverl.control.messages import Cursor
 
     cursor = Cursor(seq)
-    for event in cursor.new(read_events(found.path, seq)):
+    for event in cursor.new(read_events(run_dir.path, seq)):
         show.event(event)
-    if follow and isinstance(backend_alive(found.path), LiveBackend):
-        _follow(found, cursor.seq, show)
+    if follow and isinstance(backend_alive(run_dir.path), LiveBackend):
+        _follow(run_dir, cursor.seq, show)
     return ExitCode.OK
 
 
 class _Show:
+    """Writes events to stdout, each as a line for people or as a JSON object."""
+
     def __init__(self, as_json: bool) -> None:
         from liverl_tui.cli.plain import EventLines
 
@@ -65,6 +67,11 @@ class _Show:
 
 
 def _follow(run: RunDir, seq: int, show: _Show) -> None:
+    """Show the events after number ``seq`` until the run ends.
+
+    Raises:
+        BackendDead: the backend died and the run has no result.
+    """
     from liverl.control.history import read_events
     from liverl.control.messages import BackendDead, Cursor
 
@@ -72,7 +79,7 @@ def _follow(run: RunDir, seq: int, show: _Show) -> None:
     try:
         _live(run, cursor, show)
     except BackendDead:
-        # A run that ends while we connect leaves no goodbye: its file has the rest.
+        # If the run ends while we connect, no bye message comes; the remaining events are in its files.
         for event in cursor.new(read_events(run.path, cursor.seq)):
             show.event(event)
         if run.read_result() is None:
@@ -80,6 +87,7 @@ def _follow(run: RunDir, seq: int, show: _Show) -> None:
 
 
 def _live(run: RunDir, cursor: Cursor, show: _Show) -> None:
+    """Show events as the backend sends them, until it says bye."""
     from liverl.control.blocking import Connection
 
     with Connection(run.path) as connection:

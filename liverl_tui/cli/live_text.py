@@ -1,4 +1,4 @@
-"""Text that is drawn again in its place: only lines that have changed are sent, so that nothing flickers."""
+"""Text that is redrawn in place: only the lines that changed are sent, so that the terminal does not flicker."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TextIO
 from liverl_tui.text.words import cut
 
 CLEAR = "\x1b[H\x1b[2J"
-CLEAR_LINE = "\x1b[K"  # from the cursor on
+CLEAR_LINE = "\x1b[K"  # clears from the cursor to the end of the line
 _COLOURED = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def fitting(lines: list[str], width: int, height: int) -> list[str]:
-    """As many lines as there is room for; what is missing is counted in the last one. Lines with colours in them
-    are taken to fit."""
+    """The first ``height`` lines, each cut to ``width`` columns. If there are more, the last line counts the rest
+    (``... 3 more lines``). A line with colour codes is not cut: the caller has made it fit."""
     shown = [line if _COLOURED.search(line) else cut(line, width) for line in lines]
     if len(shown) <= height:
         return shown
@@ -27,21 +27,25 @@ def fitting(lines: list[str], width: int, height: int) -> list[str]:
 
 
 def changes(before: list[str], after: list[str], width: int) -> str:
-    """What turns a screen that shows ``before`` into one that shows ``after``, from its top left corner on."""
-    sent = []
+    """The escape sequences that turn a screen which shows ``before`` into one which shows ``after``; both begin in
+    the top left corner."""
+    parts = []
     for row, line in enumerate(after):
         if row >= len(before) or before[row] != line:
-            # After a full line the cursor still stands on its last character, which would be cleared too.
+            # After a full line the cursor is still on its last column, and CLEAR_LINE would erase that one.
             full = len(_COLOURED.sub("", line)) >= width
-            sent.append(f"\x1b[{row + 1};1H{line}{'' if full else CLEAR_LINE}")
+            parts.append(f"\x1b[{row + 1};1H{line}{'' if full else CLEAR_LINE}")
     if len(before) > len(after):
-        sent.append(f"\x1b[{len(after) + 1};1H\x1b[J")
-    return "".join(sent)
+        parts.append(f"\x1b[{len(after) + 1};1H\x1b[J")
+    return "".join(parts)
 
 
 class Redrawn:
-    """The upper part of a terminal. Inside a ``with`` block ``fd`` is readable after the window has changed its
-    size; at its end the cursor is below what was drawn."""
+    """Lines at the top of a terminal, redrawn in place. A context manager.
+
+    Inside the ``with`` block ``fd`` becomes readable when the window changes its size (SIGWINCH); call ``settled``
+    and ``draw`` then. At the end of the block the cursor is moved below the last line.
+    """
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -52,13 +56,14 @@ class Redrawn:
 
     @property
     def width(self) -> int:
+        """Columns of the terminal now; 80 if unknown."""
         return shutil.get_terminal_size((80, 24)).columns
 
     def _resized(self, _number: int, _frame: FrameType | None) -> None:
         try:
             os.write(self._write, b"\0")
         except BlockingIOError:
-            return  # it is readable already
+            return  # the pipe is full, so ``fd`` is readable already
 
     def __enter__(self) -> Redrawn:
         self._before = signal.signal(signal.SIGWINCH, self._resized)
@@ -75,20 +80,21 @@ class Redrawn:
             self._out.flush()
 
     def settled(self) -> None:
-        """The new size has been seen."""
+        """Acknowledge a change of size: ``fd`` is not readable any more."""
         try:
             os.read(self.fd, 4096)
         except BlockingIOError:
             return
 
     def draw(self, lines: list[str]) -> None:
+        """Show ``lines`` in place of those of the last call; after a change of size the screen is cleared first."""
         width, height = shutil.get_terminal_size((80, 24))
-        sent = ""
+        output = ""
         if (width, height) != self._size:
-            self._size, self._shown, sent = (width, height), [], CLEAR
+            self._size, self._shown, output = (width, height), [], CLEAR
         shown = fitting(lines, width, height)
-        sent += changes(self._shown, shown, width)
+        output += changes(self._shown, shown, width)
         self._shown = shown
-        if sent:
-            self._out.write(sent)
+        if output:
+            self._out.write(output)
             self._out.flush()

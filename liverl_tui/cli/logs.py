@@ -1,4 +1,4 @@
-"""``logs``: the services' logs, merged and followed."""
+"""``logs``: print the logs of the services, merged by time, and follow them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from liverl_tui.cli.options import run_options
 from liverl_tui.text.errors import CliError
 
 DEFAULT_LINES = 200
-POLL_S = 0.2
-LOOK_S = 1.0  # between two looks for new files and for the end of the run
-PROGRESS_S = 5.0  # a progress bar that has not ended yet is shown this often
+POLL_S = 0.2  # between two checks whether a followed file has grown
+LOOK_S = 1.0  # between two checks for new files and for the end of the run
+PROGRESS_S = 5.0  # an unfinished progress bar is printed at most this often
 
 
 @click.command("logs")
@@ -49,15 +49,15 @@ def logs_command(
     """Print the logs of all services, or of the named ones, of the newest attempt."""
     pattern = _pattern(grep)
     age = _age(since)
-    found = find_run(run, run_root)
-    logs = log_files(found)
-    _check_services(found, logs, services)
-    wanted = [log for log in logs if not services or log.service in services]
+    run_dir = find_run(run, run_root)
+    logs = log_files(run_dir)
+    _check_services(run_dir, logs, services)
+    selected = [log for log in logs if not services or log.service in services]
     out = _Output(prefix=len(services) != 1, pattern=pattern)
-    follower = _LogFollower(found, services, out) if follow else None
+    follower = _LogFollower(run_dir, services, out) if follow else None
     if follower is not None:
-        follower.begin_at_end(wanted)
-    for line in _history(wanted, pattern, age, lines):
+        follower.begin_at_end(selected)
+    for line in _history(selected, pattern, age, lines):
         out.line(line.service, line.text)
     if follower is not None:
         follower.follow()
@@ -79,27 +79,34 @@ def _age(since: str | None) -> float | None:
 
 
 def _check_services(run: RunDir, logs: list[LogFile], services: tuple[str, ...]) -> None:
+    """Refuse a name that neither has a log nor is in the plan.
+
+    Raises:
+        CliError: there is no such service.
+    """
     import json
 
-    known = {log.service for log in logs}
+    names = {log.service for log in logs}
     try:
-        known |= {s["name"] for s in json.loads(run.plan.read_bytes())["services"]}
+        names |= {s["name"] for s in json.loads(run.plan.read_bytes())["services"]}
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # the plan only adds names of services that have not started yet
+        pass  # without a plan, services that have not started yet are unknown
     for service in services:
-        if service not in known:
+        if service not in names:
             from difflib import get_close_matches
 
-            close = get_close_matches(service, known, 1)
+            close = get_close_matches(service, names, 1)
             hint = f": did you mean {close[0]}?" if close else ""
-            names = ", ".join(sorted(known)) or "no service has a log yet"
-            raise CliError(f"no service {service!r} in run {run.name}{hint} ({names})", ExitCode.USAGE)
+            choice = ", ".join(sorted(names)) or "no service has a log yet"
+            raise CliError(f"no service {service!r} in run {run.name}{hint} ({choice})", ExitCode.USAGE)
 
 
 def _history(
     logs: list[LogFile], pattern: re.Pattern[str] | None, age: float | None, count: int | None
 ) -> list[Line]:
-    """What is in the files already: with an age or a pattern they are read forwards, else from their ends."""
+    """The lines that the files hold already, oldest first: those newer than ``age`` seconds that match ``pattern``,
+    the newest ``count`` of them (None: all with an age, otherwise 200). Without an age and a pattern only the ends
+    of the files are read."""
     if age is None and pattern is None:
         return last_lines(logs, DEFAULT_LINES if count is None else count)
     begin = 0.0 if age is None else time.time() - age
@@ -108,14 +115,17 @@ def _history(
         index = TimeIndex(log.path)
         return None if index.modified < begin else index.offset_at(begin)
 
-    found = all_lines(logs, None, start)
+    matching = all_lines(logs, None, start)
     if pattern is not None:
-        found = [line for line in found if pattern.search(plain(line.text))]
-    limit = count if count is not None else (DEFAULT_LINES if age is None else len(found))
-    return found[len(found) - min(limit, len(found)) :]
+        matching = [line for line in matching if pattern.search(plain(line.text))]
+    limit = count if count is not None else (DEFAULT_LINES if age is None else len(matching))
+    return matching[len(matching) - min(limit, len(matching)) :]
 
 
 class _Output:
+    """Writes log lines to stdout. ``prefix``: begin each with the name of its service; ``pattern``: drop lines that
+    do not match."""
+
     def __init__(self, *, prefix: bool, pattern: re.Pattern[str] | None) -> None:
         from liverl_tui.cli.plain import wants_colour
 
@@ -134,7 +144,7 @@ class _Output:
 
 
 class _Tail:
-    """One followed file."""
+    """One followed file: what was printed of it, and the line that is not complete yet."""
 
     def __init__(self, log: LogFile, offset: int) -> None:
         self.log = log
@@ -144,7 +154,7 @@ class _Tail:
         self.shown_at = time.monotonic()
 
     def read(self, out: _Output) -> bool:
-        """Show what is new; whether there may be more at once."""
+        """Print the new lines, at most ``BLOCK`` bytes of them. True if there may be more right now."""
         try:
             size = os.stat(self.log.path).st_size
             if size < self.offset:
@@ -165,6 +175,7 @@ class _Tail:
         return len(data) == BLOCK
 
     def _show_progress(self, out: _Output) -> None:
+        """Print a progress bar that has changed, at most every ``PROGRESS_S``."""
         now = time.monotonic()
         if (
             self.assembler.progress
@@ -175,12 +186,13 @@ class _Tail:
             out.line(self.log.service, self.shown)
 
     def finish(self, out: _Output) -> None:
+        """Print the last line, which has no line end."""
         for text in self.assembler.finish():
             out.line(self.log.service, text)
 
 
 class _LogFollower:
-    """Polls by ``stat``: no notification works on network file systems."""
+    """Follows the logs of a run. Polls with ``stat``, since inotify does not work on network file systems."""
 
     def __init__(self, run: RunDir, services: tuple[str, ...], out: _Output) -> None:
         self.run = run
@@ -189,23 +201,23 @@ class _LogFollower:
         self.tails: dict[Path, _Tail] = {}
 
     def begin_at_end(self, logs: list[LogFile]) -> None:
-        """Take the files as they are now for shown."""
+        """Follow these files from their present ends."""
         for log in logs:
             self.tails[log.path] = _Tail(log, log.path.stat().st_size)
 
     def follow(self) -> None:
-        """Until the run is over and everything is shown."""
-        looked = 0.0
+        """Print new lines until the run is over and everything is printed."""
+        last_check = 0.0
         while True:
             now = time.monotonic()
             over = False
-            if now - looked >= LOOK_S:
-                looked = now
+            if now - last_check >= LOOK_S:
+                last_check = now
                 over = self._over()
-                self._look()
+                self._add_new_files()
             more = (
                 sum(tail.read(self.out) for tail in self.tails.values()) > 0
-            )  # every one, not up to the first
+            )  # not any(): it skips the rest
             sys.stdout.flush()
             if over and not more:
                 break
@@ -214,11 +226,12 @@ class _LogFollower:
         for tail in self.tails.values():
             tail.finish(self.out)
 
-    def _look(self) -> None:
+    def _add_new_files(self) -> None:
+        """Follow log files that have appeared since the last check, from their beginnings."""
         for log in log_files(self.run, self.services):
             if log.path not in self.tails:
                 self.tails[log.path] = _Tail(log, 0)
 
     def _over(self) -> bool:
-        """No backend, and a result: a dead backend's services may still write."""
+        """Whether the run has a result and no backend. Without a result, services of a dead backend may still write."""
         return not isinstance(backend_alive(self.run.path), LiveBackend) and self.run.result.exists()

@@ -1,4 +1,4 @@
-"""``ls``: the runs of this host and user, live and past."""
+"""``ls``: list the runs of this host and user, live and ended."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
     """
     infos = candidates(run_root)
     if run_root is None:
-        known = {i.run_dir for i in infos}
-        infos += [i for i in runs_elsewhere() if i.run_dir not in known]
+        listed = {i.run_dir for i in infos}
+        infos += [i for i in runs_elsewhere() if i.run_dir not in listed]
     if run is not None:
         infos = [i for i in infos if str(run) in (i.run, i.run_dir.name, str(i.run_dir))]
     rows = [(info, _steps(info)) for info in infos]
@@ -45,14 +45,14 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
     width = max(len(i.run) for i, _ in rows)
     for info, steps in rows:
         word = WORDS.get(info.state, info.state) + (f" {info.host}" if info.state == "elsewhere" else "")
-        begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.started_at)) if info.started_at else "-"
+        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.started_at)) if info.started_at else "-"
         step = f"{steps} steps" if steps is not None else "-"
-        click.echo(f"{info.run:<{width}}  {word:<12}  {begun:<16}  {step:<10}  {info.run_dir}")
+        click.echo(f"{info.run:<{width}}  {word:<12}  {started:<16}  {step:<10}  {info.run_dir}")
     return ExitCode.OK
 
 
 def _steps(info: RunInfo) -> int | None:
-    """Steps finished: of the result, else of the trainer's own record."""
+    """Finished steps, from the result of an ended run, otherwise from the trainer's record; None if unknown."""
     run = RunDir(info.run_dir)
     if info.state in ("done", "failed", "stopped") and (result := run.read_result()) is not None:
         return result.steps
@@ -64,6 +64,7 @@ def _steps(info: RunInfo) -> int | None:
 
 
 def _plain(info: RunInfo, steps: int | None) -> dict[str, object]:
+    """One entry of ``ls --json``."""
     return {
         "run": info.run,
         "run_dir": str(info.run_dir),

@@ -1,4 +1,4 @@
-"""The command line. Commands are loaded when they are used: ``--help`` imports click and nothing else."""
+"""The command line. A command's module is imported when it runs: ``--help`` imports click and nothing else."""
 
 from __future__ import annotations
 
@@ -45,12 +45,14 @@ EPILOG = "\n".join(
 
 
 class Commands(click.Group):
-    """A group that knows its commands by table and imports one only to run it."""
+    """The commands of ``COMMANDS``; a command's module is imported only to run it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order of ``COMMANDS``, not sorted."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module; None if there is no such command."""
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
@@ -62,6 +64,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Fail with the closest command name when ``args`` begins with an unknown one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from difflib import get_close_matches
 
@@ -70,11 +73,13 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands from ``COMMANDS``, without importing their modules."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
 def _version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    """``--version``: print the version and exit."""
     if value:
         from liverl.version import __version__
 
@@ -102,16 +107,16 @@ def cli(ctx: click.Context, /, **values: Any) -> int | None:
     options = UpOptions.of(values)
     ctx.obj = options
     if ctx.invoked_subcommand is None:
-        from liverl_tui.cli.up import bare
+        from liverl_tui.cli.up import up_or_attach
 
-        return bare(options)
+        return up_or_attach(options)
     if misplaced := options.given_beyond_run():
         raise click.UsageError(f"{misplaced[0]} must come after the command: {PROGRAM} up {misplaced[0]} ...")
     return None
 
 
 def complain(message: str) -> None:
-    """One message on stderr; nothing when that is gone too."""
+    """Write one message to stderr; do nothing if stderr is closed."""
     try:
         click.echo(f"{PROGRAM}: {message}", err=True)
     except OSError:
@@ -119,8 +124,11 @@ def complain(message: str) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """The exit code of a command line. An exception with an ``exit_code`` is a message for the user; any
-    other is a bug and keeps its traceback."""
+    """Run a command line (None = ``sys.argv``) and return its exit code.
+
+    An exception with an ``exit_code`` is printed as one message. Any other exception is a bug and is raised with
+    its traceback. Ctrl-C gives 130, a closed pipe 141.
+    """
     try:
         code = cli.main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
@@ -131,7 +139,9 @@ def run(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return of_signal(signal.SIGINT)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter complains when it flushes at exit
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), 1
+        )  # else Python reports the broken pipe when it flushes at exit
         return of_signal(signal.SIGPIPE)
     except OSError as error:
         complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
@@ -145,6 +155,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def main() -> NoReturn:
+    """Entry point of the program ``liverl-tui``: run ``sys.argv`` and exit with its code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 gets `?`, not a traceback

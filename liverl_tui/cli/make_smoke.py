@@ -1,4 +1,4 @@
-"""``make-smoke``: a tiny real model with its data, made here without a download."""
+"""``make-smoke``: make a tiny real model with its data on this machine, without a download."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from liverl_tui.text.errors import CliError
 if TYPE_CHECKING:
     from liverl.config.schema import RunConfig
 
-PROFILE = "cpu-verl"  # whose environment is used when nothing else is said: it needs no GPU
+PROFILE = "cpu-verl"  # the profile whose environment is used by default: it needs no GPU
 
 
 @click.command("make-smoke")
@@ -66,18 +66,22 @@ def _config(values: dict[str, Any]) -> RunConfig:
 
 
 def _python(config: RunConfig) -> Path:
-    """The interpreter of the environment `verl`, built if it is not there."""
+    """The interpreter of the environment `verl`, which is built first if it does not exist.
+
+    Raises:
+        CliError: the build failed.
+    """
     import asyncio
 
     from liverl.environments import BuildError, default_cache_dir, ensure
     from liverl.plan.build import environment_spec
 
-    told = ""
+    last_text = ""
 
     def progress(text: str, share: float | None) -> None:
-        nonlocal told
-        if text != told:
-            told = text
+        nonlocal last_text
+        if text != last_text:
+            last_text = text
             click.echo(f"environment verl: {text}" + (f" ({share:.0%})" if share else ""), err=True)
 
     try:
@@ -87,7 +91,11 @@ def _python(config: RunConfig) -> Path:
 
 
 def _make(python: Path, draft: Path, seconds: float) -> None:
-    """Run the maker with our modules beside it; its progress goes to the terminal as it is."""
+    """Make model and data in ``draft`` with the interpreter ``python``; its output goes to the terminal unchanged.
+
+    Raises:
+        CliError: the interpreter could not be started, or it failed.
+    """
     from liverl.plan.verl_trainer import stub
 
     with tempfile.TemporaryDirectory(prefix="liverl-") as path:

@@ -1,4 +1,4 @@
-"""How a run is shown: by the interface, or as lines. Imports nothing heavy."""
+"""How a run is shown: in the interface, or as lines of text. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ if TYPE_CHECKING:
 
 Mode = Literal[
     "interface",
-    "plain",  # one line per event, and the facts in sentences
+    "plain",  # one line per event, and the state of the run in sentences
     "lines",  # one line per event
 ]
 
-BEFORE = 20  # events shown from before we came
+BEFORE = 20  # older events that are shown first
 
 
 def mode(*, no_ui: bool, plain: bool) -> Mode:
-    """What was asked for, and what this terminal can do."""
+    """How to show a run, given the options: the interface, or ``plain`` if stdin, stdout or stderr is no terminal or
+    the terminal is dumb."""
     if plain:
         return "plain"
     if no_ui:
         return "lines"
-    # Textual reads from stdin and draws on stderr; a pipe at stdout wants text.
+    # Textual reads from stdin and draws on stderr; a pipe on stdout expects text.
     ends = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     return "interface" if ends and os.environ.get("TERM", "dumb") != "dumb" else "plain"
 
 
 def show(run: RunDir, how: Mode, *, readonly: bool = False, text: str = "") -> int:
-    """Show a run that nobody here has started; its exit code where it ends. Nothing here can end it.
+    """Show a run that this process has not started; the exit code. Ctrl-C does not stop the run: as lines it raises
+    KeyboardInterrupt. ``text``: the first line, where the run is shown as lines.
 
     Raises:
-        RunLookupError: it lives on another host.
-        ControlError: as lines, and it has neither a backend nor a result.
+        RunLookupError: the run is live on another host.
+        ControlError: shown as lines, and the run has neither a backend nor a result.
     """
     if how == "interface":
         if isinstance(backend_alive(run.path), RemoteBackend):
@@ -51,10 +53,11 @@ def show(run: RunDir, how: Mode, *, readonly: bool = False, text: str = "") -> i
 
 
 def interface(run: RunDir, *, readonly: bool, start: Callable[[], object] | None = None) -> int:
-    """The interface, on a run whose backend may have to be started first.
+    """Show the interface on a run and return the exit code. ``start``: starts the backend first; None if it is
+    alive already.
 
     Raises:
-        LaunchError: it did not start.
+        LaunchError: the backend did not start.
     """
     from liverl_tui.app.start import run_interface
 
@@ -65,6 +68,7 @@ def interface(run: RunDir, *, readonly: bool, start: Callable[[], object] | None
 
 
 def _lines(run: RunDir, how: Mode, text: str) -> int:
+    """Print the last ``BEFORE`` events and follow the run to its end; the run's exit code."""
     from liverl.control.blocking import snapshot
     from liverl.control.messages import BackendDead
     from liverl_tui.cli.plain import EventLines, Follower
@@ -88,17 +92,17 @@ def _lines(run: RunDir, how: Mode, text: str) -> int:
 
 
 def _ended(run: RunDir, lines: EventLines, how: Mode) -> int:
-    """The last state of a run that has ended."""
+    """Print the last events and the last state of a run that has ended; its exit code."""
     from liverl.control.history import last_events
     from liverl.offline.run import OfflineRun
     from liverl_tui.text.facts import plain_facts
 
     for event in last_events(run.path, BEFORE):
         lines.event(event)
-    last = OfflineRun(run.path).poll() if how == "plain" else None
-    if last is not None:
-        for sentence in plain_facts(last):
-            lines.state(last.at, sentence)
+    snapshot = OfflineRun(run.path).poll() if how == "plain" else None
+    if snapshot is not None:
+        for sentence in plain_facts(snapshot):
+            lines.state(snapshot.at, sentence)
     result = run.read_result()
     if result is None:
         raise CliError(f"run {run.name} has started another attempt; attach again")

@@ -1,4 +1,4 @@
-"""Options that several commands share. Imports click only."""
+"""Options that several commands share. Imports nothing but click."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEWEST = ""  # the value of --resume without a run
 
 @dataclass(frozen=True)
 class UpOptions:
-    """What ``up`` and the bare program take."""
+    """The values of the options of ``up``, which are also those of the program without a command."""
 
     config: Path | None = None
     sets: tuple[str, ...] = ()
@@ -35,26 +35,27 @@ class UpOptions:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> UpOptions:
+        """From click's parameters by name; those that a command lacks keep their defaults."""
         return cls(**values)
 
     def given_beyond_run(self) -> list[str]:
         """The options that were given, other than --run and --run-root, as they are written."""
         names = {"sets": "--set", "no_ui": "--no-ui"}
-        plain = UpOptions()
+        defaults = UpOptions()
         return [
             names.get(f.name, f"--{f.name}")
             for f in fields(self)
-            if f.name not in ("run", "run_root") and getattr(self, f.name) != getattr(plain, f.name)
+            if f.name not in ("run", "run_root") and getattr(self, f.name) != getattr(defaults, f.name)
         ]
 
     @property
     def describes_one(self) -> bool:
-        """Whether something says what a new run is to be like."""
+        """Whether an option describes a new run: --set, --config, --profile or --name."""
         return bool(self.sets) or any(c is not None for c in (self.config, self.profile, self.name))
 
     @property
     def names_a_run(self) -> bool:
-        """Whether something says which run or configuration is meant."""
+        """Whether an option names a run or a configuration, so that no run has to be searched for."""
         return self.describes_one or self.resume is not None or self.run is not None
 
 
@@ -78,30 +79,33 @@ def _run_options(function: F) -> F:
 
 
 def run_options(function: F) -> F:
-    """``--run`` and ``--run-root``; those given before the command hold where these are not."""
+    """Add ``--run`` and ``--run-root``. Where the command has none, those given before the command are used."""
 
     @functools.wraps(function)
     def merged(*args: Any, run: Path | None, run_root: Path | None, **values: Any) -> Any:
-        above = click.get_current_context().find_object(UpOptions) or UpOptions()
-        return function(*args, run=run or above.run, run_root=run_root or above.run_root, **values)
+        program = click.get_current_context().find_object(UpOptions) or UpOptions()
+        return function(*args, run=run or program.run, run_root=run_root or program.run_root, **values)
 
     return _run_options(merged)  # type: ignore[return-value]
 
 
 def named_run(function: F) -> F:
-    """The run by its name behind the command, as well as by ``--run``. Goes above ``run_options``."""
+    """Add the argument ``RUN``, which means the same as ``--run``. Goes above ``run_options``.
+
+    Raises click.UsageError if a command line gives both.
+    """
 
     @functools.wraps(function)
     def merged(*args: Any, named: str | None, run: Path | None, **values: Any) -> Any:
         if named is not None and run is not None:
-            raise click.UsageError(f"two runs given: {named} and --run {run}; give one")
+            raise click.UsageError(f"two runs given, {named} and --run {run}; give only one")
         return function(*args, run=run if named is None else Path(named), **values)
 
     return click.argument("named", metavar="[RUN]", required=False)(merged)  # type: ignore[return-value]
 
 
 def config_options(function: F) -> F:
-    """What a configuration is made from."""
+    """Add ``--config``, ``--set`` and ``--profile``."""
     for option in (
         click.option("--profile", metavar="NAME", help="Use a named set of defaults."),
         click.option(
@@ -114,7 +118,7 @@ def config_options(function: F) -> F:
 
 
 def show_options(function: F) -> F:
-    """How a run is shown."""
+    """Add ``--no-ui``, ``--plain`` and ``--readonly``."""
     for option in (
         click.option("--readonly", is_flag=True, help="Disable every action that changes the run."),
         click.option(
@@ -129,7 +133,7 @@ def show_options(function: F) -> F:
 
 
 def up_options(function: F) -> F:
-    """Everything that ``up`` takes."""
+    """Add all options of ``up``."""
     function = show_options(function)
     for option in (
         click.option(

@@ -1,6 +1,6 @@
-"""The view without an interface: one line per event, and the facts in sentences, until the run ends.
+"""The view without an interface: one line per event, and the state of the run in sentences, until the run ends.
 
-Nothing that was written is written over: a screen reader, a pipe and a terminal that can do nothing get the same.
+Lines are only appended, never overwritten, so that a screen reader, a pipe and a dumb terminal get the same text.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ from liverl.rundir.layout import RunDir
 from liverl_tui.text.facts import plain_facts
 from liverl_tui.text.words import one_line
 
-RESTARTS = 5  # of a dead backend under a foreground `up` ...
-RESTART_WINDOW_S = 600.0  # ... in this time; more often means that starting it again does not help
-ENDING_S = 10.0  # from a backend's ``bye`` to the end of its process
-ANSWER_S = 5.0  # for a command that is only to be accepted
-RETRY_S = 1.0
-FACTS_S = 1.0  # between two looks at the state
+RESTARTS = 5  # a foreground `up` starts a dead backend again at most this often ...
+RESTART_WINDOW_S = 600.0  # ... in this time; if it dies more often, starting it again does not help
+ENDING_S = 10.0  # the longest time from a backend's ``bye`` to the end of its process
+ANSWER_S = 5.0  # timeout for the backend to accept a command
+RETRY_S = 1.0  # between two attempts to reach the backend
+FACTS_S = 1.0  # between two snapshots
 
 _GLYPH: dict[Level, str] = {"debug": "·", "info": "•", "warning": "▲", "error": "✖"}
 _COLOUR: dict[Level, str] = {"debug": "2", "info": "", "warning": "33", "error": "31"}
 
 
 def wants_colour(out: TextIO) -> bool:
-    """A terminal that can do it, and nobody who asked for none (https://no-color.org)."""
+    """Whether to write colours to ``out``: a terminal that is not dumb, and no NO_COLOR (https://no-color.org)."""
     return out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class EventLines:
-    """Events as lines: with date and words in a file, with glyph and colour on a terminal."""
+    """Writes events as lines: in a file with the date and the level as a word, on a terminal with the time of day, a
+    glyph and a colour."""
 
     def __init__(self, out: TextIO, *, keep_going: bool = False) -> None:
-        """``keep_going``: an output that is gone silences the view instead of ending it."""
+        """``keep_going``: when ``out`` fails, drop further lines instead of raising OSError."""
         self.out = out
         self.terminal = out.isatty()
         self.colour = wants_colour(out)
@@ -57,29 +58,35 @@ class EventLines:
         self._silent = False
 
     def format(self, at: float, service: str | None, text: str, level: Level = "info") -> str:
-        """One line, without its end. ``at``: Unix seconds, shown in local time."""
-        who = one_line(service or "run")
-        said = one_line(text)
+        """One line without a line end. ``at``: Unix seconds, shown in local time; ``service``: None for the run."""
+        source = one_line(service or "run")
+        message = one_line(text)
         if not self.terminal:
             stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
             word = "" if level == "info" else f"{level}: "
-            return f"{stamp}  {who:<10}  {word}{said}"
-        line = f"{time.strftime('%H:%M:%S', time.localtime(at))} {_GLYPH[level]} {who:<10}  {said}"
+            return f"{stamp}  {source:<10}  {word}{message}"
+        line = f"{time.strftime('%H:%M:%S', time.localtime(at))} {_GLYPH[level]} {source:<10}  {message}"
         return f"\x1b[{_COLOUR[level]}m{line}\x1b[0m" if self.colour and _COLOUR[level] else line
 
     def event(self, event: Event) -> None:
+        """Write an event, unless its level is debug."""
         if event.level != "debug":  # `liverl-tui events` shows everything
             self.write(self.format(event.at, event.service, event.text, event.level))
 
     def state(self, at: float, sentence: str) -> None:
-        """A fact of the run at a time."""
+        """Write a sentence about the run's state at ``at`` (Unix seconds)."""
         self.write(self.format(at, "state", sentence))
 
     def note(self, text: str, level: Level = "info") -> None:
-        """Something that this program has to say, not the run."""
+        """Write a message of this program, not of the run, with the present time."""
         self.write(self.format(time.time(), "liverl-tui", text, level))
 
     def write(self, line: str) -> None:
+        """Write one line and flush it.
+
+        Raises:
+            OSError: the output failed, and ``keep_going`` is not set.
+        """
         if self._silent:
             return
         try:
@@ -88,23 +95,24 @@ class EventLines:
         except OSError as error:
             if not self.keep_going:
                 raise
-            # The terminal or the pipe is gone: the run is not. A full disk may have room again later.
+            # The run goes on without its terminal or pipe. After a full disk try again: it may have room later.
             self._silent = error.errno != errno.ENOSPC
 
 
-class Asked:
-    """Counts SIGINT and SIGTERM instead of dying of them, and ignores SIGHUP, inside a ``with`` block."""
+class StopSignals:
+    """Inside a ``with`` block: counts SIGINT and SIGTERM in ``count`` instead of ending the process, and ignores
+    SIGHUP. ``fd`` becomes readable with each signal."""
 
     def __init__(self) -> None:
-        self.times = 0
+        self.count = 0
         self.fd, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def _count(self, _number: int, _frame: FrameType | None) -> None:
-        self.times += 1
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        self.count += 1
 
-    def __enter__(self) -> Asked:
+    def __enter__(self) -> StopSignals:
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        self._before = {n: signal.signal(n, self._count) for n in (signal.SIGINT, signal.SIGTERM)}
+        self._before = {n: signal.signal(n, self._handle) for n in (signal.SIGINT, signal.SIGTERM)}
         self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         return self
 
@@ -118,21 +126,21 @@ class Asked:
         os.close(self._write)
 
     def clear(self) -> None:
-        """Empty the wake-up pipe."""
+        """Empty the wake-up pipe, so that ``fd`` is not readable until the next signal."""
         try:
             os.read(self.fd, 4096)
         except BlockingIOError:
             return
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, but not through a signal."""
+        """Sleep for ``seconds``, or until a signal comes."""
         select.select([self.fd], [], [], seconds)
         self.clear()
 
 
 class Follower:
-    """Follows a run to its end. With ``asked`` it is the run's foreground: signals stop the run, and a dead
-    backend is started again; without, it only looks."""
+    """Follows a run to its end. With ``signals`` this process owns the run: SIGINT and SIGTERM stop the run, and a
+    dead backend is started again. Without, it only reads."""
 
     def __init__(
         self,
@@ -140,32 +148,32 @@ class Follower:
         lines: EventLines,
         *,
         from_seq: int = 0,
-        asked: Asked | None = None,
+        signals: StopSignals | None = None,
         facts: bool = False,
     ) -> None:
-        """``facts``: sentences about the state, beside the events."""
+        """``from_seq``: print the events after this number; ``facts``: print sentences about the state too."""
         self.run = run
         self.lines = lines
         self.cursor = Cursor(from_seq)
-        self.asked = asked
+        self.signals = signals
         self.facts = facts
-        self._known: Snapshot | None = None  # what the sentences have told
+        self._last: Snapshot | None = None  # the newest snapshot whose facts were printed
         self._attempt = 1
         self._restarts: deque[float] = deque()
         self._connected = False
 
     def follow(self) -> int:
-        """Print events until the run ends; its exit code.
+        """Print events until the run ends; the run's exit code.
 
         Raises:
-            ControlError: there is no backend to look at, and it is not ours to start.
+            ControlError: the backend cannot be reached, and this process does not own the run.
         """
         while True:
             try:
                 self._watch()
                 await_gone(self.run.path, ENDING_S)
             except BackendSilent as error:
-                if not self._connected and self.asked is None:
+                if not self._connected and self.signals is None:
                     raise
                 self.lines.note(f"{error}; trying again", "warning")
                 self._pause()
@@ -173,14 +181,14 @@ class Follower:
             except BackendElsewhere:
                 raise
             except BackendDead:
-                if not self._connected and self.asked is None:
+                if not self._connected and self.signals is None:
                     raise
             for event in self.cursor.new(read_events(self.run.path, self.cursor.seq)):
                 self.lines.event(event)
             result = self._result()
             if result is not None:
                 return result.exit_code
-            if self.asked is None:
+            if self.signals is None:
                 raise BackendDead(
                     f"the backend of {self.run.name} has died; its services may still be running. "
                     f"To start it again: liverl-tui up --run {self.run.path}"
@@ -188,24 +196,24 @@ class Follower:
             self._revive()
 
     def _watch(self) -> None:
-        """One connection, to its orderly end.
+        """Print what one connection sends until the backend says bye, and pass stop signals on.
 
         Raises:
-            BackendDead, BackendSilent: the other kind of end.
+            BackendDead, BackendSilent: the connection ended without a bye.
         """
-        sent = 0
+        stops_sent = 0
         with Connection(self.run.path) as connection:
             self._attempt = connection.snapshot().attempt
             self._connected = True
             connection.subscribe(self.cursor.seq, snapshots=self.facts, interval=FACTS_S)
             while True:
-                if self.asked is not None and self.asked.times > sent:
-                    sent = self.asked.times
-                    self._ask_to_stop(connection, now=sent > 1)
-                message = connection.read(None, self.asked.fd if self.asked else None)
+                if self.signals is not None and self.signals.count > stops_sent:
+                    stops_sent = self.signals.count
+                    self._request_stop(connection, now=stops_sent > 1)
+                message = connection.read(None, self.signals.fd if self.signals else None)
                 if message is None:
-                    if self.asked is not None:
-                        self.asked.clear()
+                    if self.signals is not None:
+                        self.signals.clear()
                 elif message.event is not None:
                     for event in self.cursor.new((message.event,)):
                         self.lines.event(event)
@@ -213,17 +221,17 @@ class Follower:
                     for event in connection.events_after(self.cursor):
                         self.lines.event(event)
                 elif message.snapshot is not None:
-                    self._tell(message.snapshot)
+                    self._print_facts(message.snapshot)
                 elif message.bye is not None:
                     return
 
-    def _tell(self, snapshot: Snapshot) -> None:
-        """The facts that are new."""
-        for sentence in plain_facts(snapshot, self._known):
+    def _print_facts(self, snapshot: Snapshot) -> None:
+        """Print the facts that differ from those of the previous snapshot."""
+        for sentence in plain_facts(snapshot, self._last):
             self.lines.state(snapshot.at, sentence)
-        self._known = snapshot
+        self._last = snapshot
 
-    def _ask_to_stop(self, connection: Connection, *, now: bool) -> None:
+    def _request_stop(self, connection: Connection, *, now: bool) -> None:
         self.lines.note(
             "stopping the run immediately: killing all processes without a grace period"
             if now
@@ -237,13 +245,13 @@ class Follower:
             self.lines.note(f"the backend refused the stop command: {error}", "error")
 
     def _result(self) -> Result | None:
-        """The result of the attempt that we followed; an older attempt's is none."""
+        """The result of the attempt that was followed; None while the file holds an older attempt's."""
         result = self.run.read_result()
         return result if result is not None and result.attempt >= self._attempt else None
 
     def _pause(self) -> None:
-        if self.asked is not None:
-            self.asked.sleep(RETRY_S)
+        if self.signals is not None:
+            self.signals.sleep(RETRY_S)
         else:
             time.sleep(RETRY_S)
 
@@ -251,7 +259,7 @@ class Follower:
         """Start the dead backend again.
 
         Raises:
-            ControlError: that was done too often, or cannot be done.
+            ControlError: the backend died more than ``RESTARTS`` times within ``RESTART_WINDOW_S``.
         """
         from liverl.daemon.launch import LaunchError, start_backend
 
@@ -268,7 +276,7 @@ class Follower:
         count = len(self._restarts)
         self.lines.note(
             f"the backend has died; starting it again ({count} of {RESTARTS}); "
-            "it adopts the services that are still running",
+            "the new backend adopts the services that are still running",
             "warning",
         )
         try:

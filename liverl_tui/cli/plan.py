@@ -1,4 +1,4 @@
-"""``plan``: what a configuration would start, or what a run was started as."""
+"""``plan``: print what a configuration would start, or the stored plan of a run."""
 
 from __future__ import annotations
 
@@ -37,12 +37,17 @@ def plan_command(as_json: bool, run: Path | None, **values: Any) -> int:
 
 
 def _stored(run: RunDir) -> Any:
+    """The plan that a run was started with.
+
+    Raises:
+        CliError: the file is not a plan.
+    """
     import msgspec
 
     from liverl.plan.spec import Plan
 
     try:
-        # As it was recorded: ``plan.moved`` changes the names of moved modules only where a service is started.
+        # Shown as recorded: ``plan.moved`` replaces the names of moved modules only when a service is started.
         return msgspec.json.decode(run.plan.read_bytes(), type=Plan)
     except msgspec.DecodeError as error:
         raise CliError(f"{run.plan} cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""``restart``, ``start``, ``stop`` and ``scale``: one command each to the backend."""
+"""``restart``, ``start``, ``stop`` and ``scale``: each sends a command to the backend and prints its answer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from liverl.rundir.layout import DeadBackend, RunDir, backend_alive
 from liverl_tui.cli.options import run_options
 from liverl_tui.text.errors import CliError
 
-ENDED = ("stopped", "failed", "gave_up")  # states of a service of which nothing runs
-NAMES = 6  # services that one line names
+ENDED = ("stopped", "failed", "gave_up")  # states of a service without a process
+NAMES = 6  # at most this many services are named in one line
 
 if TYPE_CHECKING:
     from liverl.model import Snapshot
@@ -25,11 +25,12 @@ _no_wait = click.option("--no-wait", is_flag=True, help="Return when the backend
 
 
 def _send(run: RunDir, name: str, args: dict[str, Any], what: str, *, wait: bool) -> int:
-    """Send, wait, and say what was done.
+    """Send a command, wait for its end unless ``wait`` is false, and print the answer. ``what``: the command for
+    people.
 
     Raises:
         CliError: there is no such service.
-        ControlError: the command failed, or there is no backend.
+        ControlError: the command failed, or the run has no live backend.
     """
     from liverl.control.blocking import Connection
     from liverl.control.messages import CommandError
@@ -41,9 +42,9 @@ def _send(run: RunDir, name: str, args: dict[str, Any], what: str, *, wait: bool
             if error.code != "unknown_service":
                 raise
             hint = f": did you mean {error.did_you_mean}?" if error.did_you_mean else ""
-            known = ", ".join(s.name for s in connection.snapshot().services)
+            names = ", ".join(s.name for s in connection.snapshot().services)
             raise CliError(
-                f"no service {args.get('service')!r} in run {run.name}{hint} ({known})", ExitCode.USAGE
+                f"no service {args.get('service')!r} in run {run.name}{hint} ({names})", ExitCode.USAGE
             ) from error
     click.echo(f"{what}: accepted" if answer.get("accepted") else answer.get("text") or f"{what}: done")
     return ExitCode.OK
@@ -55,8 +56,8 @@ def _send(run: RunDir, name: str, args: dict[str, Any], what: str, *, wait: bool
 @run_options
 def restart_command(run: Path | None, run_root: Path | None, service: str, no_wait: bool) -> int:
     """Restart a service and wait until it is ready. The proxy is replaced without refusing a request."""
-    found = find_run(run, run_root)
-    return _send(found, "restart", {"service": service}, f"restart {service}", wait=not no_wait)
+    run_dir = find_run(run, run_root)
+    return _send(run_dir, "restart", {"service": service}, f"restart {service}", wait=not no_wait)
 
 
 @click.command("start")
@@ -65,8 +66,8 @@ def restart_command(run: Path | None, run_root: Path | None, service: str, no_wa
 @run_options
 def start_command(run: Path | None, run_root: Path | None, service: str, no_wait: bool) -> int:
     """Start a service that was stopped or has failed."""
-    found = find_run(run, run_root)
-    return _send(found, "start_service", {"service": service}, f"start {service}", wait=not no_wait)
+    run_dir = find_run(run, run_root)
+    return _send(run_dir, "start_service", {"service": service}, f"start {service}", wait=not no_wait)
 
 
 @click.command("stop")
@@ -81,51 +82,58 @@ def stop_command(
 
     If the backend has died, a backend is started that only stops the processes that are still running.
     """
-    found = find_run(run, run_root)
+    run_dir = find_run(run, run_root)
     if services:
         if now:
             raise CliError(
                 "--now stops the whole run; it cannot be combined with names of services", ExitCode.USAGE
             )
         for service in services:
-            _send(found, "stop_service", {"service": service}, f"stop {service}", wait=not no_wait)
+            _send(run_dir, "stop_service", {"service": service}, f"stop {service}", wait=not no_wait)
         return ExitCode.OK
-    return _stop_run(found, now=now, wait=not no_wait)
+    return _stop_run(run_dir, now=now, wait=not no_wait)
 
 
 def _stop_run(run: RunDir, *, now: bool, wait: bool) -> int:
+    """Stop the whole run. 0, or ``LEFT_OVER`` if some processes could not be killed; the run's own exit code does not
+    matter to this command."""
     from liverl.offline.stop import stop_run
 
-    if isinstance(backend_alive(run.path), DeadBackend) and (ended := run.read_result()) is not None:
-        click.echo(f"run {run.name} has ended: {ended.summary or ended.state}")
-        return ExitCode.OK  # what was asked for is so
-    who = f"cli pid {os.getpid()}"
+    if isinstance(backend_alive(run.path), DeadBackend) and (previous := run.read_result()) is not None:
+        click.echo(f"run {run.name} has ended: {previous.summary or previous.state}")
+        return ExitCode.OK
+    client = f"cli pid {os.getpid()}"
     progress = StopProgress()
     result = stop_run(
-        run.path, now=now, wait=wait, client=who, on_note=_note, on_snapshot=lambda s: _note(progress.news(s))
+        run.path,
+        now=now,
+        wait=wait,
+        client=client,
+        on_note=_note,
+        on_snapshot=lambda s: _note(progress.news(s)),
     )
     if result is None:
         click.echo(f"stopping run {run.name}")
         return ExitCode.OK
     click.echo(f"run {run.name}: {result.summary or result.state}")
-    # stopping is what was asked for
     return result.exit_code if result.exit_code == ExitCode.LEFT_OVER else ExitCode.OK
 
 
 def _note(text: str | None) -> None:
-    """A line beside the answer, which is on stdout."""
+    """Write a progress message to stderr; stdout is for the answer."""
     if text is not None:
         click.echo(text, err=True)
 
 
 class StopProgress:
-    """What a run that is stopping has left, in words."""
+    """How far the stop of a run has come, in words."""
 
     def __init__(self) -> None:
-        self._told = ""
+        self._last = ""
 
     def news(self, snapshot: Snapshot) -> str | None:
-        """One line; None where nothing has changed since the last one."""
+        """One line such as ``3 of 5 services have stopped; stopping ray``; None if it is the same as the last one.
+        Only services that this run started are counted."""
         services = [s for s in snapshot.services if s.kind != "environment" and s.owner == "ours"]
         if not services:
             return None
@@ -134,8 +142,8 @@ class StopProgress:
         if names := [s.name for s in services if s.state == "stopping"]:
             more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
             text += f"; stopping {', '.join(names[:NAMES])}{more}"
-        told, self._told = self._told, text
-        return text if text != told else None
+        previous, self._last = self._last, text
+        return text if text != previous else None
 
 
 @click.command("scale", context_settings={"ignore_unknown_options": True})

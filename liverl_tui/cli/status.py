@@ -1,4 +1,4 @@
-"""``status``: the present state, from the backend while it lives and from the files when it does not."""
+"""``status``: print the state of a run, from its backend while that is alive, otherwise from its files."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from liverl.control.blocking import Connection
     from liverl.model import Snapshot
 
-LAST_EVENTS = 10
-INTERVAL_S = 1.0  # between two tables of --watch
-WIDE = 10_000  # columns of what is no terminal
-LEAST_WIDTH = 60
+LAST_EVENTS = 10  # shown of a run without a backend
+INTERVAL_S = 1.0  # between two snapshots of --watch
+WIDE = 10_000  # columns where stdout is no terminal: nothing is cut
+LEAST_WIDTH = 60  # columns of the table, also on a narrower terminal
 
 
 @click.command("status")
@@ -41,11 +41,11 @@ def status_command(run: Path | None, run_root: Path | None, as_json: bool, watch
     from liverl.control.blocking import Connection
     from liverl.control.messages import BackendDead
 
-    found = find_run(run, run_root)
-    began = False
+    run_dir = find_run(run, run_root)
+    watching = False
     try:
-        with Connection(found.path) as connection:
-            began = watch
+        with Connection(run_dir.path) as connection:
+            watching = watch
             if not watch:
                 _show(connection.snapshot(), as_json)
             elif as_json or not _can_redraw():
@@ -53,8 +53,8 @@ def status_command(run: Path | None, run_root: Path | None, as_json: bool, watch
             else:
                 _redraw(connection)
     except BackendDead as error:
-        _show_files(found, str(error), as_json, compact=watch)
-        return ExitCode.NO_RUN if began and found.read_result() is None else ExitCode.OK
+        _show_files(run_dir, str(error), as_json, compact=watch)
+        return ExitCode.NO_RUN if watching and run_dir.read_result() is None else ExitCode.OK
     return ExitCode.OK
 
 
@@ -66,7 +66,7 @@ def _show(snapshot: Snapshot, as_json: bool) -> None:
     if as_json:
         click.echo(_json(snapshot, live=True, indent=2))
     else:
-        # Nothing is cut for a file, unless it is asked for.
+        # Nothing is cut in a file, unless COLUMNS is set.
         wide = 80 if sys.stdout.isatty() else WIDE
         width = max(LEAST_WIDTH, shutil.get_terminal_size((wide, 24)).columns)
         click.echo("\n".join(_table(snapshot, width)))
@@ -76,8 +76,9 @@ def _json(snapshot: Snapshot, *, live: bool, indent: int | None, **more: Any) ->
     from liverl.model import SCHEMA
     from liverl.snapshot_json import plain_snapshot
 
-    told = {**plain_snapshot(snapshot), **more, "schema": SCHEMA}  # as it is printed, whoever wrote it
-    return json.dumps({"schema": SCHEMA, "live": live, **told}, indent=indent)
+    # The schema is that of this output, also if another version recorded the snapshot.
+    fields = {**plain_snapshot(snapshot), **more, "schema": SCHEMA}
+    return json.dumps({"schema": SCHEMA, "live": live, **fields}, indent=indent)
 
 
 def _table(snapshot: Snapshot, width: int) -> list[str]:
@@ -87,11 +88,11 @@ def _table(snapshot: Snapshot, width: int) -> list[str]:
     return render(snapshot, width=width, colour=wants_colour(sys.stdout)).splitlines()
 
 
-# -- again and again
+# -- --watch
 
 
 def _redraw(connection: Connection) -> None:
-    """The table in its place on a terminal, to the backend's orderly end."""
+    """Redraw the table in place on a terminal until the backend says bye."""
     from liverl.control.messages import NO_EVENTS
     from liverl_tui.cli.live_text import Redrawn
 
@@ -111,22 +112,22 @@ def _redraw(connection: Connection) -> None:
 
 
 def _blocks(connection: Connection, as_json: bool) -> None:
-    """One line of JSON for each state, or a few sentences and an empty line for each that tells something new."""
+    """Print one line of JSON per snapshot, or sentences and an empty line per snapshot with a new fact."""
     from liverl.control.messages import NO_EVENTS
     from liverl_tui.text.facts import plain_facts
 
     connection.subscribe(NO_EVENTS, snapshots=True, interval=INTERVAL_S)
-    told: Snapshot | None = None
+    last: Snapshot | None = None  # the newest that was printed
     while (message := connection.read(None)) is not None and message.bye is None:
         snapshot = message.snapshot
         if snapshot is None:
             continue
         if as_json:
             click.echo(_json(snapshot, live=True, indent=None))
-        elif told is None or plain_facts(snapshot, told):
+        elif last is None or plain_facts(snapshot, last):
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.at))
             click.echo("\n".join([f"{snapshot.run} at {at}", *plain_facts(snapshot), ""]))
-            told = snapshot
+            last = snapshot
         sys.stdout.flush()
 
 
@@ -134,7 +135,8 @@ def _blocks(connection: Connection, as_json: bool) -> None:
 
 
 def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
-    """What the files say of a run without a backend."""
+    """Print what the files record of a run without a backend. ``why``: the reason;
+    ``compact``: JSON in one line."""
     import msgspec
 
     from liverl.control.history import last_events
@@ -147,7 +149,7 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
     events = last_events(run.path, LAST_EVENTS)
     snapshot = OfflineRun(run.path).poll()
     if as_json:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "run": run.name,
             "run_dir": str(run.path),
             "state": result.state if result else "dead",
@@ -155,8 +157,8 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
             "events": msgspec.to_builtins(events),
         }
         indent = None if compact else 2
-        text = json.dumps({"schema": SCHEMA, "live": False, **told}, indent=indent)
-        click.echo(text if snapshot is None else _json(snapshot, live=False, indent=indent, **told))
+        text = json.dumps({"schema": SCHEMA, "live": False, **fields}, indent=indent)
+        click.echo(text if snapshot is None else _json(snapshot, live=False, indent=indent, **fields))
         return
     if result is not None:
         ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(result.ended_at))
@@ -165,12 +167,14 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
         if result.cause is not None:
             click.echo(f"  cause: {result.cause.service or 'run'}: {result.cause.text}")
     else:
-        click.echo(f"NOT LIVE: {why}. This is the last state recorded in its files.")
+        click.echo(f"NOT LIVE: {why}. This is the last state recorded in the files of run {run.name}.")
         orphaned = info.state == "orphaned"
-        left = (
-            "its services may still be running" if orphaned else "no process of it can still be running here"
+        services = (
+            "its services may still be running"
+            if orphaned
+            else "none of its services can still be running here"
         )
-        click.echo(f"  {left}; to continue: liverl-tui up --run {run.path}")
+        click.echo(f"  {services}; to continue: liverl-tui up --run {run.path}")
     if snapshot is not None:
         click.echo("")
         _show(snapshot, as_json=False)

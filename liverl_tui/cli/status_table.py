@@ -1,4 +1,4 @@
-"""A snapshot as text for a terminal of 80 columns and more. Pure."""
+"""A snapshot as text for a terminal of at least 80 columns. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ _COLOUR: dict[ServiceState, str] = {
 _STYLE_COLOUR = {"ok": "32", "warn": "33", "bad": "31"}
 _SEVERITY_COLOUR = {"warning": "33", "critical": "31"}
 
-# lines to be read as a whole: they go on in the next one, where others are cut
+# beginnings of lines that are wrapped where other lines are cut
 _SENTENCES = ("▲ ", "  why: ", "  fix: ")
 
 Line = tuple[str, str | None]  # text, and the code of its colour
 
 
 def render(snapshot: Snapshot, *, width: int = 80, colour: bool = False) -> str:
-    """The state as lines of at most ``width`` columns. The directory alone is never cut: it is for copying."""
+    """The state as lines of at most ``width`` columns. The run's directory is never cut, so that it
+    can be copied."""
     head, path, *rest = _lines(snapshot)
     lines = [_paint(head, width, colour), path[0]]
     for text, code in rest:
@@ -77,7 +78,7 @@ def _head(s: Snapshot) -> str:
 
 
 def _columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: str) -> list[str]:
-    """Rows under their heads. ``right``: one character per column, ``>`` for numbers."""
+    """Rows under their heads, as lines. ``right``: one character per column, ``>`` aligns it to the right."""
     sizes = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     return [
         "  ".join(
@@ -135,6 +136,7 @@ def _replicas(s: Snapshot) -> list[Line]:
 
 
 def _with_styles(texts: list[str], labels: list[StatusLabel]) -> list[Line]:
+    """A table of which ``texts[0]`` is the head; each row begins with the glyph of its label and has its colour."""
     lines: list[Line] = [(f"  {texts[0]}", None)]
     for text, label in zip(texts[1:], labels, strict=True):
         lines.append((f"{label.glyph} {text}", _STYLE_COLOUR.get(label.style)))
@@ -151,8 +153,8 @@ def _trials(s: Snapshot) -> list[Line]:
         text = f"▲ {trials.zero_tool_calls} finished trials ({share:.0%}) made no tool call at all"
         lines.append((text, "33"))
     for step in trials.steps[:3]:
-        told = step.calling is not None and step.judged
-        calling = f", {step.calling}/{step.judged} call tools" if told else ""
+        counted = step.calling is not None and step.judged
+        calling = f", {step.calling}/{step.judged} call tools" if counted else ""
         flag = f"  ▲ {step.zero_tool_calls} without tool calls" if step.zero_tool_calls else ""
         cut_off = f", {step.cut_off} cut off" if step.cut_off else ""
         reward = f"mean reward {number(step.mean_reward)}"

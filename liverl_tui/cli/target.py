@@ -1,4 +1,4 @@
-"""From options to a run directory and a plan. Everything that loads a configuration is in here."""
+"""From options to a run directory and a plan. Commands that load a configuration do it here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Target:
-    """A configuration and where its run belongs."""
+    """A resolved configuration and the directory of its run, which need not exist yet."""
 
     loaded: LoadedConfig
     run_dir: Path
@@ -30,7 +30,7 @@ class Target:
         """What the configuration starts.
 
         Raises:
-            CliError: this version cannot start it.
+            CliError: this version cannot start the configuration.
         """
         from liverl.plan import PlanError, make_plan
 
@@ -44,8 +44,8 @@ def load_target(options: UpOptions) -> Target:
     """Load the configuration that the options describe, and fix its name and paths.
 
     Raises:
-        ConfigError: it cannot be used.
-        CliError: the run's name cannot be a directory.
+        ConfigError: the configuration is not valid.
+        CliError: the name of the run or of its project cannot be a directory.
     """
     from msgspec.structs import replace
 
@@ -68,15 +68,15 @@ def load_target(options: UpOptions) -> Target:
 def _check_name(what: str, name: str) -> None:
     if not valid_name(name):
         raise CliError(
-            f"{what}: {name!r} is not a valid name: use at most 128 letters, digits, '.', '_' and '-', "
+            f"{what}: {name!r} is not a valid name; use at most 128 letters, digits, '.', '_' and '-', "
             "starting with a letter or a digit",
             ExitCode.USAGE,
         )
 
 
 def needs_gpus(plan: Plan, config: RunConfig) -> bool:
-    """Whether starting it takes GPUs away from somebody. A script is taken to, and so is verl on a cluster that is
-    not ours."""
+    """Whether the run takes GPUs, so that `up` asks before it starts. True also for a launch script, and for verl with
+    ``verl.device`` cuda on a Ray cluster that liverl-tui does not start: their use of GPUs is not in the plan."""
     template = plan.replica_template
     foreign = plan.topology == "verl" and not any(s.kind == "ray" for s in plan.services)
     if foreign and config.trainer.kind == "verl":

@@ -1,4 +1,4 @@
-"""``up`` and the program without a command: start a run, go on with one, or show the one that lives."""
+"""``up`` and the program without a command: start a run, continue one, or show the live one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from liverl_tui.text.errors import CliError
 if TYPE_CHECKING:
     from liverl.config.schema import RunConfig
     from liverl.plan.spec import Plan
-    from liverl_tui.cli.plain import Asked
+    from liverl_tui.cli.plain import StopSignals
 
 
 @click.command("up")
@@ -39,40 +39,39 @@ def up_command(ctx: click.Context, /, **values: Any) -> int:
     terminal, this command owns the run: the first SIGTERM or Ctrl-C stops it in dependency order, the second kills
     it immediately. Closing the terminal does not stop it.
     """
-    above = ctx.find_object(UpOptions) or UpOptions()
-    values["run"] = values["run"] or above.run
-    values["run_root"] = values["run_root"] or above.run_root
+    program = ctx.find_object(UpOptions) or UpOptions()  # the options before the word `up`
+    values["run"] = values["run"] or program.run
+    values["run_root"] = values["run_root"] or program.run_root
     return up(UpOptions.of(values))
 
 
-def bare(options: UpOptions) -> int:
-    """The program without a command.
+def up_or_attach(options: UpOptions) -> int:
+    """The program without a command: show the live run, take over an orphaned one, or start one; the exit code.
 
     Raises:
-        CliError: several runs live and none is named.
+        CliError: several runs are live or orphaned, and the options name none.
     """
-    if (
-        options.readonly and not options.describes_one and options.resume is None
-    ):  # who only looks starts nothing
+    # With --readonly nothing is started.
+    if options.readonly and not options.describes_one and options.resume is None:
         return show(find_run(options.run, options.run_root), _mode(options), readonly=True)
     if not options.names_a_run:
-        here = candidates(options.run_root)
-        live = [i for i in here if i.state == "live"]
+        infos = candidates(options.run_root)
+        live = [i for i in infos if i.state == "live"]
         if len(live) > 1:
             raise CliError(_several("live here", live, "attach"), ExitCode.USAGE)
         if live:
             return _show(RunDir(live[0].run_dir), options, f"run {live[0].run} is live")
-        orphan = _only_orphan(here, options)
+        orphan = _only_orphan(infos, options)
         if orphan is not None:
             return _continue(orphan, options)
     return up(options)
 
 
 def _only_orphan(infos: list[RunInfo], options: UpOptions) -> RunDir | None:
-    """The run whose backend has died, where there is one.
+    """The one run whose backend has died; None if there is none.
 
     Raises:
-        CliError: there are several; each is named with its command.
+        CliError: there are several; the message gives the command for each.
     """
     orphaned = [i for i in infos if i.state == "orphaned"]
     if len(orphaned) > 1:
@@ -96,7 +95,12 @@ def _several(what: str, infos: list[RunInfo], command: str, *, detach: bool = Fa
 
 
 def up(options: UpOptions) -> int:
-    """Start, continue or show; the exit code."""
+    """Start, continue or show a run; the exit code.
+
+    Raises:
+        CliError: the options cannot be combined, or preflight failed.
+        RunLookupError: there is no such run, or it is live on another host.
+    """
     if options.detach and os.environ.get("SLURM_JOB_ID"):
         raise CliError(
             "--detach is refused in a Slurm job: Slurm kills all processes of a job when its script returns. "
@@ -125,10 +129,10 @@ def up(options: UpOptions) -> int:
 
 
 def _newest(run_root: Path | None) -> RunDir:
-    known = candidates(run_root)
-    if not known:
+    infos = candidates(run_root)
+    if not infos:
         raise RunLookupError("no run to resume; start one with: liverl-tui up")
-    return RunDir(known[0].run_dir)
+    return RunDir(infos[0].run_dir)
 
 
 def _from_config(options: UpOptions) -> int:
@@ -143,7 +147,7 @@ def _from_config(options: UpOptions) -> int:
     for warning in target.loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
     plan = target.plan()
-    _preflight(plan, target.loaded.config)  # nobody is asked about what cannot start
+    _preflight(plan, target.loaded.config)  # before the question: it may fail
     _confirm(plan, target.loaded.config, options)
     from liverl.daemon.launch import create_run
 
@@ -152,7 +156,12 @@ def _from_config(options: UpOptions) -> int:
 
 
 def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
-    """A run that takes GPUs is shown first, in short, and started by Enter."""
+    """Show the short plan of a run that takes GPUs and wait for Enter. ``--yes`` skips it.
+
+    Raises:
+        CliError: stdin is no terminal.
+        click.Abort: stdin ended.
+    """
     from liverl_tui.cli.target import needs_gpus
 
     if options.yes or not needs_gpus(plan, config):
@@ -171,12 +180,18 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
 
 
 def _preflight(plan: Plan, config: RunConfig) -> None:
+    """Print the checks that warn or fail.
+
+    Raises:
+        CliError: a check failed.
+    """
     from liverl.preflight import run_checks
 
     failed = 0
     for check in run_checks(plan, config):
         if check.status != "ok":
-            click.echo(f"preflight {check.status}: {check.name}: {check.text}", err=True)
+            word = "check failed" if check.status == "fail" else "warning"
+            click.echo(f"preflight {word} ({check.name}): {check.text}", err=True)
         failed += check.status == "fail"
     if failed:
         raise CliError(
@@ -186,7 +201,7 @@ def _preflight(plan: Plan, config: RunConfig) -> None:
 
 
 def _continue(run: RunDir, options: UpOptions) -> int:
-    """Go on with a run that exists."""
+    """Show a live run, start a new backend for an orphaned one, or resume one that has ended."""
     if options.config or options.sets or options.profile:
         click.echo(
             f"--config, --set and --profile are ignored: run {run.name} keeps the configuration it was created "
@@ -203,7 +218,7 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     result = run.read_result()
     resume = options.resume is not None
     if result is None:
-        # Where nothing can be left of it (another boot or host), going on means the next attempt.
+        # After a reboot or on another host none of its processes can be left: --resume begins the next attempt.
         lost = describe(run.path).state == "lost" and alive.record is not None
         text = (
             f"the backend of {run.name} has died; starting a new one, which adopts the services "
@@ -221,16 +236,17 @@ def _continue(run: RunDir, options: UpOptions) -> int:
 
 
 def _adopted(run: RunDir) -> str:
-    """What is true once a new backend has adopted a run; to be asked before it is started."""
+    """The message for the time when a new backend has adopted the run. Call it before the backend starts."""
     from liverl.offline.services import anything_left
 
     if not anything_left(run.path):
-        return f"run {run.name}: none of its services was running any more; they are started again"
+        return f"none of the services of run {run.name} was still running; starting them again"
     return f"adopted run {run.name}, whose backend had died; its services are still running"
 
 
 def _start(run: RunDir, options: UpOptions, text: str, *, resume: bool = False, adopted: str = "") -> int:
-    """``adopted``: what is told of a detached run once its backend is up."""
+    """Start a backend and show its run, or return with --detach. ``text`` is printed before the start; ``adopted``,
+    with --detach, once the backend is up."""
     from liverl.daemon.launch import start_backend
 
     if options.detach:
@@ -244,30 +260,32 @@ def _start(run: RunDir, options: UpOptions, text: str, *, resume: bool = False, 
         return interface(
             run, readonly=options.readonly, start=partial(start_backend, run.path, resume=resume)
         )
-    from liverl_tui.cli.plain import Asked
+    from liverl_tui.cli.plain import StopSignals
 
     from_seq = _last_seq(run)
-    with Asked() as asked:  # before the backend exists: a signal from here on stops the run, not just us
+    with StopSignals() as signals:  # before the backend starts: a signal from here on stops the run too
         start_backend(run.path, resume=resume)
-        return _follow(run, options, text, from_seq, asked)
+        return _follow(run, options, text, from_seq, signals)
 
 
 def _last_seq(run: RunDir) -> int:
+    """The number of the run's newest event; 0 without one."""
     from liverl.control.history import last_events
 
     return next((e.seq for e in last_events(run.path, 1)), 0)
 
 
-def _follow(run: RunDir, options: UpOptions, text: str, from_seq: int, asked: Asked) -> int:
+def _follow(run: RunDir, options: UpOptions, text: str, from_seq: int, signals: StopSignals) -> int:
     from liverl_tui.cli.plain import EventLines, Follower
 
     lines = EventLines(sys.stdout, keep_going=True)
     lines.note(text)
     facts = _mode(options) == "plain"
-    return Follower(run, lines, from_seq=from_seq, asked=asked, facts=facts).follow()
+    return Follower(run, lines, from_seq=from_seq, signals=signals, facts=facts).follow()
 
 
 def _detached(run: RunDir, options: UpOptions) -> int:
+    """Print the run's directory to stdout, for scripts, and wait if ``--wait`` is given."""
     click.echo(run.path)
     if options.wait is None:
         return ExitCode.OK

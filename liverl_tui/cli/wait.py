@@ -17,8 +17,8 @@ from liverl_tui.text.errors import CliError
 if TYPE_CHECKING:
     from liverl.control.blocking import Connection
 
-TARGET = {"ready": "become ready", "done": "end"}
-SILENT_S = 10.0  # a backend that does not answer for this long is not just about to end
+_GOAL = {"ready": "become ready", "done": "end"}
+SILENT_S = 10.0  # a backend that is ending may not answer for a while; after this time it is an error
 
 
 @click.command("wait")
@@ -42,7 +42,8 @@ def wait_command(run: Path | None, run_root: Path | None, what: str, timeout: fl
 
 
 def wait_for(run: RunDir, what: str, timeout: float | None) -> int:
-    """Block for at most ``timeout`` seconds (None = for ever).
+    """Block until the run is ready or done, for at most ``timeout`` seconds (None = for ever); the exit code, as in
+    ``wait --help``.
 
     Raises:
         ControlError: there is no backend and no result.
@@ -63,14 +64,14 @@ def wait_for(run: RunDir, what: str, timeout: float | None) -> int:
             if result is None:
                 raise
             return result.exit_code
-        except BackendSilent:  # it may be about to end: its socket goes first
+        except BackendSilent:  # the backend may be ending: it closes its socket first
             if time.monotonic() > patience:
                 raise
             time.sleep(0.1)
 
 
 def wait_on(connection: Connection, run: RunDir, what: str, deadline: float | None) -> int:
-    """The same on a connection that is subscribed to snapshots; ``deadline`` on the monotonic clock.
+    """``wait_for`` on a connection that is subscribed to snapshots; ``deadline`` is on the monotonic clock.
 
     Raises:
         BackendDead: the backend ended without a result.
@@ -82,7 +83,7 @@ def wait_on(connection: Connection, run: RunDir, what: str, deadline: float | No
     while True:
         message = connection.read(None if deadline is None else max(0.0, deadline - time.monotonic()))
         if message is None:
-            raise CliError(f"timed out waiting for run {run.name} to {TARGET[what]}", ExitCode.TIMEOUT)
+            raise CliError(f"timed out waiting for run {run.name} to {_GOAL[what]}", ExitCode.TIMEOUT)
         if message.snapshot is not None:
             if what == "ready" and message.snapshot.state == "running":
                 return ExitCode.OK

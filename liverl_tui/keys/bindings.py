@@ -1,5 +1,5 @@
-"""What the table of keys says. Bindings, the bar at the bottom, the help screen and the command palette all come
-from it."""
+"""Queries of the table of keys. Bindings, the key bar, the help screen and the command palette are all made from
+them."""
 
 from __future__ import annotations
 
@@ -30,30 +30,31 @@ __all__ = [
 
 
 def keys_of(scope: Scope) -> tuple[Key, ...]:
+    """The entries of one scope, in the order of the table."""
     return tuple(k for k in KEYS if k.scope == scope)
 
 
 def reachable(scopes: Iterable[Scope]) -> list[Key]:
-    """The keys that work where these scopes do, the nearest first: an entry without those of its keys that a nearer
-    scope takes, and none that has lost them all."""
+    """The entries that work where ``scopes`` (nearest first) are active. An entry loses the keys that a nearer scope
+    uses; an entry that loses all of its keys is left out."""
     taken: set[str] = set()
-    found = []
+    entries = []
     for scope in scopes:
         here = keys_of(scope)
         for key in here:
             names = key.keys.split(",")
-            left = [name for name in names if name not in taken]
-            if left == names:
-                found.append(key)
-            elif left:
-                found.append(replace(key, keys=",".join(left), shown=None))
+            free = [name for name in names if name not in taken]
+            if free == names:
+                entries.append(key)
+            elif free:
+                entries.append(replace(key, keys=",".join(free), shown=None))
         taken.update(name for key in here for name in key.keys.split(","))
-    return found
+    return entries
 
 
 def offered(scopes: Iterable[Scope], *, readonly: bool = False) -> list[Key]:
-    """Those of the keys that work where these scopes do which the bar offers there; ``readonly``: but those that
-    change the run."""
+    """The reachable entries that the key bar shows where ``scopes`` (nearest first) are active; with ``readonly``
+    without those that change the run."""
     here = tuple(scopes)
     return [
         key
@@ -64,15 +65,15 @@ def offered(scopes: Iterable[Scope], *, readonly: bool = False) -> list[Key]:
 
 
 def bindings(scope: Scope) -> list[BindingType]:
-    """Textual's bindings of one scope."""
+    """Textual's bindings for one scope, for a ``BINDINGS`` of a widget; none is shown in Textual's own footer."""
     return [Binding(k.keys, k.action, k.label, show=False, id=k.id) for k in keys_of(scope)]
 
 
 def find(scope: Scope, action: str) -> Key:
-    """The entry of an action.
+    """The entry of a Textual action in a scope, for its keys and texts.
 
     Raises:
-        KeyError: there is none.
+        KeyError: the table has no such entry.
     """
     for key in KEYS:
         if key.scope == scope and key.action == action:

@@ -1,4 +1,4 @@
-"""What a key of ours is, and how people write it."""
+"""The type of an entry in the table of keys, and key names as people write them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Scope = Literal[
-    "app",  # everywhere but in dialogs
+    "app",  # everywhere except in dialogs
     "dashboard",
     "gpus",
     "replicas",
@@ -27,9 +27,9 @@ class Key:
     """One action and its keys.
 
     ``action`` is a Textual action: ``action_<name>`` on the screen or pane of ``scope``, or on a part of the app
-    (``app/commands.py``, ``app/navigation.py``, ``app/lifecycle.py``). ``label`` stands in the key bar where ``bar``
-    says so: wherever the key works, or in some scopes only. ``help`` is the sentence of the help screen and the
-    palette. ``changes``: it alters the run, and is refused in a read-only interface.
+    (``app/commands.py``, ``app/navigation.py``, ``app/lifecycle.py``). ``bar``: True shows ``label`` in the key bar
+    wherever the key works, a tuple only in those scopes. ``help`` is the sentence of the help screen and the palette.
+    ``changes``: the action changes the run, and is refused in a read-only interface.
     """
 
     scope: Scope
@@ -39,20 +39,21 @@ class Key:
     help: str
     bar: bool | tuple[Scope, ...] = False
     changes: bool = False
-    shown: str | None = None  # how the key is written for people, where Textual's name is no help
+    shown: str | None = None  # the key as people write it, where ``key_name`` does not give that
 
     @property
     def id(self) -> str:
+        """``scope.action``: unique, and the id of Textual's binding."""
         return f"{self.scope}.{self.action}"
 
     @property
     def name(self) -> str:
-        """The first key as people write it."""
+        """The first key as people write it, for the key bar, help and messages."""
         return self.shown if self.shown is not None else key_name(self.keys.split(",", 1)[0])
 
 
 def key_name(key: str) -> str:
-    """One of Textual's names as people write it: ``slash`` is /, ``ctrl+p`` is ^p, ``shift+left`` is ⇧←."""
+    """A key's Textual name as people write it: ``slash`` is /, ``ctrl+p`` is ^p, ``shift+left`` is ⇧←."""
     for prefix, sign in (("ctrl+", "^"), ("shift+", "⇧")):
         if key.startswith(prefix):
             return sign + key_name(key.removeprefix(prefix))

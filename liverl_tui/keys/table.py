@@ -1,4 +1,4 @@
-"""The one table of keys: which ones there are, what they do, and where the key bar offers them."""
+"""The only table of keys: every key, what it does, and where the key bar shows it."""
 
 from __future__ import annotations
 
@@ -197,8 +197,8 @@ KEYS: tuple[Key, ...] = (
     Key("trajectory", "hit(1)", "n", "next hit", "Go to the next match"),
     Key("trajectory", "hit(-1)", "N", "previous hit", "Go to the previous match"),
     Key("trajectory", "clear", "escape", "clear", "Clear the search; without one, go back to the list"),
-    Key("trajectory", "turn(1)", "right_square_bracket", "next turn", "The next turn"),
-    Key("trajectory", "turn(-1)", "left_square_bracket", "previous turn", "The previous turn"),
+    Key("trajectory", "turn(1)", "right_square_bracket", "next turn", "Go to the next turn"),
+    Key("trajectory", "turn(-1)", "left_square_bracket", "previous turn", "Go to the previous turn"),
     Key(
         "trajectory",
         "trial(1)",
@@ -324,7 +324,7 @@ KEYS: tuple[Key, ...] = (
         "apply",
         "f",
         "apply the fix",
-        "Apply the fix, if it is a single command (asks)",
+        "Apply the fix if it is a single command (may ask)",
         bar=True,
         changes=True,
     ),

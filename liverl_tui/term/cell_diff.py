@@ -1,12 +1,12 @@
-"""Send the cells that changed, and no others.
+"""Send only the cells that changed.
 
-Textual's own partial update sends each changed region from the left edge of its widget on, and every piece of
-text with its whole style before and a reset behind. A digit at the end of a line of 120 columns then costs the
-whole line. Here a region is sent by itself, and of a style what differs from the text before it. Measured on the
-dashboard at 200x50 with new numbers in every row twice a second: a fifth of the bytes.
+Textual's partial update sends each changed region from the left edge of its widget on, and every piece of text with
+its whole style before it and a reset after it. One new digit at the end of a line of 120 columns then costs the whole
+line. Here only the changed region is sent, and only the part of a style that differs from the text before. Measured
+on the dashboard at 200x50 with new numbers in every row twice a second: a fifth of the bytes.
 
-Textual also asks every widget on the screen for all of its lines, those behind others included. Here only lines
-with a changed cell are asked for, and of widgets that are seen there.
+Textual also renders all lines of every widget on the screen, also of covered ones. Here only lines with a changed
+cell are rendered, and only of the widgets that are visible there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from liverl_tui.term.private import CompositorUpdate, SpanCompositor
 
 
 class _Codes(NamedTuple):
-    """The codes of one style, as a terminal takes them."""
+    """The SGR codes of one style: ``39`` and ``49`` are the terminal's default colours."""
 
     attributes: tuple[str, ...]
     foreground: str
@@ -35,15 +35,15 @@ class _Codes(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _parse(codes: str) -> _Codes:
-    """``1;38;2;255;0;0;49`` in its three parts."""
+    """Split SGR codes such as ``1;38;2;255;0;0;49`` into attributes, foreground and background."""
     attributes, foreground, background = [], "39", "49"
-    left = codes.split(";") if codes else []
-    while left:
-        code = left.pop(0)
+    rest = codes.split(";") if codes else []
+    while rest:
+        code = rest.pop(0)
         if code in ("38", "48"):
-            size = 4 if left and left[0] == "2" else 2
-            colour = ";".join((code, *left[:size]))
-            left = left[size:]
+            size = 4 if rest and rest[0] == "2" else 2
+            colour = ";".join((code, *rest[:size]))
+            rest = rest[size:]
             if code == "38":
                 foreground = colour
             else:
@@ -59,7 +59,8 @@ def _parse(codes: str) -> _Codes:
 
 @lru_cache(maxsize=4096)
 def transition(before: str, after: str) -> str:
-    """What turns text styled ``before`` into text styled ``after``; both as the codes between ``ESC[`` and ``m``."""
+    """The shortest escape sequence that changes the style ``before`` to ``after``; '' if they are equal. Both are SGR
+    codes, without ``ESC[`` and ``m``."""
     if before == after:
         return ""
     if not after:
@@ -72,7 +73,8 @@ def transition(before: str, after: str) -> str:
 
 
 class Piece(NamedTuple):
-    """The cells of line ``y`` from column ``left`` to before ``right``. ``strip`` begins at column ``origin``."""
+    """The cells of screen line ``y`` from column ``left`` up to, not including, ``right``. ``strip`` begins at column
+    ``origin``."""
 
     y: int
     left: int
@@ -82,7 +84,7 @@ class Piece(NamedTuple):
 
 
 def _cut(text: str, start: int, end: int) -> str:
-    """The columns of ``text`` from ``start`` to before ``end``; half of a wide character is a blank."""
+    """The columns of ``text`` from ``start`` to before ``end``; half of a wide character becomes a blank."""
     if text.isascii():
         return text[max(0, start) : end]
     segment = Segment(text)
@@ -92,17 +94,18 @@ def _cut(text: str, start: int, end: int) -> str:
 
 
 class ExactUpdate(CompositorUpdate):
-    """Draws these pieces, which come in the order of the screen."""
+    """An update that draws ``pieces``, which are sorted from top to bottom and from left to right."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self.pieces = pieces
 
     def render_segments(self, console: Console) -> str:
+        """The text to write to the terminal: cursor moves, style changes and the cells; at the end styles are off."""
         colours = COLOR_SYSTEMS.get(console.color_system or "", ColorSystem.TRUECOLOR)
-        written: list[str] = []
+        parts: list[str] = []
         style_now = ""
         for y, left, right, origin, strip in self.pieces:
-            written.append(f"\x1b[{y + 1};{left + 1}H")
+            parts.append(f"\x1b[{y + 1};{left + 1}H")
             end = origin
             for text, style, _ in strip:
                 start, end = end, end + (len(text) if text.isascii() else cell_len(text))
@@ -113,38 +116,39 @@ class ExactUpdate(CompositorUpdate):
                 if start < left or end > right:
                     text = _cut(text, left - start, right - start)
                 if style is not None and style.link:
-                    written += [transition(style_now, ""), style.render(text, color_system=colours)]
+                    parts += [transition(style_now, ""), style.render(text, color_system=colours)]
                     style_now = ""
                     continue
                 codes = "" if style is None else Strip.render_ansi(style, colours)
-                written += [transition(style_now, codes), text]
+                parts += [transition(style_now, codes), text]
                 style_now = codes
-        written.append(transition(style_now, ""))
-        return "".join(written)
+        parts.append(transition(style_now, ""))
+        return "".join(parts)
 
 
 class ExactCompositor(SpanCompositor):
-    """Put in the place of a screen's own compositor."""
+    """Replaces a screen's own compositor (``HookedScreen.use_compositor``)."""
 
-    def render_partial_update(self) -> ExactUpdate | None:  # type: ignore[override]  # nobody looks into it
+    def render_partial_update(self) -> ExactUpdate | None:  # type: ignore[override]  # Textual only renders it
+        """The cells that changed since the last call; None if there are none."""
         dirty = self.take_dirty()
         return ExactUpdate(self._pieces(dirty)) if dirty else None
 
     def _pieces(self, dirty: set[Region]) -> list[Piece]:
-        """What is seen in these regions, of the frontmost widget at each place."""
+        """What is visible in these regions: at each cell the frontmost widget."""
         width, height = self.size
-        bare: dict[int, list[tuple[int, int]]] = {}  # of each line: columns of which no widget has been found
+        uncovered: dict[int, list[tuple[int, int]]] = {}  # line -> column ranges without a widget so far
         for y, start, end in self.spans(dirty):
             start, end = max(0, start), min(width, end)
             if 0 <= y < height and start < end:
-                bare.setdefault(y, []).append((start, end))
+                uncovered.setdefault(y, []).append((start, end))
         pieces: list[Piece] = []
         for widget, (region, clip) in self.visible_widgets.items():  # the frontmost first
             x, top, columns, rows = region.intersection(clip)
             lines = [
                 y
                 for y in range(top, top + rows)
-                if y in bare and any(start < x + columns and end > x for start, end in bare[y])
+                if y in uncovered and any(start < x + columns and end > x for start, end in uncovered[y])
             ]
             if not lines:
                 continue
@@ -155,19 +159,19 @@ class ExactCompositor(SpanCompositor):
             for y in lines:
                 strip = strips[y - first]
                 stop = x + min(columns, strip.cell_length)
-                still: list[tuple[int, int]] = []
-                for start, end in bare.pop(y):
+                remaining: list[tuple[int, int]] = []
+                for start, end in uncovered.pop(y):
                     left, right = max(start, x), min(end, stop)
                     if left >= right:
-                        still.append((start, end))
+                        remaining.append((start, end))
                         continue
                     pieces.append(Piece(y, left, right, x, strip))
                     if start < left:
-                        still.append((start, left))
+                        remaining.append((start, left))
                     if right < end:
-                        still.append((right, end))
-                if still:
-                    bare[y] = still
-            if not bare:
+                        remaining.append((right, end))
+                if remaining:
+                    uncovered[y] = remaining
+            if not uncovered:
                 break
         return sorted(pieces, key=lambda piece: piece[:2])

@@ -1,7 +1,7 @@
-"""Getting text out of the terminal: a tmux buffer, the terminal's own clipboard (OSC 52), or a file.
+"""Copy text to a tmux buffer, to the terminal's clipboard (OSC 52), or to a file.
 
-Only tmux and the file system say whether it worked. OSC 52 is an order to the terminal that nobody answers, so the
-words that go with it promise no more than that it was sent.
+Only tmux and the file system report success. A terminal does not answer OSC 52, so the message for it says no more
+than that the text was sent.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from pathlib import Path
 
 from liverl_tui.data.own_files import write_own
 
-OSC52_MOST = 74_994  # bytes of text: in base64 just under the 100,000 at which xterm and others give up
-TMUX_S = 2.0
+OSC52_MOST = 74_994  # bytes of text: in base64 just under 100,000 bytes, the limit of xterm and others
+TMUX_S = 2.0  # timeout for one tmux command
 FILE = "copied.txt"
 
 
 @dataclass(frozen=True)
 class Copied:
-    """``words``: which way and how much. ``ok``: it is, or may be, somewhere."""
+    """The outcome of a copy. ``words``: how much was copied and where to; ``ok``: False if it was not copied."""
 
     words: str
     ok: bool = True
 
 
 def amount(text: str) -> str:
-    """``1 line (12 B)``, ``310 lines (41 KB)``"""
+    """The amount of text: ``1 line (12 B)``, ``310 lines (41 KB)``; 1 KB is 1000 bytes."""
     lines = text.count("\n") + (not text.endswith("\n"))
     size = len(text.encode(errors="replace"))
-    counted = f"{size} B" if size < 1000 else f"{size / 1000:.0f} KB"
-    return f"{lines} line{'s' if lines != 1 else ''} ({counted})"
+    size_words = f"{size} B" if size < 1000 else f"{size / 1000:.0f} KB"
+    return f"{lines} line{'s' if lines != 1 else ''} ({size_words})"
 
 
 def osc52(text: str) -> str | None:
-    """What asks the terminal to take ``text`` into its clipboard; None if that is more than terminals take."""
+    """The escape sequence that puts ``text`` on the terminal's clipboard; None above ``OSC52_MOST`` bytes."""
     data = text.encode(errors="replace")
     if len(data) > OSC52_MOST:
         return None
@@ -46,8 +46,8 @@ def osc52(text: str) -> str | None:
 
 
 def to_tmux(text: str) -> str | None:
-    """Put it into the newest buffer of the tmux that we are in; None if there is none, or it cannot. It also goes
-    on to tmux's own terminal where that is allowed (``set-clipboard``)."""
+    """Load ``text`` into a new buffer of the tmux in which this process runs. Words that say where it went; None
+    without tmux, or if tmux failed. tmux passes it on to its terminal where ``set-clipboard`` allows that."""
     program = shutil.which("tmux")
     if not os.environ.get("TMUX") or program is None:
         return None
@@ -59,7 +59,7 @@ def to_tmux(text: str) -> str | None:
         (["load-buffer", "-"], "to the tmux buffer"),  # before 3.2
     ):
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 [program, *command],
                 input=text.encode(errors="replace"),
                 timeout=TMUX_S,
@@ -68,14 +68,14 @@ def to_tmux(text: str) -> str | None:
             )
         except (OSError, subprocess.SubprocessError):
             return None
-        if done.returncode == 0:
+        if process.returncode == 0:
             return words
     return None
 
 
 def copy(text: str, write: Callable[[str], None], run_dir: Path, *, in_run: bool) -> Copied:
-    """Copy by the first way that works. ``write`` sends to the terminal. It waits for other programs and for the
-    disk: not for the event loop."""
+    """Copy ``text`` by the first way that works: tmux, OSC 52, a file. ``write`` sends to the terminal; ``in_run``
+    is passed to ``write_own``. Blocks on tmux and on the disk, so do not call it on the event loop."""
     how = to_tmux(text)
     if how is not None:
         return Copied(f"copied {amount(text)} {how}")
@@ -92,6 +92,6 @@ def copy(text: str, write: Callable[[str], None], run_dir: Path, *, in_run: bool
         path = write_own(run_dir, FILE, text, in_run=in_run)
     except OSError as error:
         return Copied(
-            f"{amount(text)} not copied: {why}, and {FILE} cannot be written: {error.strerror}", ok=False
+            f"{amount(text)} not copied: {why}, and {FILE} cannot be written ({error.strerror})", ok=False
         )
     return Copied(f"{amount(text)} written to {path} ({why})")

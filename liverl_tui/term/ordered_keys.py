@@ -1,6 +1,9 @@
-"""Keys one at a time. Textual hands each key to the widget that has the focus when it arrives; what the key before
-it does, such as opening a dialog, comes later. Keys that come in one piece (typed ahead, or over a slow line) then
-go past the dialog that they are meant for. Here a key waits until the one before it has had its effect."""
+"""Handle keys one at a time.
+
+Textual gives each key to the widget that has the focus when the key arrives. What the previous key does, such as
+opening a dialog, happens later, so keys that arrive together (typed ahead, or over a slow line) miss the dialog that
+they are meant for. Here a key waits until the previous one has been handled.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from textual.screen import Screen
 
 from liverl_tui.term.private import HookedApp
 
-PATIENCE_S = 0.25  # for the effect of a key; after that the next key is handled
+PATIENCE_S = 0.25  # the longest that a key waits for the previous one
 
 
 class Delivered(Message):
@@ -26,54 +29,56 @@ class Delivered(Message):
         super().__init__()
         self.turn = turn
         self.again = again
-        self.screen = screen  # the one that the key was for
+        self.screen = screen  # the active screen when the key was delivered
 
 
 class KeysInOrder(HookedApp):
-    """An app that gets its keys one at a time."""
+    """An app that handles keys and pastes one at a time, in the order in which they arrive."""
 
     def __init__(self, ansi_color: bool | None = None) -> None:
         super().__init__(ansi_color=ansi_color)
-        self._ahead: deque[events.Event] = deque()
-        self._turn = 0
-        self._patience: asyncio.TimerHandle | None = None
+        self._waiting: deque[events.Event] = deque()
+        self._turn = 0  # number of the key that is being handled
+        self._timeout: asyncio.TimerHandle | None = None  # runs while a key is being handled
 
     async def on_event(self, event: events.Event) -> None:
+        """Queue a key or a paste while the previous one is being handled; pass all other events on at once."""
         if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:
             await super().on_event(event)
-        elif self._patience is not None:
-            self._ahead.append(event)
+        elif self._timeout is not None:
+            self._waiting.append(event)
         else:
             await self._deliver(event)
 
     async def _deliver(self, event: events.Event) -> None:
         if not self.screen_stack:
-            return  # we are closing
+            return  # the app is closing
         target, screen = self.focused or self.screen, self.screen
         self._turn += 1
         await super().on_event(event)
         if target.post_message(Delivered(self._turn, screen, again=True)):
             loop = asyncio.get_running_loop()
-            self._patience = loop.call_later(PATIENCE_S, self.call_next, self._go_on, self._turn)
+            self._timeout = loop.call_later(PATIENCE_S, self.call_next, self._next_key, self._turn)
 
     async def on_delivered(self, message: Delivered) -> None:
-        """The key has gone through everything. A message that its widget makes of it may still be on its way up, and
-        a screen that it has opened has to get its focus."""
+        """Let the next key go, once the messages of the last one were handled and a screen that it opened has its
+        focus."""
         message.stop()
         if not self.screen_stack:
-            return  # we are closing
+            return  # the app is closing
         target = self.focused or self.screen
         if message.again and target.post_message(Delivered(message.turn, message.screen, again=False)):
             return
         if self.screen is message.screen:
-            await self._go_on(message.turn)
+            await self._next_key(message.turn)
         else:
-            self.screen.call_after_refresh(self.call_next, self._go_on, message.turn)
+            self.screen.call_after_refresh(self.call_next, self._next_key, message.turn)
 
-    async def _go_on(self, turn: int) -> None:
-        if turn != self._turn or self._patience is None:
-            return  # it came too late, and has not been waited for
-        self._patience.cancel()
-        self._patience = None
-        if self._ahead:
-            await self._deliver(self._ahead.popleft())
+    async def _next_key(self, turn: int) -> None:
+        """Deliver the next waiting key, if key number ``turn`` is still the one being handled."""
+        if turn != self._turn or self._timeout is None:
+            return  # that key has timed out already
+        self._timeout.cancel()
+        self._timeout = None
+        if self._waiting:
+            await self._deliver(self._waiting.popleft())

@@ -1,8 +1,8 @@
-"""Every private name of Textual that this program uses, and no other module uses one.
+"""Every private name of Textual that this program uses. No other module uses one.
 
 A private name may change with any release, so ``pyproject.toml`` holds Textual to one minor version, and a test
-(``tests/ui/test_term_private.py``) names each of them with the shape that is relied on. Each entry here says what
-Textual has no public way for.
+(``tests/ui/test_term_private.py``) checks each of them for the shape that this module relies on. Each entry here
+does something for which Textual has no public API.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ __all__ = [
 ]
 
 
-# -- the driver: what writes to the terminal
+# -- the driver, which writes to the terminal
 
 
 def driver_of(app: App[Any]) -> Driver | None:
-    """The driver of a running app; None before it runs. Bytes that are not cells can only be written through it."""
+    """The driver of a running app; None before it runs. Escape sequences of our own are written through it."""
     return app._driver
 
 
 def terminal_file(driver: Any) -> Any:
-    """The file that ``driver`` writes to; None where it writes to none."""
+    """The file that ``driver`` writes to; None for a driver without one, as in tests."""
     return getattr(driver, "_file", None)
 
 
 def mouse_is_on(driver: Any) -> bool:
-    """Whether the terminal reports the mouse to us."""
+    """Whether the terminal sends mouse events to the app."""
     return bool(getattr(driver, "_mouse", False))
 
 
 def set_mouse(driver: Any, on: bool) -> bool:
-    """Switch mouse reports on or off while the app runs; False where this driver cannot."""
+    """Switch mouse reports on or off while the app runs; False if this driver cannot."""
     enable = getattr(driver, "_enable_mouse_support", None)
     disable = getattr(driver, "_disable_mouse_support", None)
     if enable is None or disable is None or not hasattr(driver, "_mouse"):
         return False
     if on:
-        driver._mouse = True  # both do nothing while it is False
+        driver._mouse = True  # both methods do nothing while it is False
         enable()
     else:
         disable()
@@ -70,7 +70,7 @@ def set_mouse(driver: Any, on: bool) -> bool:
 
 
 def key_bindings(node: DOMNode, key: str) -> Sequence[Binding]:
-    """The bindings of ``node`` itself for ``key``, a key by Textual's name."""
+    """The bindings of ``node`` itself, not of its parents, for ``key`` (a Textual key name)."""
     return node._bindings.key_to_bindings.get(key, ())
 
 
@@ -78,44 +78,44 @@ def key_bindings(node: DOMNode, key: str) -> Sequence[Binding]:
 
 
 class HookedApp(App[None]):
-    """An app that decides what is painted, which object does an action, and what is printed after a fault."""
+    """An app with hooks: whether it paints, which object does an action, and what is printed when it crashes."""
 
-    last_words = ""  # printed in place of a traceback when the app has failed
+    last_words = ""  # printed instead of a traceback when the app has crashed
 
     def may_paint(self) -> bool:
         """Whether anything may be sent to the terminal now."""
         return True
 
     def describe_fault(self, error: Exception) -> str:
-        """The line to print when ``error`` ends the app; "" = Textual's traceback."""
+        """The text to print when ``error`` ends the app; "" prints Textual's traceback."""
         return ""
 
     def action_target(self, name: str) -> object:
-        """The object whose method ``action_<name>`` does an action of the app. Textual asks the app itself only."""
+        """The object whose method ``action_<name>`` does an action of the app. Textual uses the app itself only."""
         return self
 
     @property
     def is_batching(self) -> bool:
-        """Whether a batch of updates is open; Textual drops what is painted meanwhile."""
+        """Whether a batch of updates is open; Textual drops paints until it ends."""
         return self._batch_count > 0
 
     @property
     def is_closing(self) -> bool:
-        """Whether the screens are being taken down, or will be at once."""
+        """Whether the app is exiting and its screens are being removed."""
         return self._exit or not self._running
 
     def paint_whole(self, screen: Screen[Any]) -> None:
-        """Send every cell of ``screen`` once, instead of what each of its widgets has asked for since."""
+        """Send every cell of ``screen`` once, and drop the pending repaints of its widgets."""
         self._display(screen, screen._compositor.render_full_update())
         for widget in (screen, *screen.query(Widget)):
             widget._exchange_repaint_regions()
 
     def toasts(self) -> list[Notification]:
-        """The notifications that are shown or wait."""
+        """The notifications that are shown or queued."""
         return list(self._notifications)
 
     def drop_toast(self, toast: Notification) -> None:
-        """Take one notification away; the screen shows it at the next change of the toasts."""
+        """Remove one notification; it disappears from the screen with the next change of the toasts."""
         self._unnotify(toast, refresh=False)
 
     async def _dispatch_action(self, namespace: Any, action_name: str, params: Any) -> bool:
@@ -147,41 +147,44 @@ class HookedApp(App[None]):
 
 
 class SpanCompositor(Compositor):
-    """A compositor that tells which columns of which lines have changed."""
+    """A compositor that reports which columns of which lines changed."""
 
     @property
     def full_map(self) -> CompositorMap:
-        """The places of all widgets. After a scroll, Textual finds them anew for whoever asks first; the layout that
-        follows then sees no difference any more, and what a widget covered that went meanwhile stays covered."""
+        """The positions of all widgets, with the regions that changed marked dirty.
+
+        After a scroll, Textual computes the map on the first access. The layout that follows then sees no difference,
+        and the area that a removed widget covered would never be repainted.
+        """
         if self.root is None or not self._full_map_invalidated:
             return super().full_map
         before = self._full_map
-        found = super().full_map
-        for _, (region, _, clip, *_) in found.items() ^ before.items():
+        after = super().full_map
+        for _, (region, _, clip, *_) in after.items() ^ before.items():
             place = clip.intersection(region)
             if place:
                 self._dirty_regions.add(place)
-        return found
+        return after
 
     def take_dirty(self) -> set[Region]:
-        """The regions that changed since the last call."""
+        """The regions that changed since the last call, which also clears them."""
         dirty = self._dirty_regions.copy()
         self._dirty_regions.clear()
         return dirty
 
     def spans(self, regions: Iterable[Region]) -> Iterable[tuple[int, int, int]]:
-        """``regions`` as (line, first column, column behind the last), each cell once."""
+        """``regions`` as (line, first column, column after the last), each cell once."""
         return self._regions_to_spans(regions)
 
 
 class HookedScreen(Screen[None]):
-    """A screen with a compositor of its own kind, which decides whether it is painted.
+    """A screen that can use its own compositor and decide whether it is painted.
 
-    Textual paints every screen whose cells change, and behind a dialog it then paints everything again.
+    Textual paints every screen whose cells change, and repaints everything for a change behind a dialog.
     """
 
     def use_compositor(self, compositor: SpanCompositor) -> None:
-        """Paint by ``compositor`` from now on; before anything has been painted."""
+        """Paint with ``compositor``; call it before the first paint."""
         self._compositor = compositor
 
     def is_painted(self) -> bool:
@@ -189,7 +192,7 @@ class HookedScreen(Screen[None]):
         return True
 
     def is_seen_behind(self) -> bool:
-        """Whether a change in this screen, while it paints none, is seen through the screen on top."""
+        """Whether this screen, while it is not painted itself, is visible through the screen on top."""
         return False
 
     def _compositor_refresh(self) -> None:
@@ -200,7 +203,7 @@ class HookedScreen(Screen[None]):
         self._compositor._dirty_regions.clear()
         self._dirty_widgets.clear()
         if dirty and self.is_seen_behind():
-            # Not top.refresh(): a screen that is to be painted forgets which of its own widgets are.
+            # Not top.refresh(): it would drop the pending repaints of the widgets of that screen.
             top = self.app.screen
             top._set_dirty(*dirty)
             top._dirty_widgets.add(top)

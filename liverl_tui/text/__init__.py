@@ -1,0 +1,1 @@
+"""State and numbers as words, glyphs and styles, without widgets."""

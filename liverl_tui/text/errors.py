@@ -1,4 +1,4 @@
-"""Errors of the command line itself."""
+"""The exception of the command line and of the interface's settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from liverl.exit_codes import ExitCode
 
 
 class CliError(Exception):
-    """``str()`` is the message for the user; the program exits with ``exit_code``."""
+    """An error with a message for the user (``str()``); the program exits with ``exit_code``."""
 
     def __init__(self, message: str, exit_code: int = ExitCode.FAILED) -> None:
         super().__init__(message)

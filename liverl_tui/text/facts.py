@@ -1,6 +1,6 @@
-"""The facts of a run in sentences, for plain mode and tables. Pure.
+"""The state of a run in sentences, for plain mode and tables. Pure.
 
-Every sentence stands for itself: it is read by screen readers, found by ``grep`` and kept in log files.
+Every sentence is complete by itself: it is read by screen readers, found by ``grep`` and kept in log files.
 """
 
 from __future__ import annotations
@@ -16,29 +16,30 @@ _STATES_WITH_WORK = ("starting", "running", "stopping")
 
 
 def seconds(value: float) -> str:
-    """``3.4 s``, ``41 s``, ``12m03s``."""
+    """A duration in seconds as ``3.4 s``, ``41 s`` or, from 99.5 s on, ``12m03s``."""
     return f"{value:.1f} s" if value < 9.95 else f"{value:.0f} s" if value < 99.5 else duration(value)
 
 
 def remaining(s: Snapshot) -> float | None:
-    """Seconds that the rest of the steps will take, if they go on as the newest ones did."""
+    """Estimated seconds for the remaining steps: ``step_seconds`` each. None if no step was timed, the number of steps
+    is unknown, or the run has ended."""
     if s.step_seconds is None or not s.total_steps or s.state not in _STATES_WITH_WORK:
         return None
     return s.step_seconds * max(0, s.total_steps - (s.step or 0))
 
 
 def doing(s: Snapshot) -> str:
-    """``running: step 8/20: rollout``; the state alone where the phase says no more."""
+    """``running: step 8/20: rollout``; only the phase where that begins with the state."""
     phase = one_line(s.phase)
     return phase if phase.startswith(s.state) else f"{s.state}: {phase}"
 
 
 def pace_words(s: Snapshot) -> str | None:
-    """``3.4 s a step, about 44s left``; None where no step was timed."""
+    """``3.4 s a step, about 44s left``; None if no step was timed."""
     if s.step_seconds is None:
         return None
-    left = remaining(s)
-    return f"{seconds(s.step_seconds)} a step" + (f", about {duration(left)} left" if left else "")
+    rest = remaining(s)
+    return f"{seconds(s.step_seconds)} a step" + (f", about {duration(rest)} left" if rest else "")
 
 
 def step_words(s: Snapshot) -> str | None:
@@ -50,7 +51,7 @@ def step_words(s: Snapshot) -> str | None:
 
 
 def replica_words(s: Snapshot) -> str | None:
-    """``2 of 2 ready, 2 in the proxy; r1 loaded but idle 1m15s``."""
+    """``2 of 2 ready, 2 in the proxy; r1 loaded but idle 1m15s``; None for a run without replicas."""
     replicas = s.replicas
     if not replicas.expected and not replicas.items:
         return None
@@ -59,13 +60,15 @@ def replica_words(s: Snapshot) -> str | None:
 
 
 def _troubled(s: Snapshot) -> list[tuple[str, StatusLabel]]:
-    """The replicas that somebody should look at."""
+    """Names and labels of the replicas with a problem."""
     snapshot_index = SnapshotIndex(s)
-    found = [(r.name, of_replica(r, snapshot_index, s.at)) for r in s.replicas.items]
-    return [(name, label) for name, label in found if label.problem]
+    labels = [(r.name, of_replica(r, snapshot_index, s.at)) for r in s.replicas.items]
+    return [(name, label) for name, label in labels if label.problem]
 
 
 def proxy_words(s: Snapshot) -> str | None:
+    """``http://127.0.0.1:4000, 812 requests, 3 failed``; with requests that name no trial, and replicas in cooldown.
+    None while the proxy has no address."""
     proxy = s.proxy
     if proxy.address is None:
         return None
@@ -82,7 +85,7 @@ def _counter(value: int | None) -> str:
 
 
 def trial_counts(s: Snapshot) -> str:
-    """``1 running, 119 of 120 finished``; of a run that has ended ``104 of 120 finished, 16 cut off``."""
+    """``1 running, 119 of 120 finished``; after a run has ended ``104 of 120 finished, 16 cut off``."""
     trials = s.trials
     words = [f"{trials.running} running"] if trials.running or not trials.cut_off else []
     words.append(f"{trials.finished} of {trials.total} finished")
@@ -91,7 +94,8 @@ def trial_counts(s: Snapshot) -> str:
 
 
 def trial_words(s: Snapshot) -> str | None:
-    """``1 running, 119 of 120 finished``, and how those of the newest finished step went."""
+    """The counts of all trials, those without tool calls, and the newest step with decided trials (``of_step``). None
+    without trials."""
     trials = s.trials
     if not trials.total:
         return None
@@ -106,26 +110,28 @@ def trial_words(s: Snapshot) -> str | None:
 
 
 def of_step(t: StepTrials) -> str:
-    """``13 of 16 trials of step 7 call tools, mean reward 0.512``: of those that have shown what they do."""
+    """``13 of 16 trials of step 7 call tools, mean reward 0.512``. Counted are the trials that called a tool or ended
+    without one."""
     calling = t.judged - t.zero_tool_calls
     reward = f", mean reward {number(t.mean_reward)}" if t.mean_reward is not None else ""
     return f"{calling} of {t.judged} trials of step {t.step} call tools{reward}"
 
 
 def gpu_words(s: Snapshot) -> str | None:
-    """All GPUs in one sentence; None where there are none."""
+    """All GPUs in one sentence: load, memory, power, and which are held but idle, free or used by others. None without
+    GPUs."""
     if not s.gpus:
         return None
-    known = [g.utilization for g in s.gpus if g.utilization is not None]
-    busy = f", {percent(sum(known) / len(known))} busy on average" if known else ""
+    utilization = [g.utilization for g in s.gpus if g.utilization is not None]
+    busy = f", {percent(sum(utilization) / len(utilization))} busy on average" if utilization else ""
     words = [f"{len(s.gpus)}{busy}, memory {_sum(s.gpus, 'memory_used')} of {_sum(s.gpus, 'memory_total')}"]
-    drawn = [g.power_w for g in s.gpus if g.power_w is not None]
-    if drawn:
-        words[0] += f", {sum(drawn) / 1000:.1f} kW"
+    power = [g.power_w for g in s.gpus if g.power_w is not None]
+    if power:
+        words[0] += f", {sum(power) / 1000:.1f} kW"
     snapshot_index = SnapshotIndex(s)
-    ours = {g.index for g in s.gpus if owner_of(g, snapshot_index) is not None}
+    held = {g.index for g in s.gpus if owner_of(g, snapshot_index) is not None}
     idle = [
-        str(g.index) for g in s.gpus if g.index in ours and g.utilization is not None and g.utilization < BUSY
+        str(g.index) for g in s.gpus if g.index in held and g.utilization is not None and g.utilization < BUSY
     ]
     free = [str(g.index) for g in s.gpus if g.owner == "free"]
     if idle:
@@ -133,7 +139,7 @@ def gpu_words(s: Snapshot) -> str | None:
     if free:
         words.append(f"free: {', '.join(free)}")
     words += [
-        f"GPU {g.index}: {one_line(g.owner)}" for g in s.gpus if g.index not in ours and g.owner != "free"
+        f"GPU {g.index}: {one_line(g.owner)}" for g in s.gpus if g.index not in held and g.owner != "free"
     ]
     return "; ".join(words)
 
@@ -144,6 +150,7 @@ def _sum(gpus: tuple[GpuStatus, ...], field: str) -> str:
 
 
 def machine_words(s: Snapshot) -> str | None:
+    """``CPU 12% of 64 cores, memory 71G of 512G``; None if neither the cores nor the memory are known."""
     host = s.host
     if host.cpu_count is None and host.memory_total is None:
         return None
@@ -154,7 +161,7 @@ def machine_words(s: Snapshot) -> str | None:
 
 
 def symptom_words(s: Snapshot) -> Iterator[tuple[str, str]]:
-    """(id, sentence) of what is wrong, with what to do about it."""
+    """(id, sentence) of each symptom: severity, title and, where there is one, its fix."""
     for symptom in s.symptoms:
         fix = f". Fix: {one_line(symptom.fix)}" if symptom.fix else ""
         yield symptom.id, f"{symptom.severity}: {one_line(symptom.title)}{fix}"
@@ -164,26 +171,27 @@ def symptom_words(s: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def plain_facts(snapshot: Snapshot, previous: Snapshot | None = None) -> list[str]:
-    """What is to be said of ``snapshot`` to somebody who knows ``previous``.
+    """The sentences to print for ``snapshot`` after those of ``previous``.
 
-    Everything at the beginning, after each step and when the run's state has changed; in between only what
-    matters: a stage of the start, replicas that come, go or idle, the proxy's backends, the owners of GPUs, and
-    symptoms.
+    All facts for the first snapshot, after each step and when the run's state or attempt changes. In between only
+    changes that matter: a new stage of the start, the number of replicas and those with problems, the proxy's address
+    and cooldowns, the owners of GPUs, and new or resolved symptoms.
     """
     s, before = snapshot, previous
     if before is None or (s.step, s.state, s.attempt) != (before.step, before.state, before.attempt):
         return [*(words for _, words in _facts(s)), *(words for _, words in symptom_words(s))]
-    lines = [words for name, words in _facts(s) if _telling(s, name) != _telling(before, name)]
-    known, now = dict(symptom_words(before)), dict(symptom_words(s))
-    lines += [words for key, words in now.items() if key not in known]
-    lines += [f"resolved: {words.partition('. Fix: ')[0]}" for key, words in known.items() if key not in now]
+    lines = [words for name, words in _facts(s) if _key_values(s, name) != _key_values(before, name)]
+    old, new = dict(symptom_words(before)), dict(symptom_words(s))
+    lines += [words for key, words in new.items() if key not in old]
+    lines += [f"resolved: {words.partition('. Fix: ')[0]}" for key, words in old.items() if key not in new]
     return lines
 
 
 def _facts(s: Snapshot) -> list[tuple[str, str]]:
+    """(name, sentence) of each fact that is known."""
     again = f", attempt {s.attempt}" if s.attempt > 1 else ""
     run = f"run {doing(s)}{again}, up {age(s.at - s.started_at)}"
-    found = [
+    facts = [
         ("training", step_words(s)),
         ("replicas", replica_words(s)),
         ("proxy", proxy_words(s)),
@@ -191,12 +199,12 @@ def _facts(s: Snapshot) -> list[tuple[str, str]]:
         ("GPUs", gpu_words(s)),
         ("machine", machine_words(s) if not s.gpus else None),
     ]
-    return [("run", run), *((name, f"{name}: {words}") for name, words in found if words)]
+    return [("run", run), *((name, f"{name}: {words}") for name, words in facts if words)]
 
 
-def _telling(s: Snapshot, name: str) -> object:
-    """What of a fact is worth a line of its own when it changes."""
-    if name == "run":  # the stages of the start, but not their counters
+def _key_values(s: Snapshot, name: str) -> object:
+    """The part of a fact whose change is printed at once; None if a change of the fact can wait."""
+    if name == "run":  # the stages of the start, without their counters
         return re.sub(r"\d+", "", s.phase) if s.state == "starting" else None
     if name == "replicas":
         troubled = [name for name, _ in _troubled(s)]

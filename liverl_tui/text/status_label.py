@@ -1,4 +1,4 @@
-"""How a service, a replica or a GPU stands, in one glyph and a few words. Pure."""
+"""The status of a service, a replica or a GPU as a glyph and a few words. Pure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import NamedTuple
 from liverl.model import GpuStatus, ReplicaStatus, ServiceStatus, Snapshot
 from liverl_tui.text.words import GLYPH, STYLE, duration, percent, short_name, state_word
 
-BUSY = 0.05  # utilisation from which a GPU counts as working
-SPINNING = 0.9  # utilisation from which little power is suspicious ...
-LITTLE_POWER = 0.3  # ... as a share of the limit: a kernel that spins or waits draws little
+BUSY = 0.05  # a GPU with at least this utilization (0..1) counts as busy
+SPINNING = 0.9  # a GPU with at least this utilization is suspected to spin, if its power is below ...
+LITTLE_POWER = 0.3  # ... this share of its limit: a kernel that spins or waits draws little power
 SERVING = ("ready", "degraded")
 RESTING = ("asleep", "waking", "updating")  # activities of a replica that verl manages
 
 
 class SnapshotIndex:
-    """A snapshot, with what is looked up again and again in it."""
+    """A snapshot with its services and replicas by name. Build it once per snapshot, not once per row."""
 
     __slots__ = ("lists", "replicas", "services", "snapshot", "trains")
 
@@ -23,8 +23,8 @@ class SnapshotIndex:
         self.snapshot = snapshot
         self.services = {service.name: service for service in snapshot.services}
         self.replicas = {replica.name: replica for replica in snapshot.replicas.items}
-        self.lists = False  # there is a proxy that should know every ready replica
-        self.trains = False  # there is a trainer whose weights a replica has to have first
+        self.lists = False  # whether a proxy serves, which should list every ready replica
+        self.trains = False  # whether there is a trainer whose weights a replica needs before it is listed
         if snapshot.state in ("starting", "running"):
             for service in snapshot.services:
                 self.lists |= service.kind == "proxy" and service.state in SERVING
@@ -36,29 +36,30 @@ class SnapshotIndex:
 
 
 class StatusLabel(NamedTuple):
+    """A status as it is shown; ``style`` is the name of a palette style."""
+
     glyph: str
     words: str
     style: str
-    problem: bool = False  # somebody should look at it
-    short: str = ""  # the words where there is little room; empty: there is no shorter way
-    kind: str = ""  # the words without their numbers, to count those of a kind; empty: there are none in them
+    problem: bool = False  # whether it needs attention
+    short: str = ""  # shorter words for a narrow column; empty: there are none
+    kind: str = ""  # the words without numbers, to count equal labels; empty: the words have no numbers
 
     @property
     def text(self) -> str:
+        """Glyph and words: ``▲ not listed in the proxy``."""
         return f"{self.glyph} {self.words}"
 
     def within(self, width: int) -> str:
-        """The text, in short where it would be cut."""
+        """``text``, or its short form where ``text`` is wider than ``width`` characters."""
         return self.text if len(self.text) <= width or not self.short else f"{self.glyph} {self.short}"
 
 
 def of_service(service: ServiceStatus, now: float) -> StatusLabel:
-    """A service's state, with what it is doing and for how long, or how long it still takes."""
+    """A service's state, with its stage and for how long, or the time until its next state. ``now``: Unix seconds."""
     if service.kind == "task" and service.state == "stopped" and service.exit is not None and service.exit.ok:
         return StatusLabel("✔", "done", "ok")
-    if (
-        service.kind == "task" and service.state == "ready"
-    ):  # of a task, the process is all that one waits for
+    if service.kind == "task" and service.state == "ready":  # a task is ready as soon as its process runs
         return StatusLabel("◐", f"running {duration(now - service.since)}", "info", kind="running")
     if service.state == "ready" and service.incoming_pid is not None:
         return StatusLabel("●", "ready, being replaced", "ok", short="replacing")
@@ -70,7 +71,8 @@ def of_service(service: ServiceStatus, now: float) -> StatusLabel:
 
 
 def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float) -> StatusLabel:
-    """A replica's state; where it serves, what keeps it from its work."""
+    """A replica's state; for one that serves, why it does not work: draining, asleep, without weights, not listed,
+    idle. ``now``: Unix seconds."""
     if replica.leaving and replica.state in SERVING:
         return StatusLabel("◑", "draining", "warn")
     if (
@@ -81,14 +83,14 @@ def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float
     ):
         return StatusLabel("●", "ready, waiting for others", "ok", short="waiting for others")
     if replica.state == "ready" and replica.activity in RESTING and replica.listed:
-        # What the trainer does with its replicas between two rollouts is no fault of theirs.
+        # Between two rollouts the trainer puts its replicas to sleep or updates them: no problem.
         words = f"{replica.activity} {duration(now - (replica.activity_since or now))}"
         return StatusLabel("◌", words, "info", kind=replica.activity or "")
     if replica.state == "ready" and not replica.listed and snapshot_index.lists:
-        wanted = snapshot_index.snapshot.policy_version
-        held = replica.engine.policy_version
-        if snapshot_index.trains and (held is None or held != wanted):
-            version = "" if wanted is None else f" v{wanted}"
+        trainer_version = snapshot_index.snapshot.policy_version
+        replica_version = replica.engine.policy_version
+        if snapshot_index.trains and (replica_version is None or replica_version != trainer_version):
+            version = "" if trainer_version is None else f" v{trainer_version}"
             return StatusLabel("◐", f"waiting for weights{version}", "info", short=f"needs weights{version}")
         return StatusLabel("▲", "not listed in the proxy", "warn", True, "not listed")
     if replica.state == "ready" and replica.idle_for is not None:
@@ -113,8 +115,8 @@ def _state_label(
         words = f"{word}, {short}"
     elif state == "stopping":
         forced = deadline is not None and deadline > now
-        left = f", forced in {duration((deadline or now) - now)}" if forced else f" {duration(now - since)}"
-        words, short = word + left, word
+        timing = f", forced in {duration((deadline or now) - now)}" if forced else f" {duration(now - since)}"
+        words, short = word + timing, word
     problem = state in ("degraded", "failed", "backing_off", "gave_up")
     glyph, style = GLYPH.get(state, "●"), STYLE.get(state, "text")  # type: ignore[call-overload]
     return StatusLabel(glyph, words or word, style, problem, short, kind)
@@ -124,7 +126,8 @@ def _state_label(
 
 
 def owner_of(gpu: GpuStatus, snapshot_index: SnapshotIndex) -> str | None:
-    """Who holds a GPU; of several a replica, since its state says more than that of verl's trainer beside it."""
+    """The replica or service of the run that holds a GPU; None if none does. Where verl's trainer and a replica share
+    it, the replica, since its state tells more."""
     names = gpu.owner.split(" + ")
     return next((n for n in names if n in snapshot_index.replicas), None) or next(
         (n for n in names if n in snapshot_index.services), None
@@ -132,7 +135,8 @@ def owner_of(gpu: GpuStatus, snapshot_index: SnapshotIndex) -> str | None:
 
 
 def owner_words(gpu: GpuStatus, width: int) -> str:
-    """The owner, without what its verdict says too where there is no room: ``pid 4123 (ann)``."""
+    """The owner of a GPU; shortened (``pid 4123 (ann)``) where it is wider than ``width`` characters, by what the
+    verdict beside it says too."""
     if len(gpu.owner) <= width:
         return gpu.owner
     shared = gpu.owner.split(" + ")
@@ -144,8 +148,8 @@ def owner_words(gpu: GpuStatus, width: int) -> str:
 def of_gpu(
     gpu: GpuStatus, snapshot_index: SnapshotIndex, now: float, spinning_for: float | None = None
 ) -> StatusLabel:
-    """The verdict on a GPU: what its numbers mean, given whose it is. ``spinning_for``: seconds for which it has
-    been ``spins``."""
+    """The verdict on a GPU, from its numbers and the state of its owner. ``now``: Unix seconds; ``spinning_for``:
+    seconds for which ``spins`` has been true."""
     name = owner_of(gpu, snapshot_index)
     if name is None:
         if gpu.owner == "free":
@@ -155,9 +159,9 @@ def of_gpu(
         return StatusLabel("?", "unknown pid namespace", "dim")
     replica, service = snapshot_index.replicas.get(name), snapshot_index.services.get(name)
     if replica is not None:
-        found = of_replica(replica, snapshot_index, now)
-        if replica.state != "ready" or found.problem or replica.activity in RESTING:
-            return found
+        label = of_replica(replica, snapshot_index, now)
+        if replica.state != "ready" or label.problem or replica.activity in RESTING:
+            return label
     elif service is not None and service.state != "ready":
         return of_service(service, now)
     if "foreign" in gpu.owner:
@@ -170,7 +174,8 @@ def of_gpu(
 
 
 def spins(gpu: GpuStatus) -> bool:
-    """Whether it claims to be busy and draws too little power for that."""
+    """Whether a GPU reports at least ``SPINNING`` utilization but draws less than ``LITTLE_POWER`` of its power limit.
+    False where one of the numbers is unknown."""
     if gpu.utilization is None or gpu.power_w is None or not gpu.power_limit_w:
         return False
     return gpu.utilization >= SPINNING and gpu.power_w < LITTLE_POWER * gpu.power_limit_w

@@ -1,9 +1,9 @@
-"""The themes: what Textual needs for dialogs, and the styles of our own drawing, by name.
+"""The themes: the styles of our own drawing by name, and the same colours for Textual's widgets.
 
 ``liverl-colour-blind`` uses the colours of Okabe and Ito (https://jfly.uni-koeln.de/color/), the dark ones
-lightened; they stay apart under all common kinds of colour blindness. ``liverl-ansi`` uses the terminal's own
-sixteen colours, and the fewest bytes. Text has a contrast of at least 4.5 to its background, under the cursor too
-(4 where a terminal with 256 colours shows what is nearest).
+lightened; they can be told apart with all common kinds of colour blindness. ``liverl-ansi`` uses the terminal's own
+sixteen colours and sends the fewest bytes. Text has a contrast of at least 4.5 to its background, also under the
+cursor (4 on a terminal with 256 colours, which shows the nearest ones).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STYLES = (
     "dim",
     "rule",  # lines and separators
     "title",
-    "title_focus",  # the title of the pane that has the keys
+    "title_focus",  # the title of the focused pane
     "head",  # column heads
     "ok",
     "info",
@@ -28,7 +28,7 @@ STYLES = (
     "alarm",  # what must not be overlooked
     "accent",
     "key",  # a key's name in the bar and in help
-    "match",  # what a search has found
+    "match",  # a match of a search
     "meter",  # the filled part of a bar
     "meter_off",
     "chart1",
@@ -42,7 +42,7 @@ STYLES = (
 
 @dataclass(frozen=True)
 class Palette:
-    """Resolved styles. ``palette["warn"]``; ``palette.under_cursor(...)`` for a cell of the row under the cursor."""
+    """The styles of one theme: ``palette["warn"]``, and ``palette.under_cursor(style)`` in the row under the cursor."""
 
     name: str
     styles: dict[str, Style]
@@ -53,8 +53,8 @@ class Palette:
         return self.styles[name]
 
     def under_cursor(self, style: Style) -> Style:
-        """A style as the cursor's row shows it. What has a background of its own keeps it: its text is made for
-        that."""
+        """``style`` with the cursor's background. A style with a background of its own keeps it, since its text colour
+        is chosen for that."""
         if style.reverse or (style.bgcolor is not None and style.bgcolor != self.background.bgcolor):
             return style
         return style + self.cursor
@@ -64,7 +64,7 @@ def _palette(name: str, background: str, cursor: str, **styles: str) -> Palette:
     base = Style.parse(f"on {background}")
     missing = set(STYLES) ^ set(styles)
     if missing:
-        raise ValueError(f"theme {name}: {sorted(missing)}")
+        raise ValueError(f"theme {name} lacks styles, or has unknown ones: {sorted(missing)}")
     return Palette(
         name, {key: base + Style.parse(text) for key, text in styles.items()}, Style.parse(cursor), base
     )
@@ -182,7 +182,7 @@ ANSI = _palette(
     chart5="red",
     chart6="cyan",
 )
-# What is drawn where NO_COLOR forbids colours: attributes only.
+# For NO_COLOR: attributes only.
 MONOCHROME = _palette(
     "liverl-monochrome",
     background="default",
@@ -213,8 +213,8 @@ MONOCHROME = _palette(
 )
 PALETTES: dict[str, Palette] = {p.name: p for p in (DARK, LIGHT, COLOUR_BLIND, ANSI)}
 DEFAULT = DARK.name
-AUTO = "auto"  # by what the terminal can show
-# What a configuration written for Textual's own names means here.
+AUTO = "auto"  # chosen by the colours of the terminal
+# Short names, and Textual's own names in older configurations.
 ALIASES = {
     "dark": DARK.name,
     "light": LIGHT.name,
@@ -228,11 +228,11 @@ ALIASES = {
 
 
 def resolve(name: str | None, color_system: str | None = "truecolor") -> str:
-    """The name of one of our themes; None is the default one. ``auto`` chooses by ``color_system``, which is what
-    Rich says of the terminal: on one with sixteen colours or fewer ours would come out as whatever is nearest.
+    """The full name of the theme that ``name`` means; None means the default one. ``auto`` chooses by Rich's
+    ``color_system``: the default theme with 256 colours or more, otherwise ``liverl-ansi``.
 
     Raises:
-        KeyError: there is no such theme.
+        KeyError: ``name`` is no theme and no alias.
     """
     if name == AUTO:
         return DEFAULT if color_system in ("256", "truecolor") else ANSI.name
@@ -240,12 +240,12 @@ def resolve(name: str | None, color_system: str | None = "truecolor") -> str:
 
 
 def following(name: str) -> str:
-    """The theme after ``name``, round and round."""
+    """The name of the theme after ``name``; after the last one comes the first."""
     names = list(PALETTES)
     return names[(names.index(name) + 1) % len(names)]
 
 
-# What Textual's own widgets look up in a theme of the terminal's colours, and break without.
+# Textual's own widgets need these variables in a theme of ANSI colours, and fail without them.
 _ANSI_VARIABLES = {
     "ansi-background": "ansi_default",
     "ansi-foreground": "ansi_default",
@@ -264,8 +264,8 @@ _ANSI_VARIABLES = {
 
 
 def textual_themes() -> list[Theme]:
-    """The same themes for Textual's own widgets: inputs, toasts and the command palette."""
-    found = []
+    """All themes as Textual's, for its own widgets: inputs, toasts and the command palette."""
+    themes = []
     for palette in PALETTES.values():
         ansi = palette is ANSI
 
@@ -281,7 +281,7 @@ def textual_themes() -> list[Theme]:
             bg, cursor = palette.background.bgcolor, palette.cursor.bgcolor
             background = bg.get_truecolor().hex if bg is not None else "#000000"
             surface = panel = cursor.get_truecolor().hex if cursor is not None else background
-        found.append(
+        themes.append(
             Theme(
                 name=palette.name,
                 primary=colour("accent"),
@@ -300,4 +300,4 @@ def textual_themes() -> list[Theme]:
                 variables=_ANSI_VARIABLES if ansi else {},
             )
         )
-    return found
+    return themes

@@ -1,4 +1,4 @@
-"""Facts as words and glyphs, the same in every view: glyph + word (+ colour), never a colour alone. Pure."""
+"""States and numbers as words and glyphs, the same in every view. Meaning never depends on colour alone. Pure."""
 
 from __future__ import annotations
 
@@ -61,16 +61,17 @@ _CONTROL = re.compile(
 
 
 def one_line(text: str) -> str:
-    """Text from elsewhere, safe on a terminal: no control characters, one line."""
+    """Untrusted text made safe for a terminal: without control characters, its lines joined by `` | ``."""
     return _CONTROL.sub("", " | ".join(part for part in text.splitlines() if part.strip()).replace("\t", " "))
 
 
 def state_word(state: str) -> str:
+    """A state for people: ``backing off`` for ``backing_off``."""
     return state.replace("_", " ")
 
 
 def duration(seconds: float | None) -> str:
-    """``41s``, ``12m03s``, ``3h05m``, ``2d04h``; ``-`` when not known."""
+    """``41s``, ``12m03s``, ``3h05m``, ``2d04h``; ``-`` for None; a negative one counts as 0."""
     if seconds is None:
         return UNKNOWN
     total = max(0, int(seconds))
@@ -83,14 +84,14 @@ def duration(seconds: float | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """As ``duration``, without the part that changes every second: ``41s``, ``12m``, ``3h05m``, ``2d04h``."""
+    """Like ``duration``, but without seconds from one minute on: ``41s``, ``12m``, ``3h05m``, ``2d04h``."""
     if seconds is None:
         return UNKNOWN
     return duration(seconds) if not 60 <= seconds < 3600 else f"{int(seconds) // 60}m"
 
 
 def size(count: float | None) -> str:
-    """Bytes in at most five columns: ``812K``, ``1.4G``, ``71G``; ``-`` when not known."""
+    """Bytes in at most five columns, in units of 1024: ``812K``, ``1.4G``, ``71G``; ``-`` for None."""
     if count is None:
         return UNKNOWN
     value = float(count)
@@ -102,7 +103,7 @@ def size(count: float | None) -> str:
 
 
 def count(number: float | None) -> str:
-    """A counter in at most five columns: ``950``, ``12.3k``, ``4.56M``."""
+    """A counter in at most five columns, in units of 1000: ``950``, ``12.3k``, ``4.56M``; ``-`` for None."""
     if number is None:
         return UNKNOWN
     value = float(number)
@@ -116,22 +117,23 @@ def count(number: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share 0..1 as ``97%``."""
+    """A ratio 0..1 as ``97%``; ``-`` for None."""
     return UNKNOWN if share is None else f"{share * 100:.0f}%"
 
 
 def number(value: float | None, digits: int = 3) -> str:
+    """A number with ``digits`` decimals: ``0.512``; ``-`` for None."""
     return UNKNOWN if value is None else f"{value:.{digits}f}"
 
 
 def cut(text: str, width: int) -> str:
-    """At most ``width`` characters, with a mark where something is missing."""
+    """``text`` in at most ``width`` characters; ``…`` at the end if it was cut."""
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def short_name(name: str, width: int) -> str:
-    """A service's name in at most ``width`` columns: it is cut in the middle, for the numbers at its end
-    (``replica-1``, ``vllm_server_1_0``) tell it from its siblings."""
+    """A service's name in at most ``width`` columns. It is cut in the middle, since the numbers at its end
+    (``replica-1``, ``vllm_server_1_0``) distinguish it from others."""
     if len(name) <= width:
         return name
     numbers = _NUMBERS.search(name)

@@ -1,4 +1,4 @@
-"""Text in lines of a given width. Pure."""
+"""Wrap text to a width in terminal columns. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _UNIT = re.compile(
 
 
 def wrap(text: str, width: int, begin: int = 0) -> list[str]:
-    """``text``, made safe for a terminal, in lines of at most ``width`` columns, cut between words where that is
-    possible, and not between a number and its unit. ``begin``: columns that are taken in the first one."""
+    """``text``, made safe for a terminal, in lines of at most ``width`` columns (at least ``LEAST``). Lines break
+    between words where possible, but not between a number and its unit. ``begin``: columns of the first line that are
+    in use already. An empty text gives one empty line."""
     width = max(LEAST, width)
     room = max(LEAST, width - begin)
     lines, line = [], ""
@@ -38,7 +39,7 @@ def wrap(text: str, width: int, begin: int = 0) -> list[str]:
 
 
 def _words(text: str, most: int) -> list[str]:
-    """The words of a text; a number and its unit are one of at most ``most`` columns: ``1.2 GiB``, ``10 s``."""
+    """The words of a text. A number and its unit are one word (``1.2 GiB``, ``10 s``) if both fit ``most`` columns."""
     words: list[str] = []
     for word in text.split(" "):
         if words and _UNIT.fullmatch(word) and _NUMBER.fullmatch(words[-1]):
@@ -55,7 +56,7 @@ def _columns(text: str) -> int:
 
 
 def _head(word: str, room: int) -> str:
-    """The beginning of a word that fills ``room`` columns."""
+    """The longest beginning of a word that fits ``room`` columns."""
     if word.isascii():
         return word[:room]
     used = 0

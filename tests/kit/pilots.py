@@ -59,7 +59,7 @@ async def handled(pilot: Any) -> None:
 def unhandled(app: App[Any]) -> Iterator[str]:
     """What an app has begun and not brought to its end. Workers that wait for an answer are not told: it may be the
     test's to give."""
-    if isinstance(app, KeysInOrder) and (app._patience is not None or app._ahead):
+    if isinstance(app, KeysInOrder) and (app._timeout is not None or app._waiting):
         yield "a key is on its way"
     for worker in app.workers:
         if not worker.is_finished and worker._task is not None and _in_a_thread(worker._task.get_coro()):

@@ -354,7 +354,7 @@ def test_up_detach_adopts_the_only_run_whose_backend_died(cli, live, tmp_path):
     finish(run_of(tmp_path, "other"), "done", 0)
     out = cli("up", "--detach")
     assert (out.returncode, out.stdout) == (0, f"{run_dir}\n")
-    assert "run p/one: none of its services was running any more" in out.stderr  # the toy has no services
+    assert "none of the services of run p/one was still running" in out.stderr  # the toy has no services
     assert out.stderr.endswith("(to start a new run: liverl-tui up --detach --name NAME)\n")
     assert backend_of(run_dir)
     live("two")
@@ -373,7 +373,7 @@ def test_up_refuses(cli):
     assert cli("up", "--detach", SLURM_JOB_ID="7").returncode == 2
     failed = cli("up", "--name", "u", "--no-ui", TOY_PREFLIGHT="no room")
     assert failed.returncode == 3
-    assert "toy check: no room" in failed.stderr
+    assert "(toy check): no room" in failed.stderr
     for arguments in (
         ("up", "--set", "run.nam=3"),
         ("up", "--name", "a/b"),

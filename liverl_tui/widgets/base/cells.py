@@ -1,7 +1,7 @@
-"""The base of every pane: rows of styled text that send only the cells which changed.
+"""The base of every pane: rows of styled text of which only the changed cells are sent.
 
-Textual re-sends a dirty region whole. A pane therefore keeps what it has drawn, compares the new rows with it
-cell by cell, and asks for the regions that differ (``refresh(*regions)``). Measured on a dashboard at 200x50
+Textual sends a dirty region whole. A pane therefore keeps the rows that it has drawn, compares the new ones with them
+cell by cell, and refreshes only the regions that differ (``refresh(*regions)``). Measured on a dashboard at 200x50
 and 2 Hz, this costs a thirtieth of the bytes of a ``DataTable`` with ``Sparkline`` widgets.
 """
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from liverl_tui.data.view import View
 
 Span = tuple[str, str | Style]  # text without control characters, and the name of a style (or a style)
-GAP = 12  # columns: a shorter run of unchanged cells costs less to send again than to jump over
+GAP = 12  # columns: a shorter run of unchanged cells costs fewer bytes to send again than to skip
 
 
 class Row:
-    """One line of a pane. ``cursor``: it is the selected one."""
+    """One line of a pane. ``cursor``: draw it as the row under the cursor."""
 
     __slots__ = ("cursor", "spans")
 
@@ -39,7 +39,8 @@ class Row:
         self.cursor = cursor
 
     def add(self, text: str, style: str | Style = "text", width: int | None = None, align: str = "<") -> Row:
-        """Append text; with ``width`` (columns) it is cut or padded to exactly that."""
+        """Append text and return this row; with ``width`` (columns) it is cut or padded to exactly that. ``align``: see
+        ``fit``."""
         self.spans.append((text if width is None else fit(text, width, align), style))
         return self
 
@@ -50,11 +51,13 @@ class Row:
 
     @property
     def text(self) -> str:
+        """The row without styles."""
         return "".join(text for text, _ in self.spans)
 
 
 def fit(text: str, width: int, align: str = "<") -> str:
-    """``text`` in exactly ``width`` columns: padded, or cut with ``…``."""
+    """``text`` in exactly ``width`` columns: cut with ``…``, or padded. ``align``: ``<`` left, ``>`` right, ``^``
+    centre."""
     if width <= 0:
         return ""
     columns = len(text) if text.isascii() else cell_len(text)
@@ -77,7 +80,7 @@ def fit(text: str, width: int, align: str = "<") -> str:
 
 
 def draw(row: Row, width: int, palette: Palette) -> Strip:
-    """A row as exactly ``width`` columns. What follows upon another in the same style becomes one piece."""
+    """A row as a strip of exactly ``width`` columns. Neighbouring texts in the same style become one segment."""
     texts: list[str] = []
     styles: list[Style] = []
     used = 0
@@ -104,12 +107,12 @@ def draw(row: Row, width: int, palette: Palette) -> Strip:
     return Strip(map(Segment, texts, styles), width)
 
 
-# Texts of which every character has one column, told apart at once from those that have to be looked through.
+# Texts of which every character is known to be one column wide: a fast check that avoids measuring each one.
 _NARROW = re.compile(r"[ -~·×°–-…←-↓─-◼◿⠀-⣿✔✖]*")
 
 
 def _narrow(strip: Strip) -> bool:
-    """Whether a character's place in the text is its column."""
+    """Whether every character is one column wide, so that its index in the text is its column."""
     return all(text.isascii() or _NARROW.fullmatch(text) for text, _, _ in strip)
 
 
@@ -119,7 +122,7 @@ def _cells(strip: Strip) -> list[tuple[str, Style | None]]:
     for text, style, _ in strip:
         for character in text:
             columns = get_character_cell_size(character)
-            if columns == 0 and cells:  # it belongs to the character before it
+            if columns == 0 and cells:  # a combining character: it shares the cell before it
                 cells[-1] = (cells[-1][0] + character, cells[-1][1])
             elif columns:
                 cells.append((character, style))
@@ -128,7 +131,8 @@ def _cells(strip: Strip) -> list[tuple[str, Style | None]]:
 
 
 def changes(before: Strip, after: Strip) -> list[tuple[int, int]]:
-    """Where two lines of the same width differ: (column, columns), runs that are close together joined."""
+    """Where two lines differ, as (first column, number of columns); runs less than ``GAP`` apart are joined. Lines of
+    different widths differ everywhere."""
     if before.cell_length != after.cell_length:
         return [(0, max(before.cell_length, after.cell_length))]
     runs: list[tuple[int, int]] = []
@@ -144,7 +148,7 @@ def changes(before: Strip, after: Strip) -> list[tuple[int, int]]:
             _join(runs, column, column + 1)
     wide = []
     for start, end in runs:
-        while start and new[start][0] == "":  # never begin or end inside a wide character
+        while start and new[start][0] == "":  # do not begin or end inside a wide character
             start -= 1
         while end < len(new) and (new[end][0] == "" or old[end][0] == ""):
             end += 1
@@ -160,25 +164,25 @@ def _join(runs: list[tuple[int, int]], start: int, end: int) -> None:
 
 
 def _differences(before: Strip, after: Strip) -> Iterator[tuple[int, int]]:
-    """(first column, the one behind the last) of what differs, piece by piece. Every character has one column."""
-    pieces, others = (filter(itemgetter(0), strip) for strip in (before, after))  # none is empty
+    """(first column, column after the last) of each difference. Every character must be one column wide."""
+    old_parts, new_parts = (filter(itemgetter(0), strip) for strip in (before, after))  # without empty texts
     old = new = ""
     old_style = new_style = None
     column = 0
     while True:
         if not old:
-            old, old_style, _ = next(pieces, _NOTHING)
+            old, old_style, _ = next(old_parts, _NOTHING)
         if not new:
-            new, new_style, _ = next(others, _NOTHING)
+            new, new_style, _ = next(new_parts, _NOTHING)
         size = min(len(old), len(new))
         if not size:
             return
         if old_style is not new_style and old_style != new_style:
             yield column, column + size
         elif old[:size] != new[:size]:
-            for place in range(size):
-                if old[place] != new[place]:
-                    yield column + place, column + place + 1
+            for index in range(size):
+                if old[index] != new[index]:
+                    yield column + index, column + index + 1
         old, new = old[size:], new[size:]
         column += size
 
@@ -187,7 +191,7 @@ _NOTHING = Segment("")
 
 
 class CellPanel(Widget):
-    """A widget of rows. Subclasses implement ``compose_rows`` and call ``update`` when what they show changed."""
+    """A widget of rows. Subclasses implement ``compose_rows`` and call ``update`` when their contents have changed."""
 
     DEFAULT_CSS = "CellPanel { background: transparent; }"
 
@@ -199,6 +203,7 @@ class CellPanel(Widget):
 
     @property
     def palette(self) -> Palette:
+        """The styles of the app's theme; the dark theme in an app without one."""
         return getattr(self.app, "palette", DARK)
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
@@ -206,15 +211,16 @@ class CellPanel(Widget):
         raise NotImplementedError
 
     def show(self, view: View) -> None:
-        """Take what is new. Panes that show facts of the run override this."""
+        """Show a new view of the run. Called with each new view; does nothing here."""
 
     def update(self) -> None:
-        """Draw again what differs from what is on the screen."""
+        """Compose the rows again and refresh the cells that changed; all cells after a change of size or theme. Does
+        nothing while the widget is not mounted, has no size, or the app holds back painting."""
         size = self.content_size
         if not size.width or not size.height or not self.is_attached:
             return
         if getattr(self.app, "held", False):
-            return  # it is called again before the first paint
+            return  # ``update`` is called again before the first paint
         palette = self.palette
         rows = list(self.compose_rows(size.width, size.height))[: size.height]
         rows += [Row()] * (size.height - len(rows))
@@ -238,17 +244,17 @@ class CellPanel(Widget):
 
     @property
     def rows(self) -> Sequence[Row]:
-        """What is on the screen."""
+        """The rows that were drawn last."""
         return self._rows
 
     @property
     def text(self) -> str:
-        """What is on the screen, as text."""
+        """The rows that were drawn last, as text without trailing blanks."""
         return "\n".join(row.text.rstrip() for row in self._rows)
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        # Textual makes every line up with the whole style of the widget (borders, padding, tint, opacity), most of
-        # a paint's time. Ours have none of these: a line is drawn as it will be seen.
+        """The drawn lines within ``crop``, without the work that Textual does for borders, padding, tint and opacity,
+        which is most of the time of a paint. A widget that has them is left to Textual."""
         if self.styles.gutter or self.opacity != 1.0:
             return super().render_lines(crop)
         width, blank = self.size.width, self.palette["text"]
@@ -261,15 +267,19 @@ class CellPanel(Widget):
         return [strip.crop(left, right) for strip in strips]
 
     def render_line(self, y: int) -> Strip:
+        """Line ``y`` as drawn last; blank below the rows."""
         if y < len(self._strips):
             return self._strips[y]
         return draw(Row(), self.content_size.width, self.palette)
 
     def get_content_width(self, container: Size, viewport: Size) -> int:
+        """Take the full width of the container."""
         return container.width
 
     def on_resize(self, _event: events.Resize) -> None:
+        """Draw again for the new size."""
         self.update()
 
     def on_show(self) -> None:
+        """Draw when the widget becomes visible."""
         self.update()

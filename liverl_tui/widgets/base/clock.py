@@ -1,4 +1,4 @@
-"""What time it is for the run: the backend's clock, which goes on between two of its snapshots."""
+"""The present time by the backend's clock, also between two snapshots."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from liverl_tui.data.view import View
 
 
 class Clock:
-    """Durations are counted from the snapshot's own time, so that another clock on this side does no harm. It
-    stands still where a backend was lost: what was known then is not known to go on. After the run's end it goes
-    on, as all that is left to tell is how long ago something was."""
+    """The time of the newest snapshot plus the time since it arrived. Durations are thus right even if the clock of
+    this machine differs from the backend's.
+
+    The clock stops when the backend is lost, since the state may have changed since then. After the end of the run it
+    goes on, to show how long ago things happened.
+    """
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
-        self._taken = 0.0
-        self._goes = False
+        self._arrived = 0.0
+        self._running = False
 
     def take(self, view: View) -> None:
-        self._goes = view.link in ("live", "ended")
+        """Set the clock by a new view, and start or stop it by the state of the view's link."""
+        self._running = view.link in ("live", "ended")
         if view.snapshot is not self._snapshot:
-            self._snapshot, self._taken = view.snapshot, time.monotonic()
+            self._snapshot, self._arrived = view.snapshot, time.monotonic()
 
     def now(self) -> float:
         """Unix seconds; 0 before the first snapshot."""
         if self._snapshot is None:
             return 0.0
-        return self._snapshot.at + (time.monotonic() - self._taken if self._goes else 0.0)
+        return self._snapshot.at + (time.monotonic() - self._arrived if self._running else 0.0)

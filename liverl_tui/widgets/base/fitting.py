@@ -1,4 +1,4 @@
-"""What to leave out where a line is too narrow: of a sentence, and of a table. Pure."""
+"""Fit a line into a width by shortening its parts, and a table by leaving out columns. Pure."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from rich.cells import cell_len
 
 from liverl_tui.widgets.base.cells import Row, Span
 
-Form = Sequence[Span]  # one way to say it
+Form = Sequence[Span]  # one wording of a part
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a sentence, in forms from the longest to the shortest. An empty form leaves it out; a part
-    without one is always there. Parts of a higher ``rank`` are shortened first, of one rank the longest."""
+    """A part of a line, in forms from the longest to the shortest. An empty form leaves the part out; a part without
+    an empty form is always shown. Parts with the highest ``rank`` are shortened first, among them the longest."""
 
     rank: int
     forms: tuple[Form, ...]
 
 
 def columns(form: Form) -> int:
+    """The width of a form in terminal columns."""
     return sum(len(text) if text.isascii() else cell_len(text) for text, _ in form)
 
 
 def pack(parts: Sequence[Part], width: int, gap: str = "  ") -> Row:
-    """The parts beside each other in ``width`` columns: the least important are shortened, then left out."""
+    """The parts side by side in ``width`` columns, separated by ``gap``. The least important are shortened, then left
+    out; the row is wider if even the shortest forms do not fit."""
     sizes = [[columns(form) for form in part.forms] for part in parts]
     chosen = [0] * len(parts)
 
@@ -36,11 +38,11 @@ def pack(parts: Sequence[Part], width: int, gap: str = "  ") -> Row:
         return sum(shown) + len(gap) * max(0, len(shown) - 1) <= width
 
     while not fits():
-        able = [i for i, c in enumerate(chosen) if c < len(parts[i].forms) - 1]
-        if not able:
+        shortenable = [i for i, c in enumerate(chosen) if c < len(parts[i].forms) - 1]
+        if not shortenable:
             break
-        chosen[max(able, key=lambda i: (parts[i].rank, sizes[i][chosen[i]]))] += 1
-    for index in sorted(range(len(parts)), key=lambda i: parts[i].rank):  # what was cut too far
+        chosen[max(shortenable, key=lambda i: (parts[i].rank, sizes[i][chosen[i]]))] += 1
+    for index in sorted(range(len(parts)), key=lambda i: parts[i].rank):  # use the room that is left over
         while chosen[index]:
             chosen[index] -= 1
             if not fits():
@@ -60,8 +62,8 @@ def pack(parts: Sequence[Part], width: int, gap: str = "  ") -> Row:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table. Those of a lower ``rank`` come first where the width does not suffice for all;
-    ``grows``: it may take up to so many columns of what is left over."""
+    """One column of a table. Where not all fit, columns with a lower ``rank`` are kept; ``width``: in terminal
+    columns; ``grows``: how many columns of the remaining width it may take."""
 
     name: str
     head: str
@@ -76,24 +78,25 @@ Chosen = tuple[tuple[Column, int], ...]  # columns, each with its width
 
 @lru_cache(maxsize=64)
 def choose(columns: tuple[Column, ...], width: int, gap: int = 1) -> Chosen:
-    """The columns that fit, in their order, each with its width."""
-    left = width + gap
+    """The columns that fit into ``width``, in their given order, each with its width. ``gap``: blanks between two."""
+    room = width + gap
     kept: list[Column] = []
     for column in sorted(columns, key=lambda c: c.rank):
-        if column.width + gap > left:
-            break  # what is less important does not jump the queue
+        if column.width + gap > room:
+            break  # a less important column is not shown in its place
         kept.append(column)
-        left -= column.width + gap
+        room -= column.width + gap
     chosen = []
     for column in columns:
         if column in kept:
-            more = min(column.grows, left)
-            left -= more
+            more = min(column.grows, room)
+            room -= more
             chosen.append((column, column.width + more))
     return tuple(chosen)
 
 
 def heads(chosen: Chosen, gap: int = 1) -> Row:
+    """The row of column heads for the result of ``choose``."""
     row = Row()
     for column, width in chosen:
         row.add(column.head, "head", width, column.align).add(" " * gap, "head")

@@ -1,4 +1,4 @@
-"""A pane with a list that puts several items on one line where there are too few lines."""
+"""A pane with a list that shows several items side by side where there are too few lines."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _MOVES: list[BindingType] = [
 
 
 class GridPane(RowsPane, inherit_bindings=True):
-    """One item per line while they fit, with heads above them; else as cells beside each other, as few on a line
-    as possible. Items that still do not fit are scrolled."""
+    """A list that shows one item per line, with column heads, while the lines suffice; otherwise several cells per
+    line, as few as possible. Items that still do not fit are scrolled."""
 
     BINDINGS = _MOVES
-    narrowest: ClassVar[int] = 20  # columns that one cell needs
+    narrowest: ClassVar[int] = 20  # columns: the least width of a cell
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._per_line = 1
-        self._first_line = 1  # of the pane, with items on it
+        self._first_line = 1  # the pane's first line with items
 
-    # -- what a subclass says
+    # -- for subclasses
 
     def lead(self, width: int) -> Sequence[Row]:
-        """Rows above the items that are no items."""
+        """Rows above the items, below the title."""
         return ()
 
     def tail(self, width: int) -> Sequence[Row]:
-        """Rows below them."""
+        """Rows below the items."""
         return ()
 
     def cell(self, key: str, width: int) -> Row:
@@ -51,6 +51,7 @@ class GridPane(RowsPane, inherit_bindings=True):
     # -- drawing
 
     def compose_rows(self, width: int, height: int) -> Sequence[Row]:
+        """Title, lead, items and tail. The title gives the visible range if the items are scrolled."""
         keys = self.keys()
         self._settle(keys)
         lead, tail = list(self.lead(width)), list(self.tail(width))
@@ -99,13 +100,16 @@ class GridPane(RowsPane, inherit_bindings=True):
     # -- the cursor
 
     def action_move_line(self, by: int) -> None:
+        """Move the cursor by ``by`` lines, within its column of cells."""
         self.action_move(by * self._per_line)
 
     def action_page(self, by: int) -> None:
+        """Move the cursor by ``by`` pages of lines."""
         self.action_move_line(by * max(1, self.content_size.height - 3))
 
     def on_click(self, event: events.Click) -> None:
-        event.prevent_default()  # the base knows lines only
+        """Move the cursor to the clicked item; a double click opens it."""
+        event.prevent_default()  # the base class would take the whole line for one item
         line = event.y - self._first_line
         if line < 0:
             return

@@ -1,4 +1,4 @@
-"""The keys of where one is, in one line at the bottom."""
+"""The line at the bottom that shows the keys which work now."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from liverl_tui.widgets.base.cells import CellPanel, Row
 
 
 class KeyBar(CellPanel):
-    """Shows the keys of the given scopes, the nearest scope first; cut where the line ends. None that would only
-    answer that nothing can be changed."""
+    """Shows the keys of the active scopes; a key that does not fit into the line is left out. Keys that change the
+    run are not shown in a read-only interface or without a live backend."""
 
     DEFAULT_CSS = "KeyBar { height: 1; dock: bottom; }"
 
@@ -21,25 +21,28 @@ class KeyBar(CellPanel):
         super().__init__(id="keybar")
         self._scopes: tuple[Scope, ...] = ()
         self._readonly = False
-        self._nobody = False  # there is no backend that could be asked for anything
+        self._no_backend = False
         self._places: list[tuple[int, int, Key]] = []
 
     def set_scopes(self, scopes: tuple[Scope, ...], readonly: bool) -> None:
+        """Show the keys of these scopes, the nearest first; ``readonly``: without those that change the run."""
         if (scopes, readonly) != (self._scopes, self._readonly):
             self._scopes, self._readonly = scopes, readonly
             self.update()
 
     def show(self, view: View) -> None:
-        nobody = view.link in ("lost", "ended")
-        if nobody != self._nobody:
-            self._nobody = nobody
+        """Hide the keys that change the run while its backend is lost or has ended."""
+        no_backend = view.link in ("lost", "ended")
+        if no_backend != self._no_backend:
+            self._no_backend = no_backend
             self.update()
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        """One row: help and quit, then the keys of the nearest scopes, then those of the app."""
         row = Row()
         self._places = []
-        keys = offered(self._scopes, readonly=self._readonly or self._nobody)
-        # help and quit stay visible whatever else there is
+        keys = offered(self._scopes, readonly=self._readonly or self._no_backend)
+        # help and quit come first, so that they are always visible
         keys.sort(key=lambda k: (k.action not in ("help", "leave"), not k.changes and k.scope == "app"))
         used = 0
         for key in keys:
@@ -52,6 +55,7 @@ class KeyBar(CellPanel):
         return [row]
 
     async def on_click(self, event: events.Click) -> None:
+        """Run the action of the clicked key."""
         for start, end, key in self._places:
             if start <= event.x < end:
                 event.stop()

@@ -1,21 +1,22 @@
-"""Bars and histories as text. No styles, no widgets."""
+"""Bars and histories of a value as text, without styles and widgets."""
 
 from __future__ import annotations
 
-LEVELS = "▁▂▃▄▅▆▇"  # not the full block: the lines of a table would grow together
-PERIOD_S = 10.0  # seconds that one place of a history stands for: as often as the run's history is written
-KEPT = 512  # places that are remembered, wider than any terminal
+LEVELS = "▁▂▃▄▅▆▇"  # without the full block, which would join the lines of a table
+PERIOD_S = 10.0  # seconds per character of a history: the interval at which the run's history is written
+KEPT = 512  # periods that are kept: more than the columns of any terminal
 
 
 def level(share: float | None) -> str:
-    """A share 0..1 as one character; a blank where it is not known."""
+    """A ratio 0..1 as one character; a blank for None."""
     if share is None:
         return " "
     return LEVELS[min(len(LEVELS) - 1, max(0, int(share * len(LEVELS))))]
 
 
 def bar(share: float | None, width: int) -> tuple[str, str]:
-    """(filled part, rest) of a bar of ``width`` columns. They differ in shape, not only by their styles."""
+    """(filled part, rest) of a bar of ``width`` columns for a ratio 0..1. They differ in shape, not only in style. For
+    None the bar is blank."""
     if share is None or width <= 0:
         return "", " " * max(0, width)
     halves = round(min(1.0, max(0.0, share)) * width * 2)
@@ -26,36 +27,36 @@ def bar(share: float | None, width: int) -> tuple[str, str]:
 class Sweep:
     """The history of one value, drawn like the screen of a heart monitor.
 
-    A sample keeps its place on the screen and an empty place runs ahead of the newest one. A history that
-    shifts would change all of its characters with every sample; this one changes one, or two where a new place
-    begins. One place is the mean of ``period`` seconds.
+    A sample keeps its column, and a blank column follows the newest one. A history that shifts would change all of
+    its characters with every sample; this one changes one, or two where a new period begins. One character is the
+    mean over ``period`` seconds.
     """
 
     __slots__ = ("_newest", "_sums", "period")
 
     def __init__(self, period: float = PERIOD_S) -> None:
         self.period = period
-        self._sums: dict[int, tuple[float, int]] = {}  # place on the endless line of time -> sum and count
+        self._sums: dict[int, tuple[float, int]] = {}  # number of the period -> sum and count of its samples
         self._newest = 0
 
     def add(self, at: float, share: float | None) -> None:
-        """A sample of 0..1, taken at ``at`` (seconds); in any order. None: it was not known then."""
-        place = int(at // self.period)
-        self._newest = max(self._newest, place)
+        """Add a ratio 0..1 measured at ``at`` (seconds), in any order. None only moves the time on."""
+        period = int(at // self.period)
+        self._newest = max(self._newest, period)
         if share is None:
             return
-        total, count = self._sums.get(place, (0.0, 0))
-        self._sums[place] = (total + share, count + 1)
+        total, count = self._sums.get(period, (0.0, 0))
+        self._sums[period] = (total + share, count + 1)
         if len(self._sums) > 2 * KEPT:
             self._sums = {p: s for p, s in self._sums.items() if p > self._newest - KEPT}
 
     def cells(self, width: int) -> str:
-        """The newest ``width - 1`` places and the gap, in exactly ``width`` characters."""
+        """The newest ``width - 1`` periods and the blank column, in exactly ``width`` characters."""
         if width <= 0:
             return ""
         cells = [" "] * width
-        for place in range(self._newest - width + 2, self._newest + 1):
-            known = self._sums.get(place)
-            if known is not None:
-                cells[place % width] = level(known[0] / known[1])
+        for period in range(self._newest - width + 2, self._newest + 1):
+            sample = self._sums.get(period)
+            if sample is not None:
+                cells[period % width] = level(sample[0] / sample[1])
         return "".join(cells)

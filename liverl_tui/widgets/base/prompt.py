@@ -1,5 +1,7 @@
-"""A line in which one types a search, a filter or a time. Drawn by the pane itself, at its bottom or in its title:
-nothing is mounted, nothing blinks, and the focus stays where it is."""
+"""A line of input for a search, a filter or a time.
+
+The pane draws the line itself, at its bottom or in its title: no widget is mounted, and the pane keeps the focus.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,19 @@ HINT: dict[Kind, str] = {
     "exclude": "a regular expression; empty shows all lines",
     "time": "5m (ago), 12:30, 12:30:15 or 2026-11-20 12:30",
 }
-HISTORY = 50
-Did = Literal["changed", "kept", "cancelled", "nothing"]
+HISTORY = 50  # texts that are remembered
+Did = Literal["changed", "kept", "cancelled", "nothing"]  # what a key did to a ``TitlePrompt``
 
 
 class Line:
-    """A text that is being typed; the cursor is before the character of that index."""
+    """A line of text with a cursor, edited by keys; ``cursor`` is the index of the character after it."""
 
     def __init__(self, text: str = "") -> None:
         self.text = text
         self.cursor = len(text)
 
     def edit(self, key: str, character: str | None) -> bool:
-        """Take one key press; False if it means nothing here."""
+        """Apply one key press (Textual's name and its character); False if the key does not edit."""
         if key in ("left", "ctrl+b"):
             self.cursor = max(0, self.cursor - 1)
         elif key in ("right", "ctrl+f"):
@@ -61,28 +63,29 @@ class Line:
         return True
 
     def insert(self, text: str) -> None:
-        """Put in what was typed or pasted, its first line."""
+        """Insert the first line of ``text`` at the cursor, without control characters."""
         lines = text.splitlines()
         typed = "".join(character for character in lines[0] if character.isprintable()) if lines else ""
         self.replace(self.cursor, self.cursor, typed)
 
     def replace(self, first: int, last: int, text: str = "") -> None:
+        """Replace the characters from ``first`` to before ``last``, and move the cursor behind ``text``."""
         self.text = self.text[:first] + text + self.text[last:]
         self.cursor = first + len(text)
 
 
 class Prompt(Line):
-    """The bottom row of a pane. ``error``: what is wrong with the text, until the next key."""
+    """The line of input in the bottom row of a pane, with a history. ``error``: shown until the next key."""
 
     def __init__(self, kind: Kind, text: str = "", *, history: list[str] | None = None) -> None:
         super().__init__(text)
         self.kind = kind
         self.error = ""
         self.history = [] if history is None else history
-        self._at: int | None = None  # in the history
+        self._at: int | None = None  # index in the history; None while a new text is typed
 
     def key(self, key: str, character: str | None) -> bool:
-        """Take one key press; False if it means nothing here."""
+        """Apply one key press: up and down recall older texts, others edit. False if the key does nothing."""
         self.error = ""
         if key in ("up", "down"):
             self._recall(-1 if key == "up" else 1)
@@ -98,7 +101,7 @@ class Prompt(Line):
         self.cursor = len(self.text)
 
     def remember(self) -> None:
-        """Keep the text for the next time."""
+        """Add the text to the end of the history, which keeps the newest ``HISTORY`` texts."""
         if self.text:
             if self.text in self.history:
                 self.history.remove(self.text)
@@ -106,7 +109,8 @@ class Prompt(Line):
             del self.history[:-HISTORY]
 
     def row(self, width: int) -> Row:
-        """The prompt in ``width`` columns; what is typed scrolls so that the cursor is seen."""
+        """The prompt in ``width`` columns: label, text, and an error or, before anything is typed, a hint. A long text
+        is scrolled to show the cursor."""
         label = LABEL[self.kind]
         row = Row((label, "key"))
         room = max(4, width - len(label))
@@ -115,14 +119,15 @@ class Prompt(Line):
             note = ""
         room_for_text = max(room // 2, room - len(note)) if self.error else room
         first = max(0, self.cursor - room_for_text + 1)
-        seen = f"{self.text} "[first : first + room_for_text]
+        visible = f"{self.text} "[first : first + room_for_text]
         at = self.cursor - first
-        row.add(seen[:at], "strong").add(seen[at : at + 1], "match").add(seen[at + 1 :], "strong")
-        return row.add(fit(note, max(0, width - len(label) - len(seen))), style)
+        row.add(visible[:at], "strong").add(visible[at : at + 1], "match").add(visible[at + 1 :], "strong")
+        return row.add(fit(note, max(0, width - len(label) - len(visible))), style)
 
 
 class TitlePrompt(Line):
-    """A filter in a pane's title row, which goes on to hold. ``open`` while the keys belong to it."""
+    """A filter in a pane's title row. The filter applies while it is typed and after that; ``open`` is True while keys
+    go to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,19 +135,23 @@ class TitlePrompt(Line):
 
     @property
     def shown(self) -> str:
-        """``/text▏`` while it is typed, ``/text`` afterwards, nothing without a text."""
+        """The filter for the title: ``/text▏`` and a hint while it is typed, ``/text`` afterwards; empty without
+        a text."""
         if self.open:
             return f"/{self.text[: self.cursor]}▏{self.text[self.cursor :]} Enter applies, Esc clears"
         return f"/{self.text}" if self.text else ""
 
     def begin(self) -> None:
+        """Open the prompt with the cursor at the end of the present text."""
         self.open, self.cursor = True, len(self.text)
 
     def clear(self) -> None:
+        """Remove the filter and close the prompt."""
         self.text, self.cursor, self.open = "", 0, False
 
     def key(self, event: events.Key) -> Did:
-        """Take a key; whatever it is, no binding gets it, those with Ctrl or Alt excepted that edit nothing."""
+        """Apply a key and return what it did. Bindings do not get the key, except Ctrl, Alt and F1 keys that edit
+        nothing."""
         before = self.text
         if event.key == "enter":
             self.open = False
@@ -157,5 +166,5 @@ class TitlePrompt(Line):
         return "changed" if self.text != before else "nothing"
 
     def paste(self, text: str) -> None:
-        """Put in the words of what was pasted, whatever lines they stood in."""
+        """Insert a pasted text, with its lines joined by blanks."""
         self.insert(" ".join(part for part in text.split() if part.isprintable()))

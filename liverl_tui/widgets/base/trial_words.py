@@ -1,4 +1,4 @@
-"""How a trial and a step's trials stand, in glyphs and words. Pure."""
+"""The status of one trial, and of all trials of a step, as glyphs and words. Pure."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ ALL_EQUAL = "same reward"
 
 
 def state_of(head: TrialHead, link: Link) -> tuple[str, str]:
-    """A trial's state as glyph and word, and its style."""
+    """(glyph and word, style) of a trial's state. ``link``: after the end of the run an unfinished trial is cut off."""
     if head.state == "finished":
         return "✔ done", "ok"
     if head.state == "cut_off" or link == "ended":
-        return "○ cut off", "dim"  # nobody will finish it
+        return "○ cut off", "dim"
     return "◐ running", "info"
 
 
 def calls_of(head: TrialHead) -> tuple[str, str]:
-    """How many tools it called; not to be overlooked where it will never call any."""
+    """(text, style) of a trial's number of tool calls; an alarm for a trial that ended without one."""
     if "zero_tool_calls" in head.flags:
         return NO_TOOLS, "alarm"
     return str(head.tool_calls), "text"
 
 
 def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
-    """What else is odd about it, the worst first. ``equal``: the whole group has the same reward."""
+    """Further flags of a trial, the most serious first. ``equal``: all trials of its group have the same reward."""
     words: list[Span] = []
     if "failed_turns" in head.flags:
         words.append(("failures", "bad"))
@@ -49,20 +49,21 @@ def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
 
 
 def flagged(head: TrialHead) -> bool:
-    """Whether it stands out. A group with equal rewards does not: late in a training most are."""
+    """Whether a trial has a flag. Equal rewards do not count: late in a training most groups have them."""
     return "zero_tool_calls" in head.flags or bool(flag_words(head))
 
 
 def part_of(shown: int, known: int, total: int) -> str:
-    """What a list of ``shown`` trials is part of, where of all ``total`` only the newest ``known`` are known:
-    `` newest of 1,240``, `` in the newest 200`` where some of these are left out; else nothing."""
+    """Words to put after the number of trials in a list, if only the newest ``known`` of ``total`` trials are known:
+    `` newest of 1,240`` if all known ones are shown, `` in the newest 200`` if a filter hides some of them. Empty if
+    all are known."""
     if known >= total:
         return ""
     return f" newest of {total:,}" if shown == known else f" in the newest {known}"
 
 
 def replica_names(snapshot: Snapshot | None) -> dict[str, str]:
-    """Replicas by their root address."""
+    """Root address -> name of each replica; empty without a snapshot."""
     if snapshot is None:
         return {}
     services = {s.address: s.name for s in snapshot.services if s.kind == "replica" and s.address}
@@ -70,8 +71,8 @@ def replica_names(snapshot: Snapshot | None) -> dict[str, str]:
 
 
 def replica_name(address: str | None, names: Mapping[str, str]) -> str:
-    """A replica's name, from what the proxy recorded: its root address or api base, or a name already.
-    ``names``: by root address."""
+    """A replica's name for ``address`` as the proxy recorded it: root address, api base, or a name already. An unknown
+    address is returned without its scheme; ``-`` for none. ``names``: see ``replica_names``."""
     if not address:
         return "-"
     bare = address.removesuffix("/chat/completions").rstrip("/").removesuffix("/v1")
@@ -80,7 +81,8 @@ def replica_name(address: str | None, names: Mapping[str, str]) -> str:
 
 @dataclass
 class Tally:
-    """How the trials of a step go."""
+    """Counts of the trials of one step. ``calling``: trials that called a tool; ``zero``: trials that ended without a
+    tool call; ``finishes``: finish reason -> number."""
 
     step: int | None
     total: int = 0
@@ -93,62 +95,65 @@ class Tally:
 
     @property
     def decided(self) -> bool:
-        """Whether it is known of any trial."""
+        """Whether any trial has called a tool or ended without a tool call."""
         return self.calling + self.zero > 0
 
     @property
     def style(self) -> str:
-        if self.zero and not self.calling and 2 * self.zero >= self.total:  # not by the first that ends
+        """``alarm`` if no trial called a tool and at least half of all have ended, so that one early end is not enough;
+        ``warn`` if any ended without a tool call; otherwise ``ok``."""
+        if self.zero and not self.calling and 2 * self.zero >= self.total:
             return "alarm"
         return "warn" if self.zero else "ok"
 
     @property
     def share(self) -> str:
-        """``▲ 13/16 trials call tools``: of those that have shown what they do, called a tool or ended without."""
+        """``▲ 13/16 trials call tools``, out of the trials that called a tool or ended without one."""
         glyph = {"alarm": "✖", "warn": "▲", "ok": "●"}[self.style]
         return f"{glyph} {self.calling}/{self.calling + self.zero} trials call tools"
 
     @property
     def undecided(self) -> int:
-        """Trials at work that have called no tool yet."""
+        """Number of running trials that have not called a tool yet."""
         return min(self.running, self.total - self.calling - self.zero)
 
 
-def tally_of(told: StepTrials) -> Tally:
+def tally_of(step: StepTrials) -> Tally:
+    """The counts of a step from the snapshot, where the backend has counted."""
     return Tally(
-        told.step,
-        told.total,
-        told.total - told.finished - told.cut_off,
-        told.judged - told.zero_tool_calls,
-        told.zero_tool_calls,
-        mean_reward=told.mean_reward,
-        finishes=told.finish_reasons,
-        cut_off=told.cut_off,
+        step.step,
+        step.total,
+        step.total - step.finished - step.cut_off,
+        step.judged - step.zero_tool_calls,
+        step.zero_tool_calls,
+        mean_reward=step.mean_reward,
+        finishes=step.finish_reasons,
+        cut_off=step.cut_off,
     )
 
 
 def tally_heads(step: int | None, heads: Iterable[TrialHead]) -> Tally:
-    """The same, counted from all heads of a step."""
-    found = list(heads)
-    rewards = [h.reward for h in found if h.reward is not None]
+    """The counts of a step, counted here from the heads of all of its trials."""
+    trials = list(heads)
+    rewards = [h.reward for h in trials if h.reward is not None]
     return Tally(
         step,
-        len(found),
-        sum(h.state == "running" for h in found),
-        sum(h.tool_calls > 0 for h in found),
-        sum("zero_tool_calls" in h.flags for h in found),
+        len(trials),
+        sum(h.state == "running" for h in trials),
+        sum(h.tool_calls > 0 for h in trials),
+        sum("zero_tool_calls" in h.flags for h in trials),
         mean_reward=sum(rewards) / len(rewards) if rewards else None,
-        finishes=Counter(h.finish_reason for h in found if h.finish_reason is not None),
-        cut_off=sum(h.state == "cut_off" for h in found),
+        finishes=Counter(h.finish_reason for h in trials if h.finish_reason is not None),
+        cut_off=sum(h.state == "cut_off" for h in trials),
     )
 
 
 def finish_words(finishes: Mapping[str, int]) -> str:
-    """``stop 12, length 1``, the most frequent first."""
+    """Finish reasons with their numbers, the most frequent first: ``stop 12, length 1``."""
     ordered = sorted(finishes.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{name} {times}" for name, times in ordered)
 
 
 def reward_word(value: float | None) -> str:
-    """``0.512``, ``1``, ``-``"""
+    """A reward with 3 decimals, or none if it is whole: ``0.512``, ``1``; ``-`` for None."""
     return number(value) if value is None or value != int(value) else f"{value:.0f}"

@@ -1,0 +1,1 @@
+"""The lists of alerts and of events, which whole screens show."""

@@ -1,4 +1,4 @@
-"""What is wrong with the run: each alert with its cause, its fix and its evidence."""
+"""The list of alerts: each with its cause, its fix and its evidence."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from liverl_tui.data.view import View
 
-_INDENT = 3
-_TRIAL = re.compile(r"(trials/[^:\s]+)")
+_INDENT = 3  # columns before the lines below an alert's title
+_TRIAL = re.compile(r"(trials/[^:\s]+)")  # a trial's directory at the beginning of a line of evidence
 _KEYS: list[BindingType] = [
     *bindings("alerts"),
     Binding("up,k", "move(-1)", show=False),
@@ -37,7 +37,8 @@ _KEYS: list[BindingType] = [
 
 
 def alert_rows(symptom: Symptom, width: int, now: float) -> list[Row]:
-    """One alert: its title and since when, the cause, the fix, what applies it, and the evidence."""
+    """One alert in ``width`` columns: title and age, cause, fix, the key that applies the fix, and evidence. ``now``:
+    Unix seconds."""
     style, room = SEVERITY_STYLE[symptom.severity], max(8, width - _INDENT - 1)
     since = f" for {age(now - symptom.since)} " if symptom.since is not None and now >= symptom.since else " "
     title = f"{SEVERITY_GLYPH[symptom.severity]} {one_line(symptom.title)}"
@@ -62,12 +63,12 @@ def alert_rows(symptom: Symptom, width: int, now: float) -> list[Row]:
 
 
 def action_words(action: str) -> str:
-    """A symptom's action for people: ``restart proxy``, ``scale +1``."""
+    """A symptom's action for people: ``add a replica`` for ``scale +1``, otherwise unchanged (``restart proxy``)."""
     return "add a replica" if action == "scale +1" else action
 
 
 def alert_text(symptom: Symptom) -> str:
-    """All of it, to be pasted into a message."""
+    """An alert as plain text for the clipboard: severity and title, cause, fix, evidence."""
     lines = [f"{symptom.severity}: {symptom.title}", symptom.cause]
     lines += [f"fix: {symptom.fix}"] if symptom.fix else []
     return "\n".join([*lines, *(f"- {line}" for line in symptom.evidence)])
@@ -80,7 +81,8 @@ def _counted(serious: int, notices: int) -> str:
 
 
 class AlertList(Pane):
-    """The most severe first, as the backend gives them; the cursor stays on its alert."""
+    """All alerts in the backend's order, the most severe first. The cursor stays on its alert when others come
+    or go."""
 
     title = "Alerts"
     BINDINGS = _KEYS
@@ -89,28 +91,31 @@ class AlertList(Pane):
         super().__init__(id=id)
         self._clock = Clock()
         self._snapshot: Snapshot | None = None
-        self._chosen: str | None = None
-        self._top = 0  # the first row that is seen, of all
-        self._row_of: list[int] = []  # index of the alert that each row below the title belongs to
+        self._chosen: str | None = None  # id of the alert under the cursor
+        self._top = 0  # index of the first visible row
+        self._row_of: list[int] = []  # index of the alert of each visible row below the title
 
     def show(self, view: View) -> None:
+        """Show the alerts of a new view."""
         self._clock.take(view)
         self._snapshot = view.snapshot
         self.update()
 
     @property
     def alerts(self) -> Sequence[Symptom]:
+        """The symptoms of the newest snapshot; empty before the first one."""
         return self._snapshot.symptoms if self._snapshot is not None else ()
 
     @property
     def chosen(self) -> Symptom | None:
-        """The alert under the cursor: the one that was, or the first."""
+        """The alert under the cursor; the first one if that was resolved, None if there are none."""
         alerts = self.alerts
         return next((s for s in alerts if s.id == self._chosen), alerts[0] if alerts else None)
 
     # -- drawing
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        """The counts in the title, then the alerts, scrolled to show all of the chosen one, or its beginning."""
         alerts, chosen = self.alerts, self.chosen
         serious = sum(s.severity != "info" for s in alerts)
         facts = _counted(serious, len(alerts) - serious)
@@ -119,7 +124,7 @@ class AlertList(Pane):
         if not alerts:
             return [head, Row((" no problem detected", "dim"))]
         rows: list[Row] = []
-        of: list[int] = []
+        row_of: list[int] = []
         begin = end = 0
         for index, symptom in enumerate(alerts):
             block = alert_rows(symptom, width, self._clock.now())
@@ -127,17 +132,17 @@ class AlertList(Pane):
                 begin, end = len(rows), len(rows) + len(block)
                 block[0].cursor = self.has_focus
             rows += [*block, Row()]
-            of += [index] * (len(block) + 1)
+            row_of += [index] * (len(block) + 1)
         rows.pop()
         room = max(1, height - 1)
-        # All of the chosen one, or its beginning.
         self._top = min(max(self._top, end - room), begin, max(0, len(rows) - room))
-        self._row_of = of[self._top : self._top + room]
+        self._row_of = row_of[self._top : self._top + room]
         return [head, *rows[self._top : self._top + room]]
 
     # -- moving
 
     def action_move(self, by: int) -> None:
+        """Move the cursor by ``by`` alerts, not beyond the first and the last."""
         alerts, chosen = self.alerts, self.chosen
         if chosen is not None:
             here = next(i for i, s in enumerate(alerts) if s is chosen)
@@ -145,9 +150,11 @@ class AlertList(Pane):
             self.update()
 
     def wheel(self, by: int) -> None:
+        """Move the cursor by one alert."""
         self.action_move(by)
 
     def on_click(self, event: events.Click) -> None:
+        """Move the cursor to the clicked alert; a double click opens what it is about."""
         if 1 <= event.y <= len(self._row_of):
             self._chosen = self.alerts[self._row_of[event.y - 1]].id
             self.update()
@@ -164,7 +171,8 @@ class AlertList(Pane):
         return self._snapshot.service(name) if self._snapshot is not None else None
 
     def action_apply(self) -> None:
-        """What the alert's fix says, where it is one command."""
+        """Run the alert's fix if that is one command (most restarts ask first); otherwise show how
+        to proceed."""
         symptom = self.chosen
         if symptom is None:
             return
@@ -180,7 +188,7 @@ class AlertList(Pane):
             )
 
     def action_open(self) -> None:
-        """What the alert is about: the first trial of its evidence, or its service."""
+        """Open the first trial that the evidence names, otherwise the alert's service, otherwise the events."""
         symptom = self.chosen
         if symptom is None:
             return
@@ -196,7 +204,9 @@ class AlertList(Pane):
     # -- copying
 
     def copy_line(self) -> str:
+        """The alert under the cursor as text."""
         return alert_text(self.chosen) if self.chosen is not None else ""
 
     def copy_all(self) -> str:
+        """All alerts as text, with an empty line between them."""
         return "\n\n".join(alert_text(symptom) for symptom in self.alerts)

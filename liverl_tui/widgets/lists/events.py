@@ -1,4 +1,4 @@
-"""The story of the run: events, newest last, wrapped, filtered and followed."""
+"""The list of the run's events: newest last, wrapped, filtered and followed."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _LEVEL_WORDS: dict[Level, str] = {
     "warning": "warnings and errors",
     "error": "errors",
 }
-_NARROW: tuple[Level, ...] = ("warning", "error")  # that hide what is shown at first
-_WHO = 12  # columns of the service's name
+_NARROW: tuple[Level, ...] = ("warning", "error")  # levels that hide events which are shown by default
+_SERVICE = 12  # columns of the service's name
 _KEYS: list[BindingType] = [
     *bindings("events"),
     Binding("up,k", "move(-1)", show=False),
@@ -43,46 +43,52 @@ _KEYS: list[BindingType] = [
 
 
 def fits(event: Event, least: Level, text: str) -> bool:
-    """Whether an event is to be shown: its level, and every word of ``text`` somewhere in it."""
+    """Whether an event passes a filter: at least the level ``least``, and every word of ``text`` in its service, kind
+    or text, in any case."""
     if LEVELS.index(event.level) < LEVELS.index(least):
         return False
     words = text.lower().split()
     if not words:
         return True
-    said = f"{event.service or 'run'} {event.kind} {event.text}".lower()
-    return all(word in said for word in words)
+    searched = f"{event.service or 'run'} {event.kind} {event.text}".lower()
+    return all(word in searched for word in words)
 
 
 def event_line(event: Event) -> str:
-    """An event as one line of text."""
+    """An event as one line of text, with date and level, for copying."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at))
-    return f"{stamp} {event.level:<7} {event.service or 'run':<{_WHO}} {one_line(event.text)}"
+    return f"{stamp} {event.level:<7} {event.service or 'run':<{_SERVICE}} {one_line(event.text)}"
 
 
 def event_rows(event: Event, width: int, *, day: bool, data: bool) -> list[Row]:
-    """An event as rows. ``day``: it is the first of its day; ``data``: with all that it tells."""
+    """An event as rows of ``width`` columns. ``day``: begin with a row with the date; ``data``: add the event's kind,
+    level, number and data."""
     when = time.localtime(event.at)
     rows = [Row((time.strftime(" %A %d %B %Y", when), "head"))] if day else []
-    who = min(_WHO, max(4, width // 5))
-    head = 1 + 8 + 1 + 2 + who + 1
+    name_width = min(_SERVICE, max(4, width // 5))
+    head = 1 + 8 + 1 + 2 + name_width + 1  # columns of the time, the glyph and the name
     style = LEVEL_STYLE[event.level]
     for index, line in enumerate(wrap(event.text, width - head)):
         if index:
             rows.append(Row((" " * head, "text"), (line, style)))
             continue
         row = Row((time.strftime(" %H:%M:%S ", when), "dim"), (f"{LEVEL_GLYPH[event.level]} ", style))
-        rows.append(row.add(fit(one_line(event.service or "run"), who) + " ", "info").add(line, style))
+        rows.append(row.add(fit(one_line(event.service or "run"), name_width) + " ", "info").add(line, style))
     if data:
         facts = {"kind": event.kind, "level": event.level, "number": event.seq, **event.data}
         for name, value in facts.items():
-            said = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-            for line in wrap(f"{name}: {said}", width - head):
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            for line in wrap(f"{name}: {text}", width - head):
                 rows.append(Row((" " * head, "text"), (line, "dim")))
     return rows
 
 
 class EventList(Pane):
-    """``older`` is called when the events before the first known one are wanted; with True all of them."""
+    """The events that the filter and the level let through. With ``following`` the cursor is on the newest one.
+
+    ``older`` is called when events before the first known one are needed, with True for all of them; the answer comes
+    by ``take_older``.
+    """
 
     title = "Events"
     BINDINGS = _KEYS
@@ -90,34 +96,35 @@ class EventList(Pane):
     def __init__(self, older: Callable[[bool], None], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._older = older
-        self._known: list[Event] = []
-        self._newest: Sequence[Event] = ()
-        self._shown: list[Event] = []
-        self._at = 0  # index into the shown ones
-        self._top = 0
-        self._rows_of: list[int] = []  # the shown event that each row below the title belongs to
+        self._known: list[Event] = []  # all events that were loaded, by number
+        self._newest: Sequence[Event] = ()  # the argument of the last ``take``
+        self._shown: list[Event] = []  # those of ``_known`` that pass the filter
+        self._at = 0  # index into ``_shown`` of the event under the cursor
+        self._top = 0  # index into ``_shown`` of the first visible event
+        self._rows_of: list[int] = []  # for each row below the title, the index of its event in ``_shown``
         self._open: set[int] = set()  # numbers of events whose data are shown
-        self.least: Level = "info"
+        self._fill = False  # draw as many events above the cursor as fit, whatever ``_top`` is
+        self.least: Level = "info"  # the lowest level that is shown
         self.following = True
-        self.complete = False  # there is nothing older
-        self.reading = False
+        self.complete = False  # whether the oldest event of the run is loaded
+        self.reading = False  # whether older events are being read
         self.prompt = TitlePrompt()
 
-    # -- events come
+    # -- new and older events
 
     @property
     def first_known(self) -> int | None:
-        """The number of the oldest event that we have."""
+        """The number of the oldest loaded event; None before the first one."""
         return self._known[0].seq if self._known else None
 
     def take(self, newest: Sequence[Event]) -> None:
-        """The newest events, as a view has them."""
+        """Add the new ones of ``newest``, the newest events of a view. If events between them and the loaded ones are
+        missing, the loaded ones are dropped and read again when they are needed."""
         if newest is self._newest:
             return
         self._newest = newest
         last = self._known[-1].seq if self._known else 0
         if newest and newest[0].seq > last + 1:
-            # Some are missing in between: what is older is read again when it is wanted.
             self._known, self._shown, last = [], [], 0
             self.complete = newest[0].seq <= 1
         fresh = [e for e in newest if e.seq > last]
@@ -126,7 +133,7 @@ class EventList(Pane):
         self.update()
 
     def take_older(self, older: Sequence[Event], complete: bool) -> None:
-        """Events before the first known one."""
+        """Add events from before the first loaded one. ``complete``: there are no older ones."""
         self.reading, self.complete = False, complete
         first = self.first_known
         older = [e for e in older if first is None or e.seq < first]
@@ -134,21 +141,20 @@ class EventList(Pane):
         self._filter()
 
     def _filter(self) -> None:
-        """Choose again what is shown; the cursor stays on its event, or goes to the one after it."""
+        """Apply filter and level again. The cursor stays on its event, or moves to the next one that is shown."""
         seq = self._shown[self._at].seq if self._at < len(self._shown) else 0
         self._shown = [e for e in self._known if fits(e, self.least, self.prompt.text)]
         self._at = bisect_left(self._shown, seq, key=lambda e: e.seq)
-        self._top = self._at  # as many rows above it as there is room for are found when it is drawn
+        self._top = self._at  # with ``_fill``, drawing shows as many events above it as fit
         self._fill = True
         if self._narrow and len(self._shown) < self.content_size.height:
             self._want_older()
         self.update()
 
-    _fill = False
-
     # -- drawing
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        """Title and the events around the cursor; the newest ones while following."""
         room = max(1, height - 1)
         shown = self._shown
         newest = max(0, len(shown) - 1)
@@ -165,27 +171,27 @@ class EventList(Pane):
         return rows
 
     def _blocks(self, width: int, room: int) -> list[tuple[int, list[Row]]]:
-        """The rows of the events that are seen, the one under the cursor among them."""
+        """(index, rows) of each visible event, the one under the cursor among them, in ``room`` rows at most."""
         cursor = self._block(self._at, width)
         above: list[tuple[int, list[Row]]] = []
-        left = room - len(cursor)
+        free = room - len(cursor)
         index = self._at - 1
         stop = -1 if self.following or self._fill else self._top - 1
-        while index > stop and index >= 0 and left > 0:
+        while index > stop and index >= 0 and free > 0:
             block = self._block(index, width)
-            left -= len(block)
+            free -= len(block)
             above.append((index, block))
             index -= 1
         above.reverse()
-        if left < 0 and above:  # the first one begins above the edge
+        if free < 0 and above:  # the beginning of the first event is above the edge
             at, block = above[0]
-            above[0] = (at, block[-left:])
+            above[0] = (at, block[-free:])
         blocks = [*above, (self._at, cursor[:room])]
         self._top, self._fill = blocks[0][0], False
         index = self._at + 1
-        while left > 0 and index < len(self._shown):
-            block = self._block(index, width)[:left]
-            left -= len(block)
+        while free > 0 and index < len(self._shown):
+            block = self._block(index, width)[:free]
+            free -= len(block)
             blocks.append((index, block))
             index += 1
         return blocks
@@ -201,8 +207,8 @@ class EventList(Pane):
             parts.insert(0, self.prompt.shown)
         if self._shown:
             of = f" (of {len(self._known)} known)" if self._narrow else ""
-            place = len(self._shown) if self.following else self._at + 1
-            parts.append(f"{place} of {len(self._shown)}{of}")
+            number = len(self._shown) if self.following else self._at + 1
+            parts.append(f"{number} of {len(self._shown)}{of}")
         parts.append("following" if self.following else "not following (f follows)")
         if self.reading:
             parts.append("reading older events ...")
@@ -212,36 +218,44 @@ class EventList(Pane):
 
     # -- moving
 
-    def _go(self, place: int) -> None:
-        if place < 0 or (place == 0 and self._at == 0):
+    def _go(self, index: int) -> None:
+        """Move the cursor. Beyond the first event older ones are read; on the last one following begins."""
+        if index < 0 or (index == 0 and self._at == 0):
             self._want_older()
-        self._at = max(0, min(place, len(self._shown) - 1))
+        self._at = max(0, min(index, len(self._shown) - 1))
         self._top = min(self._top, self._at)
         self.following = self._at >= len(self._shown) - 1
         self.update()
 
     def _want_older(self, everything: bool = False) -> None:
+        """Request older events; all of them if a filter or a level hides some."""
         if not self.complete and not self.reading:
             self.reading = True
             self._older(everything or bool(self.prompt.text) or self.least != "debug")
 
     def action_move(self, by: int) -> None:
+        """Move the cursor by ``by`` events."""
         self._go(self._at + by)
 
     def action_page(self, by: int) -> None:
-        seen = len(set(self._rows_of)) or 1
-        self._go(max(0, self._at + by * max(1, seen - 1)) if self._at else self._at + by)
+        """Move the cursor by the number of visible events less one; on the first event, request older ones."""
+        visible = len(set(self._rows_of)) or 1
+        self._go(max(0, self._at + by * max(1, visible - 1)) if self._at else self._at + by)
 
     def action_first(self) -> None:
+        """Go to the first loaded event; if the cursor is there already, request older ones."""
         self._go(0)
 
     def action_last(self) -> None:
+        """Go to the newest event and follow."""
         self._go(len(self._shown) - 1)
 
     def wheel(self, by: int) -> None:
+        """Move the cursor by ``WHEEL`` events."""
         self.action_move(WHEEL * by)
 
     def on_click(self, event: events.Click) -> None:
+        """Move the cursor to the clicked event; a double click shows or hides its data."""
         if 1 <= event.y <= len(self._rows_of):
             self._go(self._rows_of[event.y - 1])
             if event.chain == 2:
@@ -250,63 +264,72 @@ class EventList(Pane):
     # -- what keys do
 
     def action_follow(self) -> None:
+        """Follow the newest event, or stop following."""
         self.following = not self.following
         self.update()
 
     def action_level(self) -> None:
+        """Raise the lowest level that is shown by one; after errors, show all levels."""
         self.least = LEVELS[(LEVELS.index(self.least) + 1) % len(LEVELS)]
         self._filter()
 
     def action_data(self) -> None:
+        """Show or hide the data of the event under the cursor."""
         if self._shown:
             self._open ^= {self._shown[self._at].seq}
             self.update()
 
     def action_older(self) -> None:
+        """Load all older events."""
         self._want_older(everything=True)
         self.update()
 
     def action_filter(self) -> None:
+        """Open the filter in the title; keys go to it until Enter or Esc."""
         self.prompt.begin()
         self.update()
 
     @property
     def _narrow(self) -> bool:
-        """Whether some of what is shown at first is left out."""
+        """Whether a filter or a level hides events that are shown by default."""
         return bool(self.prompt.text) or self.least in _NARROW
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        # Esc goes on to the app, which goes back, when there is nothing of ours to clear
+        """Leave Esc to the app, which goes back one screen, when there is no filter or level to clear."""
         return action != "clear" or self._narrow
 
     def action_clear(self) -> None:
-        """Show what the filter and the level hide."""
+        """Remove the filter, and a level that hides events which are shown by default."""
         self.prompt.clear()
         if self.least in _NARROW:
             self.least = "info"
         self._filter()
 
     def on_key(self, event: events.Key) -> None:
+        """Pass a key to the open filter and apply it at once."""
         if self.prompt.open:
             self.prompt.key(event)
             self._filter()
 
     def on_paste(self, event: events.Paste) -> None:
+        """Insert a pasted text into the open filter."""
         if self.prompt.open:
             event.stop()
             self.prompt.paste(event.text)
             self._filter()
 
     def on_blur(self) -> None:
+        """Close the filter, which stays applied."""
         self.prompt.open = False
 
     # -- copying
 
     def copy_line(self) -> str:
+        """The event under the cursor as one line."""
         return event_line(self._shown[self._at]) if self._shown else ""
 
     def copy_all(self) -> str:
-        """Every event that the filter lets through, not only what is seen."""
+        """All loaded events that pass the filter, also those that are not visible, one line each."""
         return "\n".join(event_line(e) for e in self._shown)
 
 
