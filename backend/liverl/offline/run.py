@@ -106,12 +106,8 @@ class OfflineRun:
         Missing, truncated and damaged files are skipped. Call it only while no backend runs: a backend has newer
         facts."""
         now = time.time()
-        last, plan, result, records = (
-            self._last.get(),
-            self._plan.get(),
-            self._result.get(),
-            self._records.get(),
-        )
+        last, plan, result = self._last.get(), self._plan.get(), self._result.get()
+        records = self._records.get()
         history = records.history
         if last is None and not self._run.is_run() and not history.attempt:
             return None
