@@ -254,6 +254,6 @@ def test_prefixes(line: str, expected: PrefixedLine) -> None:
 def test_any_line_is_survived(text: str, pids: list[int]) -> None:
     parse_prefixes(text)
     prefix = "".join(f"(Name pid={pid}) " for pid in pids)
-    told = parse_prefixes(prefix + text)
-    assert [process.pid for process in told.processes][: len(pids)] == pids
+    line = parse_prefixes(prefix + text)
+    assert [process.pid for process in line.processes][: len(pids)] == pids
     ReplicaStages().feed("(vLLMHttpServer pid=1) " + text + "\n" + text, NOW)
