@@ -176,7 +176,7 @@ class RunSource:
         self._start = start
         self._first = first
         self._look = asyncio.Event()  # set when a new backend may be running
-        self._heard = 0.0
+        self._last_message_at = 0.0  # monotonic seconds
         self._shared: SharedClient | None = None  # connection to the last backend
 
     async def views(self) -> AsyncIterator[View]:
@@ -259,7 +259,7 @@ class RunSource:
                 stream = client.stream(newest.seq, snapshots=True, interval=self.interval)
                 async with aclosing(stream):
                     async for item in stream:
-                        self._heard = time.monotonic()
+                        self._last_message_at = time.monotonic()
                         newest.add(item)
                         newest.say("live")
             finally:
@@ -307,10 +307,10 @@ class RunSource:
         """Ask a backend that has been quiet for ``QUIET_S`` seconds for a snapshot, and report if it does not answer.
 
         Its recovery and its end are seen in the stream."""
-        self._heard = time.monotonic()
+        self._last_message_at = time.monotonic()
         while True:
-            await asyncio.sleep(max(0.1, self._heard + QUIET_S - time.monotonic()))
-            if time.monotonic() - self._heard < QUIET_S:
+            await asyncio.sleep(max(0.1, self._last_message_at + QUIET_S - time.monotonic()))
+            if time.monotonic() - self._last_message_at < QUIET_S:
                 continue
             try:
                 newest.add(await self._ask(client))
@@ -319,7 +319,7 @@ class RunSource:
                 newest.say("live", str(error))
             except ControlError:
                 return
-            self._heard = time.monotonic()
+            self._last_message_at = time.monotonic()
 
     # -- without one
 
