@@ -1,4 +1,4 @@
-"""Which part of the application does an action of the key table."""
+"""Finds the part of the application that handles an action of the key table."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from difflib import get_close_matches
 
 from textual.actions import parse
 
-_PREFIX = "action_"  # Textual's: of the method that does an action
+_PREFIX = "action_"  # Textual's prefix of methods that handle actions
 
 
 class UnknownAction(LookupError):
-    """No part of the application, or more than one, does an action; ``str()`` names it."""
+    """No part of the application, or more than one, handles an action; ``str()`` names it."""
 
 
 def action_name(action: str) -> str:
-    """The name in an action as a binding writes it: ``jump`` of ``jump('gpus')``."""
+    """Return the name in an action of a binding, without arguments: ``jump`` of ``jump('gpus')``."""
     return parse(action)[1]
 
 
 def part_of_each(actions: Iterable[str], parts: Iterable[object]) -> dict[str, object]:
-    """The name of each action -> the one of ``parts`` that has the method ``action_<name>``.
+    """Map the name of each action to the one of ``parts`` that has the method ``action_<name>``.
 
-    ``actions``: as in bindings. ``parts``: objects with methods ``action_<name>``.
+    ``actions``: as in bindings, perhaps with arguments.
 
     Raises:
-        UnknownAction: an action is done by none of ``parts``, or by several.
+        UnknownAction: none of ``parts`` handles an action, or several do.
     """
     parts = tuple(parts)
     return {name: _part_of(name, parts) for name in map(action_name, actions)}
 
 
 def _part_of(name: str, parts: tuple[object, ...]) -> object:
-    found = [part for part in parts if callable(getattr(part, _PREFIX + name, None))]
-    if len(found) == 1:
-        return found[0]
-    if found:
+    handlers = [part for part in parts if callable(getattr(part, _PREFIX + name, None))]
+    if len(handlers) == 1:
+        return handlers[0]
+    if handlers:
         raise UnknownAction(
-            f"action {name!r}: {_names(found)} have a method {_PREFIX}{name}; expected one of them"
+            f"action {name!r}: {_names(handlers)} have a method {_PREFIX}{name}; expected one of them"
         )
-    known = [
+    actions = [
         method.removeprefix(_PREFIX) for part in parts for method in dir(part) if method.startswith(_PREFIX)
     ]
-    close = get_close_matches(name, known, 1)
+    close = get_close_matches(name, actions, 1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     raise UnknownAction(f"action {name!r}: none of {_names(parts)} has a method {_PREFIX}{name}{hint}")
 

@@ -1,4 +1,4 @@
-"""The application: screens, theme, the pump of views, and its own end. No domain logic."""
+"""The application: screens, theme, and the worker that passes views to the screens. No domain logic."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ from liverl_tui.term.private import driver_of
 from liverl_tui.text import themes
 from liverl_tui.widgets.base.cells import CellPanel
 
-FRESH_S = 0.6  # after a view, the clocks need not be moved on
-HOLD_S = 0.5  # the first paint waits no longer than this for the panes to be filled
-_BACK = "back"  # everywhere, and not listed
+FRESH_S = 0.6  # seconds after a view during which clocks on the screen are not redrawn
+HOLD_S = 0.5  # maximum seconds for which the first paint waits until the panes are filled
+_BACK = "back"  # bound on all screens, and not listed in the help
 _ACTIONS = (*(key.action for key in keys_of("app")), _BACK)
 
 
 class LiverlApp(KeysInOrder):
-    """Shows one run. Its parts do what its keys ask for; ``action_target`` tells which part does which action.
+    """Shows one run. Its parts handle its keys; ``action_target`` returns the part that handles an action.
 
-    ``readonly``: every key that would change the run is refused. ``first``: its state, where it is known already.
-    ``painted`` is called once, when there is something on the screen."""
+    ``readonly``: refuse every key that would change the run. ``theme``: None = the default one. ``bell``: whether the
+    terminal's bell may ring. ``first``: state of the run, if already known. ``painted``: called once, after the first
+    paint."""
 
     TITLE = "liverl-tui"
-    ENABLE_COMMAND_PALETTE = False  # ours is opened by its own key, from the same table
+    ENABLE_COMMAND_PALETTE = False  # Textual's; ours has a key in the key table
     CSS_PATH = "../styles/app.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("app"), Binding("escape", _BACK, show=False)]
 
@@ -55,14 +56,14 @@ class LiverlApp(KeysInOrder):
         painted: Callable[[], object] = lambda: None,
     ) -> None:
         if not os.environ.get("NO_COLOR"):
-            # Empty means unset (https://no-color.org); for Textual it does not.
+            # Empty means unset (https://no-color.org), but not to Textual.
             os.environ.pop("NO_COLOR", None)
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.source = source
         self.readonly = readonly
         self.view = View() if first is None else View("live", snapshot=first)
-        # Where there is something to show, nothing is drawn before it has its place: mounting, placing and filling
-        # the panes would be five full paints, over ssh 60 KB, of which the last one is enough.
+        # With a first state, nothing is painted until the panes are laid out and filled: mounting, layout and filling
+        # would cause five full paints (60 KB over ssh), of which only the last is needed.
         self.held = first is not None
         self._painted = painted
         self._shown_at = 0.0
@@ -77,14 +78,19 @@ class LiverlApp(KeysInOrder):
 
     @property
     def palette(self) -> themes.Palette:
+        """Colours of the current theme; without colours under NO_COLOR."""
         if self.no_color:
             return themes.MONOCHROME
         return themes.PALETTES.get(self.theme, themes.DARK)
 
     def get_default_screen(self) -> Dashboard:
+        """Open the dashboard first."""
         return Dashboard()
 
     def on_mount(self) -> None:
+        """Install signal handlers and the clock, and start to follow the run.
+
+        With a first state, following starts with the first paint (``release``)."""
         self.theme_changed_signal.subscribe(self, lambda _theme: self._redraw())
         self.app_suspend_signal.subscribe(self, lambda _app: self.notifications.window_title.restore())
         self.app_resume_signal.subscribe(self, lambda _app: self._resumed())
@@ -97,19 +103,20 @@ class LiverlApp(KeysInOrder):
         self.set_interval(1.0, self._tick)
 
     def _resumed(self) -> None:
-        """Back from the shell: nothing of ours is on the screen any more."""
+        """Repaint everything after a suspension, and set the window title again."""
         self.refresh(layout=True)
         self.notifications.announce(self.view, self.view)
 
     def on_unmount(self) -> None:
+        """Restore the window title and the signal handlers."""
         self.notifications.window_title.restore()
         self.lifecycle.listen_no_more()
 
     def release(self) -> None:
-        """Paint what there is, and from now on everything that changes."""
+        """Do the first paint, and start to follow the run; without effect if it was done."""
         if not self.held:
             return
-        if self.is_batching:  # Textual would drop the paint
+        if self.is_batching:  # Textual would discard the paint
             self.call_later(self.release)
             return
         self.held = False
@@ -121,19 +128,20 @@ class LiverlApp(KeysInOrder):
         self._follow()
 
     def may_paint(self) -> bool:
+        """Whether the first paint has been done or is due; until then nothing is painted."""
         return not self.held
 
     def _follow(self) -> None:
         self.run_worker(self._pump(), name="pump", exit_on_error=True)
 
     async def _pump(self) -> None:
-        """The only way in: views, as the source has them; without any more there is nothing to show."""
+        """Pass the views of the source to the screens; exit when the source ends. All data enters here."""
         async for view in self.source.views():
             self.take(view)
         self.exit()
 
     def take(self, view: View) -> None:
-        """Show a view on every screen that is seen."""
+        """Show a view on every visible screen, and notify of what is new in it."""
         if self.is_closing:
             return
         before, self.view = self.view, view
@@ -144,7 +152,7 @@ class LiverlApp(KeysInOrder):
         self.notifications.announce(before, view)
 
     def _tick(self) -> None:
-        """Clocks go on while nothing else happens."""
+        """Redraw the clocks on the screen if no view came lately."""
         if time.monotonic() - self._shown_at < FRESH_S:
             return
         screen = self.run_screen
@@ -156,31 +164,35 @@ class LiverlApp(KeysInOrder):
             for panel in screen.query(CellPanel):
                 panel.update()
 
-    # -- for the parts
+    # -- used by the parts
 
     @property
     def run_screen(self) -> RunScreen | None:
-        """The full screen that is seen, be it behind a dialog."""
+        """The topmost full screen, even if a dialog covers it; None before the first one."""
         return next((s for s in reversed(self.screen_stack) if isinstance(s, RunScreen)), None)
 
     @property
     def driver(self) -> Driver | None:
+        """Writes to the terminal; None before the application runs."""
         return driver_of(self)
 
     def write_to_terminal(self, sequence: str) -> None:
-        """Send something that is not cells."""
+        """Send a control sequence that is no part of a screen (title, clipboard); dropped before the start."""
         if self.driver is not None:
             self.driver.write(sequence)
 
     def on_notify(self, message: Notify) -> None:
+        """Remove the toasts that the new one replaces, before Textual shows it."""
         self.notifications.drop_outdated(message.notification)
 
     def action_target(self, name: str) -> object:
+        """Return the part that handles action ``name``; the application itself for all others."""
         return self._part_of.get(name, self)
 
-    # -- our own faults: where Textual would show a traceback of many screens, one line says what it means
+    # -- crashes of the interface: one line instead of Textual's traceback of many screens
 
     def describe_fault(self, error: Exception) -> str:
+        """Save the traceback to a file, and return the line to print instead of it."""
         from liverl_tui.app.crash import report
 
         return report(error, self.source.run, in_run=not self.readonly)

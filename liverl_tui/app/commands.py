@@ -1,5 +1,5 @@
-"""The keys that change the run: each asks the backend for one thing, in the background, and toasts tell how it
-went. What could hurt is confirmed first, with its consequence in words."""
+"""The keys that change the run: each sends one command to the backend in the background, and a toast shows the
+result. Commands that can do harm are confirmed first, in a dialog that states the consequence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-# (verb, kind of service) -> what follows from it
+# (verb, kind of service) -> consequence, as shown in the dialog
 CONSEQUENCES: dict[tuple[str, str], str] = {
     ("restart", "trainer"): (
         "Training resumes from the newest checkpoint (without one, from the first step); later steps are repeated. "
@@ -48,21 +48,23 @@ CONSEQUENCES: dict[tuple[str, str], str] = {
 
 
 def consequence(verb: str, service: ServiceStatus) -> str:
+    """Return the consequence of ``verb`` (restart, stop) for ``service``, in whole sentences."""
     return CONSEQUENCES.get(
-        (verb, service.kind), "Services that depend on it do not work until it is running again."
+        (verb, service.kind),
+        f"Services that depend on {service.name} do not work until it is running again.",
     )
 
 
 def answer_words(what: str, answer: dict[str, Any]) -> str:
-    """How a command went, for people."""
+    """Return the toast for a successful command. ``what``: the command in words. ``answer``: the backend's result."""
     if answer.get("text"):
         return f"{what}: {answer['text']}"
     if "replicas" in answer:
         changed = [f"+{name}" for name in answer.get("added", ())]
         changed += [f"-{name}" for name in answer.get("removed", ())]
         count = answer["replicas"]
-        left = f"{count} replica{'s' if count != 1 else ''} now"
-        return f"{what}: done, {left} ({', '.join(changed) or 'nothing changed'})"
+        total = f"{count} replica{'s' if count != 1 else ''} now"
+        return f"{what}: done, {total} ({', '.join(changed) or 'nothing changed'})"
     if answer.get("generation") is not None:
         pid = f", pid {answer['pid']}" if answer.get("pid") else ""
         return f"{what}: done, generation {answer['generation']}{pid}"
@@ -70,7 +72,7 @@ def answer_words(what: str, answer: dict[str, Any]) -> str:
 
 
 def none_words(verb: str, selected: ServiceStatus | None) -> str:
-    """Why there is nothing to ``verb``: of the selected service, else of all."""
+    """Return why no service can be ``verb``-ed now; why not ``selected``, if a service is selected."""
     if selected is None or (verb, selected.kind) == ("remove", "replica"):
         return f"no service to {verb} now"
     if selected.kind == "environment":
@@ -83,7 +85,8 @@ def none_words(verb: str, selected: ServiceStatus | None) -> str:
 
 
 def asks(method: Method) -> Method:
-    """A method of ``Commands`` that needs the backend: where nothing can be asked, a toast says why instead."""
+    """Decorate a method of ``Commands`` that needs the backend: if no command can be sent, show a toast with the
+    reason instead of calling it."""
 
     @functools.wraps(method)
     def guarded(self: Commands, *args: Any, **kwargs: Any) -> Any:
@@ -93,17 +96,17 @@ def asks(method: Method) -> Method:
 
 
 class Commands:
-    """Asks the backend of the run that ``host`` shows."""
+    """Sends commands to the backend of the run that ``host`` shows."""
 
     def __init__(self, host: ScreensHost, notifications: Notifications) -> None:
         self._host = host
         self.toast = notifications.toast
         self._under_way: set[str] = set()
 
-    # -- asking
+    # -- sending
 
     def refused(self) -> str | None:
-        """Why nothing can be asked of the backend now; None where it can."""
+        """Return why no command can be sent to the backend now; None if one can."""
         if self._host.readonly:
             return "this interface is read-only (--readonly): actions are disabled"
         view = self._host.view
@@ -115,7 +118,7 @@ class Commands:
         }[view.link]
 
     def may_ask(self) -> bool:
-        """Whether the backend can be asked for something now; where it cannot, a toast says why."""
+        """Whether a command can be sent to the backend now; if not, show a toast with the reason."""
         why = self.refused()
         if why is not None:
             self.toast(why, "warning")
@@ -123,7 +126,9 @@ class Commands:
 
     @asks
     def ask(self, what: str, name: str, **args: Any) -> None:
-        """Have the backend do ``what`` (in words). The same thing is not asked twice at a time."""
+        """Send command ``name`` with ``args`` in the background, and toast its result.
+
+        ``what``: the command in words; while it is in progress, the same one is refused with a toast."""
         if what in self._under_way:
             self.toast(f"{what} is already in progress", "warning", about=what)
             return
@@ -137,10 +142,10 @@ class Commands:
         try:
             answer = await self._host.source.command(name, **args)
         except ControlError as error:
-            meant = getattr(error, "did_you_mean", None)
-            hint = f" (did you mean {meant}?)" if meant else ""
+            suggestion = getattr(error, "did_you_mean", None)
+            hint = f" (did you mean {suggestion}?)" if suggestion else ""
             self.toast(f"{what}: {error}{hint}", "error", about=what)
-        except Exception as error:  # noqa: BLE001 - told; a failed command must not end the interface
+        except Exception as error:  # noqa: BLE001 - shown as a toast; a failed command must not end the interface
             self.toast(f"{what}: {type(error).__name__}: {error}", "error", about=what)
         else:
             self.toast(answer_words(what, answer), about=what)
@@ -148,23 +153,28 @@ class Commands:
             self._under_way.discard(what)
 
     def confirm(self, question: str, why: str, yes: str, then: Callable[[], None]) -> None:
-        """Do ``then`` if it is wanted."""
+        """Ask ``question`` in a dialog, and call ``then`` if the user chooses ``yes``.
+
+        ``why``: the consequence, in whole sentences. ``yes``: label of the confirming choice."""
         from liverl_tui.screens.dialogs import Confirm
 
-        self._host.push_screen(Confirm(question, why, yes), lambda said: then() if said == "yes" else None)
+        self._host.push_screen(
+            Confirm(question, why, yes), lambda answer: then() if answer == "yes" else None
+        )
 
-    # -- which service is meant
+    # -- choosing a service
 
     def service(self, name: str | None) -> ServiceStatus | None:
+        """Return the service of this name in the current view; None if there is none."""
         snapshot = self._host.view.snapshot
         return snapshot.service(name) if snapshot is not None and name is not None else None
 
     def selected_service(self) -> str | None:
-        """The service that the screen is about, or whose row is under the cursor."""
+        """Return the name of the service that the screen shows, or whose row is under the cursor; None if neither."""
         return self._selected(lambda name: self.service(name) is not None)
 
     def selected_actor(self) -> str | None:
-        """The same of a replica that is an actor of verl's."""
+        """Like ``selected_service``, for replicas that verl manages as Ray actors."""
         names = {replica.name for replica in actors(self._host.view.snapshot)}
         return self._selected(lambda name: name in names)
 
@@ -183,7 +193,7 @@ class Commands:
     def _choose(
         self, verb: str, states: Callable[[ServiceStatus], bool], then: Callable[[ServiceStatus], None]
     ) -> None:
-        """Do ``then`` with the selected service if it is one that can be meant, else with one of a list."""
+        """Call ``then`` with the selected service if ``states`` allows it, else with one chosen from a list."""
         from liverl_tui.screens.dialogs import Choose
 
         chosen, actor = self.service(self.selected_service()), self.selected_actor()
@@ -192,7 +202,7 @@ class Commands:
             and actor is not None
             and actor == getattr(self._host.screen, "selected_service", None)
         ):
-            if verb == "start":  # of a launch that was adopted, the backend lists it in the proxy's file
+            if verb == "start":  # in an adopted launch, the backend lists it in the proxy's configuration
                 self.ask(f"start {actor}", "start_service", service=actor)
             else:
                 self.toast(
@@ -219,6 +229,7 @@ class Commands:
 
     @asks
     def action_restart_proxy(self) -> None:
+        """Restart the proxy; see ``restart_one``."""
         proxy = next((s for s in processes(self._host.view.snapshot) if s.kind == "proxy"), None)
         if proxy is None:
             self.toast("this run has no proxy service to restart", "warning")
@@ -227,10 +238,12 @@ class Commands:
 
     @asks
     def action_add_replica(self) -> None:
+        """Start one more replica, without confirmation."""
         self.ask("add replica", "scale", delta=1)
 
     @asks
     def action_remove_replica(self) -> None:
+        """Remove the selected replica, or one chosen from a list, after confirmation; never the last one."""
         if sum(s.kind == "replica" for s in processes(self._host.view.snapshot)) == 1:
             self.toast("the last replica cannot be removed", "warning")
             return
@@ -238,6 +251,7 @@ class Commands:
 
     @asks
     def remove_one(self, service: ServiceStatus) -> None:
+        """Drain and stop a replica, after confirmation."""
         self.confirm(
             f"Remove {service.name}?",
             "It gets no new trials. When its running trials have ended, it is stopped. No request is cut off.",
@@ -247,26 +261,30 @@ class Commands:
 
     @asks
     def action_restart_service(self) -> None:
+        """Restart the selected service, or one chosen from a list; see ``restart_one``."""
         self._choose("restart", lambda s: True, self.restart_one)
 
     @asks
     def restart_one(self, service: ServiceStatus) -> None:
+        """Restart a service; after confirmation, unless it is the run's own proxy or not running."""
         what = f"restart {service.name}"
 
         def then() -> None:
             self.ask(what, "restart", service=service.name)
 
         if (service.kind == "proxy" and service.owner == "ours") or service.state in ENDED:
-            then()  # nobody is harmed: a proxy of ours is replaced without a gap
+            then()  # no request is lost: the run's own proxy is replaced without a gap
         else:
             self.confirm(f"Restart {service.name}?", consequence("restart", service), what, then)
 
     @asks
     def action_stop_service(self) -> None:
+        """Stop the selected service, or one chosen from a list, after confirmation."""
         self._choose("stop", lambda s: s.state not in ENDED, self.stop_one)
 
     @asks
     def stop_one(self, service: ServiceStatus) -> None:
+        """Stop a service, after confirmation."""
         self.confirm(
             f"Stop {service.name}?",
             consequence("stop", service),
@@ -276,8 +294,10 @@ class Commands:
 
     @asks
     def action_start_service(self) -> None:
+        """Start the selected service, or one chosen from a list of those that are not running."""
         self._choose("start", lambda s: s.state in STARTABLE, self.start_one)
 
     @asks
     def start_one(self, service: ServiceStatus) -> None:
+        """Start a service that is not running, without confirmation."""
         self.ask(f"start {service.name}", "start_service", service=service.name)

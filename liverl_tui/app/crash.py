@@ -1,4 +1,4 @@
-"""When the interface itself fails: the traceback into a file, one line to the terminal."""
+"""Reports a crash of the interface: the traceback to a file, one line to the terminal."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ FILE = "interface-crash.log"
 
 
 def report(error: BaseException, run: RunDir, *, in_run: bool) -> str:
-    """Save what happened; the line that tells of it."""
+    """Save the traceback of ``error``, and return the line to print; with the traceback if it cannot be saved.
+
+    ``in_run``: whether it may be saved in the run directory; see ``write_own``."""
     from liverl.version import __version__
 
-    inner = getattr(error, "error", None)  # a worker's failure wraps the one that matters
+    inner = getattr(error, "error", None)  # Textual's WorkerFailed wraps the original error
     cause = inner if isinstance(inner, BaseException) else error
     trace = "".join(traceback.format_exception(cause))
     text = f"{time.strftime('%Y-%m-%d %H:%M:%S')} liverl-tui {__version__}\n{trace}"
-    said = f"liverl-tui has crashed ({type(cause).__name__}); run {run.name} is still running"
+    summary = f"liverl-tui has crashed ({type(cause).__name__}); run {run.name} is still running"
     try:
         path = write_own(run.path, FILE, text, in_run=in_run)
     except OSError:
-        return f"{said}.\n{text}"
-    return f"{said}. The traceback is in {path}"
+        return f"{summary}.\n{text}"
+    return f"{summary}. The traceback is in {path}"

@@ -1,4 +1,4 @@
-"""The ways out: detach, stop the run, and the way back from a dead backend. Only a typed name ends a run."""
+"""Leaving the interface, stopping the run, and restarting a dead backend. Only a typed name stops a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from liverl_tui.app.host import LifecycleHost
     from liverl_tui.app.notifications import Notifications
 
-PATIENCE_S = 3.0  # for an orderly end after a signal
+PATIENCE_S = 3.0  # seconds for an orderly exit after a signal; then the process exits at once
 
 
 class NotOurs(Exception):
@@ -27,37 +27,43 @@ class NotOurs(Exception):
 
 
 def may_revive(run_dir: Path) -> None:
-    """Whether this host is the one on which the run's backend has died.
+    """Check that the run's backend has died and was on this host, as processes of another host cannot be adopted.
 
     Raises:
-        NotOurs: it is another one, whose processes cannot be adopted from here; or the backend lives.
+        NotOurs: it was on another host, or it is still running.
     """
     from liverl.rundir.layout import DeadBackend, LiveBackend, backend_alive, hostname
 
-    found = backend_alive(run_dir)
-    if isinstance(found, LiveBackend):
-        raise NotOurs(f"the backend is running (pid {found.record.pid})")
-    host = found.host if not isinstance(found, DeadBackend) else found.record.host if found.record else None
+    backend = backend_alive(run_dir)
+    if isinstance(backend, LiveBackend):
+        raise NotOurs(f"the backend is running (pid {backend.record.pid})")
+    if not isinstance(backend, DeadBackend):
+        host: str | None = backend.host
+    elif backend.record is not None:
+        host = backend.record.host
+    else:
+        host = None
     if host is not None and host != hostname():
         raise NotOurs(
-            f"its services may be running on {host}; start the backend there (liverl-tui up --run {run_dir})"
+            f"the run's services may be running on {host}; start the backend there "
+            f"(liverl-tui up --run {run_dir})"
         )
 
 
 class Lifecycle:
-    """Leaving, stopping, reviving."""
+    """The keys that leave the interface, stop the run or restart its backend; also handles SIGTERM and SIGHUP."""
 
     def __init__(self, host: LifecycleHost, commands: Commands, notifications: Notifications) -> None:
         self._host = host
         self._commands = commands
         self.toast = notifications.toast
         self._reviving = False
-        self._handlers: dict[signal.Signals, Any] = {}  # those of before
+        self._handlers: dict[signal.Signals, Any] = {}  # the previous ones, restored at the end
 
     # -- leaving
 
     def action_leave(self) -> None:
-        """Ask what becomes of the run; where nothing can become of it, just leave."""
+        """Ask whether to detach from the run or stop it; without a live backend or read-only, just exit."""
         if self._host.view.link != "live" or self._host.readonly:
             self._host.exit()
             return
@@ -66,22 +72,23 @@ class Lifecycle:
         snapshot = self._host.view.snapshot
         phase = snapshot.phase if snapshot is not None else ""
 
-        def said(answer: str | None) -> None:
+        def act_on(answer: str | None) -> None:
             if answer == "detach":
                 self._host.exit()
             elif answer == "stop":
                 self.action_stop_run()
 
-        self._host.push_screen(Quit(self._host.source.run.name, phase), said)
+        self._host.push_screen(Quit(self._host.source.run.name, phase), act_on)
 
     def action_detach(self) -> None:
+        """Exit; the run keeps running."""
         self._host.exit()
 
     def listen(self) -> None:
-        """Leave on SIGTERM and SIGHUP: the end of the terminal, or of us, is not the end of the run.
+        """Exit on SIGTERM and SIGHUP; the run keeps running.
 
-        By Python's own handlers: those of the event loop wait for it, and it stands still where the terminal takes
-        no more bytes.
+        Python's own handlers are used, as those of the event loop do not run while it is blocked by a terminal that
+        accepts no more bytes. If an orderly exit takes longer than ``PATIENCE_S``, the process exits at once.
         """
         loop = asyncio.get_running_loop()
 
@@ -94,16 +101,18 @@ class Lifecycle:
         self._handlers = {n: signal.signal(n, leave) for n in (signal.SIGTERM, signal.SIGHUP)}
 
     def listen_no_more(self) -> None:
+        """Restore the previous signal handlers."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers = {}
 
     def _leave_at_once(self, code: int) -> None:
-        """Where an orderly end does not come, as the terminal does not take our last bytes: nothing is lost."""
+        """Exit without Textual's cleanup, for a terminal that accepts no more bytes. Nothing of the run is lost."""
         restore_modes(self._host.driver)
         os._exit(code)
 
     def action_suspend_process(self) -> None:
+        """Suspend the interface like Ctrl-Z; refused with a toast if no shell could continue it."""
         if can_suspend():
             self._host.action_suspend_process()
         else:
@@ -114,6 +123,7 @@ class Lifecycle:
     # -- stopping
 
     def action_stop_run(self) -> None:
+        """Stop the run once its name is typed; while it is stopping, offer to kill what remains."""
         if not self._commands.may_ask():
             return
         from liverl_tui.screens.dialogs import Confirm, TypeName
@@ -129,7 +139,7 @@ class Lifecycle:
                     "kill now",
                     safe=True,
                 ),
-                lambda said: self._commands.ask("stop now", "stop", now=True) if said == "yes" else None,
+                lambda answer: self._commands.ask("stop now", "stop", now=True) if answer == "yes" else None,
             )
             return
         self._host.push_screen(
@@ -144,6 +154,7 @@ class Lifecycle:
     # -- a dead backend
 
     def action_revive(self) -> None:
+        """Restart a dead backend, after confirmation; in any other state a toast says why it is not restarted."""
         if self._host.readonly:
             self.toast("this interface is read-only (--readonly): the backend is not started", "warning")
         elif self._host.view.link == "lost":
@@ -154,7 +165,10 @@ class Lifecycle:
                 self._revive_once,
             )
         elif self._host.view.link == "ended":
-            self.toast("the run has ended; to resume it: liverl-tui up --resume", "warning")
+            run = self._host.source.run
+            self.toast(
+                f"run {run.name} has ended; to resume it: liverl-tui up --resume {run.path}", "warning"
+            )
         else:
             self.toast("the backend is running; it needs no restart")
 

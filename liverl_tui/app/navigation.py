@@ -1,4 +1,4 @@
-"""The keys that only look: other screens, help, palette, copies, pictures, themes and the mouse."""
+"""The keys that do not change the run: other screens, help, palette, copies, screenshots, themes, the mouse."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from liverl_tui.app.notifications import Notifications
     from liverl_tui.screens.base import RunScreen
 
-# Pictures must not fetch fonts from anywhere: the viewer's own monospace will do.
+# Fonts that screenshots would fetch from the web; without them the viewer's monospace font is used.
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 class Navigation:
-    """Actions that change nothing about the run."""
+    """Handles the keys that do not change the run."""
 
     def __init__(self, host: NavigationHost, commands: Commands, notifications: Notifications) -> None:
         self._host = host
@@ -35,7 +35,7 @@ class Navigation:
     # -- screens
 
     def _open(self, screen: RunScreen) -> None:
-        """Show a full screen; where one of its kind is open already, go back to that."""
+        """Show a full screen; if one of the same class is open, go back to that one."""
         stack = self._host.screen_stack
         for depth, open_ in enumerate(stack):
             if type(open_) is type(screen):
@@ -45,7 +45,7 @@ class Navigation:
         self._host.push_screen(screen)
 
     def open_service(self, name: str) -> None:
-        """The detail of one service."""
+        """Show the screen of service or replica ``name``, in place of that of another one."""
         from liverl_tui.screens.service import ServiceScreen
 
         if isinstance(self._host.screen, ServiceScreen):
@@ -60,13 +60,13 @@ class Navigation:
         among: Callable[[], str] | None = None,
         moved: Callable[[str], None] | None = None,
     ) -> None:
-        """One trial turn by turn; ``path`` of its directory in the run's. For the others see ``TrajectoryScreen``."""
+        """Show one trial turn by turn. ``path``: its directory, relative to the run's. See ``TrajectoryScreen``."""
         from liverl_tui.screens.trajectory import TrajectoryScreen
 
         self._host.push_screen(TrajectoryScreen(path, trials=trials, among=among, moved=moved))
 
     def open_log(self, name: str) -> None:
-        """The log of one service, in the dashboard's pane; of an actor of verl's what it says in the trainer's."""
+        """Show the log of ``name`` in the dashboard; for a replica managed by verl, its lines in the trainer's log."""
         from liverl_tui.screens.dashboard import Dashboard
         from liverl_tui.widgets.log.pane import LogsPane
 
@@ -86,7 +86,7 @@ class Navigation:
             pane.show_actor("trainer", actor.pid)
 
     def action_back(self) -> None:
-        """One screen back, or out of a maximised pane."""
+        """Close the topmost screen; on the dashboard, restore a maximised pane."""
         from liverl_tui.screens.dashboard import Dashboard
 
         screen = self._host.screen
@@ -96,6 +96,7 @@ class Navigation:
             screen.action_maximise()
 
     def action_services(self) -> None:
+        """Show the screen of the selected service or replica, else that of the first service."""
         names = [s.name for s in processes(self._host.view.snapshot)]
         if not names:
             self.toast("no services yet", "warning")
@@ -103,21 +104,25 @@ class Navigation:
         self.open_service(self._commands.selected_service() or self._commands.selected_actor() or names[0])
 
     def action_metrics(self) -> None:
+        """Show the charts of the training metrics."""
         from liverl_tui.screens.metrics import MetricsScreen
 
         self._open(MetricsScreen())
 
     def action_events(self) -> None:
+        """Show the events of the run."""
         from liverl_tui.screens.events import EventsScreen
 
         self._open(EventsScreen())
 
     def action_alerts(self) -> None:
+        """Show the alerts with evidence, cause and fix."""
         from liverl_tui.screens.alerts import AlertsScreen
 
         self._open(AlertsScreen())
 
     def action_help(self) -> None:
+        """Show the keys of the current screen and of the focused pane."""
         from liverl_tui.screens.help import HelpScreen
 
         screen = self._host.run_screen
@@ -125,34 +130,39 @@ class Navigation:
         self._open(HelpScreen(scopes))
 
     def action_palette(self) -> None:
+        """Show the command palette, and carry out the chosen entry."""
         from liverl_tui.screens.palette import Palette, entries
 
         self._host.push_screen(
             Palette(entries(self._host)), lambda entry: entry.do() if entry is not None else None
         )
 
-    # -- copies and pictures
+    # -- copies and screenshots
 
     def _near(self) -> list[Any]:
+        """Return the focused widget, its ancestors and the screen, innermost first."""
         screen = self._host.run_screen
         if screen is None:
             return []
         return [*(screen.focused.ancestors_with_self if screen.focused is not None else ()), screen]
 
     def _copied(self, method: str) -> str:
+        """Return what the innermost node with ``method`` gives; "" without one."""
         for node in self._near():
             if hasattr(node, method):
                 return str(getattr(node, method)())
         return ""
 
     def action_copy(self) -> None:
+        """Copy the selected line of the focused pane."""
         self.copy_text(self._copied("copy_line"))
 
     def action_copy_all(self) -> None:
+        """Copy the whole text of the focused pane."""
         self.copy_text(self._copied("copy_all"))
 
     def copy_text(self, text: str) -> None:
-        """Copy, and say by which way."""
+        """Copy ``text`` to the clipboard or a file; a toast says which, or that there is nothing to copy."""
         if not text.strip():
             self.toast("nothing to copy here", "warning")
             return
@@ -162,10 +172,11 @@ class Navigation:
         from liverl_tui.term.clipboard import copy
 
         run_dir, in_run = self._host.source.run.path, not self._host.readonly
-        done = await asyncio.to_thread(copy, text, self._host.write_to_terminal, run_dir, in_run=in_run)
-        self.toast(done.words, "information" if done.ok else "error")
+        outcome = await asyncio.to_thread(copy, text, self._host.write_to_terminal, run_dir, in_run=in_run)
+        self.toast(outcome.words, "information" if outcome.ok else "error")
 
     def action_picture(self) -> None:
+        """Save a screenshot as SVG in the background; a toast names the file."""
         screen = self._host.run_screen
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{screen.scope if screen is not None else 'screen'}.svg"
         picture = _FONTS.sub(
@@ -184,9 +195,14 @@ class Navigation:
         else:
             self.toast(f"saved {path}")
 
-    # -- looks
+    # -- theme and mouse
 
     def use_theme(self, name: str) -> None:
+        """Switch to theme ``name``; refused with a toast under NO_COLOR.
+
+        Raises:
+            KeyError: there is no such theme.
+        """
         if self._host.no_color:
             self.toast("NO_COLOR is set; themes are disabled", "warning")
             return
@@ -194,9 +210,11 @@ class Navigation:
         self.toast(f"theme {self._host.theme.removeprefix('liverl-')}")
 
     def action_theme(self) -> None:
+        """Switch to the next theme."""
         self.use_theme(themes.following(self._host.theme))
 
     def action_mouse(self) -> None:
+        """Switch mouse reporting on or off; while on, the terminal selects text only with Shift."""
         driver = self._host.driver
         on = not mouse_is_on(driver)
         if not set_mouse(driver, on):

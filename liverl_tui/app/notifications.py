@@ -1,4 +1,4 @@
-"""What is told beside the panes: toasts and the bell for what is new, the window's title, the last words."""
+"""Toasts, the bell, the window title, and the message printed after the interface has closed."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from liverl_tui.widgets.base.cells import fit
 if TYPE_CHECKING:
     from liverl_tui.app.host import NotificationsHost
 
-INFO_S, ERROR_S = 4.0, 8.0  # how long toasts stay
-_BESIDE = 5  # columns of a toast beside its text: its edge, its padding, its glyph
+INFO_S, ERROR_S = 4.0, 8.0  # seconds for which toasts are shown
+_BESIDE = 5  # columns of a toast beside its text: edge, padding and glyph
 
 Severity = Literal["information", "warning", "error"]
 _ENDED = ("done", "failed", "stopped")
-_MOST = 2  # toasts of one kind at once
-_FAILURE = "failure"  # what the toasts of a failure are about: of the run, and within it of its services
+_MOST = 2  # maximum toasts of one kind at once
+_FAILURE = "failure"  # ``about`` of toasts on the failure of the run; of its services with ``/<service>``
 _DOWN = ("service_failed:", "service_gave_up:")  # ids of symptoms
 
 
 @dataclass(frozen=True)
 class Notice:
-    """One toast. ``bell``: it is worth calling somebody back to the terminal. ``brief``: the header or the events
-    tell it too, and one line of it is enough. ``about``: the newest one about the same takes the place of those
-    before it."""
+    """A toast to be shown. ``bell``: ring the bell. ``brief``: cut it to one line, as header or events show it too.
+    ``about``: replaces older toasts about the same; see ``Toast``."""
 
     text: str
     severity: Severity = "information"
@@ -41,12 +40,12 @@ class Notice:
 
 
 def alerts(snapshot: Snapshot) -> int:
-    """How many things are wrong."""
+    """Return the number of symptoms that are at least warnings."""
     return sum(s.severity != "info" for s in snapshot.symptoms)
 
 
 def title(view: View) -> str:
-    """The window's title: ``12/300 !1 liverl/first``."""
+    """Return the window title: step, number of alerts, run, as in ``12/300 !1 liverl/first``."""
     snapshot = view.snapshot
     if snapshot is None:
         return "liverl-tui"
@@ -55,33 +54,34 @@ def title(view: View) -> str:
         parts.insert(0, snapshot.state)
     elif view.link == "lost":
         parts.insert(0, "backend dead")
-    wrong = alerts(snapshot)
-    if wrong:
-        parts.append(f"!{wrong}")
+    count = alerts(snapshot)
+    if count:
+        parts.append(f"!{count}")
     return " ".join(p for p in (*parts, snapshot.run) if p)
 
 
 def elsewhere(snapshot: Snapshot | None) -> str | None:
-    """The host of a backend that is not here."""
+    """Return the host of the backend, if it is another one; None if it is this one or unknown."""
     if snapshot is None or snapshot.backend.host in ("", os.uname().nodename):
         return None
     return snapshot.backend.host
 
 
 def notices(before: View, after: View, me: str = "", *, readonly: bool = False) -> list[Notice]:
-    """What ``after`` says that ``before`` did not. ``me``: by what name the backend knows us; our own commands
-    have their own toasts."""
-    found = _link(before, after, readonly)
+    """Return the notices for what is new in ``after``, compared to ``before``.
+
+    ``me``: our name as a client; our own commands are left out, as they have their own toasts."""
+    link_notices = _link(before, after, readonly)
     if before.snapshot is None or after.snapshot is None:
-        return found  # nothing is new to somebody who has only now come
+        return link_notices  # with the first snapshot, nothing in it is news
     events = _events(before, after, me)
     symptoms = _symptoms(before.snapshot, after.snapshot)
     if not _failed(after):
-        return found + _at_most(symptoms, _MOST) + events
-    # The run's failure is told once, the last word of it is its end; services that fail are its cause or its
-    # consequence. One more thing that is wrong may say why.
-    ends = [n for n in found if n.about == _FAILURE] or [n for n in events if n.about == _FAILURE]
-    others = [n for n in events if n.about != _FAILURE] + [n for n in found if n.about != _FAILURE]
+        return link_notices + _at_most(symptoms, _MOST) + events
+    # The run's failure gets one toast, replaced by that of its end. Failures of services are its cause or consequence
+    # and get none. One other symptom is shown, as it may be the reason.
+    ends = [n for n in link_notices if n.about == _FAILURE] or [n for n in events if n.about == _FAILURE]
+    others = [n for n in events if n.about != _FAILURE] + [n for n in link_notices if n.about != _FAILURE]
     apart = [n for n in symptoms if not n.about][:1]
     if not ends:
         return others + apart
@@ -90,7 +90,7 @@ def notices(before: View, after: View, me: str = "", *, readonly: bool = False) 
 
 
 def _failed(view: View) -> bool:
-    """Whether this attempt has failed, be it that it is still being stopped."""
+    """Whether this attempt has failed, even if its services are still being stopped."""
     snapshot = view.snapshot
     assert snapshot is not None
     if snapshot.result is not None and view.link == "ended":
@@ -103,14 +103,14 @@ def _link(before: View, after: View, readonly: bool) -> list[Notice]:
         return []
     if after.link == "lost":
         host = elsewhere(after.snapshot)
-        then = (
-            f" Its host is {host}"
+        advice = (
+            f" The backend ran on {host}; restart it there"
             if host
             else " Press U to restart it; it adopts the services that are still running"
         )
         why = after.why or "the backend died"
-        said = f"{why}; showing the run's files.{'' if readonly else then}"
-        return [Notice(said, "error", bell=before.snapshot is not None)]
+        text = f"{why}; showing the run's files.{'' if readonly else advice}"
+        return [Notice(text, "error", bell=before.snapshot is not None)]
     if after.link == "live" and before.snapshot is not None and after.snapshot is not None:
         pid = after.snapshot.backend.pid
         return (
@@ -126,18 +126,18 @@ def _link(before: View, after: View, readonly: bool) -> list[Notice]:
 def _ended(result: Result | None) -> Notice:
     if result is None:
         return Notice("the run has ended; q quits")
-    said = f"run {result.state}, exit code {result.exit_code}"
+    text = f"run {result.state}, exit code {result.exit_code}"
     if result.state == "done":
-        return Notice(f"{said}; q quits")
+        return Notice(f"{text}; q quits")
     summary = f": {result.cause.text}" if result.cause is not None else ""
     if result.state == "failed":
-        return Notice(f"{said}{summary}; q quits", "error", about=_FAILURE)
-    return Notice(f"{said}{summary}; q quits", "warning")
+        return Notice(f"{text}{summary}; q quits", "error", about=_FAILURE)
+    return Notice(f"{text}{summary}; q quits", "warning")
 
 
 def _symptoms(before: Snapshot, after: Snapshot) -> list[Notice]:
-    known = {s.id for s in before.symptoms if s.severity == "critical"}
-    new = [s for s in after.symptoms if s.severity == "critical" and s.id not in known]
+    old_ids = {s.id for s in before.symptoms if s.severity == "critical"}
+    new = [s for s in after.symptoms if s.severity == "critical" and s.id not in old_ids]
     return [Notice(s.title, "error", bell=True, brief=True, about=_part_of_failure(s.id)) for s in new]
 
 
@@ -151,19 +151,21 @@ def _at_most(notices: list[Notice], most: int) -> list[Notice]:
 
 
 def _events(before: View, after: View, me: str) -> list[Notice]:
-    """What other clients asked for, and the run's failure."""
+    """Return the notices for the run's failure and for commands of other clients."""
     assert before.snapshot is not None
-    seen = max(before.snapshot.seq, before.events[-1].seq if before.events else 0)
-    new = [e for e in after.events if e.seq > seen]
+    last_seq = max(before.snapshot.seq, before.events[-1].seq if before.events else 0)
+    new = [e for e in after.events if e.seq > last_seq]
     failed = [e.text for e in new if e.kind == "run_failed"][:1]
-    found = [Notice(text, "error", bell=True, brief=True, about=_FAILURE) for text in failed]
-    asked = [e for e in new if e.kind in ("command", "stop") and not (me and me in e.text)]
-    found += [Notice(e.text, brief=True) for e in asked[-_MOST:]]
-    return found
+    notices = [Notice(text, "error", bell=True, brief=True, about=_FAILURE) for text in failed]
+    commands = [e for e in new if e.kind in ("command", "stop") and not (me and me in e.text)]
+    notices += [Notice(e.text, brief=True) for e in commands[-_MOST:]]
+    return notices
 
 
 def farewell(view: View, run: str, path: str) -> str:
-    """The last words, after the interface is gone: what goes on without it, and the way back."""
+    """Return the message printed after the interface has closed: the state of the run, and how to attach again.
+
+    ``run``: its name. ``path``: its directory."""
     back = f"liverl-tui attach --run {path}"
     if view.link == "lost":
         host = elsewhere(view.snapshot)
@@ -182,14 +184,14 @@ def farewell(view: View, run: str, path: str) -> str:
 
 @dataclass
 class Toast(Notification):
-    """A toast of ours. ``about``: what it is about, broad before narrow (``failure/trainer``); a newer one about the
-    same, or about what that is a part of, takes its place."""
+    """A toast with a subject. ``about``: its subject, from broad to narrow (``failure/trainer``), or "". A newer toast
+    with the same subject, or with a broader one (``failure``), replaces it."""
 
     about: str = ""
 
 
 class Notifications:
-    """Toasts, the bell and the window's title of ``host``. ``wants_bell``: the bell may ring."""
+    """Toasts, bell and window title of the application ``host``. ``wants_bell``: whether the bell may ring."""
 
     def __init__(self, host: NotificationsHost, *, wants_bell: bool = True) -> None:
         self._host = host
@@ -199,8 +201,9 @@ class Notifications:
     def toast(
         self, text: str, severity: Severity = "information", *, brief: bool = False, about: str = ""
     ) -> None:
-        """Say something for a while, in the row of the key bar. ``text`` may come from outside: nothing in it is
-        taken as markup. ``brief``: it can be read elsewhere too, and is cut where one line has no room for it.
+        """Show ``text`` for ``INFO_S`` or ``ERROR_S`` seconds, in the row of the key bar.
+
+        Markup in ``text`` has no effect, as it may come from outside. ``brief``: cut it to one line of the terminal.
         ``about``: see ``Toast``."""
         timeout = INFO_S if severity == "information" else ERROR_S
         glyph = {
@@ -208,23 +211,23 @@ class Notifications:
             "warning": f"{LEVEL_GLYPH['warning']} ",
             "error": f"{LEVEL_GLYPH['error']} ",
         }
-        said = one_line(text)
+        line = one_line(text)
         if brief:
-            said = fit(said, self._host.size.width - _BESIDE).rstrip()
-        told = Toast(glyph[severity] + said, "", severity, timeout, markup=False, about=about)
-        self._host.post_message(Notify(told))
+            line = fit(line, self._host.size.width - _BESIDE).rstrip()
+        toast = Toast(glyph[severity] + line, "", severity, timeout, markup=False, about=about)
+        self._host.post_message(Notify(toast))
 
     def drop_outdated(self, new: Notification) -> None:
-        """Before ``new`` is shown: no two say the same, and what is out of date goes."""
+        """Remove the toasts that ``new`` replaces, before it is shown: with the same text, or about its subject."""
         about = new.about if isinstance(new, Toast) else ""
         for old in self._host.toasts():
-            known = old.about if isinstance(old, Toast) else ""
-            replaced = about and (known == about or known.startswith(f"{about}/"))
+            old_about = old.about if isinstance(old, Toast) else ""
+            replaced = about and (old_about == about or old_about.startswith(f"{about}/"))
             if replaced or old.message == new.message:
-                self._host.drop_toast(old)  # the new one's place is drawn next
+                self._host.drop_toast(old)  # the screen changes when the new one is shown
 
     def announce(self, before: View, after: View) -> None:
-        """Window title, bell and toasts for what is new."""
+        """Set the window title, and show toasts and ring the bell for what is new in ``after``."""
         host = self._host
         if has_title(host.driver):
             self.window_title.set(title(after))

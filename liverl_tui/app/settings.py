@@ -1,7 +1,7 @@
-"""How the interface looks: the section ``ui`` of the run's own configuration, and the environment of who looks.
+"""Settings of the interface: section ``ui`` of the run's configuration, and the user's environment.
 
-The whole of ``config.yaml`` was checked when the run was made. Reading it with the parser of the configuration
-again costs more than everything else of the interface's own start, so these few lines are read by themselves.
+``config.yaml`` was checked when the run was created. To parse it again with the parser of the configuration would
+take longer than the rest of the interface's own start, so the few lines of ``ui`` are parsed here.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from liverl.exit_codes import ExitCode
 from liverl_tui.text.errors import CliError
 
-REMOTE_INTERVAL_S = 1.0  # between two paints of live numbers over ssh; half as many bytes
-REMOTE_FPS = "30"  # frames in one second at most, over ssh; a key waits for the next one
-LEAST_INTERVAL_S = 0.05
+REMOTE_INTERVAL_S = 1.0  # minimum seconds between two paints of live numbers over ssh; halves the bytes
+REMOTE_FPS = "30"  # maximum frames per second over ssh; a key's effect is shown with the next frame
+LEAST_INTERVAL_S = 0.05  # smallest accepted refresh_interval
 PREFIX = "LIVERL_UI__"
 
 _KEY = re.compile(r"""[ \t]+(\w+):[ \t]*(?:"([^"]*)"|'([^']*)'|(.*?))(?:[ \t]+\#.*|[ \t]*)$""")
@@ -27,7 +27,7 @@ _FALSE = ("false", "no", "off")
 
 @dataclass(frozen=True)
 class UiSettings:
-    """``theme``: None = the default one. ``interval``: seconds between two paints of live numbers."""
+    """Settings as read. ``theme``: None = the default one. ``interval``: seconds between two paints of live numbers."""
 
     theme: str | None = None
     mouse: bool = False
@@ -36,19 +36,19 @@ class UiSettings:
 
 
 def remote(env: Mapping[str, str]) -> bool:
-    """Whether the terminal is at the other end of a network."""
+    """Whether the terminal is connected by ssh."""
     return bool(env.get("SSH_CONNECTION") or env.get("SSH_TTY"))
 
 
 def before_textual() -> None:
-    """What Textual reads when it is imported."""
+    """Set the environment variables that Textual reads on import; those already set are kept."""
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
     if remote(os.environ):
         os.environ.setdefault("TEXTUAL_FPS", REMOTE_FPS)
 
 
 def ui_section(text: str) -> dict[str, str]:
-    """The plain values of the section ``ui``."""
+    """Return the scalar values of the section ``ui`` in the text of a configuration file, unconverted."""
     values: dict[str, str] = {}
     inside = False
     for line in text.splitlines():
@@ -60,10 +60,13 @@ def ui_section(text: str) -> dict[str, str]:
 
 
 def read_settings(config: Path, env: Mapping[str, str] = os.environ) -> UiSettings:
-    """The settings for a run; ``LIVERL_UI__<KEY>`` goes before its own. Without a readable file: the defaults.
+    """Return the settings for a run. ``LIVERL_UI__<KEY>`` overrides the file ``config``; an unreadable file is empty.
+
+    In tmux the mouse is off unless the environment asks for it. Over ssh the interval is at least
+    ``REMOTE_INTERVAL_S``.
 
     Raises:
-        CliError: a value that cannot be used.
+        CliError: a value is invalid.
     """
     try:
         values = ui_section(config.read_text(errors="replace"))
@@ -85,7 +88,7 @@ def read_settings(config: Path, env: Mapping[str, str] = os.environ) -> UiSettin
 
     mouse = switch("mouse", UiSettings.mouse)
     if env.get("TMUX") and not env.get(PREFIX + "MOUSE"):
-        mouse = False  # tmux has a mouse of its own; who wants ours there says so
+        mouse = False  # tmux handles the mouse itself
     interval = UiSettings.interval
     if text := values.get("refresh_interval"):
         try:
@@ -100,10 +103,10 @@ def read_settings(config: Path, env: Mapping[str, str] = os.environ) -> UiSettin
 
 
 def check_theme(name: str | None) -> None:
-    """Whether there is such a theme.
+    """Check that theme ``name`` exists. This imports Textual, and therefore sets its environment first.
 
     Raises:
-        CliError: there is none; it names the nearest one.
+        CliError: it does not exist; the message suggests the closest name.
     """
     before_textual()
     from liverl_tui.text.themes import ALIASES, AUTO, PALETTES, resolve
@@ -113,7 +116,7 @@ def check_theme(name: str | None) -> None:
     except KeyError:
         from difflib import get_close_matches
 
-        known = [AUTO, *(theme.removeprefix("liverl-") for theme in PALETTES)]
-        close = get_close_matches(str(name), [*known, *PALETTES, *ALIASES], 1)
-        hint = f": did you mean {close[0]}?" if close else ""
-        raise CliError(f"ui.theme: no theme {name!r}{hint} ({', '.join(known)})", ExitCode.USAGE) from None
+        choices = [AUTO, *(theme.removeprefix("liverl-") for theme in PALETTES)]
+        close = get_close_matches(str(name), [*choices, *PALETTES, *ALIASES], 1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise CliError(f"ui.theme: no theme {name!r}{hint} ({', '.join(choices)})", ExitCode.USAGE) from None

@@ -1,4 +1,4 @@
-"""From the command line into the interface, and back."""
+"""Runs the interface from the command line."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from liverl_tui.data.first_view import FirstLook
 
 
 def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[[], object] | None = None) -> int:
-    """Show ``run`` until its user leaves. Returns the run's exit code if it has ended by then, else 0.
+    """Show ``run`` until the user leaves. Return the run's exit code if it has ended by then, else 0.
 
-    ``start`` starts its backend, with the interface open already; see ``RunSource``.
+    After SIGTERM or SIGHUP, return the exit code of that signal. ``start``: starts the backend while the interface
+    is already open; see ``RunSource``.
 
     Raises:
-        CliError: the settings of the interface cannot be used.
+        CliError: a setting of the interface is invalid.
         LaunchError: ``start`` failed.
     """
     settings = read_settings(run.config)
-    # Until something is on the screen, next to nothing of what is made is garbage: looking for it is a tenth of the
-    # start. What there is by then stays, and is never looked at again.
+    # Nearly all objects made before the first paint are still in use then, and garbage collection would take a tenth
+    # of the start. It is enabled after the first paint, and never examines these objects (``gc.freeze``).
     gc.disable()
     try:
         return _run(run, settings, readonly, start)
@@ -54,13 +55,13 @@ def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[[], 
         raise source.error
     if app.return_code:
         return app.return_code
-    _say(farewell(app.view, run.name, str(run.path)))
+    _print(farewell(app.view, run.name, str(run.path)))
     result = run.read_result() if app.view.link == "ended" else None
     return result.exit_code if result is not None else ExitCode.OK
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
-        return  # the terminal has gone: nobody is there to read it
+        return  # the terminal was closed

@@ -1,0 +1,1 @@
+"""What the interface shows: views of a run, where they come from, and the files it writes itself."""

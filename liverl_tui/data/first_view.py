@@ -1,4 +1,4 @@
-"""The first view, fetched while Textual is still being imported, so that the first paint has facts in it."""
+"""The first snapshot, fetched while Textual is still being imported, so that the first paint can show it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from threading import Thread
 from liverl.model import Snapshot
 from liverl.rundir.layout import RunDir
 
-PATIENCE_S = 0.3  # how long the first paint may wait for it; a backend answers within milliseconds
+PATIENCE_S = 0.3  # maximum seconds for which the first paint waits; a backend answers within milliseconds
 
 
 class FirstLook:
-    """Asks the backend once, in the background; whoever cannot answer in time is asked again by the source."""
+    """Requests a snapshot from the backend once, in a thread. If it does not answer, ``RunSource`` asks it again."""
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
-        self._found: Snapshot | None = None
+        self._snapshot: Snapshot | None = None
         self._thread = Thread(target=self._ask, name="first look", daemon=True)
         self._thread.start()
 
@@ -24,11 +24,11 @@ class FirstLook:
         from liverl.control.messages import ControlError
 
         try:
-            self._found = snapshot(self._run.path)
+            self._snapshot = snapshot(self._run.path)
         except (ControlError, OSError, ValueError):
-            return  # what is wrong is said by the source, which tries again
+            return  # ``RunSource`` tries again, and reports the error
 
     def snapshot(self) -> Snapshot | None:
-        """The run's state; None where it is not known yet."""
+        """Wait up to ``PATIENCE_S`` seconds for the run's state; None if it is not known by then."""
         self._thread.join(PATIENCE_S)
-        return self._found
+        return self._snapshot

@@ -1,6 +1,6 @@
-"""What screens and widgets may ask of the application that shows them.
+"""Protocols: what screens and widgets may use of the application that shows them.
 
-Screens and widgets stand below the application and do not import it: they know this protocol only.
+Screens and widgets do not import the application; they depend on these protocols only.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 class Notifications(Protocol):
+    """Short messages to the user."""
+
     def toast(
         self,
         text: str,
@@ -24,33 +26,43 @@ class Notifications(Protocol):
         *,
         brief: bool = False,
         about: str = "",
-    ) -> None: ...
+    ) -> None:
+        """Show ``text`` for some seconds. ``brief``: cut it to one line. ``about``: replace toasts on this subject."""
 
 
 class Commands(Protocol):
-    """What changes the run. Where it cannot be done now, a toast says why; what could hurt is confirmed first."""
+    """Commands to the backend. If one cannot be sent now, a toast says why; harmful ones are confirmed first."""
 
-    def action_add_replica(self) -> None: ...
+    def action_add_replica(self) -> None:
+        """Start one more replica."""
 
-    def restart_one(self, service: ServiceStatus) -> None: ...
+    def restart_one(self, service: ServiceStatus) -> None:
+        """Restart a service; after confirmation, unless it is the run's own proxy or not running."""
 
-    def start_one(self, service: ServiceStatus) -> None: ...
+    def start_one(self, service: ServiceStatus) -> None:
+        """Start a service that is not running."""
 
-    def stop_one(self, service: ServiceStatus) -> None: ...
+    def stop_one(self, service: ServiceStatus) -> None:
+        """Stop a service, after confirmation."""
 
-    def remove_one(self, service: ServiceStatus) -> None: ...
+    def remove_one(self, service: ServiceStatus) -> None:
+        """Drain and stop a replica, after confirmation."""
 
 
 class Navigation(Protocol):
-    """What changes the screen only."""
+    """Changes of what is shown; none of them affects the run."""
 
-    def action_back(self) -> None: ...
+    def action_back(self) -> None:
+        """Close the topmost screen; on the dashboard, restore a maximised pane."""
 
-    def action_events(self) -> None: ...
+    def action_events(self) -> None:
+        """Show the events of the run."""
 
-    def open_service(self, name: str) -> None: ...
+    def open_service(self, name: str) -> None:
+        """Show the screen of service or replica ``name``."""
 
-    def open_log(self, name: str) -> None: ...
+    def open_log(self, name: str) -> None:
+        """Show the log of service or replica ``name`` in the dashboard."""
 
     def open_trial(
         self,
@@ -59,15 +71,22 @@ class Navigation(Protocol):
         trials: Callable[[], Any] | None = None,
         among: Callable[[], str] | None = None,
         moved: Callable[[str], None] | None = None,
-    ) -> None: ...
+    ) -> None:
+        """Show one trial turn by turn. ``path``: its directory, relative to the run's. See ``TrajectoryScreen``."""
 
-    def use_theme(self, name: str) -> None: ...
+    def use_theme(self, name: str) -> None:
+        """Switch to theme ``name``.
+
+        Raises:
+            KeyError: there is no such theme.
+        """
 
 
 class Host(Protocol):
-    """The application, as far as what it shows is concerned.
+    """The application, as seen by its screens and widgets.
 
-    ``held``: nothing is painted yet, and ``release`` begins to. ``readonly``: commands are refused, with a toast.
+    ``view``: the newest one. ``held``: nothing is painted before ``release``. ``readonly``: commands are refused with
+    a toast.
     """
 
     source: Source
@@ -76,22 +95,28 @@ class Host(Protocol):
     held: bool
 
     @property
-    def notifications(self) -> Notifications: ...
+    def notifications(self) -> Notifications:
+        """Shows toasts."""
 
     @property
-    def commands(self) -> Commands: ...
+    def commands(self) -> Commands:
+        """Sends commands to the backend."""
 
     @property
-    def navigation(self) -> Navigation: ...
+    def navigation(self) -> Navigation:
+        """Opens and closes screens."""
 
     @property
-    def run_screen(self) -> Any: ...
+    def run_screen(self) -> Any:
+        """The topmost full screen, even if a dialog covers it; None before the first one."""
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """Do the first paint; without effect if it was done."""
 
-    def call_later(self, callback: Callable[..., Any], *args: Any) -> bool: ...
+    def call_later(self, callback: Callable[..., Any], *args: Any) -> bool:
+        """Call ``callback`` after the messages queued so far; return False if the application is closing."""
 
 
 def host_of(node: DOMNode) -> Host:
-    """The application that shows ``node``."""
+    """Return the application that shows ``node``."""
     return cast(Host, node.app)

@@ -1,4 +1,4 @@
-"""Files that the interface itself writes: copies, pictures, the report of a crash."""
+"""Files that the interface itself writes: copied text, screenshots, crash reports."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 
 
 def write_own(run_dir: Path, name: str, text: str, *, in_run: bool = True) -> Path:
-    """Write ``name`` under the run directory, or under the user's state directory where that cannot be written or
-    is not ours (``in_run`` false). Only the user may read it: a log line can hold a secret. Returns where it is.
+    """Write the file ``name`` under the run directory and return its path.
+
+    If that directory cannot be written, or with ``in_run`` False, it goes to the user's state directory. Only the
+    user may read it (mode 0600), as copied log lines can hold secrets.
 
     Raises:
-        OSError: neither place can be written.
+        OSError: neither directory can be written.
     """
     from liverl.rundir.index import interface_root
 

@@ -1,6 +1,6 @@
-"""Where views come from: the control socket of a live run, or the files of one without a backend.
+"""The source of views: the control socket of a run's backend, or the files of a run without one.
 
-The interface never owns a process; all it can do is ask (``command``), and have a backend started.
+The interface owns no process of the run. It can only send commands to the backend, and start a backend.
 """
 
 from __future__ import annotations
@@ -27,39 +27,40 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-RETRY_S = 1.0  # until a backend that did not answer is asked again
-LOOK_S = 0.5  # between two looks for a backend, where there was none
-FILES_S = 2.0  # between two looks at the files of a run without a backend
-QUIET_S = 5.0  # without a word; then the backend is asked whether it is still there ...
-ANSWER_S = 5.0  # ... and has this long to say so
-ENDING_S = 10.0  # from a backend's ``bye`` to the end of its process
+# All in seconds.
+RETRY_S = 1.0  # before connecting again to a backend that did not answer
+LOOK_S = 0.5  # between two checks for a new backend
+FILES_S = 2.0  # between two reads of the files of a run without a backend
+QUIET_S = 5.0  # without a message, after which the backend is asked for a snapshot ...
+ANSWER_S = 5.0  # ... which it has to answer within this time
+ENDING_S = 10.0  # from a backend's ``bye`` to the exit of its process
 
 
 class Source(Protocol):
-    """What the interface shows and asks."""
+    """What the interface shows, and where it sends commands."""
 
     run: RunDir
 
     def views(self) -> AsyncIterator[View]:
-        """Views as things change, until the interface is closed, or there is nothing to show at all."""
+        """Yield a view after each change; ends only if there is nothing to show (the backend could not be started)."""
 
     async def command(self, name: str, **args: Any) -> dict[str, Any]:
-        """Have the backend do something.
+        """Send command ``name`` with ``args`` to the backend and return its result.
 
         Raises:
-            ControlError: it was refused, failed, or there is nobody to ask.
+            ControlError: the command was refused or failed, or no backend can be reached.
         """
 
     async def revive(self) -> None:
-        """Start a dead backend again; it adopts what still runs.
+        """Start a new backend in place of a dead one; it adopts the services that still run.
 
         Raises:
-            LaunchError: it does not come up.
+            LaunchError: the backend does not start, or the run has ended.
         """
 
 
 def client_name() -> str:
-    """Who the run's events say we are."""
+    """Return the name under which this client appears in the run's events: pid and terminal."""
     try:
         where = os.ttyname(0).removeprefix("/dev/")
     except OSError:
@@ -68,8 +69,9 @@ def client_name() -> str:
 
 
 class Newest:
-    """The newest of everything, handed out as views: at most one every ``interval`` seconds, however much
-    comes in between. A change of the link does not wait."""
+    """Merges snapshots, events and states of the link into views: at most one every ``interval`` seconds.
+
+    A change of the link is handed out at once. All methods are called in the event loop."""
 
     def __init__(self, interval: float) -> None:
         self.interval = interval
@@ -84,17 +86,18 @@ class Newest:
 
     @property
     def seq(self) -> int:
-        """The number of the newest event."""
+        """Sequence number of the newest event; 0 without events."""
         return self._events[-1].seq if self._events else 0
 
     def say(self, link: Link, why: str = "") -> None:
+        """Set the state of the link and its reason in words; a change makes the next view due at once."""
         if (link, why) != (self.link, self.why):
             self.link, self.why = link, why
             self._changed.set()
             self._at_once.set()
 
     def add(self, *news: Event | Snapshot | None) -> None:
-        """Events that are there already are left out."""
+        """Add snapshots and events; None and events not newer than ``seq`` are ignored."""
         for item in news:
             if isinstance(item, Snapshot):
                 self.snapshot = item
@@ -105,7 +108,7 @@ class Newest:
             self._at_once.set()
 
     async def take(self) -> View:
-        """The next view, as soon as there is news and it is due."""
+        """Wait until something has changed and the next view is due, and return that view."""
         while True:
             await self._changed.wait()
             due = self._shown_at + self.interval - time.monotonic()
@@ -125,15 +128,15 @@ class Newest:
                 return self._shown
 
     def _recent(self) -> tuple[Event, ...]:
-        """The events; the tuple of the last view where none has come since."""
+        """Return the events; if none is new, the same tuple as in the last view."""
         before = self._shown.events
         return before if (before[-1].seq if before else 0) == self.seq else tuple(self._events)
 
 
 class SharedClient:
-    """A connected client that several tasks use at the same time; the last one to leave closes it.
+    """A connected client that several tasks use at the same time; the last one closes it.
 
-    The stream of snapshots may end before the answer to the command that has stopped the backend is read.
+    After a command that stops the backend, the stream of snapshots may end before the command's answer is read.
     """
 
     def __init__(self, client: Client, close: Callable[[], Awaitable[None]]) -> None:
@@ -143,6 +146,7 @@ class SharedClient:
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[Client]:
+        """Use the client within the context; it is closed when the last user leaves."""
         self._users += 1
         try:
             yield self.client
@@ -153,7 +157,7 @@ class SharedClient:
 
 
 class RunSource:
-    """A run on this host. With ``start`` its backend is started first, and ``error`` says why it was not."""
+    """The source of one run. ``error``: why the backend could not be started by ``start``, else None."""
 
     def __init__(
         self,
@@ -163,19 +167,20 @@ class RunSource:
         start: Callable[[], object] | None = None,
         first: Snapshot | None = None,
     ) -> None:
-        """``interval``: seconds between two views. ``start``: blocks until the backend answers, and raises
-        LaunchError. ``first``: the run's state, where it is known already."""
+        """``interval``: minimum seconds between two views. ``start``: called first, in a thread; it returns once the
+        backend answers, or raises LaunchError. ``first``: state of the run, if already known."""
         self.run = run
         self.interval = interval
         self.name = client_name()
         self.error: LaunchError | None = None
         self._start = start
         self._first = first
-        self._look = asyncio.Event()  # a backend may be there now
-        self._heard = 0.0
-        self._shared: SharedClient | None = None  # of the backend that was listened to last
+        self._look = asyncio.Event()  # set when a new backend may be running
+        self._last_message_at = 0.0  # monotonic seconds
+        self._shared: SharedClient | None = None  # connection to the last backend
 
     async def views(self) -> AsyncIterator[View]:
+        """See ``Source.views``."""
         newest = Newest(self.interval)
         newest.snapshot = self._first
         following = asyncio.create_task(self._follow(newest))
@@ -186,7 +191,7 @@ class RunSource:
                 await asyncio.wait({following, taking}, return_when=asyncio.FIRST_COMPLETED)
                 if taking.done():
                     yield taking.result()
-                else:  # it never returns unless the backend could not be started, or it has failed
+                else:  # ``_follow`` returns only if the backend could not be started, else it raised
                     following.result()
                     return
         finally:
@@ -196,7 +201,7 @@ class RunSource:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _follow(self, newest: Newest) -> None:
-        """Keep ``newest`` so."""
+        """Feed ``newest`` from backend and files; return only if the backend could not be started."""
         if self._start is not None:
             newest.say("connecting", "starting the backend")
             await asyncio.to_thread(self._begin, self._start)
@@ -213,9 +218,8 @@ class RunSource:
                 continue
             except BackendDead as error:
                 link, why = await asyncio.to_thread(self._end, newest.snapshot, str(error))
-            except (
-                ControlError
-            ) as error:  # it lives, and is not for us: elsewhere, of another version or user
+            except ControlError as error:
+                # A backend that we cannot use: on another host, of another version or of another user.
                 link, why = "lost", str(error)
                 refused = await asyncio.to_thread(read_backend, self.run.path)
             newest.say(link, why)
@@ -232,10 +236,10 @@ class RunSource:
     # -- with a backend
 
     async def _live(self, newest: Newest) -> None:
-        """From the backend, to its orderly end.
+        """Feed ``newest`` from the backend until that ends in order.
 
         Raises:
-            ControlError: the other kinds of end.
+            ControlError: the backend is missing, unusable or silent, or the connection broke.
         """
         try:
             await self._listen(newest)
@@ -255,7 +259,7 @@ class RunSource:
                 stream = client.stream(newest.seq, snapshots=True, interval=self.interval)
                 async with aclosing(stream):
                     async for item in stream:
-                        self._heard = time.monotonic()
+                        self._last_message_at = time.monotonic()
                         newest.add(item)
                         newest.say("live")
             finally:
@@ -263,10 +267,10 @@ class RunSource:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Client]:
-        """A new connection, which commands use too as long as it lasts.
+        """Open a new connection, which commands share while it lasts.
 
         Raises:
-            ControlError: there is nobody to talk to here.
+            ControlError: no backend that we can use is running here.
         """
         from liverl.control.client import connect
 
@@ -278,18 +282,18 @@ class RunSource:
             yield client
 
     async def _ask(self, client: Client) -> Snapshot:
-        """The present state.
+        """Return the present state of the run.
 
         Raises:
-            BackendSilent: it is not said in time.
+            BackendSilent: the backend does not answer within ``ANSWER_S`` seconds.
         """
         return await self._in_time(client, client.snapshot())
 
     async def _in_time(self, client: Client, answer: Awaitable[Answer]) -> Answer:
-        """What ``answer`` gives, within ``ANSWER_S`` seconds.
+        """Return the result of ``answer``.
 
         Raises:
-            BackendSilent: it takes longer.
+            BackendSilent: it takes longer than ``ANSWER_S`` seconds.
         """
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -300,11 +304,13 @@ class RunSource:
             ) from None
 
     async def _watch(self, client: Client, newest: Newest) -> None:
-        """Say so while the backend does not answer; that it is back is heard in the stream. Its end is, too."""
-        self._heard = time.monotonic()
+        """Ask a backend that has been quiet for ``QUIET_S`` seconds for a snapshot, and report if it does not answer.
+
+        Its recovery and its end are seen in the stream."""
+        self._last_message_at = time.monotonic()
         while True:
-            await asyncio.sleep(max(0.1, self._heard + QUIET_S - time.monotonic()))
-            if time.monotonic() - self._heard < QUIET_S:
+            await asyncio.sleep(max(0.1, self._last_message_at + QUIET_S - time.monotonic()))
+            if time.monotonic() - self._last_message_at < QUIET_S:
                 continue
             try:
                 newest.add(await self._ask(client))
@@ -313,12 +319,12 @@ class RunSource:
                 newest.say("live", str(error))
             except ControlError:
                 return
-            self._heard = time.monotonic()
+            self._last_message_at = time.monotonic()
 
     # -- without one
 
     def _end(self, shown: Snapshot | None, why: str = "") -> tuple[Link, str]:
-        """What an end was: the run's, or only the backend's."""
+        """Return the link after the end of the backend: whether the run has ended too. ``shown``: the last snapshot."""
         from liverl.control.blocking import await_gone
 
         await_gone(self.run.path, ENDING_S)
@@ -328,7 +334,7 @@ class RunSource:
         return "lost", why or f"the backend of {self.run.name} has ended without a result"
 
     async def _files(self, newest: Newest, refused: BackendRecord | None) -> None:
-        """From the files, until a backend lives that has not refused us."""
+        """Feed ``newest`` from the files until a backend runs other than ``refused``, which we cannot use."""
         from liverl.control.history import last_events
         from liverl.offline.run import OfflineRun
 
@@ -337,7 +343,7 @@ class RunSource:
         read_at = float("-inf")
         self._look.clear()
         while True:
-            # What has ended is read once, and what is lost again and again: its services may still write.
+            # Files of an ended run are read once; those of a lost one repeatedly, as its services may still write.
             if read_at < 0 or (newest.link == "lost" and time.monotonic() - read_at > FILES_S):
                 newest.add(await asyncio.to_thread(files.poll))
                 newest.add(*await asyncio.to_thread(last_events, path, KEPT_EVENTS))
@@ -352,13 +358,14 @@ class RunSource:
             if isinstance(alive, LiveBackend) and alive.record != refused:
                 return
 
-    # -- the other way
+    # -- commands
 
     async def command(self, name: str, **args: Any) -> dict[str, Any]:
+        """See ``Source.command``."""
         shared = self._shared
         if shared is not None and shared.client.connected:
             async with shared.use() as client:
-                # A backend that does not answer now must not do it later, when nobody expects it any more.
+                # Without the ping, a silent backend could execute the command much later.
                 await self._in_time(client, client.ping())
                 return await client.command(name, **args)
         from liverl.control.client import connect
@@ -367,6 +374,7 @@ class RunSource:
             return await client.command(name, **args)
 
     async def revive(self) -> None:
+        """See ``Source.revive``."""
         from liverl.daemon.launch import LaunchError, start_backend
 
         if await asyncio.to_thread(self.run.read_result) is not None:

@@ -1,4 +1,4 @@
-"""What the interface knows at one moment. Every pane draws from one of these, and from nothing else."""
+"""The state of the interface at one moment: the only source from which panes draw."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import msgspec
 from liverl.model import Event, ReplicaStatus, ServiceStatus, Snapshot
 
 Link = Literal[
-    "connecting",  # a backend is started or lives, but does not talk to us (yet, or any more)
-    "live",  # the backend talks to us
-    "lost",  # it has died: what is shown comes from the files, and its services may still run
-    "ended",  # the run has ended in order, or this one was opened from its directory
+    "connecting",  # the backend is starting, or runs but does not answer
+    "live",  # connected to the backend
+    "lost",  # the backend has died or refused us; files are shown, and services may still run
+    "ended",  # the run has ended
 ]
 
-KEPT_EVENTS = 500
-# States of services.
+KEPT_EVENTS = 500  # newest events kept for display
+# States of services: not running, and those in which a start makes sense.
 ENDED = ("stopped", "failed", "gave_up")
 STARTABLE = (*ENDED, "backing_off")
 
 
 def processes(snapshot: Snapshot | None) -> list[ServiceStatus]:
-    """The services that can be started and stopped: environments are built, not run."""
+    """Return the services that are processes; environments are built, not run."""
     return [s for s in snapshot.services if s.kind != "environment"] if snapshot is not None else []
 
 
 def actors(snapshot: Snapshot | None) -> tuple[ReplicaStatus, ...]:
-    """The replicas that are no services of the run: verl keeps them as actors in Ray."""
+    """Return the replicas that are no services of the run: those that verl manages as Ray actors."""
     if snapshot is None:
         return ()
     services = {service.name for service in snapshot.services}
@@ -35,13 +35,14 @@ def actors(snapshot: Snapshot | None) -> tuple[ReplicaStatus, ...]:
 
 
 class View(msgspec.Struct, frozen=True):
-    """A snapshot and how we came by it. ``events``: the newest last, ``KEPT_EVENTS`` at most."""
+    """A snapshot with its origin. ``events``: oldest first, at most ``KEPT_EVENTS``."""
 
     link: Link = "connecting"
-    why: str = ""  # in words, where the link is not live, or live and silent
-    snapshot: Snapshot | None = None
+    why: str = ""  # reason of the link in words; also set if a live backend stops answering
+    snapshot: Snapshot | None = None  # None until the first one
     events: tuple[Event, ...] = ()
 
     @property
     def live(self) -> bool:
+        """Whether the interface is connected to the backend."""
         return self.link == "live"

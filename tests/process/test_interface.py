@@ -202,7 +202,7 @@ def test_its_theme_is_checked_before_anything_is_started(
             *arguments, program=program, **({} if program == TOY_CLI else {"LIVERL_UI__THEME": "drak"})
         )
         assert wrong.wait() == 2
-        assert "ui.theme: no theme 'drak': did you mean dark?" in wrong.text
+        assert "ui.theme: no theme 'drak'; did you mean dark?" in wrong.text
     assert not run_of(own_state, "t").exists()
 
 

@@ -88,7 +88,7 @@ def test_a_lost_backend_and_what_can_be_done(before: Any) -> None:
     assert "U " not in text, "a read-only interface cannot"
     there = msgspec.structs.replace(HERE, host="node7")
     (text,) = told(linked(before), linked("lost", backend=there))
-    assert "Its host is node7" in text and "Press U" not in text
+    assert "The backend ran on node7; restart it there" in text and "Press U" not in text
 
 
 def test_a_new_backend_is_told_whoever_started_it() -> None:

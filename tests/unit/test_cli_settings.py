@@ -95,7 +95,7 @@ def test_a_wrong_value_names_its_variable(tmp_path: Path, env: dict[str, str], w
 def test_a_theme_that_does_not_exist() -> None:
     for name in (None, "auto", "dark", "textual-dark", "liverl-ansi", "colour-blind"):
         check_theme(name)
-    with pytest.raises(CliError, match="no theme 'drak': did you mean dark") as error:
+    with pytest.raises(CliError, match="no theme 'drak'; did you mean dark") as error:
         check_theme("drak")
     assert error.value.exit_code == 2
 

@@ -111,7 +111,7 @@ def test_matches_are_found_in_any_order_while_the_file_grows(folder, pieces, pat
     size = random.randint(0, len(whole))
     log = opened(folder / "match.log", whole[:size])
     wanted = needle(pattern)
-    matches = Matches(Query(missing=(wanted,)) if out else Query(found=(wanted,)))
+    matches = Matches(Query(exclude=(wanted,)) if out else Query(include=(wanted,)))
     matches.begin(log, random.randint(0, size))
     more = True
     while more or size < len(whole):
@@ -156,7 +156,7 @@ def matching(data: bytes, pattern: str, out: bool) -> list[int]:
 def test_matches_go_on_where_the_file_grows_and_begin_anew_where_it_is_cut(tmp_path):
     path = tmp_path / "s.log"
     log = opened(path, b"error 1\nfine\nerr")
-    matches = Matches(Query(found=(needle("error"),)))
+    matches = Matches(Query(include=(needle("error"),)))
     while matches.older(log) is not None:
         matches.step_older(log)
     assert matches.after(log, 0, 9).offsets == [0]
@@ -176,7 +176,7 @@ def test_matches_go_on_where_the_file_grows_and_begin_anew_where_it_is_cut(tmp_p
 def test_few_places_are_remembered_and_the_others_found_again(tmp_path, monkeypatch):
     monkeypatch.setattr(picking, "REMEMBERED", 3)
     log = opened(tmp_path / "s.log", b"a\n" * 100)
-    matches = Matches(Query(found=(needle("a"),)))
+    matches = Matches(Query(include=(needle("a"),)))
     while matches.older(log) is not None:
         matches.step_older(log)
     assert matches.after(log, 0, 1000).offsets == list(range(0, 200, 2))
@@ -201,7 +201,7 @@ def test_pages_of_many_files_fit_together(folder, parts, pattern, merged):
     files = (Merged if merged else Chain)(segments)
     picker = EVERY_LINE
     if pattern is not None:
-        picker = Matches(Query(found=(needle(pattern),)))
+        picker = Matches(Query(include=(needle(pattern),)))
         for log in segments:
             while picker.older(log) is not None:
                 picker.step_older(log)
@@ -230,7 +230,7 @@ def test_pages_of_many_files_fit_together(folder, parts, pattern, merged):
 def test_a_merge_shows_nothing_older_than_what_is_not_searched(tmp_path):
     quick = opened(tmp_path / "a.log", b"hit\n" * 20, "a", [(8, 100.0), (40, 200.0), (80, 300.0)])
     slow = opened(tmp_path / "b.log", b"hit\n" * 20, "b", [(16, 100.0), (48, 200.0), (80, 300.0)])
-    files, matches = Merged([quick, slow]), Matches(Query(found=(needle("hit"),)))
+    files, matches = Merged([quick, slow]), Matches(Query(include=(needle("hit"),)))
     while matches.older(quick) is not None:
         matches.step_older(quick)
     matches.step_older(slow)  # the last block: written at 300

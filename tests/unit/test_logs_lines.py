@@ -193,15 +193,15 @@ def test_lines_with_and_without(lines, word, other):
         flags = 0 if any(c.isupper() for c in pattern) else re.IGNORECASE
         return re.search(pattern, line, flags) is not None
 
-    query = Query(found=(needle(word),), missing=(needle(other),))
+    query = Query(include=(needle(word),), exclude=(needle(other),))
     expected = [n for n, line in enumerate(lines) if has(word, line) and not has(other, line)]
     assert query.pick("\n".join(lines), "") == expected
 
 
 def test_a_pattern_sees_one_line_at_a_time():
-    query = Query(found=(needle('a[^"]*b'),))
+    query = Query(include=(needle('a[^"]*b'),))
     assert query.pick("a\nb\na b", "") == [2]
-    assert Query(found=(needle("^b$"),)).pick("a\nb", "") == [1]
+    assert Query(include=(needle("^b$"),)).pick("a\nb", "") == [1]
 
 
 @given(
@@ -227,7 +227,7 @@ def test_a_pattern_sees_one_line_at_a_time():
 def test_without_a_capital_letter_capitals_do_not_matter(lines, pattern):
     text = "\n".join(lines)
     bared = bare(text.encode()).split("\n")
-    query = Query(found=(needle(pattern),))
+    query = Query(include=(needle(pattern),))
     expected = [n for n, line in enumerate(bared) if re.search(pattern, line, re.IGNORECASE)]
     assert query.pick(bare(text.encode()), "") == expected
     if expected:

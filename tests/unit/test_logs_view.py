@@ -74,7 +74,7 @@ def test_the_view_is_always_full_and_the_cursor_in_it(folder, old, new, height, 
     view = Viewport(document, rows)
     view.height = height
     if filtered:
-        view.picker = Matches(Query(found=(needle("y"),)))
+        view.picker = Matches(Query(include=(needle("y"),)))
         for log in segments:
             while view.picker.older(log) is not None:
                 view.picker.step_older(log)

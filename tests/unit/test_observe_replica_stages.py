@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liverl.logs.ray_prefixes import LogProcess, PrefixedLine, said
+from liverl.logs.ray_prefixes import LogProcess, PrefixedLine, parse_prefixes
 from liverl.observe.boot.facts import TrainerFacts
 from liverl.observe.boot.replica_stages import READ, EngineEvent, ReplicaStages, TrainerLog
 
@@ -247,13 +247,13 @@ def test_after_a_flood_no_line_is_pieced_together(tmp_path: Path) -> None:
     ],
 )
 def test_prefixes(line: str, expected: PrefixedLine) -> None:
-    assert said(line) == expected
+    assert parse_prefixes(line) == expected
 
 
 @given(st.text(), st.lists(st.integers(0, 10**9), max_size=3))
 def test_any_line_is_survived(text: str, pids: list[int]) -> None:
-    said(text)
+    parse_prefixes(text)
     prefix = "".join(f"(Name pid={pid}) " for pid in pids)
-    told = said(prefix + text)
-    assert [process.pid for process in told.processes][: len(pids)] == pids
+    line = parse_prefixes(prefix + text)
+    assert [process.pid for process in line.processes][: len(pids)] == pids
     ReplicaStages().feed("(vLLMHttpServer pid=1) " + text + "\n" + text, NOW)

@@ -191,7 +191,7 @@ def test_replicas_that_verl_keeps_live_as_long_as_their_trainer(
     process.kill()
     process.wait()
     first = polled(tmp_path).replicas.items[0]
-    assert (first.state, first.why) == ("stopped", "it exited with its trainer")
+    assert (first.state, first.why) == ("stopped", "exited with the trainer")
     assert (first.listed, first.address, first.pid) == (False, None, None)
 
 
@@ -233,7 +233,7 @@ def test_a_run_on_another_host_is_as_last_known(tmp_path: Path, journalled: bool
     assert seen.state == shown.state and seen.phase.startswith("on host node7")
     assert seen.replicas == shown.replicas
     r0 = seen.service("r0")
-    assert r0 is not None and (r0.state, r0.why) == ("ready", "last known state; it runs on host node7")
+    assert r0 is not None and (r0.state, r0.why) == ("ready", "last known state; the run is on host node7")
     assert seen.host.cpu_percent is None and seen.host.memory_used is None
     write_backend(tmp_path, host="node7", age=HEARTBEAT_DEAD_S + 130)
     seen = polled(tmp_path)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from liverl.logs.last_lines import read_tail
 from liverl.logs.prefixes import plain, without_level, without_prefix
-from liverl.logs.ray_prefixes import said
+from liverl.logs.ray_prefixes import parse_prefixes
 
 READ = 1 << 20  # bytes at the end of the log that are searched
 LONGEST = 600  # maximum characters of a cause
@@ -103,10 +103,10 @@ def find_cause(path: str | os.PathLike[str], start_offset: int = 0) -> tuple[str
         if not line:
             continue
         prefix, text = without_prefix(line)
-        level, text = without_level(said(text).text)
+        level, text = without_level(parse_prefixes(text).text)
         if incomplete is not None:
-            found = incomplete.pop()
-            incomplete.append(found._replace(text=f"{found.text.rstrip('.')}: {text.strip()}"))
+            headline = incomplete.pop()
+            incomplete.append(headline._replace(text=f"{headline.text.rstrip('.')}: {text.strip()}"))
             incomplete = None
         if _STEP.search(text):
             alive += SURVIVED + 1
@@ -163,10 +163,10 @@ def find_cause(path: str | os.PathLike[str], start_offset: int = 0) -> tuple[str
         elif _STATEMENT.match(text) or level:
             statements.append(candidate)
     for tier in (exceptions, statements, umbrellas, weak):
-        fresh = [found for found in tier if alive - found.alive <= SURVIVED]
+        fresh = [candidate for candidate in tier if alive - candidate.alive <= SURVIVED]
         if fresh:
-            found = _first_to_fall(fresh) if tier is exceptions else fresh[-1]
-            return _short(found.text), found.offset
+            cause = _first_to_fall(fresh) if tier is exceptions else fresh[-1]
+            return _short(cause.text), cause.offset
     return None if last is None else (_short(last[0]), last[1])
 
 

@@ -16,7 +16,7 @@ class Follower:
         self.path = Path(path)
         self.offset = offset
         self.resets = 0
-        self._seen: tuple[int, int, int] | None = None  # device, inode, size
+        self._identity: tuple[int, int, int] | None = None  # device, inode, size
         self._anchor = b""
 
     def poll(self, cap: int = 1 << 20, *, newest: bool = False) -> bytes:
@@ -32,7 +32,7 @@ class Follower:
             stat = os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return b""
-        if (stat.st_dev, stat.st_ino, stat.st_size) == self._seen and self.offset >= stat.st_size:
+        if (stat.st_dev, stat.st_ino, stat.st_size) == self._identity and self.offset >= stat.st_size:
             return b""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -43,7 +43,7 @@ class Follower:
             if self._replaced(fd, stat):
                 self.offset, self._anchor = 0, b""
                 self.resets += 1
-            self._seen = (stat.st_dev, stat.st_ino, stat.st_size)
+            self._identity = (stat.st_dev, stat.st_ino, stat.st_size)
             if newest and stat.st_size - self.offset > cap:
                 self.offset, self._anchor = stat.st_size - cap, b""
             data = os.pread(fd, cap, self.offset)
@@ -56,7 +56,7 @@ class Follower:
     def _replaced(self, fd: int, stat: os.stat_result) -> bool:
         if stat.st_size < self.offset:
             return True
-        if self._seen is not None and self._seen[:2] != (stat.st_dev, stat.st_ino):
+        if self._identity is not None and self._identity[:2] != (stat.st_dev, stat.st_ino):
             return True
         size = len(self._anchor)
         return bool(size) and os.pread(fd, size, self.offset - size) != self._anchor

@@ -178,10 +178,10 @@ class Matches:
             return False
         return b"\n" in data[BLOCK:]  # otherwise its last line may continue
 
-    def _remember(self, segment: Segment, block: int, found: array[int]) -> None:
+    def _remember(self, segment: Segment, block: int, offsets: array[int]) -> None:
         old = self._offsets.pop((segment, block), None)
-        self._held += len(found) - (len(old) if old is not None else 0)
-        self._offsets[segment, block] = found
+        self._held += len(offsets) - (len(old) if old is not None else 0)
+        self._offsets[segment, block] = offsets
         while self._held > REMEMBERED and len(self._offsets) > 1:
             self._held -= len(self._offsets.popitem(last=False)[1])
 

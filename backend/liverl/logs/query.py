@@ -41,16 +41,19 @@ class Needle(msgspec.Struct, frozen=True):
             return False
         return literal.encode() not in (data.lower() if self.folded is not None else data)
 
-    def among(self, lines: Lines, places: Sequence[int] | None = None, *, found: bool = True) -> list[int]:
-        """Return the indexes of lines that contain it (``found=False``: that do not), among ``places`` or all
-        lines."""
+    def among(
+        self, lines: Lines, places: Sequence[int] | None = None, *, containing: bool = True
+    ) -> list[int]:
+        """Return the indexes of lines that contain the pattern, or with ``containing=False`` of those that do not.
+
+        ``places``: indexes of the lines to check; default: all."""
         texts = lines.exact if self.folded is None else lines.lower
         chosen = range(len(texts)) if places is None else places
         literal = self.literal
         if literal is not None:
-            return [place for place in chosen if (literal in texts[place]) == found]
+            return [place for place in chosen if (literal in texts[place]) == containing]
         search = (self.folded or self.pattern).search
-        return [place for place in chosen if (search(texts[place], 0, LONGEST) is not None) == found]
+        return [place for place in chosen if (search(texts[place], 0, LONGEST) is not None) == containing]
 
 
 class Lines:
@@ -84,20 +87,20 @@ def needle(text: str) -> Needle:
 
 
 class Query(msgspec.Struct, frozen=True):
-    """Matches lines that contain all of ``found`` and none of ``missing``, at ``level`` or above."""
+    """Matches lines that contain all of ``include`` and none of ``exclude``, at ``level`` or above."""
 
-    found: tuple[Needle, ...] = ()
-    missing: tuple[Needle, ...] = ()
+    include: tuple[Needle, ...] = ()
+    exclude: tuple[Needle, ...] = ()
     level: Level | None = None
 
     @property
     def everything(self) -> bool:
         """Whether every line matches."""
-        return not self.found and not self.missing and self.level is None
+        return not self.include and not self.exclude and self.level is None
 
     def rules_out(self, data: bytes) -> bool:
         """Whether certainly no line in these bytes matches."""
-        return any(needle.rules_out(data) for needle in self.found)
+        return any(needle.rules_out(data) for needle in self.include)
 
     def pick(self, text: str, before: str) -> list[int]:
         """Return the indexes of matching lines of ``text`` (bare, whole lines).
@@ -106,10 +109,10 @@ class Query(msgspec.Struct, frozen=True):
         """
         lines = Lines(text)
         chosen: list[int] | None = None
-        for needle in self.found:
+        for needle in self.include:
             chosen = needle.among(lines, chosen)
-        for needle in self.missing:
-            chosen = needle.among(lines, chosen, found=False)
+        for needle in self.exclude:
+            chosen = needle.among(lines, chosen, containing=False)
         if self.level is not None and (chosen is None or chosen):
             reached = _reached(self.level, lines.exact, before)
             chosen = reached if chosen is None else sorted(set(chosen).intersection(reached))

@@ -31,7 +31,7 @@ class PrefixedLine(NamedTuple):
     repeated: int = 0  # equal lines that Ray merged into this one, of unknown actors
 
 
-def said(line: str) -> PrefixedLine:
+def parse_prefixes(line: str) -> PrefixedLine:
     """Parse the prefixes of ``line`` (without ANSI colours). A line without a prefix has no processes."""
     processes: list[LogProcess] = []
     at = 0

@@ -32,29 +32,29 @@ class ConfigEdits:
     """Checks the files recorded for a run. Without a valid record there are none."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._noted = _noted(run_dir / FILE)
-        self._seen: dict[str, tuple[int, int, int]] = {}
-        self._digests = dict(self._noted)  # as of the last poll
+        self._recorded = _recorded(run_dir / FILE)
+        self._identities: dict[str, tuple[int, int, int]] = {}  # mtime in ns, size, inode
+        self._digests = dict(self._recorded)  # as of the last poll
 
     def poll(self) -> list[str]:
         """Return messages about files edited since the last call (in the first: since the run was created).
 
         Missing and unreadable files are not edits, nor are files restored to their original content.
         """
-        return [_words(path) for path in self._noted if self._edited(path)]
+        return [_words(path) for path in self._recorded if self._edited(path)]
 
     def _edited(self, path: str) -> bool:
         try:
             stat = os.stat(path)
             identity = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-            if self._seen.get(path) == identity:
+            if self._identities.get(path) == identity:
                 return False
             digest = _digest(Path(path))
         except OSError:
             return False
-        self._seen[path] = identity
+        self._identities[path] = identity
         before, self._digests[path] = self._digests[path], digest
-        return digest not in (before, self._noted[path])
+        return digest not in (before, self._recorded[path])
 
 
 def _words(path: str) -> str:
@@ -69,7 +69,7 @@ def _digest(path: Path) -> str:
         return hashlib.sha256(file.read(_MOST)).hexdigest()
 
 
-def _noted(path: Path) -> dict[str, str]:
+def _recorded(path: Path) -> dict[str, str]:
     try:
         digests = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -91,7 +91,7 @@ class _Thread(threading.Thread):
         self.over = _Over(changed)
         self.lost = False  # a directory was removed or created: the watch has to be set up again
         self._directories = directories
-        self._tell = changed
+        self._report = changed
         self._failed = failed
         self._relevant = relevant
 
@@ -116,7 +116,7 @@ class _Thread(threading.Thread):
                 recursive=False,
                 ignore_permission_denied=False,  # otherwise it also ignores reached inotify limits
             ):
-                self._tell()
+                self._report()
         except FileNotFoundError:
             self.lost = True
         except (OSError, RuntimeError) as error:  # inotify limits; watchfiles raises either
@@ -132,20 +132,22 @@ class _Over:
     """Like ``threading.Event``; also set if the process exits without closing the watch.
 
     watchfiles checks it at each step. At the first check the watch is set up, and earlier changes are
-    reported (``stands``).
+    reported by calling ``on_ready``.
     """
 
-    def __init__(self, stands: Callable[[], None]) -> None:
+    def __init__(self, on_ready: Callable[[], None]) -> None:
         self._set = False
-        self._stands: Callable[[], None] | None = stands
+        self._on_ready: Callable[[], None] | None = on_ready
 
     def set(self) -> None:
+        """Have the watch end at its next step."""
         self._set = True
 
     def is_set(self) -> bool:
-        if self._stands is not None:
-            self._stands()
-            self._stands = None
+        """Whether the watch has to end; called by watchfiles at each step."""
+        if self._on_ready is not None:
+            self._on_ready()
+            self._on_ready = None
         return self._set or not threading.main_thread().is_alive()
 
 

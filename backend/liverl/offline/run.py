@@ -1,7 +1,7 @@
-"""A run without a backend, as its files and the process table tell it.
+"""The state of a run without a backend, from its files and the process table.
 
-Its services may go on: what they write is seen, what only a backend can measure is not known any more. Nothing is
-called ready that has no process.
+Its services may still run: what they write is read, what only a backend can measure is left as last known or None.
+No service without a process is reported as ready.
 """
 
 from __future__ import annotations
@@ -34,7 +34,13 @@ from liverl.model import (
 from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.steps import MetricsReader
 from liverl.observe.trials.scanner import TrialScanner, cut_off
-from liverl.offline.services import OrphanedServices, left_gpu, left_proxy, left_replicas, read_past
+from liverl.offline.services import (
+    OrphanedServices,
+    orphaned_proxy,
+    orphaned_replicas,
+    read_records,
+    unmeasured_gpu,
+)
 from liverl.plan import moved
 from liverl.plan.spec import Plan
 from liverl.procs import procfs
@@ -46,16 +52,16 @@ from liverl.version import __version__
 
 T = TypeVar("T")
 _ENDED = ("done", "failed", "stopped")
-_POLLS = 64  # of a metrics file at one look; one reads 4 MiB
+_POLLS = 64  # maximum reads of the metrics file per poll; one read takes at most 4 MiB
 
 
-class _Kept(Generic[T]):
-    """What was read from a file, until the file is another one."""
+class _Cached(Generic[T]):
+    """The result of ``read``, kept until one of the files at ``paths`` changes (time, size or inode)."""
 
     def __init__(self, read: Callable[[], T], *paths: Path) -> None:
         self._read = read
         self._paths = paths
-        self._key: list[object] = []  # that of no files at all
+        self._key: list[object] = []  # equals no key, as there is at least one path
         self._value: T
 
     def get(self) -> T:
@@ -74,18 +80,19 @@ def _identity(path: Path) -> object:
 
 
 class OfflineRun:
-    """Reads the files of one run directory; ``poll`` sees what its services still write. Not thread-safe: one poll
-    at a time, from any thread."""
+    """Reads the files of one run directory; each ``poll`` includes what its services have written since.
+
+    Not thread-safe: one poll at a time, from any thread."""
 
     def __init__(self, run_dir: str | os.PathLike[str]) -> None:
         self.run_dir = Path(run_dir)
         run = self._run = RunDir(self.run_dir)
-        self._last = _Kept(run.read_snapshot, run.snapshot)
-        self._plan = _Kept(self._read_plan, run.plan)
-        self._result = _Kept(run.read_result, run.result)
-        self._event = _Kept(self._read_event, run.events)
-        self._past = _Kept(lambda: read_past(self.run_dir), run.journal, run.members)
-        self._trainer = _Kept(lambda: read_object(run.trainer) or {}, run.trainer)
+        self._last = _Cached(run.read_snapshot, run.snapshot)
+        self._plan = _Cached(self._read_plan, run.plan)
+        self._result = _Cached(run.read_result, run.result)
+        self._event = _Cached(self._read_event, run.events)
+        self._records = _Cached(lambda: read_records(self.run_dir), run.journal, run.members)
+        self._trainer = _Cached(lambda: read_object(run.trainer) or {}, run.trainer)
         self._steps = MetricsReader.of_run(self.run_dir)
         self._pace = StepPace()
         self._metrics: StepMetrics | None = None
@@ -94,64 +101,67 @@ class OfflineRun:
         self._causes: dict[tuple[str, int], Cause | None] = {}
 
     def poll(self) -> Snapshot | None:
-        """The last known state, with what can be seen of it now; None where nothing tells one. Files that are
-        missing, cut or damaged are passed over. Must not be called while a backend lives: that one knows."""
+        """Return the last known state, updated from files and process table; None if this is not a run directory.
+
+        Missing, truncated and damaged files are skipped. Call it only while no backend runs: a backend has newer
+        facts."""
         now = time.time()
-        last, plan, result, past = self._last.get(), self._plan.get(), self._result.get(), self._past.get()
-        history = past.history
+        last, plan, result = self._last.get(), self._plan.get(), self._result.get()
+        records = self._records.get()
+        history = records.history
         if last is None and not self._run.is_run() and not history.attempt:
             return None
         if last is not None and last.attempt < history.attempt:
-            last = None  # of an earlier attempt
+            last = None  # the snapshot is of an earlier attempt
         alive = backend_alive(self.run_dir, now=now)
         record = alive.record
         host = record.host if record is not None else last.backend.host if last is not None else hostname()
         died_at = self._last_sign(last, record, now)
-        remains = OrphanedServices(
+        orphans = OrphanedServices(
             self.run_dir,
-            past,
+            records,
             plan,
             here=host == hostname(),
             same_boot=_same_boot(history.era, record),
             words=_why(host, result),
             died_at=died_at,
         )
-        services = self._services(remains, last)
+        services = self._services(orphans, last)
         state = _state(result, alive, last)
         metrics, trainer = self._read_metrics(), self._trainer.get()
         trials = self._scan(last, now)
-        lives = host != hostname() or any(s.members for s in services)  # or may do so
-        if result is not None or (isinstance(alive, DeadBackend) and not lives):
-            trials = cut_off(trials)  # nobody is left who could finish them
-        known = last if last is not None else self._nothing(plan)
+        may_run = host != hostname() or any(s.members for s in services)  # on another host it is unknown
+        if result is not None or (isinstance(alive, DeadBackend) and not may_run):
+            trials = cut_off(trials)  # no process is left that could finish them
+        base = last if last is not None else self._empty_snapshot(plan)
         snapshot = msgspec.structs.replace(
-            known,
-            seq=self._seq(known),
+            base,
+            seq=self._seq(base),
             at=now,
             run_dir=str(self.run_dir),
             state=state,
             phase=_phase(state, result, host, alive, now - died_at, bool(history.attempt or last)),
-            attempt=max(known.attempt, history.attempt),
-            backend=_backend(known, record),
+            attempt=max(base.attempt, history.attempt),
+            backend=_backend(base, record),
             started_at=history.attempt_started_at
-            or known.started_at
+            or base.started_at
             or (record.started_at if record else died_at),
             services=services,
-            replicas=left_replicas(known.replicas, services, remains),
-            proxy=left_proxy(known.proxy, services, remains),
-            step=_most(trainer.get("step"), metrics and metrics.step, result and result.steps, known.step),
-            total_steps=_most(trainer.get("total_steps")) or (plan and plan.total_steps) or known.total_steps,
-            step_seconds=self._pace.seconds or known.step_seconds,
-            metrics=metrics or known.metrics,
-            policy_version=_most(trainer.get("policy_version"), known.policy_version),
+            replicas=orphaned_replicas(base.replicas, services, orphans),
+            proxy=orphaned_proxy(base.proxy, services, orphans),
+            step=_most(trainer.get("step"), metrics and metrics.step, result and result.steps, base.step),
+            total_steps=_most(trainer.get("total_steps")) or (plan and plan.total_steps) or base.total_steps,
+            step_seconds=self._pace.seconds or base.step_seconds,
+            metrics=metrics or base.metrics,
+            policy_version=_most(trainer.get("policy_version"), base.policy_version),
             trials=trials,
-            gpus=tuple(left_gpu(gpu, services) for gpu in known.gpus),
-            gpu_note="not measured: no backend" if known.gpus else known.gpu_note,
+            gpus=tuple(unmeasured_gpu(gpu, services) for gpu in base.gpus),
+            gpu_note="not measured: no backend" if base.gpus else base.gpu_note,
             host=self._procs.host() if host == hostname() else HostStats(),
             symptoms=(),
             result=result,
         )
-        return msgspec.structs.replace(snapshot, symptoms=self._symptoms(snapshot, known.symptoms))
+        return msgspec.structs.replace(snapshot, symptoms=self._symptoms(snapshot, base.symptoms))
 
     # --- files ---
 
@@ -162,7 +172,7 @@ class OfflineRun:
             return None
 
     def _read_event(self) -> Event | None:
-        """The newest one."""
+        """Return the newest readable event; None without one."""
         decoder = msgspec.json.Decoder(Event)
         try:
             for line in lines_backwards(self._run.events):
@@ -174,12 +184,12 @@ class OfflineRun:
             return None
         return None
 
-    def _seq(self, known: Snapshot) -> int:
+    def _seq(self, base: Snapshot) -> int:
         event = self._event.get()
-        return event.seq if event is not None else known.seq
+        return event.seq if event is not None else base.seq
 
     def _last_sign(self, last: Snapshot | None, record: BackendRecord | None, now: float) -> float:
-        """When the backend was seen last: it beats into its record, and writes events and snapshots."""
+        """Return the Unix time of the backend's last heartbeat, event or snapshot; ``now`` without any of them."""
         event = self._event.get()
         signs = [last.at if last else 0.0, event.at if event else 0.0, record.started_at if record else 0.0]
         for path in (self._run.backend, self._run.plan, self._run.path):
@@ -206,15 +216,15 @@ class OfflineRun:
         return self._metrics
 
     def _scan(self, last: Snapshot | None, now: float) -> TrialsStatus:
-        found = self._trials.scan(now=now)
-        # A first look at many trials may take several polls.
-        counted = self._trials.unread == 0 or last is None or found.total >= last.trials.total
-        return found if counted or last is None else last.trials
+        trials = self._trials.scan(now=now)
+        # The first scan of many trials may take several polls; until then the last snapshot has the better count.
+        complete = self._trials.unread == 0 or last is None or trials.total >= last.trials.total
+        return trials if complete or last is None else last.trials
 
     # --- parts ---
 
-    def _nothing(self, plan: Plan | None) -> Snapshot:
-        """Where no snapshot can be read: what the directory says of itself."""
+    def _empty_snapshot(self, plan: Plan | None) -> Snapshot:
+        """Return a snapshot with only what plan and directory say, for a run without a readable snapshot."""
         return Snapshot(
             seq=0,
             at=0.0,
@@ -228,31 +238,32 @@ class OfflineRun:
             started_at=0.0,
         )
 
-    def _services(self, remains: OrphanedServices, last: Snapshot | None) -> tuple[ServiceStatus, ...]:
+    def _services(self, orphans: OrphanedServices, last: Snapshot | None) -> tuple[ServiceStatus, ...]:
         shown = {s.name: s for s in last.services} if last is not None else {}
-        names = [*shown, *(n for n in remains.names() if n not in shown)]
-        living = {name: remains.living(name) for name in names}
-        trees = self._procs.sample({name: [pid for pid, _ in found] for name, found in living.items()})
+        names = [*shown, *(n for n in orphans.names() if n not in shown)]
+        living = {name: orphans.living(name) for name in names}
+        trees = self._procs.sample({name: [pid for pid, _ in members] for name, members in living.items()})
         return tuple(
             msgspec.structs.replace(
-                remains.status(name, shown.get(name), living[name]),
+                orphans.status(name, shown.get(name), living[name]),
                 tree=trees[name] if trees[name].processes else TreeStats(),
             )
             for name in names
         )
 
     def _symptoms(self, snapshot: Snapshot, before: tuple[Symptom, ...]) -> tuple[Symptom, ...]:
-        """Of a run that has ended: those it ended with. Else what can be judged by files alone. Nobody is there
-        to apply a fix."""
+        """Return the symptoms: of an ended run its last ones, else those of the rules that need files only.
+
+        None has an action: without a backend no fix can be applied."""
         if snapshot.result is not None and before:
             return tuple(msgspec.structs.replace(s, action=None) for s in before)
         causes = {s.name: c for s in snapshot.services if (c := self._cause(s)) is not None}
-        seen = Window(snapshot, None, RunContext(causes=causes))
+        window = Window(snapshot, None, RunContext(causes=causes))
         since = {symptom.id: symptom.since for symptom in before}
-        found = [s for rule in FILE_RULES for s in rule.look(seen) if isinstance(s, Symptom)]
+        symptoms = [s for rule in FILE_RULES for s in rule.look(window) if isinstance(s, Symptom)]
         return tuple(
             msgspec.structs.replace(s, since=s.since or since.get(s.id) or snapshot.at, action=None)
-            for s in found
+            for s in symptoms
         )
 
     def _cause(self, service: ServiceStatus) -> Cause | None:
@@ -261,17 +272,17 @@ class OfflineRun:
         key = (service.name, service.generation)
         if key not in self._causes:
             try:
-                found = find_cause(self.run_dir / service.log)
+                fatal = find_cause(self.run_dir / service.log)
             except (OSError, ValueError):
-                found = None
+                fatal = None
             self._causes[key] = (
-                Cause(service.name, found[0], service.since, service.log, found[1]) if found else None
+                Cause(service.name, fatal[0], service.since, service.log, fatal[1]) if fatal else None
             )
         return self._causes[key]
 
 
 def _same_boot(era: str, record: BackendRecord | None) -> bool:
-    """Whether the numbers of processes still mean what they meant."""
+    """Whether recorded pids still denote the same processes: no reboot and no other pid namespace since."""
     if era:
         return era == procfs.pid_era()
     return record is None or record.boot_id == procfs.boot_id()
@@ -279,7 +290,7 @@ def _same_boot(era: str, record: BackendRecord | None) -> bool:
 
 def _why(host: str, result: Result | None) -> str:
     if host != hostname():
-        return f"it runs on host {host}" if result is None else f"it ran on host {host}"
+        return f"the run is on host {host}" if result is None else f"the run was on host {host}"
     return "the backend is not running" if result is None else "the run has ended"
 
 
@@ -313,20 +324,20 @@ def _ago(seconds: float) -> str:
     return f"{total}s"
 
 
-def _backend(known: Snapshot, record: BackendRecord | None) -> BackendInfo:
+def _backend(base: Snapshot, record: BackendRecord | None) -> BackendInfo:
     if record is None:
-        return known.backend
-    same = known.backend.pid == record.pid
+        return base.backend
+    same = base.backend.pid == record.pid
     return BackendInfo(
         pid=record.pid,
         started_at=record.started_at,
         host=record.host,
         version=record.version,
-        keeper_pid=known.backend.keeper_pid if same else None,
+        keeper_pid=base.backend.keeper_pid if same else None,
     )
 
 
 def _most(*numbers: Any) -> int | None:
-    """The greatest of what is a whole number."""
-    known = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool)]
-    return max(known) if known else None
+    """Return the greatest integer of ``numbers``; values of other types are skipped, None without any integer."""
+    integers = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool)]
+    return max(integers) if integers else None

@@ -1,4 +1,4 @@
-"""What is left of a run's services when no backend lives: the journal's word, the keeper's, and the kernel's.
+"""The services of a run without a backend, from its journal, the keeper's exit files and the process table.
 
 Read-only and tolerant: malformed records and files are skipped.
 """
@@ -32,7 +32,7 @@ from liverl.supervise.services import state_machine
 
 
 class _Record(msgspec.Struct):
-    """The types that a journal's record must have to be one."""
+    """The field types of a valid journal record; records with others are skipped."""
 
     k: str
     at: float = 0.0
@@ -54,7 +54,7 @@ class _Members(msgspec.Struct):
 
 
 class _Intent(msgspec.Struct):
-    """What was to be started; every field of it may be missing in a damaged journal."""
+    """The start that the backend recorded before the spawn; a damaged journal may lack any field."""
 
     at: float | None = None
     log: str | None = None
@@ -67,20 +67,22 @@ class _ExitFile(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Known:
-    """``processes``: by service, those that were seen last, of any generation."""
+class RunRecords:
+    """What a run directory has recorded of its services' processes.
+
+    ``processes``: service -> its last recorded processes, of any generation; they may have exited since."""
 
     history: RunHistory
     processes: Mapping[str, Set[Member]]
 
 
-def read_past(run_dir: Path) -> Known:
-    """The run's journal, joined to the trees that were seen last; an empty history where there is none."""
+def read_records(run_dir: Path) -> RunRecords:
+    """Read the journal and the last recorded process trees; without a journal the history is empty."""
     history = read_history(_records(run_dir / "journal.jsonl"))
     processes: dict[str, set[Member]] = {}
-    found = _members(run_dir / "members.json")
-    if found is not None and (found.attempt == history.attempt or not history.attempt):
-        for key, tree in found.trees.items():
+    members = _members(run_dir / "members.json")
+    if members is not None and (members.attempt == history.attempt or not history.attempt):
+        for key, tree in members.trees.items():
             processes.setdefault(key.rpartition(".")[0], set()).update(tree)
     for service, generations in history.generations.items():
         for past in generations.values():
@@ -90,15 +92,17 @@ def read_past(run_dir: Path) -> Known:
                 past.pid, past.tick = procfs.leader_by_tag(tag, run_dir) or (None, None)
             if past.pid is not None and past.tick is not None:
                 processes.setdefault(service, set()).add((past.pid, past.tick))
-    return Known(history, processes)
+    return RunRecords(history, processes)
 
 
 def anything_left(run_dir: Path) -> bool:
-    """Whether a process of the run's services still runs on this host, by its journal and the trees seen last."""
-    known = read_past(run_dir)
-    if known.history.era != procfs.pid_era():
+    """Whether a recorded process of the run's services still runs on this host.
+
+    False after a reboot or in another pid namespace, where recorded pids mean nothing."""
+    records = read_records(run_dir)
+    if records.history.era != procfs.pid_era():
         return False
-    return any(procfs.alive(*member) for tree in known.processes.values() for member in tree)
+    return any(procfs.alive(*member) for tree in records.processes.values() for member in tree)
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
@@ -111,7 +115,7 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
             record = msgspec.json.decode(line)
             for part in (record, *msgspec.convert(record, _Record).records):
                 msgspec.convert({"k": "", **part}, _Record)
-            read_history([record])  # what one record says does not depend on the others
+            read_history([record])  # raises on an invalid record, whatever the other records are
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
         yield record
@@ -126,34 +130,40 @@ def _members(path: Path) -> _Members | None:
 
 @dataclass(frozen=True)
 class OrphanedServices:
-    """The services of a run without a backend. ``here``: its processes are this host's; ``same_boot``: their numbers
-    still mean what they meant."""
+    """The services of a run without a backend.
+
+    ``here``: they run, or ran, on this host. ``same_boot``: recorded pids still denote the same processes."""
 
     run_dir: Path
-    known: Known
+    records: RunRecords
     plan: Plan | None
     here: bool
     same_boot: bool
-    words: str  # why what lives is not supervised: "the backend is not running"
-    died_at: float  # when the backend was seen last
+    words: str  # why running services are not supervised: "the backend is not running"
+    died_at: float  # Unix time of the backend's last heartbeat, event or snapshot
 
     def living(self, service: str) -> set[Member]:
-        """The processes of its trees that still run."""
+        """Return the recorded processes of ``service`` that still run; none if their pids cannot be checked here."""
         if not self.here or not self.same_boot:
             return set()
-        return {(pid, tick) for pid, tick in self.known.processes.get(service, ()) if procfs.alive(pid, tick)}
+        return {
+            (pid, tick) for pid, tick in self.records.processes.get(service, ()) if procfs.alive(pid, tick)
+        }
 
     @property
     def history(self) -> RunHistory:
-        return self.known.history
+        """What the journal says of attempts and generations; empty without a journal."""
+        return self.records.history
 
     def status(self, service: str, base: ServiceStatus | None, living: set[Member]) -> ServiceStatus:
-        """``base``: as it was last shown, if it was."""
+        """Return the present status of ``service``: its recorded state, corrected by which processes still run.
+
+        ``base``: its status in the last snapshot, if any. ``living``: see ``living``."""
         past = self.history.current(service)
         status = self._as_journalled(service, base, past)
         pid = past.pid if past is not None else None
         if pid is None and base is not None:
-            pid = base.pid  # no journal tells it: then its tree must
+            pid = base.pid  # the journal has no pid; the check against ``living`` below decides
         if not self.here:
             ended = status.state in state_machine.ENDED or status.kind == "environment"
             why = status.why if ended else f"last known state; {self.words}"
@@ -166,17 +176,18 @@ class OrphanedServices:
             deadline=None,
             incoming_pid=_pid(self.history.incoming(service), living),
             retiring_pids=tuple(
-                found for old in self.history.retiring(service) if (found := _pid(old, living)) is not None
+                leader for old in self.history.retiring(service) if (leader := _pid(old, living)) is not None
             ),
         )
         if pid is not None and pid in status.members:
             state = status.state if status.state in (*state_machine.LIVE, "stopping") else "starting"
             why = f"still running; {self.words}"
             return msgspec.structs.replace(status, state=state, pid=pid, why=why, exit=None)
-        return self._gone(status, past)
+        return self._without_leader(status, past)
 
-    def _gone(self, status: ServiceStatus, past: ServiceHistory | None) -> ServiceStatus:
-        """Without its leader. What had ended in order, or never begun, is as it was."""
+    def _without_leader(self, status: ServiceStatus, past: ServiceHistory | None) -> ServiceStatus:
+        """Return the status of a service whose main process is not running: stopped, unless it had ended before,
+        was not started yet or is a ready environment."""
         if status.state in state_machine.ENDED or (status.kind == "environment" and status.state == "ready"):
             return status
         if status.state == "waiting" and (past is None or past.pid is None):
@@ -189,7 +200,7 @@ class OrphanedServices:
         return msgspec.structs.replace(status, state="stopped", why=why, since=since, exit=exit_)
 
     def _exit_file(self, status: ServiceStatus) -> Exit | None:
-        """What the keeper wrote down, which outlives the backend."""
+        """Return the exit that the keeper recorded; None if it recorded none. The keeper outlives the backend."""
         path = self.run_dir / "exits" / f"{status.name}.{status.generation}.json"
         try:
             return msgspec.json.decode(path.read_bytes(), type=_ExitFile).exit
@@ -199,6 +210,7 @@ class OrphanedServices:
     # --- names ---
 
     def spec(self, service: str) -> ServiceSpec | None:
+        """Return what the plan says of ``service`` (for replicas the template); None if the plan lacks it."""
         if self.plan is None:
             return None
         template = self.plan.replica_template
@@ -215,12 +227,14 @@ class OrphanedServices:
         return [plan.replica_template.name.replace("{index}", str(index)) for index in indices]
 
     def names(self) -> list[str]:
-        """Every service that the plan and the journal tell of, in the plan's order."""
+        """Return all services of plan and journal: first the plan's, in its order.
+
+        Others, such as replicas removed by scaling down, follow only while a process of them runs; without a plan,
+        always."""
         planned = (
             [*self._replica_names(), *(s.name for s in self.plan.services if self.plan)] if self.plan else []
         )
         removed = [n for n in self.history.generations if n not in planned]
-        # A replica that was scaled away is no part of the run any more, unless something of it lives.
         return [*planned, *(n for n in removed if self.plan is None or self.living(n))]
 
     def _as_journalled(
@@ -279,7 +293,7 @@ def _intent(past: ServiceHistory) -> _Intent:
 
 
 def _kind(name: str) -> ServiceKind:
-    """A guess, where no plan can be read."""
+    """Guess the kind of a service by its name, for runs without a readable plan."""
     if name.startswith("replica-"):
         return "replica"
     return "proxy" if name == "proxy" else "trainer" if name == "trainer" else "task"
@@ -289,16 +303,19 @@ def _pid(past: ServiceHistory | None, living: set[Member]) -> int | None:
     return past.pid if past is not None and (past.pid, past.tick) in living else None
 
 
-# --- what is known beside the services ------------------------------------------------------------------
+# --- replicas, proxy and GPUs ---------------------------------------------------------------------------
 
 
-def left_replicas(
-    known: ReplicaSet, services: Sequence[ServiceStatus], remains: OrphanedServices
+def orphaned_replicas(
+    last: ReplicaSet, services: Sequence[ServiceStatus], orphans: OrphanedServices
 ) -> ReplicaSet:
-    """What only an engine tells is not known: nobody asks it."""
-    if not remains.here and known.items:
-        return known
-    shown = {item.name: item for item in known.items}
+    """Return the replicas of ``last`` (the last snapshot), updated from ``services``.
+
+    Facts that need a request to an engine are dropped. On another host ``last`` is returned unchanged, unless it is
+    empty."""
+    if not orphans.here and last.items:
+        return last
+    shown = {item.name: item for item in last.items}
     items = []
     for service in services:
         if service.kind != "replica":
@@ -322,32 +339,32 @@ def left_replicas(
                 idle_for=None,
             )
         )
-    items += [_left_actor(item, services, remains) for item in known.items if item.kind == "verl"]
+    items += [_orphaned_actor(item, services, orphans) for item in last.items if item.kind == "verl"]
     ready = sum(i.state in ("ready", "degraded") for i in items)
-    plan = remains.plan
-    expected = known.expected or (plan.expected_replicas if plan is not None else len(items))
+    plan = orphans.plan
+    expected = last.expected or (plan.expected_replicas if plan is not None else len(items))
     return ReplicaSet(expected, ready, sum(i.listed for i in items), tuple(items))
 
 
-def _left_actor(
-    item: ReplicaStatus, services: Sequence[ServiceStatus], remains: OrphanedServices
+def _orphaned_actor(
+    item: ReplicaStatus, services: Sequence[ServiceStatus], orphans: OrphanedServices
 ) -> ReplicaStatus:
-    """A replica that verl keeps: it lives as long as its trainer does."""
-    trains = any(s.kind == "trainer" and s.pid is not None for s in services)
-    lives = trains and item.pid is not None and procfs.alive(item.pid, None)
-    state, why = item.state, f"still running; {remains.words}"
-    if not lives and state == "failed":
+    """Return the status of a replica managed by verl. It counts as running only while the trainer runs too."""
+    training = any(s.kind == "trainer" and s.pid is not None for s in services)
+    running = training and item.pid is not None and procfs.alive(item.pid, None)
+    state, why = item.state, f"still running; {orphans.words}"
+    if not running and state == "failed":
         why = item.why
-    elif not lives:
+    elif not running:
         state = "stopped"
-        why = "its process has exited" if trains else "it exited with its trainer"
+        why = "its process has exited" if training else "exited with the trainer"
     return msgspec.structs.replace(
         item,
         state=state,
         why=why,
-        listed=item.listed and lives,
-        address=item.address if lives else None,
-        pid=item.pid if lives else None,
+        listed=item.listed and running,
+        address=item.address if running else None,
+        pid=item.pid if running else None,
         activity=None,
         activity_since=None,
         engine=item.engine.lasting(),
@@ -358,7 +375,7 @@ def _left_actor(
 
 
 class _Report(msgspec.Struct):
-    """What a proxy process tells of itself."""
+    """The status file that a proxy process writes."""
 
     backends: tuple[str, ...] = ()
     cooled_down: tuple[str, ...] = ()
@@ -369,16 +386,18 @@ class _Report(msgspec.Struct):
     unknown_models: dict[str, int] = {}
 
 
-def left_proxy(
-    known: ProxyStatus, services: Sequence[ServiceStatus], remains: OrphanedServices
+def orphaned_proxy(
+    last: ProxyStatus, services: Sequence[ServiceStatus], orphans: OrphanedServices
 ) -> ProxyStatus:
-    """A proxy that lives still tells what it counts."""
+    """Return the proxy's status with the counters of its status file, or of ``last`` if that is unreadable.
+
+    A proxy that is not running has no backends; on another host ``last`` is returned unchanged."""
     service = next((s for s in services if s.kind == "proxy"), None)
-    if service is None or not remains.here:
-        return known
+    if service is None or not orphans.here:
+        return last
     if service.pid is None:
-        return msgspec.structs.replace(known, backends=(), cooled_down=())
-    path = remains.run_dir / "proxy" / f"status.{service.generation}.json"
+        return msgspec.structs.replace(last, backends=(), cooled_down=())
+    path = orphans.run_dir / "proxy" / f"status.{service.generation}.json"
     try:
         report = msgspec.json.decode(path.read_bytes(), type=_Report)
         counts = counts_of(msgspec.structs.asdict(report))
@@ -386,35 +405,35 @@ def left_proxy(
     except (OSError, ValueError):
         report = _Report()
         counts = ProxyCounters(
-            known.requests or 0, known.failures or 0, known.unattributed, known.refused, known.unknown
+            last.requests or 0, last.failures or 0, last.unattributed, last.refused, last.unknown
         )
     return ProxyStatus(
-        address=known.address or service.address,
+        address=last.address or service.address,
         backends=report.backends,
-        config=known.config,
+        config=last.config,
         generation=service.generation,
         requests=counts.requests,
         failures=counts.failures,
         unattributed=counts.unattributed,
         refused=counts.refused,
         unknown=counts.unknown,
-        unknown_models=tuple(report.unknown_models) or known.unknown_models,
+        unknown_models=tuple(report.unknown_models) or last.unknown_models,
         cooled_down=report.cooled_down,
     )
 
 
-def left_gpu(known: GpuStatus, services: Sequence[ServiceStatus]) -> GpuStatus:
-    """A GPU that nobody measures; whose it is, is known while its holder lives."""
-    holder = next((s.name for s in services if known.uuid in s.gpus and s.pid is not None), None)
+def unmeasured_gpu(last: GpuStatus, services: Sequence[ServiceStatus]) -> GpuStatus:
+    """Return a GPU of the last snapshot without its measurements; its owner is the running service that has it."""
+    holder = next((s.name for s in services if last.uuid in s.gpus and s.pid is not None), None)
     return GpuStatus(
-        index=known.index,
-        uuid=known.uuid,
-        name=known.name,
+        index=last.index,
+        uuid=last.uuid,
+        name=last.name,
         utilization=None,
         memory_used=None,
-        memory_total=known.memory_total,
+        memory_total=last.memory_total,
         power_w=None,
-        power_limit_w=known.power_limit_w,
+        power_limit_w=last.power_limit_w,
         temperature_c=None,
         owner=holder or "unknown (not measured)",
     )

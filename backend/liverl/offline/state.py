@@ -1,4 +1,4 @@
-"""The state of a run, whether its backend lives or not."""
+"""The state of a run, with or without a running backend."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 
 
 def snapshot(run_dir: str | os.PathLike[str]) -> Snapshot:
-    """The state of a run:
+    """Return the state of a run:
 
-    - its backend lives on this host: the present state, as the backend tells it;
-    - it has ended: the last state; ``state`` is that of ``result`` (done, failed or stopped), and ``result`` is set;
-    - its backend has died without a result: ``state`` is ``dead``. What the files and the process table tell:
-      a service that still runs keeps its pid, one that does not is ``stopped``. What only a backend measures
-      (GPUs, an engine's requests) is as it was last known, or None.
+    - its backend runs on this host: the present state, from the backend;
+    - the run has ended: its last state; ``state`` is that of ``result`` (done, failed or stopped), and ``result``
+      is set;
+    - its backend has died without a result: ``state`` is ``dead``. The rest comes from files and process table:
+      a service that still runs keeps its pid, any other is ``stopped``. What only a backend measures (GPUs, an
+      engine's requests) is as last known, or None.
 
     Raises:
-        BackendElsewhere: its backend lives on another host; ask there.
-        BackendSilent: its backend lives here and does not answer.
+        BackendElsewhere: its backend runs on another host; ask there.
+        BackendSilent: its backend runs here and does not answer.
         BackendDead: there is no run in this directory.
         ControlError: the backend is of another version or belongs to another user.
     """
@@ -35,15 +36,15 @@ def snapshot(run_dir: str | os.PathLike[str]) -> Snapshot:
     except BackendDead:
         pass
     except BackendSilent:
-        # One that is ending closes its socket first, then its process ends.
+        # A backend that ends closes its socket before its process exits.
         if isinstance(blocking.await_gone(path, blocking.DYING_S), LiveBackend):
             raise
     from liverl.offline.run import OfflineRun
 
-    found = OfflineRun(path).poll()
-    if found is None:
+    state = OfflineRun(path).poll()
+    if state is None:
         raise BackendDead(
             f"{path} is not a run directory: it has no plan.json, backend.json, events.jsonl, result.json or "
             f"journal.jsonl"
         )
-    return found
+    return state

@@ -1,4 +1,4 @@
-"""Stopping a run, whether its backend lives or not."""
+"""Stopping a run, with or without a running backend."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from liverl.model import Result, Snapshot
 from liverl.rundir.index import describe, elsewhere_message
 from liverl.rundir.layout import LiveBackend, RunDir, hostname, read_backend
 
-STARTS = 3  # of a backend that only stops, in one call; one that dies each time does not help
-HELD_S = 20.0  # for another backend that has just taken the run to answer
-ENDING_S = 10.0  # from a backend's ``bye`` to the end of its process
-ANSWER_S = 5.0  # for the request to be accepted
-RETRY_S = 0.1
+STARTS = 3  # maximum backends started by one call; if each one dies, another one would not help
+HELD_S = 20.0  # seconds for another backend that holds the run to answer
+ENDING_S = 10.0  # seconds from a backend's ``bye`` to the exit of its process
+ANSWER_S = 5.0  # seconds for the stop request to be accepted
+RETRY_S = 0.1  # seconds between two attempts while another backend holds the run
 
 
 def stop_run(
@@ -30,19 +30,19 @@ def stop_run(
     on_note: Callable[[str], None] = lambda _: None,
     on_snapshot: Callable[[Snapshot], None] = lambda _: None,
 ) -> Result | None:
-    """Stop a run in dependency order and return its result; a run that has ended is left as it is.
+    """Stop a run in dependency order and return its result; for a run that has ended, just return that.
 
-    Where the backend has died, one is started that adopts what still runs and stops it. It starts no service and
-    restarts none.
+    If the backend has died, a new one is started that adopts the running services and stops them. It starts and
+    restarts no service.
 
-    ``now``: kill without grace. ``wait``: with False, return None as soon as the stop is accepted. ``client``: who
-    asks, for events and result. ``on_note``: called with one sentence when a backend is started. ``on_snapshot``:
-    called with the run's state whenever it changes.
+    ``now``: kill without grace. ``wait``: if False, return None as soon as the stop is accepted. ``client``: name
+    of the requester in events and result. ``on_note``: called with one sentence when a backend is started.
+    ``on_snapshot``: called with the run's state whenever it changes.
 
     Raises:
-        BackendElsewhere: the run's backend lives, or was last seen, on another host.
+        BackendElsewhere: the run's backend runs, or ran last, on another host.
         BackendDead: there is no run in this directory.
-        BackendSilent: the backend lives and does not answer.
+        BackendSilent: the backend runs and does not answer.
         LaunchError: no backend can be started, or each one died.
     """
     stopping = _Stopping(RunDir(Path(run_dir)), now, client or f"pid {os.getpid()}", on_note, on_snapshot)
@@ -75,7 +75,7 @@ class _Stopping:
                 text = elsewhere_message(describe(self._run.path), "stop")
                 raise BackendElsewhere(text, error.host) from None
             except BackendSilent:
-                # One that is ending closes its socket first, then its process ends.
+                # A backend that ends closes its socket before its process exits.
                 if isinstance(await_gone(self._run.path, DYING_S), LiveBackend):
                     raise
             except BackendDead:
@@ -87,14 +87,14 @@ class _Stopping:
             self._start()
 
     def _ask(self, wait: bool) -> bool:
-        """Have the backend that lives stop the run, and follow it to its end; False where nobody is to wait.
+        """Ask the running backend to stop the run, and wait for its end; return False at once without ``wait``.
 
         Raises:
-            BackendDead: there is none, or it died before the end.
+            BackendDead: no backend runs, or it died before the run's end.
         """
         with Connection(self._run.path) as connection:
-            connection.subscribe(NO_EVENTS, snapshots=True)  # before the end can come
-            if connection.hello.pid not in self._started:  # else it was started to stop
+            connection.subscribe(NO_EVENTS, snapshots=True)  # before the request, not to miss the end
+            if connection.hello.pid not in self._started:  # one of ours stops the run unasked
                 args = {"now": self._now}
                 connection.command("stop", args, client=self._who, wait=False, timeout=ANSWER_S)
             if not wait:
@@ -106,10 +106,11 @@ class _Stopping:
         return True
 
     def _check_here(self) -> None:
-        """
+        """Check that a backend of this host can stop the run.
+
         Raises:
             BackendDead: there is no run.
-            BackendElsewhere: its processes are those of another host.
+            BackendElsewhere: the run's processes are on another host.
         """
         run, record = self._run, read_backend(self._run.path)
         if not run.is_run():
@@ -123,10 +124,10 @@ class _Stopping:
             )
 
     def _start(self) -> None:
-        """Start a backend that only stops; or wait a moment, where another one is just coming up.
+        """Start a backend that only stops the run; wait a moment if another backend holds the run.
 
         Raises:
-            LaunchError: neither of them comes up.
+            LaunchError: neither of the two answers.
         """
         from liverl.daemon.launch import LaunchError, RunHeld, StopRequest, start_backend
 

@@ -1,0 +1,1 @@
+"""How far the start of a service is, and the facts it prints meanwhile, from its log."""

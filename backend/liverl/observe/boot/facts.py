@@ -11,36 +11,36 @@ from liverl.engines.adapter.boot import BootLog
 
 
 class BootFacts(msgspec.Struct, frozen=True):
-    """What one engine said of itself. None: it has not said it."""
+    """Figures that one engine has printed; None where it has not (yet)."""
 
     version: str | None = None
     load_seconds: float | None = None
-    load_gib: float | None = None  # of the weights on one GPU
+    load_gib: float | None = None  # GiB of weights on one GPU
     compile_seconds: float | None = None
-    kv_gib: float | None = None  # of one GPU
+    kv_gib: float | None = None  # GiB of KV cache on one GPU
     kv_tokens: int | None = None
     max_concurrency: float | None = (
         None  # requests of `request_tokens` tokens that the KV cache holds at once
     )
     request_tokens: int | None = None
-    graphs: tuple[int, int] | None = None  # captured and planned, of the newest kind
+    graphs: tuple[int, int] | None = None  # CUDA graphs captured and planned, of the newest kind
     graph_seconds: float | None = None
     engine_seconds: float | None = None
-    address: str | None = None  # as the server printed it
+    address: str | None = None  # the server's, as printed
     port: int | None = None
-    rank: int | None = None  # of the replica, where verl prints it
+    rank: int | None = None  # the replica's, printed only under verl
 
 
 class TrainerFacts(msgspec.Struct, frozen=True):
-    """What verl's trainer said. None and empty: it has not said it."""
+    """Figures that verl's trainer has printed; None or empty where it has not (yet)."""
 
     total_steps: int | None = None
-    addresses: tuple[str, ...] = ()  # host:port by replica rank; printed when all of them serve
-    from_step: int | None = None  # the global step that training began at: 0 from scratch
+    addresses: tuple[str, ...] = ()  # host:port by replica rank; printed once all replicas serve
+    from_step: int | None = None  # global step at which training began; 0 = from scratch
     rollouts: tuple[int, int, int, int] | None = (
         None  # pending, running, finished, failed; about once a minute
     )
-    saving: str | None = None  # the newest checkpoint folder that was begun
+    saving: str | None = None  # directory of the newest checkpoint, perhaps still being written
     finished: bool = False
 
 
@@ -62,9 +62,11 @@ _ROLLOUTS = re.compile(r"pending: (\d+), running: (\d+), finished: (\d+), failur
 _SAVING = re.compile(r"Saving checkpoint to ([^\r\n]*\S)")
 
 
-def engine_facts(known: BootFacts, lines: Iterable[str], log: BootLog, *, started: bool = False) -> BootFacts:
-    """``known`` with what ``lines`` (without colours) add to it. What was said again replaces it, until the engine
-    has ``started``: later it loads weights that the trainer gives it, and lines of its start may still come."""
+def engine_facts(facts: BootFacts, lines: Iterable[str], log: BootLog, *, started: bool = False) -> BootFacts:
+    """Return ``facts`` updated with the figures in ``lines`` (without ANSI colours).
+
+    A newer figure replaces an older one until the engine has ``started``. After that only missing ones are added:
+    late lines of the start may still come, but similar ones are about weights from the trainer."""
     news: dict[str, object] = {}
     for line in lines:
         for stem, names, pattern in log.facts:
@@ -80,15 +82,15 @@ def engine_facts(known: BootFacts, lines: Iterable[str], log: BootLog, *, starte
             if bars:
                 news["graphs"] = (int(bars[-1][0]), int(bars[-1][1]))
     if started:
-        news = {name: value for name, value in news.items() if getattr(known, name) is None}
+        news = {name: value for name, value in news.items() if getattr(facts, name) is None}
     address = news.get("address")
     if isinstance(address, str) and (port := _PORT.search(address)) is not None:
         news["port"] = int(port.group(1))
-    return msgspec.structs.replace(known, **news) if news else known
+    return msgspec.structs.replace(facts, **news) if news else facts
 
 
-def trainer_facts(known: TrainerFacts, lines: Iterable[str]) -> TrainerFacts:
-    """``known`` with what ``lines`` of verl's trainer (without colours) add to it."""
+def trainer_facts(facts: TrainerFacts, lines: Iterable[str]) -> TrainerFacts:
+    """Return ``facts`` updated with the figures in ``lines`` of verl's trainer (without ANSI colours)."""
     news: dict[str, object] = {}
     for line in lines:
         if "Total training steps:" in line and (match := _TOTAL.search(line)):
@@ -105,7 +107,7 @@ def trainer_facts(known: TrainerFacts, lines: Iterable[str]) -> TrainerFacts:
             news["saving"] = match.group(1)
         elif "Final validation metrics:" in line:
             news["finished"] = True
-    return msgspec.structs.replace(known, **news) if news else known
+    return msgspec.structs.replace(facts, **news) if news else facts
 
 
 def _float(text: str) -> float:

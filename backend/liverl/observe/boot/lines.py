@@ -1,6 +1,6 @@
-"""What servers and trainers print while they start: literal stems, in the order of their stages.
+"""Texts that servers and trainers print while they start, in the order of their stages.
 
-Stems are of LiteLLM 1.106, Ray 2.60 and verl 0.9. Those of the inference engines are in ``liverl.engines``.
+Checked with LiteLLM 1.106, Ray 2.60 and verl 0.9. The texts of inference engines are in ``liverl.engines``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LITELLM: Ranks = (
     (StageRule("Proxy initialized with Config", "models set"),),
     (StageRule("Application startup complete", "startup complete"),),
 )
-# One process says this when it serves; with several workers their parent says it before any of them lives.
+# A single process prints this once it serves; with several workers, their parent prints it before they start.
 LITELLM_LISTENS = "Uvicorn running on"
 
 RAY: Ranks = (
@@ -84,6 +84,6 @@ _RANKS: dict[str, Ranks] = {"litellm": LITELLM, "trainer": TRAINER, "ray": RAY}
 
 
 def stages_of(kind: str) -> Ranks:
-    """The stages of ``kind``: litellm, trainer, ray, or the name of an engine's boot log; none of another one."""
+    """Return the stages of ``kind``: litellm, trainer, ray, or the name of an engine's boot log; else empty."""
     engine = boot_log(kind)
     return engine.stages if engine is not None else _RANKS.get(kind, ())

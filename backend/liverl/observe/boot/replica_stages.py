@@ -1,7 +1,7 @@
 """The starts, sleeps and wake-ups of several replicas that write into one trainer's log.
 
-verl's replicas are Ray actors: Ray copies what each prints into the driver's output, with a prefix per line. Who
-is who is told apart by the actor's pid; which rank a pid serves, Ray's own actor list tells.
+verl's replicas are Ray actors: Ray copies what each prints into the driver's output, with a prefix per line that
+holds the actor's pid. The rank of a pid is not in the log; it comes from Ray's list of actors.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ import msgspec
 from liverl.engines.vllm.boot import BOOT, SERVER_STAGE
 from liverl.logs.follow import Follower
 from liverl.logs.prefixes import colourless
-from liverl.logs.ray_prefixes import LogProcess, PrefixedLine, said
+from liverl.logs.ray_prefixes import LogProcess, PrefixedLine, parse_prefixes
 from liverl.observe.boot.facts import BootFacts, TrainerFacts, trainer_facts
 from liverl.observe.boot.stages import Stage, StageParser
 
-READ = 4 << 20  # bytes of the trainer's log per poll: a flood is skipped down to its end
-_LONGEST = 256 << 10  # characters of an unfinished line that are kept; configuration dumps have long ones
-# Actor classes that serve: vLLMHttpServer, SGLangHttpServer and their kin, TRTLLMHttpServer.
+READ = 4 << 20  # maximum bytes of the trainer's log read per poll; if it grew by more, the newest
+_LONGEST = (
+    256 << 10
+)  # maximum characters of an unfinished line that are kept; configuration dumps have long lines
+# Actor classes that serve: vLLMHttpServer, SGLangHttpServer, TRTLLMHttpServer and their subclasses.
 _SERVER = re.compile(r"HttpServer")
 
 EventKind = Literal["drained", "slept", "woke", "updated", "cache_reset"]
@@ -33,7 +35,7 @@ _EVENTS: tuple[tuple[EventKind, re.Pattern[str]], ...] = (
     ("drained", re.compile(r"requests have been drained")),
     ("slept", re.compile(r"It took (?P<s>[\d.]+) seconds to fall asleep")),
     ("woke", re.compile(r"It took (?P<s>[\d.]+) seconds to wake up tags (?P<tags>[^\r\n]*)")),
-    # LiveRL's own CPU engine; vLLM does not tell of the weights that verl gives it
+    # printed by LiveRL's own CPU engine; vLLM does not log weights that it gets from verl
     ("updated", re.compile(r"Loading weights took (?P<s>[\d.]+) seconds \(from the trainer\)")),
     ("cache_reset", re.compile(r"Successfully reset prefix cache")),
 )
@@ -44,19 +46,19 @@ _STAMP = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR) (\d\d)-(\d\d) (\d\d):(\d\d):(
 
 
 class EngineEvent(msgspec.Struct, frozen=True):
-    """Something an engine did for the trainer. Without ``tags`` all of the engine woke up."""
+    """A step of the sleep cycle of an engine. ``woke`` without ``tags``: the whole engine woke up."""
 
     pid: int  # of the actor
     kind: EventKind
-    at: float  # Unix time: the line's own stamp (whole seconds) where it has one, else when it was read
-    seconds: float | None = None  # how long it took
+    at: float  # Unix time: the line's own time stamp (whole seconds); without one, when it was read
+    seconds: float | None = None  # duration
     tags: tuple[str, ...] = ()  # weights, kv_cache
-    freed_gib: float | None = None  # by falling asleep, over its GPUs
-    repeated: int = 0  # like lines that Ray folded into this one, of this replica or of others
+    freed_gib: float | None = None  # GiB freed by falling asleep, summed over its GPUs
+    repeated: int = 0  # equal lines that Ray merged into this one, of this replica or of others
 
 
 class ReplicaBoot(msgspec.Struct, frozen=True):
-    """How far one replica's start is. ``stage`` is in words, ``rank`` counts the stages and only grows."""
+    """How far one replica's start is. ``stage``: in words. ``rank``: index of the stage; it never decreases."""
 
     pid: int  # of the actor, as Ray prints and lists it
     name: str  # class of the actor
@@ -97,7 +99,7 @@ class _Replica:
 
 
 class ReplicaStages:
-    """Fed with the trainer's log, tells the replicas in it apart. ``trainer`` is what the trainer itself said."""
+    """Parses the trainer's log into the starts and events of each replica. ``trainer``: the trainer's own figures."""
 
     def __init__(self) -> None:
         self.trainer = TrainerFacts()
@@ -108,48 +110,50 @@ class ReplicaStages:
 
     @property
     def boots(self) -> dict[int, ReplicaBoot]:
-        """By the actor's pid, in the order of their first lines."""
+        """The starts of the replicas by the actor's pid, in the order of their first lines."""
         return {pid: replica.boot for pid, replica in self._replicas.items()}
 
     def watch(self, pids: Collection[int]) -> None:
-        """Actors that are known to be replicas, whatever their class is called."""
+        """Treat the actors with these pids as replicas, whatever their class is called."""
         self._watched.update(pids)
 
     def feed(self, text: str, now: float | None = None) -> dict[int, ReplicaBoot]:
-        """Take in a piece of the log, torn anywhere. ``now``: Unix time it was read at."""
+        """Parse the next piece of the log, split anywhere, and return ``boots``.
+
+        ``now``: Unix time at which it was read; default: now."""
         now = time.time() if now is None else now
         *lines, rest = colourless(self._rest + text).split("\n")
         self._rest = rest[-_LONGEST:]
-        mine: dict[int, list[str]] = {}
+        by_pid: dict[int, list[str]] = {}
         others: list[str] = []
         for line in lines:
-            told = said(line)
-            actor = told.processes[0] if told.processes else None
+            parsed = parse_prefixes(line)
+            actor = parsed.processes[0] if parsed.processes else None
             if actor is None or not self._serves(actor):
-                others.append(told.text)
+                others.append(parsed.text)
                 continue
             replica = self._replica(actor)
-            for process in told.processes[1:]:
+            for process in parsed.processes[1:]:
                 replica.processes.setdefault(process.pid, process)
-            mine.setdefault(actor.pid, []).append(told.text)
-            self._note(replica, told, now)
+            by_pid.setdefault(actor.pid, []).append(parsed.text)
+            self._note(replica, parsed, now)
         if rest:
-            # A bar grows within its line: only its stage is looked at before the line ends.
-            told = said(rest)
-            if told.processes and self._serves(told.processes[0]):
-                self._replica(told.processes[0])
-                mine.setdefault(told.processes[0].pid, []).append(told.text)
-        for pid, texts in mine.items():
+            # A progress bar grows within its line: an unfinished line counts for the stage, not for events.
+            parsed = parse_prefixes(rest)
+            if parsed.processes and self._serves(parsed.processes[0]):
+                self._replica(parsed.processes[0])
+                by_pid.setdefault(parsed.processes[0].pid, []).append(parsed.text)
+        for pid, texts in by_pid.items():
             self._replicas[pid].parser.feed("\n".join(texts))
-        self._hear(others)
+        self._feed_trainer(others)
         return self.boots
 
     def forget_line(self) -> None:
-        """What comes next does not go on where the last piece ended."""
+        """Drop an unfinished line: the next piece does not continue the last one."""
         self._rest = ""
 
     def take_events(self) -> list[EngineEvent]:
-        """Those since the last call, in the order of the log: Ray may deliver one actor's lines late."""
+        """Return the events since the last call in the order of the log, where Ray may deliver lines late."""
         events, self._events = self._events, []
         return events
 
@@ -157,15 +161,16 @@ class ReplicaStages:
         return actor.pid in self._watched or _SERVER.search(actor.name) is not None
 
     def _replica(self, actor: LogProcess) -> _Replica:
-        known = self._replicas.get(actor.pid)
-        if known is None:
-            known = self._replicas[actor.pid] = _Replica(actor)
-        elif actor.name and not known.actor.name:
-            known.actor = actor  # before its constructor ran Ray had only the pid
-        return known
+        replica = self._replicas.get(actor.pid)
+        if replica is None:
+            replica = self._replicas[actor.pid] = _Replica(actor)
+        elif actor.name and not replica.actor.name:
+            replica.actor = actor  # until its constructor has run, Ray prints the pid only
+        return replica
 
-    def _note(self, replica: _Replica, told: PrefixedLine, now: float) -> None:
-        text = told.text
+    def _note(self, replica: _Replica, line: PrefixedLine, now: float) -> None:
+        """Record the event that ``line`` of ``replica`` reports, if any."""
+        text = line.text
         if not any(stem in text for stem in _STEMS):
             return
         freed = _FREED.search(text)
@@ -184,25 +189,25 @@ class ReplicaStages:
                 seconds=float(groups["s"]) if "s" in groups else None,
                 tags=tuple(sorted(_TAG.findall(groups["tags"]))) if "tags" in groups else (),
                 freed_gib=sum(replica.freed) if kind == "slept" and replica.freed else None,
-                repeated=told.repeated,
+                repeated=line.repeated,
             )
             if kind == "slept":
                 replica.freed.clear()
             self._events.append(event)
-            replica.serves()  # the trainer talks to it
+            replica.serves()  # only a replica that serves gets such commands from the trainer
             return
 
-    def _hear(self, lines: list[str]) -> None:
+    def _feed_trainer(self, lines: list[str]) -> None:
         before = self.trainer.addresses
         self.trainer = trainer_facts(self.trainer, lines)
-        # Printed when every replica of the run serves; Ray may still hold back their own last lines.
+        # The trainer prints the addresses once all replicas serve; Ray may deliver their own last lines later.
         if self.trainer.addresses != before and len(self.trainer.addresses) == len(self._replicas):
             for replica in self._replicas.values():
                 replica.serves()
 
 
 class TrainerLog:
-    """Follows the log of verl's trainer for what it tells of the replicas."""
+    """Follows the log of verl's trainer for the starts and events of the replicas."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.replicas = ReplicaStages()
@@ -211,15 +216,22 @@ class TrainerLog:
 
     @property
     def facts(self) -> TrainerFacts:
+        """Figures that the trainer itself has printed so far."""
         return self.replicas.trainer
 
     def poll(self, now: float | None = None) -> None:
-        """Take in what was appended since the last call. Raises OSError but "not there"."""
+        """Parse what was appended since the last call, at most its newest ``READ`` bytes.
+
+        ``now``: Unix time of the read; default: now.
+
+        Raises:
+            OSError: the log cannot be read (a missing log is not an error).
+        """
         before = self._follower.offset
         data = self._follower.poll(READ, newest=True)
         if not data:
             return
-        if self._follower.offset - len(data) != before:  # a flood was skipped, or the file is another one
+        if self._follower.offset - len(data) != before:  # bytes were skipped, or the file was replaced
             data = data[data.find(b"\n") + 1 :]
             self._decoder.reset()
             self.replicas.forget_line()
@@ -227,16 +239,18 @@ class TrainerLog:
 
 
 def _time_of(text: str, now: float) -> float:
-    """Unix time of a vLLM line, which has no year and is in the machine's own time zone."""
+    """Return the Unix time of a vLLM line: of the years around ``now`` the nearest, in the local time zone.
+
+    Without a time stamp: ``now``."""
     match = _STAMP.search(text)
     if match is None:
         return now
     month, day, hour, minute, second = (int(part) for part in match.groups())
     year = time.localtime(now).tm_year
-    found = []
+    candidates = []
     for guess in (year - 1, year, year + 1):
         try:
-            found.append(datetime(guess, month, day, hour, minute, second).timestamp())
+            candidates.append(datetime(guess, month, day, hour, minute, second).timestamp())
         except ValueError:  # that year has no such day
             continue
-    return min(found, key=lambda at: abs(at - now), default=now)
+    return min(candidates, key=lambda at: abs(at - now), default=now)

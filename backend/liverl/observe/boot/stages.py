@@ -1,4 +1,4 @@
-"""How far a service's start is, from its log."""
+"""The stage that a service's start has reached, from its log."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from liverl.observe.boot.lines import LITELLM_LISTENS, stages_of
 
 __all__ = ["CAP", "Stage", "StageParser", "StageTracker", "stage_of"]
 
-Stage = tuple[str, float | None]  # in words, and 0..1 within the stage where the log tells
-CAP = 256 << 10  # bytes looked at per poll
-_CARRY = 400  # characters of the last poll looked at again: a line may be torn between two
+Stage = tuple[str, float | None]  # in words; progress 0..1 within the stage, None if the log shows none
+CAP = 256 << 10  # maximum bytes read per poll
+_CARRY = 400  # characters of the last poll parsed again, as a line may be split between two polls
 _TRIES = 16  # a bar may be torn at the end of the text, and `step:` ends other names too
 _TOTAL = re.compile(r"Total training steps: *(\d+)")
 
 
 class StageParser:
-    """Follows one start of a service. A stage never goes back: several processes write into one log.
+    """Parses the log of one start of a service. As several processes write into one log, a stage never goes back.
 
-    ``kind``: see ``stages_of``. ``rank`` counts the stages from 0; -1 before the first known line.
-    ``facts`` are an engine's figures.
+    ``kind``: see ``stages_of``. ``rank``: index of the stage; -1 before the first known line. ``facts``: figures
+    that an engine has printed, empty for other kinds.
     """
 
     def __init__(self, kind: str) -> None:
@@ -37,17 +37,17 @@ class StageParser:
         self._ranks: Ranks = stages_of(kind)
         self._engine = boot_log(kind)
         self._total: int | None = None
-        self._step: Stage | None = None  # of a trainer, without what happens within it
+        self._step: Stage | None = None  # of a trainer, without the words on what happens within it
         self._listens = False
 
     @property
     def done(self) -> bool:
-        """The last stage of a server is reached: the log has nothing more to tell."""
+        """Whether a server has reached its last stage; always False for a trainer, whose last stage is training."""
         last = self.rank == len(self._ranks) - 1
         return last and self.kind != "trainer" and (self._listens or self.kind != "litellm")
 
     def feed(self, text: str) -> Stage | None:
-        """The newest stage, after ``text`` (a piece of the log, torn anywhere)."""
+        """Parse the next piece of the log, split anywhere, and return the newest stage; None before a known line."""
         text = colourless(text)
         if self._engine is not None:
             self.facts = engine_facts(self.facts, text.split("\n"), self._engine, started=self.done)
@@ -65,27 +65,27 @@ class StageParser:
         return self.stage
 
     def reach(self, rank: int) -> None:
-        """Somebody else's word that this stage is reached."""
+        """Set the stage to at least ``rank``, as known from another source than this log."""
         if rank > self.rank:
             self.rank = rank
             self.stage = (self._ranks[rank][0].words, None)
 
     def _take(self, rank: int, text: str) -> bool:
-        """Whether ``text`` reaches ``rank``; if so, the stage is set."""
+        """Set the stage if ``text`` reaches ``rank``; return whether it does."""
         rules = self._ranks[rank]
-        found = self._newest([rule for rule in rules if not rule.within], text)
+        outer = self._newest([rule for rule in rules if not rule.within], text)
         inner = self._newest([rule for rule in rules if rule.within], text)
-        if found is None and inner is None:
+        if outer is None and inner is None:
             return False
         before = self._step
-        newest = found[1] if found is not None else before
+        newest = outer[1] if outer is not None else before
         if self.kind == "trainer" and rank == len(self._ranks) - 1 and newest is not None:
             newest = (newest[0], 1.0)
         if inner is not None:
             until = self._newest([rule for rule in rules if not rule.within], text[: inner[0]])
             during = until[1] if until is not None else before
-            # a bar that is drawn again does not end what happens within its step
-            if found is None or inner[0] > found[0] or during == newest:
+            # a progress bar redrawn for the same step does not end what happens within that step
+            if outer is None or inner[0] > outer[0] or during == newest:
                 self.stage = (f"{newest[0]}, {inner[1][0]}", newest[1]) if newest is not None else inner[1]
             else:
                 self.stage = newest
@@ -116,19 +116,19 @@ class StageParser:
         words, done, total = rule.words, groups.get("a"), groups.get("b")
         if rule.stem == "step:" and total is None and self._total is not None:
             words, total = "step {a}/{b}", str(self._total)
-        told = words.format_map({**groups, "a": done, "b": total})
+        text = words.format_map({**groups, "a": done, "b": total})
         if done is None or total is None:
-            return told, None
-        return told, min(1.0, int(done) / int(total)) if int(total) else None
+            return text, None
+        return text, min(1.0, int(done) / int(total)) if int(total) else None
 
 
 def stage_of(kind: str, text_tail: str) -> Stage | None:
-    """(stage in words, progress 0..1 or None) that ``text_tail`` reached; None before a known line."""
+    """Return the stage that the end of a log has reached; None without a known line."""
     return StageParser(kind).feed(text_tail)
 
 
 class StageTracker:
-    """The stage of a service whose log grows. After 256 KiB between two polls the older bytes are skipped."""
+    """Follows the growing log of a service. If it grew by more than ``CAP`` bytes, only the newest are read."""
 
     def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
         self._parser = StageParser(kind)
@@ -137,15 +137,20 @@ class StageTracker:
 
     @property
     def done(self) -> bool:
+        """Whether the service has reached its last stage; see ``StageParser.done``."""
         return self._parser.done
 
     @property
     def facts(self) -> BootFacts:
-        """What an engine has said of itself so far."""
+        """Figures that an engine has printed so far; empty for other kinds of services."""
         return self._parser.facts
 
     def poll(self) -> Stage | None:
-        """The stage so far. Reads what was appended since the last call. Raises OSError but "not there"."""
+        """Read what was appended since the last call and return the stage; None before a known line.
+
+        Raises:
+            OSError: the log cannot be read (a missing log is not an error).
+        """
         if self.done:
             return self._parser.stage
         data = self._follower.poll(CAP, newest=True)

@@ -1,0 +1,1 @@
+"""Load and activity of inference engines, from their ``/metrics`` and logs."""

@@ -1,7 +1,7 @@
 """What a replica does now, and how long its sleeps and weight updates take.
 
-A replica inside verl sleeps between rollouts: it answers HTTP and has no weights. Then it wakes its weights up,
-takes the trainer's, and wakes its KV cache up. Nothing of that is a fault; all of it looks idle on the GPU.
+A hybrid replica under verl sleeps between rollouts: it answers HTTP, but has no weights. To wake up it loads its old
+weights, receives the trainer's and then allocates its KV cache. None of this is a fault, though its GPUs look idle.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from liverl.model import EngineFacts
 from liverl.observe.boot.replica_stages import EngineEvent
 
 What = Literal["booting", "asleep", "waking", "updating", "serving", "idle", "unknown"]
-KEPT = 256  # finished cycles of one replica
-FRESH = 15.0  # seconds for which the last answer of an engine counts: five scrapes of 3 s at most
+KEPT = 256  # maximum finished cycles kept per replica
+FRESH = 15.0  # seconds for which an engine's last answer counts: five scrapes of at most 3 s
 
 
 class ActivityState(msgspec.Struct, frozen=True):
-    """What one replica does. ``ready``: it is awake with weights that the trainer gave it."""
+    """What one replica does. ``ready``: it is awake and, if hybrid, has received weights from the trainer."""
 
     what: What
     since: float  # Unix time
@@ -30,59 +30,62 @@ class ActivityState(msgspec.Struct, frozen=True):
 
 
 class ActivitySigns(msgspec.Struct, frozen=True):
-    """One look at a replica. ``facts`` None: it did not answer this time."""
+    """What is observed of a replica at one moment. ``facts``: None if it did not answer this time."""
 
     at: float  # Unix time
-    up: bool  # actor alive, address known, health checked
+    up: bool  # its actor is alive, its address known and its health check passed
     facts: EngineFacts | None = None
-    hybrid: bool = True  # boots with dummy weights, sleeps while the trainer trains
-    trainer_phase: str = ""  # rollout, update (its own), sync (of weights); "" where nobody tells
-    policy_version: int | None = None  # the trainer's
+    hybrid: bool = True  # it starts with dummy weights, and sleeps while the trainer trains
+    trainer_phase: str = ""  # rollout, update (of the policy), sync (of weights to replicas); "" if unknown
+    policy_version: int | None = None  # the trainer's; None if unknown
 
 
 class Cycle(msgspec.Struct, frozen=True):
-    """One sleep with the weight update that ends it. Times are Unix times, as exact as the log's stamps."""
+    """One sleep with the weight update that ends it. Times are Unix times, as precise as the log's time stamps."""
 
     slept_at: float
-    sleep_seconds: float | None = None  # what falling asleep took
+    sleep_seconds: float | None = None  # duration of falling asleep
     freed_gib: float | None = None
-    woke_at: float | None = None  # weights are there again, old ones
-    serving_at: float | None = None  # new weights, KV cache
-    wake_seconds: float | None = None  # what waking up took, all parts
-    update_seconds: float | None = None  # what taking the new weights took, where the engine tells
+    woke_at: float | None = None  # the old weights are loaded again
+    serving_at: float | None = None  # the new weights and the KV cache are there
+    wake_seconds: float | None = None  # duration of waking up, all parts
+    update_seconds: float | None = (
+        None  # duration of receiving the new weights; None if the engine does not log it
+    )
 
     @property
     def asleep_for(self) -> float | None:
+        """Seconds from falling asleep to the first part awake; None while asleep."""
         return None if self.woke_at is None else self.woke_at - self.slept_at
 
     @property
     def update_for(self) -> float | None:
-        """From the first part that woke up to the last: the weight transfer lies between."""
+        """Seconds from the first part awake to the last, with the weight transfer between; None until then."""
         if self.woke_at is None or self.serving_at is None:
             return None
         return self.serving_at - self.woke_at
 
 
 class Activity:
-    """Follows one replica: ``hear`` what its log says, ``look`` with each scrape."""
+    """Follows one replica: call ``hear`` with the events of its log, ``look`` with each scrape."""
 
     def __init__(self) -> None:
         self.doing: ActivityState | None = None
-        self.cycle: Cycle | None = None  # the one under way
+        self.cycle: Cycle | None = None  # the one in progress
         self.cycles: deque[Cycle] = deque(maxlen=KEPT)  # finished, oldest first
-        self.updated = False  # it woke up with the trainer's weights at least once
+        self.updated = False  # whether it has received the trainer's weights at least once
         self._facts: EngineFacts | None = None
         self._answered = float("-inf")
         self._heard_at = float("-inf")
         self._metric_slept: float | None = None
 
     def hear(self, events: Iterable[EngineEvent]) -> None:
-        """Events of this replica, in the order of its log."""
+        """Update the sleep cycles by events of this replica, in the order of its log."""
         for event in events:
             self._heard_at = event.at
             if event.kind == "slept":
                 if self.cycle is not None:
-                    self._finish()  # its wake-up was not told: Ray folds like lines into one
+                    self._finish()  # its wake-up is not in the log: Ray merges equal lines of replicas
                 self.cycle = Cycle(event.at, event.seconds, event.freed_gib)
             elif event.kind == "woke":
                 self._wake(event)
@@ -90,7 +93,7 @@ class Activity:
                 self.cycle = msgspec.structs.replace(self.cycle, update_seconds=event.seconds)
 
     def look(self, signs: ActivitySigns) -> ActivityState:
-        """What it does at ``signs.at``; ``since`` stays while that does not change."""
+        """Return what the replica does at ``signs.at``; ``since`` is kept while that does not change."""
         if signs.facts is not None:
             self._answered = signs.at
             self._by_metric(signs.facts, signs.at)
@@ -110,7 +113,7 @@ class Activity:
     def _wake(self, event: EngineEvent) -> None:
         cycle = self.cycle
         if cycle is None:
-            return  # began before this log, or Ray folded the line
+            return  # it fell asleep before this log began, or Ray merged that line
         took = (cycle.wake_seconds or 0.0) + (event.seconds or 0.0)
         cycle = msgspec.structs.replace(cycle, wake_seconds=took)
         if cycle.woke_at is None:
@@ -127,7 +130,7 @@ class Activity:
             self.cycle = None
 
     def _by_metric(self, facts: EngineFacts, at: float) -> None:
-        """Sleeps that only ``/metrics`` shows: a log without vLLM's INFO lines, or folded by Ray."""
+        """Record a sleep that only ``/metrics`` shows: the log has no INFO lines, or Ray merged them."""
         asleep = _asleep(facts)
         if asleep is None:
             return
@@ -143,8 +146,10 @@ class Activity:
 def judge(
     signs: ActivitySigns, facts: EngineFacts | None, cycle: Cycle | None, updated: bool
 ) -> tuple[What, str]:
-    """(what it does, why so). ``facts``: its last answer, None where that is too old; ``cycle``: the sleep that
-    its log says is under way; ``updated``: it has had weights of the trainer before."""
+    """Return (what a replica does, why in words).
+
+    ``facts``: its last answer, None if that is older than ``FRESH``. ``cycle``: its sleep in progress by its log.
+    ``updated``: it has received weights from the trainer before."""
     if not signs.up:
         return "booting", "it is not serving yet"
     if facts is None and cycle is None:
@@ -157,10 +162,10 @@ def judge(
     if asleep:
         if facts is not None and facts.sleeps_in_flight:
             return "waking", "it is waking up"
-        held = facts.waiting if facts is not None else None
+        waiting = facts.waiting if facts is not None else None
         return (
             "asleep",
-            f"{held:.0f} requests are waiting for it" if held else "the trainer is using its GPUs",
+            f"{waiting:.0f} requests are waiting for it" if waiting else "the trainer is using its GPUs",
         )
     if cycle is not None and cycle.woke_at is not None:
         return "updating", "its weights are loaded, but its KV cache is not"
@@ -187,7 +192,8 @@ def _asleep(facts: EngineFacts) -> bool | None:
 
 
 def _behind(facts: EngineFacts, signs: ActivitySigns) -> bool:
-    """A replica may be ahead: the trainer tells of a step after it has handed out its weights."""
+    """Whether the replica's weights are older than the trainer's. They may also be newer for a moment: the trainer
+    sends weights before it reports the step."""
     if facts.policy_version is None or signs.policy_version is None:
         return False
     return facts.policy_version < signs.policy_version

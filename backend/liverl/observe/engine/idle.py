@@ -1,7 +1,7 @@
-"""Loaded but idle: a replica that gets nothing to do while there is work. Pure.
+"""Detects replicas that are loaded but idle: ready, but without requests while there is work. Pure.
 
-A GPU that sleeps, takes new weights or has done its share of a step looks the same: memory full, nothing
-computed. What tells them apart is the trainer's phase, the proxy's list and what the others do.
+A replica that sleeps, receives weights or has finished its share of a step looks the same on its GPU: memory in use,
+no computation. The trainer's phase, the proxy's list and the load of the other replicas tell these cases apart.
 """
 
 from __future__ import annotations
@@ -10,27 +10,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-# Seconds without anything to do from which on it is a verdict. From the design of the dashboard ("loaded but
+# Seconds without requests after which a replica counts as idle. From the design of the dashboard ("loaded but
 # idle"): longer than a pause between two turns of an agent, far shorter than a rollout.
 IDLE_S = 60.0
-# Seconds for which nobody may have work without the clock starting anew: between two turns every request pauses.
+# Seconds without work anywhere after which the idle time is counted anew. Shorter gaps are normal: between two turns
+# an agent sends no request.
 PAUSE_S = 10.0
 
 
 class Load(NamedTuple):
-    """One replica at one look. ``may_work``: it is ready, listed, not leaving, has the trainer's weights, and has
-    just said what runs on it. ``busy``: something runs or waits there, or has since the last look."""
+    """The load of one replica in a sample.
+
+    ``may_work``: it is ready, listed, not leaving, has the trainer's weights and has just answered a scrape.
+    ``busy``: requests run or wait there, or did since the last sample."""
 
     may_work: bool
     busy: bool
-    waiting: bool = False  # requests queue there
+    waiting: bool = False  # requests are queued there
 
 
 class LoadSample(NamedTuple):
-    """The whole run at one moment. ``rollout``: the step whose trials run, None in any other phase. ``handed_out``:
-    every trial of that step has been started, so that no new one will come. ``held``: the proxy has requests."""
+    """The load of all replicas at one moment.
 
-    at: float  # seconds of a clock that only grows
+    ``rollout``: the step whose trials run; None outside of a rollout. ``handed_out``: all trials of that step have
+    been started, so that no new one will come. ``held``: the proxy has requests in flight."""
+
+    at: float  # seconds, monotonic
     rollout: int | None
     loads: Mapping[str, Load]
     held: bool = False
@@ -39,26 +44,26 @@ class LoadSample(NamedTuple):
 
 @dataclass(frozen=True)
 class _Clock:
-    since: float  # idle, while there was work
+    since: float  # start of the idle time during which there was work elsewhere
     work_at: float  # when there was work last
 
 
 @dataclass(frozen=True)
 class IdleDetector:
-    """What is known after some looks; ``seen`` gives what is known after one more."""
+    """The idle times after some samples; immutable: ``seen`` returns the detector after one more sample."""
 
     at: float = 0.0
     rollout: int | None = None
-    worked: frozenset[str] = frozenset()  # in this rollout
+    worked: frozenset[str] = frozenset()  # replicas that were busy in this rollout
     _clocks: Mapping[str, _Clock] = field(default_factory=dict)
 
     def since(self, name: str) -> float | None:
-        """Since when a replica has been idle while there was work, once that is ``IDLE_S`` long."""
+        """Return the time since which a replica is idle while there is work; None before ``IDLE_S`` seconds of it."""
         clock = self._clocks.get(name)
         return clock.since if clock is not None and self.at - clock.since >= IDLE_S else None
 
     def seen(self, look: LoadSample) -> IdleDetector:
-        """One look later."""
+        """Return the detector after sample ``look``. Outside of a rollout all idle times are dropped."""
         if look.rollout is None:
             return IdleDetector(look.at)
         same = look.rollout == self.rollout
@@ -72,7 +77,7 @@ class IdleDetector:
                 continue
             clock = clocks.get(name)
             if look.handed_out and name in worked:
-                # The others finish what they have; this one has done its share. Only a verdict that stood stands.
+                # It has done its share, and the others finish theirs: not idle, unless it was already reported so.
                 if clock is not None and self.since(name) is not None:
                     after[name] = clock
             elif work:

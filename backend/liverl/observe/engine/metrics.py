@@ -1,4 +1,4 @@
-"""An engine's ``/metrics`` (Prometheus text) as the few numbers a replica is judged by."""
+"""Parses an engine's ``/metrics`` (Prometheus text) into ``EngineFacts``, and computes rates of its counters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\\n]|\\.)*)"')
 
 
 def parse_engine_metrics(text: str, names: MetricNames) -> EngineFacts:
-    """Facts in ``text``. Lines that are not samples, and values that are not finite numbers, are skipped."""
+    """Return the facts in ``text``; None for those it lacks.
+
+    Lines that are not samples and values that are not finite numbers are skipped. ``names``: metrics of the engine."""
     samples: Samples = {}
     for line in text.split("\n"):
         end = _NAME_END.search(line)
@@ -39,21 +41,21 @@ def parse_engine_metrics(text: str, names: MetricNames) -> EngineFacts:
 
 
 def _values(samples: Samples, names: MetricNames) -> Iterator[tuple[str, list[float]]]:
-    """Each fact with its values, one per engine and label."""
+    """Yield each fact with its values, one per engine and label."""
     for fact, variants in names.values.items():
         yield fact, [value for _, value in _first(samples, variants)]
     for fact, rule in names.by_label.items():
-        told = [(labels, value) for labels, value in _first(samples, rule.names) if rule.label in labels]
-        # where the label is known, a value of it that never occurred is 0
-        yield fact, [value * (labels[rule.label] == rule.value) for labels, value in told]
+        labelled = [(labels, value) for labels, value in _first(samples, rule.names) if rule.label in labels]
+        # samples with other values of the label count as 0: if only those exist, the fact is 0, not unknown
+        yield fact, [value * (labels[rule.label] == rule.value) for labels, value in labelled]
     infos = [labels for labels, _ in samples.get(names.cache_info, ())]
-    for fact, label in names.cache_labels.items():  # what the engine does not know is the word ``None``
+    for fact, label in names.cache_labels.items():  # unknown values are the word ``None``
         numbers = (_number(labels.get(label, "")) for labels in infos)
         yield fact, [number for number in numbers if number is not None]
 
 
 def _combined(names: MetricNames, fact: str, values: list[float]) -> float:
-    """One value for all engines behind a server."""
+    """Combine the values of all engines behind a server: sum, mean or minimum, as the adapter says."""
     value = min(values) if fact in names.least else sum(values)
     value = value / len(values) if fact in names.means else value
     return int(value) if fact in _whole_facts() else value
@@ -61,7 +63,7 @@ def _combined(names: MetricNames, fact: str, values: list[float]) -> float:
 
 @functools.cache
 def _whole_facts() -> frozenset[str]:
-    """Facts that are whole numbers."""
+    """Return the names of facts that are integers."""
     return frozenset(name for name, kind in get_type_hints(EngineFacts).items() if int in get_args(kind))
 
 
@@ -70,7 +72,7 @@ def _first(samples: Samples, names: tuple[str, ...]) -> list[tuple[dict[str, str
 
 
 def _sleep_state(samples: list[tuple[dict[str, str], float]]) -> str | None:
-    """Awake only if every engine is."""
+    """Return ``awake`` if all engines behind the server are, else the state of one that is not; None if unknown."""
     states: dict[str, float] = {}
     engines = 0
     for labels, value in samples:
@@ -97,21 +99,21 @@ def _number(text: str) -> float | None:
 
 
 class RateWindow:
-    """Rate of a counter over the last ``seconds``. A counter that falls was restarted from 0."""
+    """Rate of a counter over the last ``seconds``. A counter that decreases has restarted from 0."""
 
     def __init__(self, seconds: float = 10.0) -> None:
         self.seconds = seconds
-        self._points: deque[tuple[float, float]] = deque()  # time, value with restarts added up
+        self._points: deque[tuple[float, float]] = deque()  # (time, value without its restarts)
         self._last = 0.0
 
     def add(self, at: float, value: float) -> None:
-        """``at`` in seconds; a time that does not grow is ignored."""
+        """Add the counter's value at time ``at`` (seconds, monotonic); ignored if ``at`` is not newer than the last."""
         if not self._points:
             self._points.append((at, value))
         elif at > self._points[-1][0]:
             grown = value - self._last if value >= self._last else value
             self._points.append((at, self._points[-1][1] + grown))
-            # one point older than the window stays: it is the base that the window is measured from
+            # one point older than the window is kept, as the base of its growth
             while len(self._points) > 2 and self._points[1][0] <= at - self.seconds:
                 self._points.popleft()
         else:
@@ -120,21 +122,22 @@ class RateWindow:
 
     @property
     def growth(self) -> float | None:
-        """How much was added within the window; None until there are two points."""
+        """Growth of the counter within the window; None with fewer than two points."""
         return self._points[-1][1] - self._points[0][1] if len(self._points) > 1 else None
 
     @property
     def rate(self) -> float | None:
-        """Per second; None until there are two points."""
+        """Growth per second; None with fewer than two points."""
         growth = self.growth
         return None if growth is None else growth / (self._points[-1][0] - self._points[0][0])
 
     def clear(self) -> None:
+        """Forget all points."""
         self._points.clear()
 
 
 class EngineMeter:
-    """The rates of one replica, fed with each scrape."""
+    """Computes the rates of one replica from its successive scrapes, over the last ``seconds``."""
 
     def __init__(self, seconds: float = 10.0) -> None:
         self._tokens = RateWindow(seconds)
@@ -142,7 +145,9 @@ class EngineMeter:
         self._hits = RateWindow(seconds)
 
     def update(self, at: float, facts: EngineFacts) -> EngineFacts:
-        """``facts`` with their rates. ``at`` in seconds of any clock that only grows."""
+        """Return ``facts`` with tokens per second and prefix cache hit rate (0..1); None until two scrapes.
+
+        ``at``: time of the scrape in seconds, monotonic."""
         for window, value in (
             (self._tokens, facts.generation_tokens_total),
             (self._queries, facts.prefix_cache_queries_total),

@@ -1,4 +1,4 @@
-"""What the engines of a run's replicas said last: the only place where it is kept."""
+"""Holds the last engine facts of all replicas of a run; no other place keeps them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOTHING = EngineFacts()
 
 
 class EngineStore:
-    """By the replica's name. ``engine``: which one serves, and so how its metrics are called."""
+    """Engine facts by the name of the replica. ``engine``: defines the names of the metrics."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -18,24 +18,24 @@ class EngineStore:
         self._meters: dict[str, EngineMeter] = {}
 
     def scraped(self, name: str, at: float, text: str) -> EngineFacts:
-        """Take in what ``/metrics`` of a replica answered at ``at`` (seconds of a clock that only grows)."""
+        """Store and return the facts in ``text``, the replica's ``/metrics`` at time ``at`` (seconds, monotonic)."""
         facts = parse_engine_metrics(text, self._engine.metrics)
         self._facts[name] = self._meters.setdefault(name, EngineMeter()).update(at, facts)
         return self._facts[name]
 
     def get(self, name: str) -> EngineFacts | None:
-        """None: it has not answered since it serves."""
+        """Return the last facts of a replica; None if it has not answered since it serves."""
         return self._facts.get(name)
 
     def known(self, name: str) -> EngineFacts:
-        """As ``get``, where nothing known will do."""
+        """Like ``get``, but facts that are all None instead of None."""
         return self._facts.get(name, NOTHING)
 
     def all(self) -> dict[str, EngineFacts]:
-        """Of every replica that has answered, as it is now."""
+        """Return a copy of the facts of all replicas that have answered."""
         return dict(self._facts)
 
     def forget(self, name: str) -> None:
-        """It does not serve any more: what serves next under this name has weights and counters of its own."""
+        """Drop a replica that no longer serves: the next process of this name has other weights and counters."""
         self._facts.pop(name, None)
         self._meters.pop(name, None)

@@ -164,11 +164,11 @@ class GpuLedger:
                     raise ValueError(f"{uuid} is claimed by {holder[uuid]} and by {service}")
         self._holder = holder
 
-    def _refusal(self, service: str, count: int, free: int, pool: Sequence[GpuStatus], seen: int) -> str:
+    def _refusal(self, service: str, count: int, free: int, pool: Sequence[GpuStatus], total: int) -> str:
         need = "need" if ", " in service else "needs"
         text = f"{service} {need} {count} GPU{'' if count == 1 else 's'}, {free} of {len(pool)} free"
-        if len(pool) < seen:
-            text += f" ({seen - len(pool)} more are outside this job's allocation)"
+        if len(pool) < total:
+            text += f" ({total - len(pool)} more are outside this job's allocation)"
         taken = [
             f"GPU {gpu.index}: {self._holder.get(gpu.uuid, gpu.owner)}"
             for gpu in pool

@@ -86,7 +86,7 @@ class MetricFiles:
         self._run = run_dir
         self._files: list[_File] = [] if run_dir else [_File((0, 0), self.path)]
         self._at = 0  # index of the file to read next
-        self._told = False  # records were returned before
+        self._any_returned = False  # records were returned before
         self._fresh = False
 
     @property
@@ -137,13 +137,13 @@ class MetricFiles:
         ]
         if ends:  # a replaced trainer wrote further lines
             records = [record for record in records if record[0] < min(ends)]
-        self._told = self._told or bool(records)
+        self._any_returned = self._any_returned or bool(records)
         return Batch(tuple(records), fresh, more, bad, cut)
 
     def _begin_again(self) -> None:
         self._files = [_File(file.place, file.path, log=file.log) for file in self._files]
         self._at = 0
-        self._fresh = self._fresh or self._told
+        self._fresh = self._fresh or self._any_returned
 
     def _look_for_files(self) -> None:
         known_paths = {file.path for file in self._files}

@@ -16,14 +16,14 @@ class StepPace:
     """Estimates the duration of a step."""
 
     def __init__(self) -> None:
-        self._taken: deque[float] = deque(maxlen=NEWEST)
+        self._durations: deque[float] = deque(maxlen=NEWEST)
         self._step: int | None = None  # newest step; _at: when its line was read
         self._at: float | None = None
 
     @property
     def seconds(self) -> float | None:
         """Median duration of the newest steps in seconds; None until one is known."""
-        return statistics.median(self._taken) if self._taken else None
+        return statistics.median(self._durations) if self._durations else None
 
     def add(self, news: Sequence[StepMetrics], now: float, *, fresh: bool = True) -> None:
         """Add steps whose lines were read at ``now`` (seconds of any monotonic clock).
@@ -36,10 +36,10 @@ class StepPace:
                 (metrics.values[key] for key in _KEYS if metrics.values.get(key, 0.0) > 0.0), None
             )
             if reported is not None:
-                self._taken.append(reported)
+                self._durations.append(reported)
             elif fresh and self._at is not None and self._step is not None and metrics.step > self._step:
                 # Lines read together share the time since the previous one.
-                self._taken.append((now - self._at) / (news[-1].step - self._step))
+                self._durations.append((now - self._at) / (news[-1].step - self._step))
         if news:
             self._step, self._at = news[-1].step, now if fresh else None
 

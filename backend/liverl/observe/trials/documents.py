@@ -29,14 +29,14 @@ class TrajectoryDocument(NamedTuple):
 PROXY_TRAJECTORY = "proxy_trajectory.json"
 
 
-def _proxy_turns(found: dict[str, Any]) -> tuple[tuple[Turn, ...], str]:
+def _proxy_turns(document: dict[str, Any]) -> tuple[tuple[Turn, ...], str]:
     """(turns, what is missing) of a ``proxy_trajectory.json`` of either shape."""
-    messages = found.get("messages_snapshot", found.get("messages"))
+    messages = document.get("messages_snapshot", document.get("messages"))
     if isinstance(messages, list):
         return tuple(
             turns_of_messages(messages)
         ), f"{PROXY_TRAJECTORY} has no finish reasons, tokens or times"
-    mask = found.get("traj_response_mask")
+    mask = document.get("traj_response_mask")
     if isinstance(mask, list):
         spoken = sum(1 for bit in mask if bit)
         return (

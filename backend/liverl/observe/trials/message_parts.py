@@ -170,8 +170,8 @@ def answer_message(response: object) -> tuple[dict[str, Any] | None, str | None]
         finish = response.get("stop_reason")
         content = response.get("content")
         message = {"content": content} if isinstance(content, str | list) else None
-    known = finish if isinstance(finish, str) else None
-    return ({**message, "role": "assistant"} if message is not None else None), known
+    reason = finish if isinstance(finish, str) else None
+    return ({**message, "role": "assistant"} if message is not None else None), reason
 
 
 def same_message(a: bytes, b: bytes) -> bool:

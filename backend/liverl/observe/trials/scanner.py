@@ -35,7 +35,7 @@ class _Folder:
     path: str  # relative to trials/, "" = trials/ itself
     step: int | None
     mtime: int = -1
-    known: set[str] = field(default_factory=set)
+    listed: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -174,7 +174,7 @@ class TrialScanner:
             return False
         self.bad_lines += trial.bad - bad
         if not exists:
-            folder.known.discard(trial.name)
+            folder.listed.discard(trial.name)
             del self._open[trial.path]
             return self._heads.pop(trial.path, None) is not None
         head = trial.head()
@@ -245,9 +245,9 @@ class TrialScanner:
         return names
 
     def _meet(self, folder: _Folder, name: str) -> None:
-        if name in folder.known:
+        if name in folder.listed:
             return
-        folder.known.add(name)
+        folder.listed.add(name)
         path = f"{folder.path}/{name}" if folder.path else name
         self._open[path] = (Trial(self.root, path, folder.step), folder)
 

@@ -178,10 +178,10 @@ class TrajectoryReader:
                 stat = path.stat()
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            seen = (document.name, stat.st_mtime_ns, stat.st_size)
-            if self._document is None or self._document[0] != seen:
-                found = loads(_bytes(path) or b"")
-                self._document = (seen, document.turns(found if isinstance(found, dict) else {}))
+            identity = (document.name, stat.st_mtime_ns, stat.st_size)
+            if self._document is None or self._document[0] != identity:
+                content = loads(_bytes(path) or b"")
+                self._document = (identity, document.turns(content if isinstance(content, dict) else {}))
             return document.name, *self._document[1]
         return None
 
@@ -210,34 +210,34 @@ def _assemble(
     *,
     turns: tuple[Turn, ...],
     ended: bool,
-    **known: Any,
+    **fields: Any,
 ) -> Trajectory:
-    told = result or {}
-    started = moment(told.get("started_at"))
+    document = result or {}
+    started = moment(document.get("started_at"))
     began = [turn.started_at for turn in turns if turn.started_at is not None]
     if started is None and began:
         started = min(began)
-    finished = moment(told.get("finished_at"))
+    finished = moment(document.get("finished_at"))
     if finished is None and began:
         finished = max((t.started_at or 0.0) + (t.seconds or 0.0) for t in turns)
     replicas = tuple(dict.fromkeys(t.replica for t in turns if t.replica is not None))
     return Trajectory(
         name=path.name,
         path=str(path),
-        task=_task(told.get("task_name")) or _task(config.get("task")) or TASK.sub("", path.name),
-        step=_step(path, config, told),
+        task=_task(document.get("task_name")) or _task(config.get("task")) or TASK.sub("", path.name),
+        step=_step(path, config, document),
         running=result is None,
         turns=turns,
         started_at=started,
         seconds=max(0.0, finished - started) if started is not None and finished is not None else None,
         replicas=replicas,
         model=next((t.model for t in turns if t.model), None),
-        policy_version=_int(told.get("policy_version")),
-        ended_by=told["ended_by"] if isinstance(told.get("ended_by"), str) else None,
-        exception=_exception(told.get("exception_info")),
-        told_turns=count(told.get("turns")),
+        policy_version=_int(document.get("policy_version")),
+        ended_by=document["ended_by"] if isinstance(document.get("ended_by"), str) else None,
+        exception=_exception(document.get("exception_info")),
+        told_turns=count(document.get("turns")),
         flags=_flags(turns, ended, len(replicas)),
-        **known,
+        **fields,
     )
 
 
@@ -245,13 +245,13 @@ def _flags(turns: tuple[Turn, ...], ended: bool, replicas: int) -> tuple[str, ..
     finished = [turn for turn in turns if turn.success]
     last = finished[-1].finish_reason if finished else None
     judged = [turn for turn in finished if turn.judged]
-    gone = [turn for turn in turns if turn.abandoned]
-    if gone and gone[-1] is turns[-1] and not ended:
-        gone.pop()  # it was cut off during a call: no failure, as in the heads
+    abandoned = [turn for turn in turns if turn.abandoned]
+    if abandoned and abandoned[-1] is turns[-1] and not ended:
+        abandoned.pop()  # the trial was cut off during this call: not a failure, as in the list of trials
     flags = (
         ("zero_tool_calls", bool(judged) and not any(t.calls for t in judged) and (ended or over(last))),
         ("moved_replica", replicas > 1 or any(t.moved_from for t in turns)),
-        ("failed_turns", bool(gone) or any(not (t.success or t.abandoned) for t in turns)),
+        ("failed_turns", bool(abandoned) or any(not (t.success or t.abandoned) for t in turns)),
         ("truncated", last in TRUNCATED),
     )
     return tuple(name for name, is_set in flags if is_set)
