@@ -142,7 +142,7 @@ async def test_the_cursor_walks_over_the_cells_and_opens_the_owner() -> None:
         assert app.opened[1:] == ["r1", "r4", "r3", "r0"]
         await press(pilot, "end", "enter")
         assert len(app.opened) == 5
-        assert [n.message for n in app._notifications] == ["GPU 7 is held by no service of this run: free"]
+        assert [n.message for n in app._notifications] == ["GPU 7 is free: no service to open"]
 
 
 async def test_a_click_takes_the_cell_under_it() -> None:

@@ -371,7 +371,7 @@ def test_the_time_that_a_start_took_is_the_same_everywhere() -> None:
 
 def test_a_proxy_without_backends_is_an_alarm() -> None:
     shown = snapshot(proxy=ProxyStatus(address="http://127.0.0.1:8002", cooled_down=("x",)))
-    assert "none: every request fails" in rows(About("proxy", NOW, shown, SERVICES[3]))
+    assert "none; every request fails" in rows(About("proxy", NOW, shown, SERVICES[3]))
     shown = snapshot(proxy=ProxyStatus(backends=("http://x/v1",), cooled_down=("http://x/v1",)))
     assert "in cooldown" in rows(About("proxy", NOW, shown, SERVICES[3]))
 

@@ -21,7 +21,7 @@ from liverl.model import StepTrials, TrialHead, TrialsStatus
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.widgets.base.trial_words import Tally, flagged, replica_name
-from liverl_tui.widgets.dashboard.trial_rows import Known, arrange, step_row, trial_head, trial_row
+from liverl_tui.widgets.dashboard.trial_rows import RowContext, arrange, step_row, trial_head, trial_row
 from liverl_tui.widgets.dashboard.trials import TrialsPane
 
 ZERO = {"tool_calls": 0, "turns": 1, "reward": 0.0, "flags": ("zero_tool_calls",)}
@@ -519,7 +519,7 @@ async def test_enter_opens_the_trajectory_and_the_cursor_follows(tmp_path: Path)
     st.integers(20, 220),
 )
 def test_rows_and_heads_have_the_same_columns(head: TrialHead, width: int) -> None:
-    row = trial_row(head, width, Known(now=NOW))
+    row = trial_row(head, width, RowContext(now=NOW))
     assert "\n" not in row.text and cell_len(row.text) <= width
     heads = trial_head(width).text
     if "calls" in heads and head.task.isascii():

@@ -318,7 +318,7 @@ def test_going_to_a_time(tmp_path):
     (tmp_path / "a.log.idx").write_text(
         "".join(f"{size} {at}\n" for size, at in zip(sizes, (100, 200, 300, 400), strict=True))
     )
-    view._indexed = 0.0
+    view._indexed_at = 0.0
     view.poll()
     view.at_time(150.0)
     frame = view.frame()
@@ -463,13 +463,13 @@ def test_a_file_that_cannot_be_read_is_said_and_a_fault_is_not_hidden(tmp_path, 
     worker.start()
     wait_until(lambda: frames and frames[-1].lines)
     monkeypatch.setattr(Segment, "look", lambda *_: (_ for _ in ()).throw(OSError(116, "Stale file handle")))
-    wait_until(lambda: frames[-1].error == "cannot read: Stale file handle")
+    wait_until(lambda: frames[-1].error == "cannot read the log: Stale file handle")
     monkeypatch.undo()
     wait_until(lambda: frames[-1].error == "")
     monkeypatch.setattr(Segment, "read", lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error")))
     numbered(path, 5)
     worker.do(lambda view: view.first())  # these lines are not at hand
-    wait_until(lambda: frames[-1].error == "cannot read: Input/output error" and not frames[-1].lines)
+    wait_until(lambda: frames[-1].error == "cannot read the log: Input/output error" and not frames[-1].lines)
     monkeypatch.undo()
     wait_until(lambda: frames[-1].lines and not frames[-1].error)
     worker.do(lambda view: view.resize("a", "b"))  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""The panes of the dashboard: header, GPUs or CPU, replicas, trajectories."""

@@ -1,4 +1,4 @@
-"""What stands in the GPUs pane of a machine without GPUs: the machine and its services. Pure."""
+"""Rows of the GPUs pane on a machine without GPUs: the CPU of the host and of its services. Pure."""
 
 from __future__ import annotations
 
@@ -12,27 +12,31 @@ from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.fitting import Chosen, Column, choose
 from liverl_tui.widgets.base.meters import Sweep, bar
 
-CELL = 26  # columns of the smallest cell, the gap included
+CELL = 26  # columns of the narrowest cell, with the gap after it
 _ENDED = ("stopped", "failed", "gave_up")
 
 
 def runs(service: ServiceStatus) -> bool:
-    """Whether its last sample tells of processes that still exist."""
+    """Whether the last sample of the service counted processes and its state is not one of ``_ENDED``."""
     return service.tree.processes > 0 and service.state not in _ENDED
 
 
 def share(percent_used: float | None) -> float | None:
+    """Percent 0..100 as a ratio 0..1; None stays None."""
     return None if percent_used is None else percent_used / 100
 
 
 def share_of_service(percent_used: float | None, cores: int | None) -> float | None:
-    """Where a service's CPU (100 = one core) stands in its history: the square root of its share of the machine,
-    so that one busy core shows on a large machine too."""
+    """The height 0..1 of a service's CPU in its history. ``percent_used``: 100 = one core. It is the square root of
+    the share of the machine, so that one busy core is visible on a machine of many cores."""
     return None if percent_used is None else math.sqrt(max(0.0, percent_used) / (100 * (cores or 1)))
 
 
 def host_line(host: HostStats, name: str, history: str, width: int) -> Row:
-    """``host node1  41% ━━━━──── of 8 cores   9.0G of 32G  28% ━━──────``"""
+    """One line about the host; below 76 columns it has no meters. ``history``: CPU history, already drawn.
+
+    Example: ``host node1  41% ━━━━──── of 8 cores   9.0G of 32G  28% ━━──────``.
+    """
     cpu = share(host.cpu_percent)
     memory = (
         host.memory_used / host.memory_total if host.memory_used is not None and host.memory_total else None
@@ -56,7 +60,7 @@ def host_line(host: HostStats, name: str, history: str, width: int) -> Row:
 
 @lru_cache(maxsize=16)
 def table(width: int, name: int) -> Chosen:
-    """The columns at ``width``; ``name``: columns that the longest name takes."""
+    """The columns of the table at ``width``. ``name``: columns that the longest service name needs."""
     columns = (
         Column("name", "service", min(max(7, name), 20), 0),
         Column("cpu", "cpu", 5, 0, ">"),
@@ -69,6 +73,7 @@ def table(width: int, name: int) -> Chosen:
 
 
 def line(service: ServiceStatus, label: StatusLabel, history: str, chosen: Chosen) -> Row:
+    """One service as a line of the table. ``history``: as wide as the column ``history`` of ``chosen``."""
     row = Row()
     for column, width in chosen:
         match column.name:
@@ -98,9 +103,9 @@ def _value(service: ServiceStatus, name: str) -> str:
     raise KeyError(name)
 
 
-def cell(service: ServiceStatus, label: StatusLabel, past: Sweep, name: int, width: int) -> Row:
-    """``trainer  131% 1.2G ▂▃▅ ●``; where there is room, with the state's words. ``name``: columns that the
-    longest name takes."""
+def cell(service: ServiceStatus, label: StatusLabel, history: Sweep, name: int, width: int) -> Row:
+    """One service as a cell of exactly ``width`` columns: ``trainer  131% 1.2G ▂▃▅ ●``. From 36 columns on the state
+    has words. ``name``: columns that the longest service name needs."""
     state = 10 if width >= 36 else 1
     room = width - state - 14  # for the name and the history
     name = max(1, min(max(name, room - 16), room - 3))
@@ -108,5 +113,5 @@ def cell(service: ServiceStatus, label: StatusLabel, past: Sweep, name: int, wid
     row.add(_value(service, "cpu"), "text", 5, ">").add(" ").add(_value(service, "rss"), "text", 5, ">").add(
         " "
     )
-    row.add(past.cells(room - name), "meter").add(" ")
+    row.add(history.cells(room - name), "meter").add(" ")
     return row.add(label.glyph if state == 1 else label.within(state), label.style, state)

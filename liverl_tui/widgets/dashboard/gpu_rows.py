@@ -1,4 +1,4 @@
-"""How a GPU is drawn: a line of a table, or a small cell. Pure."""
+"""Rows of the GPUs pane: one GPU as a line of a table or as a small cell. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.fitting import Chosen, Column, choose
 from liverl_tui.widgets.base.meters import bar
 
-HOT = 85.0  # degrees from which an H100 or H200 is about to slow down
-FULL = 0.97  # share of the memory
-CELL = 20  # columns of the smallest cell, the gap included ...
-GOOD_CELL = 26  # ... and of one that shows most owners in full
+HOT = 85.0  # °C: from here on an H100 or H200 is about to throttle
+FULL = 0.97  # ratio of the memory: shown as a warning from here on
+CELL = 20  # columns of the narrowest cell, with the gap after it
+GOOD_CELL = 26  # the same of a cell that shows most owners in full
 
 
 def facts_of(gpus: tuple[GpuStatus, ...], labels: list[StatusLabel]) -> tuple[str, str]:
-    """How many of what, and how many of them somebody should look at."""
+    """(text, style) for the title: number and model of the GPUs, and how many have which problem.
+
+    Example: ``8 × H100  ▲ 2 foreign``. ``labels``: one for each GPU.
+    """
     names = {gpu.name.removeprefix("NVIDIA ") for gpu in gpus}
     text = f"{len(gpus)} × {names.pop()}" if len(names) == 1 else f"{len(gpus)} of {len(names)} kinds"
     problems: dict[str, int] = {}
@@ -33,7 +36,7 @@ def facts_of(gpus: tuple[GpuStatus, ...], labels: list[StatusLabel]) -> tuple[st
 
 @lru_cache(maxsize=16)
 def table(width: int, owner: int) -> Chosen:
-    """The columns at ``width``; ``owner``: columns that the longest owner takes."""
+    """The columns of the table at ``width``. ``owner``: columns that the longest owner needs."""
     wide = width >= 110
     columns = (
         Column("index", "gpu", 3, 0, ">"),
@@ -51,7 +54,7 @@ def table(width: int, owner: int) -> Chosen:
 
 
 def line(gpu: GpuStatus, label: StatusLabel, history: str, chosen: Chosen) -> Row:
-    """One line of the table. ``history``: as wide as its column."""
+    """One GPU as a line of the table. ``history``: as wide as the column ``history`` of ``chosen``."""
     row = Row()
     for column, width in chosen:
         match column.name:
@@ -88,16 +91,20 @@ def _value(gpu: GpuStatus, name: str, width: int) -> tuple[str, str]:
             limit = f"/{gpu.power_limit_w:.0f}" if gpu.power_limit_w is not None else ""
             return f"{gpu.power_w:.0f}{limit}W", "text"
         case "temperature":
-            heat = gpu.temperature_c
-            return ("n/a", "dim") if heat is None else (f"{heat:.0f}°C", "warn" if heat >= HOT else "text")
+            degrees = gpu.temperature_c
+            if degrees is None:
+                return "n/a", "dim"
+            return f"{degrees:.0f}°C", "warn" if degrees >= HOT else "text"
         case "owner":
             return owner_words(gpu, width), "text"
     raise KeyError(name)
 
 
 def cell(gpu: GpuStatus, label: StatusLabel, width: int) -> Row:
-    """``0  97%  84% r0      ●``: index, utilisation, memory, owner, and the verdict: its glyph, where there is
-    room its words."""
+    """One GPU as a cell: index, utilization, memory, owner, verdict. Example: ``0  97%  84% r0      ●``.
+
+    The verdict is its glyph only; from 35 columns on it has words.
+    """
     room = width - 13
     verdict = min(28, room - 9) if room >= 22 else 1
     row = Row()
@@ -114,6 +121,7 @@ def cell(gpu: GpuStatus, label: StatusLabel, width: int) -> Row:
 
 
 def memory_share(gpu: GpuStatus) -> float | None:
+    """Used memory as a ratio 0..1; None if used or total memory is unknown."""
     if gpu.memory_used is None or not gpu.memory_total:
         return None
     return gpu.memory_used / gpu.memory_total

@@ -1,4 +1,4 @@
-"""The GPUs pane; on a machine without them, its processors and the services' share of them."""
+"""The GPUs pane; on a machine without GPUs it shows the CPU of the host and of the services."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from liverl_tui.widgets.base.grid import GridPane
 from liverl_tui.widgets.base.meters import Sweep
 from liverl_tui.widgets.dashboard import cpu_rows, gpu_rows
 
-SAMPLE_S = 0.9  # between two samples of the histories; snapshots come every half second or second
-SPINNING_S = 10.0  # a look at a busy GPU between two kernels is no stall
-HOST = "host"
+SAMPLE_S = 0.9  # seconds between two samples of the histories; snapshots come every 0.5 or 1 s
+SPINNING_S = 10.0  # seconds: a shorter time of low power may be the gap between two kernels, not a stall
+HOST = "host"  # key of the host's history
 
 
 class GpusPane(GridPane):
+    """One item for each GPU, or for each service if the snapshot has no GPUs. Items are keyed by GPU UUID or service
+    name."""
+
     scope = "gpus"
     title = "GPUs"
     number = "1"
@@ -38,12 +41,14 @@ class GpusPane(GridPane):
         self._services: dict[str, ServiceStatus] = {}
         self._labels: dict[str, StatusLabel] = {}
         self._histories: dict[str, Sweep] = {}
-        self._spinning: dict[str, float] = {}  # UUID -> since when
+        # UUID -> Unix time of the first of the samples with high utilization and low power
+        self._spinning: dict[str, float] = {}
         self._sampled = 0.0
 
     # -- facts
 
     def show(self, view: View) -> None:
+        """Take the facts of a view: items, verdicts and, at most every ``SAMPLE_S``, a sample of the histories."""
         self._view = view
         self._clock.take(view)
         snapshot = view.snapshot
@@ -85,7 +90,8 @@ class GpusPane(GridPane):
                     self._history(name).add(at, cpu_rows.share_of_service(service.tree.cpu_percent, cores))
 
     def seed(self, history: Iterable[Sample]) -> None:
-        """What the run's history has from before we looked, in any order. A snapshot must have been shown."""
+        """Add the samples of ``history.jsonl`` to the histories, in any order. Called after the first snapshot was
+        shown, since a service's share depends on the number of cores."""
         cores = self._view.snapshot.host.cpu_count if self._view.snapshot is not None else None
         for sample in history:
             for uuid, gpu in sample.gpus.items():
@@ -108,13 +114,13 @@ class GpusPane(GridPane):
 
     @property
     def wanted_rows(self) -> int:
-        """With every item on a line of its own."""
+        """Rows of the pane with every item on a line of its own."""
         count = len(self._gpus or self._services)
         return 1 + len(self.lead(80)) + (count + 1 if count else 0) + len(self.tail(80))
 
     @property
     def least_rows(self) -> int:
-        """With as many items on a line as an 80 column terminal can take."""
+        """Rows of the pane with as many items on a line as fit into 80 columns."""
         most = 80 // (gpu_rows.GOOD_CELL if self._gpus else cpu_rows.CELL)
         lines = -(-len(self._gpus or self._services) // most)
         return 1 + len(self.lead(80)) + max(1, lines) + len(self.tail(80))
@@ -122,9 +128,11 @@ class GpusPane(GridPane):
     # -- drawing
 
     def keys(self) -> Sequence[str]:
+        """The UUIDs of the GPUs; without GPUs, the names of the services."""
         return tuple(self._gpus or self._services)
 
     def facts(self) -> tuple[str, str]:
+        """Number, model and problems of the GPUs; without GPUs, why there are none."""
         snapshot = self._view.snapshot
         if snapshot is None:
             return "", "dim"
@@ -134,6 +142,7 @@ class GpusPane(GridPane):
         return gpu_rows.facts_of(snapshot.gpus, list(self._labels.values()))
 
     def lead(self, width: int) -> Sequence[Row]:
+        """Without GPUs, the line of the host; otherwise nothing."""
         snapshot = self._view.snapshot
         if snapshot is None or self._gpus:
             return ()
@@ -141,23 +150,26 @@ class GpusPane(GridPane):
         return (cpu_rows.host_line(snapshot.host, snapshot.backend.host, history, width),)
 
     def tail(self, width: int) -> Sequence[Row]:
-        """GPUs that should be here and are not."""
+        """One warning for each part of the snapshot's GPU note: GPUs that are expected and missing."""
         note = self._view.snapshot.gpu_note if self._view.snapshot is not None else None
         if note is None or not self._gpus:
             return ()
         return [Row((f"▲ {one_line(part)}", "warn")) for part in note.split("; ")]
 
     def head(self, width: int) -> Row | None:
+        """The column heads of the table of GPUs or services."""
         return heads(self._table(width))
 
     def row(self, key: str, width: int) -> Row:
+        """One GPU or service as a line of the table."""
         chosen = self._table(width)
-        past, label = self._past(key, chosen), self._labels[key]
+        history, label = self._history_cells(key, chosen), self._labels[key]
         if key in self._gpus:
-            return gpu_rows.line(self._gpus[key], label, past, chosen)
-        return cpu_rows.line(self._services[key], label, past, chosen)
+            return gpu_rows.line(self._gpus[key], label, history, chosen)
+        return cpu_rows.line(self._services[key], label, history, chosen)
 
     def cell(self, key: str, width: int) -> Row:
+        """One GPU or service as a cell, for panes with too few lines."""
         if key in self._gpus:
             return gpu_rows.cell(self._gpus[key], self._labels[key], width)
         return cpu_rows.cell(
@@ -165,9 +177,10 @@ class GpusPane(GridPane):
         )
 
     def empty(self, width: int) -> Iterable[Row]:
+        """A dash, where there are neither GPUs nor services."""
         return [Row(("-", "dim"))]
 
-    def _past(self, key: str, chosen: Chosen) -> str:
+    def _history_cells(self, key: str, chosen: Chosen) -> str:
         width = next((w for column, w in chosen if column.name == "history"), 0)
         return self._history(key).cells(width)
 
@@ -184,16 +197,22 @@ class GpusPane(GridPane):
 
     @property
     def selected_service(self) -> str | None:
-        """The service of the row under the cursor."""
+        """The service that uses the GPU under the cursor, or the service under the cursor; None if no service of this
+        run uses that GPU."""
         key = self.cursor
         if key in self._gpus and self._view.snapshot is not None:
             return owner_of(self._gpus[key], SnapshotIndex(self._view.snapshot))
         return key
 
     def action_select(self) -> None:
+        """Open the screen of ``selected_service``; for a GPU that no service uses, a notification says whose it
+        is."""
         key, name = self.cursor, self.selected_service
         if name is not None:
             host_of(self).navigation.open_service(name)
         elif key is not None:
             gpu = self._gpus[key]
-            self.notify(f"GPU {gpu.index} is held by no service of this run: {gpu.owner}", markup=False)
+            text = f"no service of this run uses GPU {gpu.index}; its owner is {gpu.owner}"
+            if gpu.owner == "free":
+                text = f"GPU {gpu.index} is free: no service to open"
+            self.notify(text, markup=False)

@@ -1,4 +1,4 @@
-"""The top of the dashboard: the run, the stages of its start, what it is doing, and what is newest."""
+"""The top rows of the dashboard: the run, the stages of its start, its phase, and the newest alert or event."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ from liverl_tui.widgets.base.clock import Clock
 from liverl_tui.widgets.base.fitting import Form, Part, pack
 from liverl_tui.widgets.dashboard.stages import Stage, stages
 
-_RANK = ("info", "warning", "critical")
-_NONE: Form = ()
+_RANK = ("info", "warning", "critical")  # severities, ascending
+_NONE: Form = ()  # leaves a part out
 _NEXT = ("> ", "rule")  # between the stages of a start
 
 
 class Header(CellPanel):
+    """Two rows, on large screens three: the run; the stages and the phase; the worst alert or newest event."""
+
     DEFAULT_CSS = "Header { height: 2; }"
 
     def __init__(self) -> None:
@@ -39,15 +41,17 @@ class Header(CellPanel):
 
     @staticmethod
     def rows_at(width: int, height: int) -> int:
-        """How many rows it wants on a screen of that size."""
+        """How many rows the header has on a screen of this size: 3 from 100 columns and 30 rows on, else 2."""
         return 3 if width >= 100 and height >= 30 else 2
 
     def show(self, view: View) -> None:
+        """Take the view to draw."""
         self._view = view
         self._clock.take(view)
         self.update()
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        """The rows of the header; before the first snapshot, one row with the state of the connection."""
         view = self._view
         snapshot = view.snapshot
         if snapshot is None:
@@ -65,7 +69,8 @@ class Header(CellPanel):
 
 
 def worst(symptoms: Iterable[Symptom]) -> Symptom | None:
-    """The most severe one; of equals the earliest, as what came later may follow from it."""
+    """The most severe symptom, None without symptoms. Of equally severe ones the earliest, since later ones may be
+    its consequences."""
     return max(symptoms, key=lambda s: (_RANK.index(s.severity), -(s.since or inf)), default=None)
 
 
@@ -74,7 +79,7 @@ def _readonly(readonly: bool) -> list[Part]:
 
 
 def _link(view: View, readonly: bool) -> tuple[Form, ...]:
-    """How we know what is shown, from long to short."""
+    """How current the shown state is (live, lost, ended ...), in forms from long to short."""
     if view.link == "lost":
         key = find("app", "revive").name
         way = "" if readonly else f": {key} restarts it"
@@ -95,7 +100,7 @@ def _link(view: View, readonly: bool) -> tuple[Form, ...]:
 
 
 def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> list[Part]:
-    """The first line."""
+    """The first row: name, state, connection, alerts, step, ETA, policy version, attempt, elapsed time, host."""
     state, result = snapshot.state, snapshot.result
     name = snapshot.run
     code = f" (exit code {result.exit_code})" if result is not None else ""
@@ -130,8 +135,8 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
             Part(1, ((("step ", "dim"), (f"{step}{of}", "strong")), ((f"{step}{of}", "strong"),), _NONE))
         )
         if snapshot.step_seconds and snapshot.total_steps and state == "running":
-            left = age(snapshot.step_seconds * max(0, snapshot.total_steps - step))
-            parts.append(Part(4, ((("ETA ", "dim"), (left, "text")), _NONE)))
+            eta = age(snapshot.step_seconds * max(0, snapshot.total_steps - step))
+            parts.append(Part(4, ((("ETA ", "dim"), (eta, "text")), _NONE)))
     if snapshot.policy_version is not None:
         parts.append(Part(8, ((("policy ", "dim"), (f"v{snapshot.policy_version}", "text")), _NONE)))
     if snapshot.attempt > 1:
@@ -164,20 +169,20 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
 
 
 def stage_row(snapshot: Snapshot, now: float, width: int, news: bool) -> Row:
-    """The second line: the stages of the start, then what the run is doing; how it ended, once it has. ``news``:
-    there is no third line, so an alert stands here."""
+    """The second row: the stages of the start, then the phase; after the end, the result's summary. ``news``: there
+    is no third row, so the worst alert is shown here."""
     result = snapshot.result
     if result is not None and result.summary:
         glyph, style = RUN_GLYPH[snapshot.state], RUN_STYLE[snapshot.state]
         return Row((f"{glyph} {one_line(result.summary)}", style))
-    found = stages(snapshot, now)
-    starting = snapshot.state == "starting" and not all(stage.done for stage in found)
+    run_stages = stages(snapshot, now)
+    starting = snapshot.state == "starting" and not all(stage.done for stage in run_stages)
     parts = []
-    for place, stage in enumerate(found):
+    for place, stage in enumerate(run_stages):
         forms = _forms(stage)
         if place and starting:
             forms = tuple((_NEXT, *form) for form in forms)
-        rank = 1 if not stage.done else 2 if _said(stage) else 3 if stage.short == stage.name else 4
+        rank = 1 if not stage.done else 2 if _done_words(stage) else 3 if stage.short == stage.name else 4
         parts.append(Part(rank, (*forms, _NONE) if stage.done else forms))
     if not starting:
         phase = one_line(snapshot.phase)
@@ -189,32 +194,34 @@ def stage_row(snapshot: Snapshot, now: float, width: int, news: bool) -> Row:
         shorter = tuple(((fit(title, size), style),) for size in (40, 30, 20) if size < len(title))
         parts.append(Part(2, (((title, style),), *shorter, _NONE)))
     row = pack(parts, width, gap=" " if starting else "  ")
-    return Row(*row.spans[1:]) if row.spans[:1] == [_NEXT] else row  # what stood before it was left out
+    if row.spans[:1] == [_NEXT]:  # the stage before this separator was left out
+        return Row(*row.spans[1:])
+    return row
 
 
 def _forms(stage: Stage) -> tuple[Form, ...]:
     glyph, words, style = stage.label[:3]
     count = f" {stage.share}" if stage.share else ""
     if stage.done:
-        said = _said(stage)
-        names = (f" {stage.name}{count}{said}", f" {stage.short}{count}{said}", f" {stage.short}")
+        result = _done_words(stage)
+        names = (f" {stage.name}{count}{result}", f" {stage.short}{count}{result}", f" {stage.short}")
         return tuple(((glyph, style), (name, "text")) for name in names)
     short = stage.label.short or words
     named = ((stage.name, words), (stage.short, words), (stage.short, short))
     return (
-        *(((f"{glyph} {name}{count} {said}", style),) for name, said in named),
+        *(((f"{glyph} {name}{count} {state}", style),) for name, state in named),
         ((f"{glyph} {stage.short}{count}", style),),
     )
 
 
-def _said(stage: Stage) -> str:
-    """What there is to say of a stage that is done, a blank before it."""
+def _done_words(stage: Stage) -> str:
+    """The words of a stage that is done, after a blank; nothing for ``ready``."""
     words = stage.label.words
     return "" if words == "ready" else f" {stage.label.short or words}"
 
 
 def news_row(view: View, snapshot: Snapshot, now: float) -> Row:
-    """The third line: why we are cut off, else the worst alert, else the newest event."""
+    """The third row: why the backend is not reached, else the worst alert, else the newest event above ``debug``."""
     if view.why and not view.live:
         return Row((one_line(view.why), "warn"))
     symptom = worst(snapshot.symptoms)

@@ -1,4 +1,4 @@
-"""How replicas and the services beside them are drawn. Pure."""
+"""Rows of the replicas pane: replicas, and the services beside them. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.fitting import Chosen, Column, choose
 from liverl_tui.widgets.base.meters import bar
 
-STATE = 26  # columns: "▲ not listed in the proxy" is the longest that has columns beside it
-CROWDED = 0.95  # share of the KV cache from which requests are put back
-METER = 10  # columns of a start's progress
+STATE = 26  # columns of the state: the longest one in the table is "▲ not listed in the proxy"
+CROWDED = 0.95  # ratio of the KV cache from which on the engine preempts requests
+METER = 10  # columns of the bar that shows the progress of a start
 
 
 @lru_cache(maxsize=16)
 def table(width: int, name: int, gpus: int) -> Chosen:
-    """The columns at ``width``; ``name`` and ``gpus``: columns that the longest of each takes."""
+    """The columns of the table at ``width``. ``name``, ``gpus``: columns that the longest of each needs; with
+    ``gpus`` 0 there is no column for them."""
     all_columns = (
         Column("name", "replica", max(7, name), 0),
         Column("state", "state", STATE, 0),
@@ -45,7 +46,7 @@ def line(
     gpus: str,
     chosen: Chosen,
 ) -> Row:
-    """A replica that serves. ``gpus``: indices, as text."""
+    """One serving replica as a line of the table. ``gpus``: indices of its GPUs, as text; ``now``: Unix time."""
     row = Row()
     for column, width in chosen:
         if column.name == "state":
@@ -119,7 +120,7 @@ def unready(
     name_width: int,
     width: int,
 ) -> Row:
-    """A replica or service that does not serve: what it is doing, how far it is, and why."""
+    """A replica or service that does not serve: its state, a bar for ``progress`` (0..1), restarts, and why."""
     row = Row().add(name, "text", name_width).add(" ")
     row.add(label.text, label.style, max(STATE, len(label.text)))
     if progress is not None:
@@ -133,7 +134,7 @@ def unready(
 def service_line(
     service: ServiceStatus, label: StatusLabel, snapshot: Snapshot, now: float, name_width: int
 ) -> Row:
-    """A service that runs: what one wants to know of its kind."""
+    """A running service that is not a replica: state, generation, address, counters of its kind, uptime, memory."""
     row = (
         Row()
         .add(short_name(service.name, name_width), "text", name_width)
@@ -167,10 +168,10 @@ def service_line(
     return row.add("  ".join(facts), "text")
 
 
-def short_line(found: list[tuple[str, StatusLabel]]) -> Row:
-    """Services in one line: ``● proxy ready  ◐ trainer starting 12s``."""
+def short_line(labels: list[tuple[str, StatusLabel]]) -> Row:
+    """Several services in one line: ``● proxy ready  ◐ trainer starting 12s``. ``labels``: (name, label)."""
     row = Row()
-    for name, label in found:
+    for name, label in labels:
         if row.spans:
             row.add("  ")
         row.add(f"{label.glyph} {name} ", label.style).add(label.words, label.style)

@@ -1,4 +1,4 @@
-"""The replicas pane: every replica, the ones that are missing, and the services that work with them."""
+"""The replicas pane: existing replicas, missing replicas, and the other services."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from liverl_tui.widgets.base.fitting import Chosen, heads
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.dashboard import replica_rows
 
-MISSING = "-"
-# What needs no row: environments that are built, and what was to be done once and is done.
+MISSING = "-"  # key of the row about replicas that do not exist yet
+# kind -> states without a row: environments that are built, tasks that are done
 _QUIET = {"environment": ("ready", "stopped"), "task": ("stopped",)}
 
 
 class ReplicasPane(RowsPane):
-    """Where not everything fits, the last line has the other services in short: their states are always seen."""
+    """If the rows do not fit, the last row lists the states of the other services in short, so that they are always
+    visible."""
 
     scope = "replicas"
     title = "Replicas"
@@ -46,6 +47,7 @@ class ReplicasPane(RowsPane):
         self.problems_first = False
 
     def show(self, view: View) -> None:
+        """Take the facts of a view: replicas, services, their labels."""
         self._view = view
         self._clock.take(view)
         if view.snapshot is not None:
@@ -81,48 +83,53 @@ class ReplicasPane(RowsPane):
 
     @property
     def _missing(self) -> int:
-        """Replicas that should be there and do not exist yet."""
+        """How many expected replicas do not exist yet; replicas that drain do not count as existing. 0 unless the run
+        is starting or running."""
         snapshot = self._view.snapshot
         if snapshot is None or snapshot.state not in ("starting", "running"):
             return 0
-        stays = sum(not replica.leaving for replica in self._replicas.values())
-        return max(0, snapshot.replicas.expected - stays)
+        staying = sum(not replica.leaving for replica in self._replicas.values())
+        return max(0, snapshot.replicas.expected - staying)
 
     # -- room
 
     @property
     def wanted_rows(self) -> int:
+        """Rows of the pane with every replica and service on a line: title and heads included."""
         return 2 + max(1, len(self._keys))
 
     @property
     def least_rows(self) -> int:
-        """Title and heads, two replicas, and the other services in short."""
+        """Rows for the title, the heads, two replicas and the other services in short."""
         return min(self.wanted_rows, 5)
 
     # -- drawing
 
     def keys(self) -> Sequence[str]:
+        """Names of the replicas, ``MISSING`` if some do not exist yet, then names of the services."""
         return self._keys
 
     def facts(self) -> tuple[str, str]:
+        """How many replicas are ready, in the proxy and draining; a warning if some are missing."""
         snapshot = self._view.snapshot
         if snapshot is None:
             return "", "dim"
-        found = snapshot.replicas
-        if not found.expected and not found.items:
+        replicas = snapshot.replicas
+        if not replicas.expected and not replicas.items:
             return "none in this run", "dim"
-        text = f"{found.ready} of {found.expected} ready"
-        short = found.ready < found.expected
+        text = f"{replicas.ready} of {replicas.expected} ready"
+        short = replicas.ready < replicas.expected
         if snapshot.proxy.address is not None:
-            text += f", {found.listed} in the proxy"
-            short = short or found.listed < found.expected
-        leaving = sum(replica.leaving for replica in found.items)
+            text += f", {replicas.listed} in the proxy"
+            short = short or replicas.listed < replicas.expected
+        leaving = sum(replica.leaving for replica in replicas.items)
         text += f", {leaving} draining" if leaving else ""
         if self.problems_first:
             text += ", problems first"
         return text, "warn" if short and snapshot.state in ("starting", "running") else "dim"
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        """The list; if it does not fit, the last row has all services in short."""
         above = 1 + (height > 3 and bool(self._replicas))
         self._squeezed = bool(self._services) and height > 2 and above + len(self._keys) > height
         if not self._squeezed:
@@ -132,17 +139,20 @@ class ReplicasPane(RowsPane):
         return rows
 
     def on_click(self, event: events.Click) -> None:
+        """A click on the row of services in short selects the first of them; other rows are left to the base."""
         if self._squeezed and event.y == self.content_size.height - 1:
-            event.prevent_default()  # no row of the list stands there
+            event.prevent_default()  # that row is not a row of the list
             self.select(next(iter(self._services)))
 
     def head(self, width: int) -> Row | None:
+        """The column heads; None without replicas."""
         return heads(self._table(width)) if self._replicas else None
 
     def _table(self, width: int) -> Chosen:
         return replica_rows.table(width, self._names, max(map(len, self._gpus.values()), default=0))
 
     def row(self, key: str, width: int) -> Row:
+        """A line of the table for a replica that serves; state, progress and reason for any other."""
         snapshot_index = self._snapshot_index
         assert snapshot_index is not None  # without a snapshot there are no keys
         snapshot = snapshot_index.snapshot
@@ -168,18 +178,21 @@ class ReplicasPane(RowsPane):
         return row.add(f"{GLYPH['waiting']} missing", "warn", replica_rows.STATE).add(f" {words}", "dim")
 
     def empty(self, width: int) -> Iterable[Row]:
+        """A dash, where there are neither replicas nor services."""
         return [Row(("-", "dim"))]
 
     # -- actions
 
     def action_order(self) -> None:
+        """Switch between the order of the snapshot and problems first."""
         self.problems_first = not self.problems_first
         self._order()
         self.update()
 
     def action_select(self) -> None:
+        """Open the screen of the replica or service under the cursor; a missing replica has none."""
         key = self.cursor
         if key == MISSING:
-            self.notify("this replica does not exist yet", severity="warning")
+            self.notify("the missing replicas do not exist yet; there is nothing to open", severity="warning")
         elif key is not None:
             host_of(self).navigation.open_service(key)

@@ -1,4 +1,4 @@
-"""The stages that a run's start goes through, and how far each is. Pure."""
+"""The stages of a run's start, and how far each of them is. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from liverl.model import ServiceStatus, Snapshot
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_replica, of_service
 from liverl_tui.text.words import GLYPH, STYLE
 
-# What needs attention first speaks for its stage.
+# A stage has the label of the service whose state comes first here.
 _WORST = (
     "failed",
     "gave_up",
@@ -23,34 +23,35 @@ _WORST = (
     "ready",
 )
 _MANAGED = ("environment", "ray", "replica", "proxy", "trainer", "task")
-_VERL = ("environment", "ray", "trainer", "replica", "proxy", "task")  # verl's trainer makes the replicas
+_VERL = ("environment", "ray", "trainer", "replica", "proxy", "task")  # verl's trainer starts the replicas
 _NAMES = {"environment": "environments", "replica": "replicas", "task": "tasks"}
 _SHORT = {"environment": "env"}
 
 
 class Stage(NamedTuple):
-    """One stage. ``done``: its condition holds; words are needed only where something else is to be said."""
+    """One stage: the services of one kind. ``share``: how many are ready, as ``1/2``; may be empty. ``done``: all of
+    them are ready, or for tasks, stopped; ``label`` then matters only if it says something else than ``ready``."""
 
     name: str
     short: str
     label: StatusLabel
-    share: str = ""  # 1/2
+    share: str = ""
     done: bool = False
 
 
 def stages(snapshot: Snapshot, now: float) -> tuple[Stage, ...]:
-    """The stages that this run has, in the order in which they start."""
-    found = []
+    """The stages that this run has, in the order in which they start. ``now``: Unix time."""
+    run_stages = []
     for kind in _VERL if snapshot.topology == "verl" else _MANAGED:
         services = [s for s in snapshot.services if s.kind == kind]
         if kind == "replica":
             if services or snapshot.replicas.expected or snapshot.replicas.items:
-                found.append(_replicas(snapshot, now))
+                run_stages.append(_replicas(snapshot, now))
         elif services:
             stage = _stage(kind, services, now)
-            if kind != "task" or not stage.done:  # what was only to be done once is no news afterwards
-                found.append(stage)
-    return tuple(found)
+            if kind != "task" or not stage.done:  # a task that is done needs no stage
+                run_stages.append(stage)
+    return tuple(run_stages)
 
 
 def _stage(kind: str, services: Sequence[ServiceStatus], now: float) -> Stage:
@@ -62,7 +63,7 @@ def _stage(kind: str, services: Sequence[ServiceStatus], now: float) -> Stage:
 
 
 def _replicas(snapshot: Snapshot, now: float) -> Stage:
-    """All replicas as one stage: its words are those of the one that is furthest behind."""
+    """All replicas as one stage, with the label of the replica that is furthest behind."""
     replicas = snapshot.replicas
     count = f"{replicas.ready}/{replicas.expected}"
     snapshot_index = SnapshotIndex(snapshot)

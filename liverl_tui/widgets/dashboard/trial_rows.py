@@ -1,4 +1,4 @@
-"""Lists of trials and of steps, as rows for any width. Pure."""
+"""Rows of the trajectories pane: trials and steps, in any width; which trials are listed and in which order. Pure."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _STEP = (
 
 
 @dataclass(frozen=True)
-class Known:
-    """What rows are drawn with. ``names``: replicas by root address; ``equal``: groups (step, task) that have
-    equal rewards."""
+class RowContext:
+    """What a trial's row shows beside its head. ``now``: Unix time; ``names``: replica names by root address;
+    ``equal``: groups (step, task) in which all rewards are equal."""
 
     now: float = 0.0
     link: Link = "connecting"
@@ -58,15 +58,17 @@ class Known:
 
 
 def trial_head(width: int) -> Row:
+    """The column heads of a list of trials."""
     return heads(choose(_TRIAL, width))
 
 
-def trial_row(head: TrialHead, width: int, known: Known) -> Row:
-    # What is shown of a trial seldom changes, and a snapshot brings all of them anew.
+def trial_row(head: TrialHead, width: int, context: RowContext) -> Row:
+    """One trial as a line."""
+    # Every snapshot has new heads, but what a line shows of them seldom changes: the cache compares just that.
     return Row(
         *_trial_spans(
             width,
-            state_of(head, known.link),
+            state_of(head, context.link),
             head.step,
             head.task,
             head.turns,
@@ -74,9 +76,9 @@ def trial_row(head: TrialHead, width: int, known: Known) -> Row:
             head.reward,
             head.finish_reason,
             head.completion_tokens,
-            replica_name(head.replica, known.names),
-            _age(known.now - head.updated_at),
-            flag_words(head, (head.step, head.task) in known.equal),
+            replica_name(head.replica, context.names),
+            _age(context.now - head.updated_at),
+            flag_words(head, (head.step, head.task) in context.equal),
         )
     )
 
@@ -96,7 +98,7 @@ def _trial_spans(
     age: str,
     flags: tuple[Span, ...],
 ) -> tuple[Span, ...]:
-    """Of nothing but what is given here."""
+    """The spans of a trial's line. Cached, so it depends on nothing but its arguments."""
     cells: dict[str, Span | list[Span]] = {
         "state": state,
         "step": ("-" if step is None else str(step), "dim"),
@@ -117,10 +119,12 @@ def _trial_spans(
 
 
 def step_head(width: int) -> Row:
+    """The column heads of the table of steps."""
     return heads(choose(_STEP, width))
 
 
 def step_row(tally: Tally, width: int) -> Row:
+    """One step as a line: how many trials call tools, mean reward, running trials, finish reasons."""
     cells: dict[str, Span | list[Span]] = {
         "step": (str(tally.step), "text"),
         "share": (
@@ -135,12 +139,12 @@ def step_row(tally: Tally, width: int) -> Row:
 
 
 def _flags_cell(flags: Sequence[Span]) -> list[Span]:
-    """All in the style of the worst, but what is no flag: it stays dim behind them."""
-    odd = [text for text, style in flags if style != "dim"]
+    """The flags in the style of the worst one; words that are no flags follow, dim."""
+    problems = [text for text, style in flags if style != "dim"]
     rest = [text for text, style in flags if style == "dim"]
-    cell = [(", ".join(odd), flags[0][1])] if odd else []
+    cell = [(", ".join(problems), flags[0][1])] if problems else []
     if rest:
-        cell.append((", " * bool(odd) + ", ".join(rest), "dim"))
+        cell.append((", " * bool(problems) + ", ".join(rest), "dim"))
     return cell or [("", "dim")]
 
 
@@ -150,7 +154,8 @@ def _row(cells: Mapping[str, Span | list[Span]], chosen: Sequence[tuple[Column, 
         cell = cells[column.name]
         spans = cell if isinstance(cell, list) else [cell]
         text = "".join(part for part, _ in spans)
-        own = fit(text, min(width, cell_len(text)))  # an alarm's background covers the words, not the column
+        # Not padded to the column: the background of an alarm is only as wide as its words.
+        own = fit(text, min(width, cell_len(text)))
         blank = " " * (width - cell_len(own))
         before, after = (blank, "") if column.align == ">" else ("", blank)
         if lead := " " * (index > 0) + before:
@@ -165,15 +170,15 @@ def _row(cells: Mapping[str, Span | list[Span]], chosen: Sequence[tuple[Column, 
 
 
 def _age(seconds: float) -> str:
-    """Coarse below a minute: a list of young trials would otherwise change in every row, every second."""
+    """The age as text. Below a minute in steps of 10 s: otherwise every row of young trials changes every second."""
     if seconds < 10:
         return "now"
     return age(seconds - seconds % 10 if seconds < 60 else seconds)
 
 
-# -- which rows, and in which order
+# -- selection and order
 
-Order = tuple[str, Callable[[TrialHead], tuple[bool, float]] | None]
+Order = tuple[str, Callable[[TrialHead], tuple[bool, float]] | None]  # name and sort key; None: as they come
 ORDERS: tuple[Order, ...] = (
     ("newest", None),
     ("reward", lambda h: (h.reward is None, -(h.reward or 0.0))),
@@ -183,7 +188,8 @@ ORDERS: tuple[Order, ...] = (
 
 
 def matches(head: TrialHead, text: str, equal: bool) -> bool:
-    """Whether task, name, flags or finish reason hold ``text``, whatever its case."""
+    """Whether task, name, flags, tool calls, finish reason or state contain ``text``, ignoring case. ``equal``: the
+    trial's group has equal rewards, which is one of the words."""
     words = [head.task, head.name, head.finish_reason or "", *head.flags, calls_of(head)[0]]
     words += [word for word, _ in flag_words(head, equal)]
     words.append({"running": "running", "finished": "done", "cut_off": "cut off"}[head.state])
@@ -197,7 +203,8 @@ def arrange(
     only_flagged: bool = False,
     equal: frozenset[tuple[int | None, str]] = frozenset(),
 ) -> list[TrialHead]:
-    """The trials to show, in the order of ``ORDERS[order]``; ``trials`` come newest first."""
+    """The trials to list, in the order of ``ORDERS[order]``. ``trials`` come newest first, and ties keep that
+    order."""
     shown = [
         head
         for head in trials

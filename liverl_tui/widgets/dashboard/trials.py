@@ -27,7 +27,7 @@ from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.base.trial_words import Tally, part_of, replica_names, tally_heads, tally_of
 from liverl_tui.widgets.dashboard.trial_rows import (
     ORDERS,
-    Known,
+    RowContext,
     arrange,
     step_head,
     step_row,
@@ -35,13 +35,18 @@ from liverl_tui.widgets.dashboard.trial_rows import (
     trial_row,
 )
 
-AGAIN_S = 5.0  # between two readings of a step that goes on; longer where reading takes long
+AGAIN_S = 5.0  # seconds between two readings of a running step, or 20 times as long as one reading takes
 _GAP = " · "  # between the parts of the title
-_STEP = "step:"  # begins the names of the rows of the table of steps
+_STEP = "step:"  # prefix of the keys of rows in the table of steps
 
 
 class TrialsPane(RowsPane):
-    """``trials``: what is shown, in its order."""
+    """Lists the newest trials, all trials of one step, or one line per step.
+
+    The newest trials come with the snapshot; the trials of a step are read from its directory. The cursor is on the
+    first row and follows the newest trials until it is moved; then it stays on its trial as long as that is listed
+    and the pane has the focus.
+    """
 
     scope = "trials"
     title = "Trajectories"
@@ -52,37 +57,39 @@ class TrialsPane(RowsPane):
         super().__init__(id=id)
         self._view = View()
         self._clock = Clock()
-        self._known = Known()
+        self._row_context = RowContext()
         self._status = TrialsStatus()
         self._prompt = TitlePrompt()
         self._only_flagged = False
         self._order = 0
-        self._table = False  # a line per step
-        self._step: int | None = None  # all trials of this one; None = the newest of all
-        self._read: dict[str, TrialHead] = {}  # of that step
-        self._busy = False
-        self._read_at = self._read_took = 0.0
+        self._table = False  # show one line per step
+        self._step: int | None = None  # list all trials of this step; None: the newest trials of all steps
+        self._read: dict[str, TrialHead] = {}  # heads of that step from its files, by path
+        self._busy = False  # a step is being read
+        self._read_at = self._read_took = 0.0  # end (monotonic) and seconds of the last reading
         self._problem = ""
         self._names: list[str] = []
         self._heads: dict[str, TrialHead] = {}
         self._tallies: dict[str, Tally] = {}
-        self._tally = Tally(None)  # of the chosen step
-        self._at_top = True  # the cursor is on the first row, whichever that is
-        self._at_end = False  # it was put on the last row
+        self._tally = Tally(None)  # of the chosen step, from what was read
+        self._at_top = True  # the cursor stays on the first row, whichever trial that is
+        self._at_end = False  # the cursor was moved to the last row
 
     # -- what is shown
 
     @property
     def trials(self) -> list[TrialHead]:
-        """Those that are listed, in this order."""
+        """The listed trials, in their order."""
         return [self._heads[name] for name in self._names if name in self._heads]
 
     def trials_now(self) -> list[TrialHead]:
-        """The same as it is now, though another screen is seen and nothing is drawn here."""
+        """The listed trials according to the newest view, also while another screen covers this pane. Called by the
+        trajectory screen to go to the next trial."""
         self._take(host_of(self).view)
         return self.trials
 
     def show(self, view: View) -> None:
+        """Take a view; reads the chosen step again where that has changed."""
         self._take(view)
         self.update()
 
@@ -91,19 +98,21 @@ class TrialsPane(RowsPane):
         self._clock.take(view)
         if view is not before:
             status = view.snapshot.trials if view.snapshot is not None else TrialsStatus()
-            known = self._known.link, self._known.names
-            if status != self._status or known != (view.link, replica_names(view.snapshot)):
+            drawn_with = self._row_context.link, self._row_context.names
+            if status != self._status or drawn_with != (view.link, replica_names(view.snapshot)):
                 self._status = status
                 self._arrange()
             self._refresh_step()
-        self._known = replace(self._known, now=self._clock.now())
+        self._row_context = replace(self._row_context, now=self._clock.now())
 
     def _arrange(self) -> None:
-        """What there is to show, from what is known."""
+        """Compute tallies, rows and their order from the status and the trials that were read."""
         trials = self._status.newest if self._step is None else self._of_step()
         equal = equal_groups(trials if self._step is not None else self._whole_steps())
-        self._known = Known(self._clock.now(), self._view.link, replica_names(self._view.snapshot), equal)
-        tallies = [tally_of(told) for told in self._status.steps]
+        self._row_context = RowContext(
+            self._clock.now(), self._view.link, replica_names(self._view.snapshot), equal
+        )
+        tallies = [tally_of(step) for step in self._status.steps]
         self._tallies = {f"{_STEP}{tally.step}": tally for tally in tallies}
         shown = arrange(trials, self._order, self._prompt.text, self._only_flagged, equal)
         self._heads = {head.path: head for head in shown}
@@ -111,21 +120,23 @@ class TrialsPane(RowsPane):
         self._tally = tally_heads(self._step, trials) if self._step is not None else Tally(None)
 
     def _whole_steps(self) -> list[TrialHead]:
-        """The newest trials, of steps of which they are all: only these can be compared."""
-        shown = Counter(head.step for head in self._status.newest)
-        whole = {told.step for told in self._status.steps if shown[told.step] == told.total}
-        return [head for head in self._status.newest if head.step in whole]
+        """The newest trials, of those steps only of which all trials are among the newest: only these can be
+        compared."""
+        newest = Counter(head.step for head in self._status.newest)
+        complete = {step.step for step in self._status.steps if newest[step.step] == step.total}
+        return [head for head in self._status.newest if head.step in complete]
 
     def _of_step(self) -> list[TrialHead]:
-        """All trials of the chosen step: those that were read, and what the snapshot knows better."""
-        over = self._status.cut_off > 0  # nobody will finish what the files know no end of
-        known = {path: cut_off_head(head) if over else head for path, head in self._read.items()}
-        known.update((head.path, head) for head in self._status.newest if head.step == self._step)
-        return sorted(known.values(), key=lambda h: (h.started_at or h.updated_at, h.path), reverse=True)
+        """All trials of the chosen step, newest first: those that were read, updated by the snapshot's heads."""
+        over = self._status.cut_off > 0  # trials whose files have no end will not be finished any more
+        heads = {path: cut_off_head(head) if over else head for path, head in self._read.items()}
+        heads.update((head.path, head) for head in self._status.newest if head.step == self._step)
+        return sorted(heads.values(), key=lambda h: (h.started_at or h.updated_at, h.path), reverse=True)
 
     # -- title and rows
 
     def facts(self) -> tuple[str, str]:
+        """Filter text, problem, tally of the step, order and filter, joined by ``_GAP``; and their style."""
         (words, *more), style = self._summary()
         parts = [self._prompt.shown, self._problem, words]
         if not self._table:
@@ -134,35 +145,37 @@ class TrialsPane(RowsPane):
         return _GAP.join(part for part in (*parts, *more) if part), "warn" if self._problem else style
 
     def title_words(self, width: int, facts: str, window: tuple[int, int] | None, total: int) -> str:
-        """What does not fit is left out whole: what stands last comes last."""
+        """See ``RowsPane.title_words``. Where the title is too narrow, whole facts are left out, the last one
+        first."""
         places = [""]
         if window is not None:
             place = f"{window[0] + 1}-{window[1]} of "
             places = [f"  {place}{words}" for words in self._total_words(total)]
         parts = facts.split(_GAP)
-        said = [_GAP.join(parts[:kept]) for kept in range(len(parts), 0, -1)]
-        forms = [said[0] + places[0], *(words + places[-1] for words in said), said[-1]]
+        texts = [_GAP.join(parts[:kept]) for kept in range(len(parts), 0, -1)]
+        forms = [texts[0] + places[0], *(text + places[-1] for text in texts), texts[-1]]
         room = width - len(f" {self.number} {self.title} ") - 2
         return next((form for form in forms if cell_len(form.strip()) <= room), forms[-1]).strip()
 
     def _total_words(self, total: int) -> tuple[str, str]:
-        """How many rows there are, the long form and the short one: of the newest trials, only so many are known."""
-        known = len(self._status.newest)
-        if self._table or self._step is not None or known >= self._status.total:
+        """The number of rows in a long and a short form; only the newest trials are known, so it may be a part of
+        all."""
+        newest = len(self._status.newest)
+        if self._table or self._step is not None or newest >= self._status.total:
             return str(total), str(total)
-        if total < known:  # some are left out
-            return f"{total} in the newest {known}", f"{total}+"
-        return f"the newest {known} of {self._status.total:,}", f"{total}+"
+        if total < newest:  # a filter hides some
+            return f"{total} in the newest {newest}", f"{total}+"
+        return f"the newest {newest} of {self._status.total:,}", f"{total}+"
 
     @property
     def among(self) -> str:
-        """What the trials are part of, where only so many of the newest are known: `` newest of 1,240``."""
+        """What the listed trials are a part of, where not all trials are known: `` newest of 1,240``; else empty."""
         if self._step is not None:
             return ""
         return part_of(len(self.trials), len(self._status.newest), self._status.total)
 
     def _summary(self) -> tuple[list[str], str]:
-        """How the trials go, the most important words first, and their style."""
+        """(texts, style): how the trials of the step go, the most important text first."""
         if self._step is not None:
             if self._busy and not self._tally.total:
                 return [f"reading step {self._step} …"], "info"
@@ -183,29 +196,33 @@ class TrialsPane(RowsPane):
         return [f"{status.total} trials, {status.running} running{cut}"], "dim"
 
     def keys(self) -> Sequence[str]:
+        """Paths of the listed trials relative to the run directory; in the table of steps ``step:N``."""
         return self._names
 
     def head(self, width: int) -> Row | None:
+        """The column heads of the trials or of the table of steps."""
         return step_head(width) if self._table else trial_head(width)
 
     def row(self, key: str, width: int) -> Row:
+        """One trial or one step as a line."""
         if self._table:
             return step_row(self._tallies[key], width)
-        return trial_row(self._heads[key], width, self._known)
+        return trial_row(self._heads[key], width, self._row_context)
 
     def empty(self, width: int) -> Iterable[Row]:
+        """Why there are no rows: nothing matches, or no trials yet; nothing while a step is read."""
         if self._busy:
             return ()
         if self._prompt.text or self._only_flagged:
             flagged = "flagged " if self._only_flagged else ""
-            said = f"no {flagged}trial matches" if self._prompt.text else "no flagged trials"
-            return (Row((f"  {said}", "dim")),)
+            reason = f"no {flagged}trial matches" if self._prompt.text else "no flagged trials"
+            return (Row((f"  {reason}", "dim")),)
         if self._view.snapshot is None:
             return ()
         return (Row(("  no trials yet", "dim")),)
 
     def copy_line(self) -> str:
-        """The path of the trial; a line of the table as it stands."""
+        """The absolute path of the trial under the cursor; in the table of steps, the line."""
         key = self.cursor
         if key is None or self._table:
             return super().copy_line()
@@ -215,12 +232,12 @@ class TrialsPane(RowsPane):
     def _run_dir(self) -> Path:
         return host_of(self).source.run.path
 
-    # -- the cursor: it goes along with the newest trials, on the first row. Moved off it, it stays with its trial,
-    #    while there is that trial and the pane has the focus.
+    # -- the cursor
 
     def _settle(self, keys: Sequence[str]) -> None:
-        elsewhere = self.app.app_focus and self.screen.focused is not self  # not: the terminal has no focus
-        if elsewhere or not (self._at_end or self._cursor in keys):
+        # Textual focuses nothing while the terminal has no focus; that does not count.
+        unfocused = self.app.app_focus and self.screen.focused is not self
+        if unfocused or not (self._at_end or self._cursor in keys):
             self._at_top = True
         if self._at_top and keys:
             self._cursor = keys[0]
@@ -229,27 +246,31 @@ class TrialsPane(RowsPane):
     def _go(self, place: int) -> None:
         self._at_top, self._at_end = place <= 0, place >= len(self.keys()) - 1
         if self.screen.focused is not self:
-            self.screen.set_focus(self)  # by the wheel: a list that is looked through is at work
+            self.screen.set_focus(self)  # the mouse wheel moves the cursor without a focus
         super()._go(place)
 
     def select(self, key: str) -> None:
+        """Put the cursor on a trial, where it then stays."""
         self._at_top = self._at_end = False
         super().select(key)
 
     # -- typing a filter
 
     def on_key(self, event: events.Key) -> None:
+        """While the filter is typed, keys edit it."""
         if self._prompt.open:
             self._prompt.key(event)
             self._show_again()
 
     def on_paste(self, event: events.Paste) -> None:
+        """While the filter is typed, insert the pasted text into it."""
         if self._prompt.open:
             event.stop()
             self._prompt.paste(event.text)
             self._show_again()
 
     def on_blur(self) -> None:
+        """End typing; the text so far stays as the filter."""
         self._prompt.open = False
 
     def _show_again(self) -> None:
@@ -259,6 +280,7 @@ class TrialsPane(RowsPane):
     # -- actions
 
     def action_select(self) -> None:
+        """Open the trial under the cursor; in the table, list the trials of that step."""
         key = self.cursor
         if key is None:
             return
@@ -266,34 +288,38 @@ class TrialsPane(RowsPane):
             self._table = False
             self._open_step(int(key.removeprefix(_STEP)))
             return
-        self.select(key)  # also of the first row: back from it, the cursor is where it was
+        self.select(key)  # also on the first row: after the return the cursor is on this trial
         host_of(self).navigation.open_trial(
             key, trials=self.trials_now, among=lambda: self.among, moved=self.select
         )
 
     def action_filter(self) -> None:
+        """Begin to type a filter."""
         self._table = False
         self._prompt.begin()
         self._show_again()
 
     def action_flagged(self) -> None:
+        """Switch between all trials and flagged ones only."""
         self._table = False
         self._only_flagged = not self._only_flagged
         self._show_again()
 
     def action_sort(self) -> None:
+        """Sort by the next of ``ORDERS`` and go to the first row."""
         self._table = False
         self._order = (self._order + 1) % len(ORDERS)
         self._at_top = True
         self._show_again()
 
     def action_steps(self) -> None:
+        """Switch between trials and the table of steps."""
         self._table = not self._table
         self._at_top = True
         self._show_again()
 
     def action_up_a_level(self) -> None:
-        """One level up: out of the table, the filter, the step; then out of the pane."""
+        """Leave the table of steps, else drop the filters, else go back to the newest trials, else leave the pane."""
         if self._table:
             self._table = False
         elif self._prompt.text or self._only_flagged:
@@ -306,9 +332,11 @@ class TrialsPane(RowsPane):
         self._show_again()
 
     def action_older(self) -> None:
+        """List the trials of the step before; from the newest trials, those of the last step."""
         self._turn_page(-1)
 
     def action_newer(self) -> None:
+        """List the trials of the step after; behind the last step, the newest trials."""
         self._turn_page(1)
 
     # -- one step, read from its files
@@ -317,21 +345,21 @@ class TrialsPane(RowsPane):
         self.run_worker(self._other_step(by), group="trials", exclusive=True)
 
     async def _other_step(self, by: int) -> None:
-        """The next older or newer step; newer than the newest is the live view."""
+        """List the next older or newer step; behind the newest step, the newest trials."""
         try:
             steps = await asyncio.to_thread(steps_on_disk, self._run_dir)
         except OSError as error:
-            self._problem = _complaint(error)
+            self._problem = _read_problem(error)
             self._show_again()
             return
-        steps = sorted({*steps, *(told.step for told in self._status.steps)})
+        steps = sorted({*steps, *(step.step for step in self._status.steps)})
         if self._step is None:
-            found = steps[-1:] if by < 0 else []
+            target = steps[-1:] if by < 0 else []
         else:
             here = self._step
-            found = [s for s in steps if s < here][-1:] if by < 0 else [s for s in steps if s > here][:1]
-        if found:
-            self._open_step(found[0])
+            target = [s for s in steps if s < here][-1:] if by < 0 else [s for s in steps if s > here][:1]
+        if target:
+            self._open_step(target[0])
         elif by > 0:
             self._to_newest()
 
@@ -346,16 +374,17 @@ class TrialsPane(RowsPane):
         self._show_again()
 
     def _refresh_step(self) -> None:
-        """Read a step that goes on again, where the newest trials do not hold all of it."""
+        """Read the chosen step again if the snapshot counts other trials of it than were read, at most every
+        ``AGAIN_S``."""
         if (
             self._step is None
             or self._busy
             or time.monotonic() < self._read_at + max(AGAIN_S, 20 * self._read_took)
         ):
             return
-        told = next((t for t in self._status.steps if t.step == self._step), None)
-        known = self._tally.total, self._tally.running
-        if told is not None and (told.total, told.total - told.finished - told.cut_off) != known:
+        step = next((s for s in self._status.steps if s.step == self._step), None)
+        counts = self._tally.total, self._tally.running
+        if step is not None and (step.total, step.total - step.finished - step.cut_off) != counts:
             self._begin_reading()
 
     def _begin_reading(self) -> None:
@@ -365,22 +394,22 @@ class TrialsPane(RowsPane):
 
     async def _read_step(self, step: int) -> None:
         begun = time.monotonic()
-        found: list[TrialHead] = []
+        heads: list[TrialHead] = []
         try:
-            found = await asyncio.to_thread(heads_of_step, self._run_dir, step)
+            heads = await asyncio.to_thread(heads_of_step, self._run_dir, step)
             problem = ""
         except OSError as error:
-            problem = _complaint(error)
+            problem = _read_problem(error)
         if step != self._step:
-            return  # its reader has gone on
-        self._read = {head.path: head for head in found}
+            return  # another step was chosen meanwhile
+        self._read = {head.path: head for head in heads}
         self._busy, self._problem = False, problem
         self._read_at = time.monotonic()
         self._read_took = self._read_at - begun
         self._show_again()
 
 
-def _complaint(error: OSError) -> str:
+def _read_problem(error: OSError) -> str:
     return f"▲ cannot read the trials: {error.strerror or error}"
 
 

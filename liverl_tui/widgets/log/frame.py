@@ -1,4 +1,4 @@
-"""What the log view draws: lines, and what there is to say about them. Frozen, made by the reader's thread."""
+"""What the reader's thread sends to the log view: the lines on the screen and the facts of the title. Frozen."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from liverl.logs.query import Needle
 from liverl.logs.text import last_state, plain
 from liverl.model import Level
 
-ALL = ""  # the tab of all services together
+ALL = ""  # name of the tab with the logs of all services, merged by time
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """One line. ``text`` has its colour sequences, and is cut where it is huge; ``raw`` is what was written, up
-    to ``RAW_BYTES``."""
+    """One line, or the separator between two files. ``text``: with color sequences, cut if it is huge; ``raw``: the
+    bytes of the file, the last ``RAW_BYTES`` of them."""
 
     place: Place
     text: str
@@ -23,34 +23,36 @@ class LogLine(msgspec.Struct, frozen=True):
 
     @property
     def service(self) -> str:
+        """The service whose log holds the line."""
         return self.place.segment.service
 
     @property
     def mark(self) -> bool:
-        """Whether it is the border between two files."""
+        """Whether it is the separator between two files."""
         return self.place.offset == MARK
 
     @property
     def copy(self) -> str:
-        """What a person wants who copies it: the words, uncut."""
+        """What is copied: the line without color sequences, uncut; of a progress bar the last state."""
         return self.text if self.mark else plain(last_state(self.raw).decode("utf-8", "replace"))
 
 
-RAW_BYTES = 64 << 10
+RAW_BYTES = 64 << 10  # bytes of one line that can be copied
 
 
 class Search(msgspec.Struct, frozen=True):
-    """How a search stands. ``number``: of the hit under the cursor, from 1; ``progress`` 0..1, None when done."""
+    """The state of a search. ``number``: of the hit under the cursor, from 1; ``total``: hits so far; ``progress``:
+    ratio 0..1 of the bytes that were searched, None when done."""
 
     needle: Needle
     total: int = 0
     number: int | None = None
     progress: float | None = None
-    seeking: bool = False  # a jump waits for what has not been searched yet
+    seeking: bool = False  # a jump to a hit waits until enough has been searched
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """What is let through."""
+    """Which lines are shown: those that match ``include`` and not ``exclude``, of ``level`` or above."""
 
     include: Needle | None = None
     exclude: Needle | None = None
@@ -58,27 +60,30 @@ class Filter(msgspec.Struct, frozen=True):
 
     @property
     def active(self) -> bool:
+        """Whether any line may be hidden."""
         return self.include is not None or self.exclude is not None or self.level is not None
 
 
 class Frame(msgspec.Struct, frozen=True):
-    tab: str = ALL
-    lines: tuple[LogLine, ...] = ()
+    """Everything that one drawing of the log view needs."""
+
+    tab: str = ALL  # name of a service or file
+    lines: tuple[LogLine, ...] = ()  # that fill the view, oldest first
     skip: int = 0  # rows of the first line that are above the top
     cursor: int | None = None  # index of the selected line
     follow: bool = True
     wrap: bool = False
-    fresh: int = 0  # lines that came since the view stopped following
-    file: str = ""  # name of the file that is in view
+    fresh: int = 0  # lines written since the view stopped following
+    file: str = ""  # name of the file of the selected line; empty if several files are merged
     number: int | None = None  # of the selected line in its file, from 1
-    total: int | None = None  # lines of that file
-    at: float | None = None  # Unix time at which the selected line was written, where an index tells
+    total: int | None = None  # lines of that file, None until counted
+    at: float | None = None  # Unix time at which the selected line was written; None without a time index
     end: float = 0.0  # Unix time of the newest line
     size: int = 0  # bytes of all files of the tab
     filter: Filter = Filter()
-    scanned: float | None = None  # share that the filter has looked at, None when done
+    scanned: float | None = None  # ratio 0..1 of the bytes that were filtered, None when done
     search: Search | None = None
     lag: float = 0.0  # seconds by which the view is behind the files
-    note: str = ""  # the answer to what was asked last
+    note: str = ""  # result of the last command, if it needs words: "not found"
     error: str = ""  # why the files cannot be read
-    services: tuple[str, ...] = ()  # those that have a log
+    services: tuple[str, ...] = ()  # that have log files

@@ -1,4 +1,4 @@
-"""The logs pane: one tab per service, and one for all of them by time."""
+"""The logs pane of the dashboard: one tab for each service, and one for all of them, merged by time."""
 
 from __future__ import annotations
 
@@ -16,96 +16,107 @@ from liverl_tui.widgets.log.session import LogSession
 from liverl_tui.widgets.log.title import Tab, empty_words, tab_row
 from liverl_tui.widgets.log.view import COLOURS, SERVICE, LogView
 
-TABS_FROM = 6  # rows of the pane from which on the bar of tabs has one
+TABS_FROM = 6  # rows: a lower pane has no bar of tabs
 
 
 class LogsPane(LogView):
+    """A log view with a bar of tabs, from ``TABS_FROM`` rows on."""
+
     title = "Logs"
     number = "3"
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._view = View()
-        self._known: object = None
+        self._sent: object = None  # (run, services, log files) as last sent to the reader
         self._tabs: tuple[Snapshot | None, tuple[str, ...], list[Tab]] | None = None
-        self._colours: dict[str, str] = {}  # of services
+        self._colours: dict[str, str] = {}  # service -> name of a style
         self._active = ALL
-        self._lent: tuple[Filter, Filter] | None = None  # an actor's filter, and the one before it
-        self._places: list[tuple[int, int, str]] = []  # of the tabs in the bar
+        # The filter that ``show_actor`` has set, and the one before it.
+        self._actor_filter: tuple[Filter, Filter] | None = None
+        self._places: list[tuple[int, int, str]] = []  # (first column, end, name) of the tabs in the bar
 
-    # -- what comes in
+    # -- facts
 
     def show(self, view: View) -> None:
+        """Take a view; if the run, its services or their log files have changed, send them to the reader."""
         self._view = view
-        self._seen()
+        self._update_visibility()
         run = cast(Source, self.app.source).run  # type: ignore[attr-defined]
         services = _logged(view.snapshot)
         current = {s.name: run.path / s.log for s in services if s.log is not None}
-        known = (run, tuple(s.name for s in services), current)
-        if known != self._known:
-            self._known = known
+        names = tuple(s.name for s in services)
+        if (run, names, current) != self._sent:
+            self._sent = run, names, current
             own = {"backend": run.backend_log, "keeper": run.path / "keeper.log"}
-            self.do(partial(LogSession.set_run, run=run, services=known[1], current=current, own=own))
+            self.do(partial(LogSession.set_run, run=run, services=names, current=current, own=own))
         self.update()
 
     # -- tabs
 
     def tabs(self) -> list[Tab]:
-        """All, the run's services, and those of which there are only files."""
-        snapshot, found = self._view.snapshot, self.frame.services
-        if self._tabs is None or self._tabs[0] is not snapshot or self._tabs[1] != found:
+        """The tab of all services, those of the snapshot's services, and those of services of which only files
+        exist."""
+        snapshot, with_files = self._view.snapshot, self.frame.services
+        if self._tabs is None or self._tabs[0] is not snapshot or self._tabs[1] != with_files:
             services = _logged(snapshot)
             listed = {service.name for service in services}
-            others = (Tab(name) for name in found if name not in listed)
+            others = (Tab(name) for name in with_files if name not in listed)
             tabs = [Tab(ALL), *(Tab(s.name, s) for s in services), *others]
-            self._tabs = snapshot, found, tabs
+            self._tabs = snapshot, with_files, tabs
             self._colours = {tab.name: f"chart{number % COLOURS + 1}" for number, tab in enumerate(tabs)}
-            self._memo = None  # its rows may have other colours
+            self._memo = None  # the remembered rows may have other colors
         return self._tabs[2]
 
     def tab(self) -> Tab:
+        """The active tab."""
         return next((tab for tab in self.tabs() if tab.name == self._active), Tab(self._active))
 
     def show_service(self, name: str) -> None:
-        """Show one service's log."""
-        if self._lent is not None:
-            mine, before = self._lent
-            self._lent = None
-            if self.filter == mine:
+        """Show the log of one service, or of all with ``ALL``. A filter set by ``show_actor`` ends, unless the user
+        has changed it."""
+        if self._actor_filter is not None:
+            own, before = self._actor_filter
+            self._actor_filter = None
+            if self.filter == own:
                 self.let_through(before)
         self._active = name
         self.do(partial(LogSession.select, tab=name))
-        self._fitted()
+        self._resize_to_content()
         self.update()
 
     def show_actor(self, service: str, pid: int | None) -> None:
-        """Show what one of Ray's actors writes into a service's log: its lines begin with ``(name pid=1234, ...)``.
-        The filter for them goes when another log is shown."""
+        """Show what a Ray actor writes into the log of a service: lines that begin with ``(name pid=1234, ...)``.
+        Without a ``pid`` all lines are shown. The filter ends when another log is shown."""
         self.show_service(service)
         if pid is not None:
             before = self.filter
             self.let_through(Filter(needle(rf"pid={pid}[,)]"), before.exclude, before.level))
-            self._lent = self.filter, before
+            self._actor_filter = self.filter, before
 
     def show_line(self, service: str, log: str, offset: int) -> None:
-        """Show the line at a byte offset of a log (its path relative to the run directory)."""
+        """Show the line that holds byte ``offset`` of a log. ``log``: path relative to the run directory."""
         path = cast(Source, self.app.source).run.path / log  # type: ignore[attr-defined]
         self.show_service(service)
         self.do(partial(LogSession.show_line, service=service, path=path, offset=offset))
 
     def action_tab(self, by: int) -> None:
+        """Show the tab ``by`` places further to the right, around the end."""
         names = [tab.name for tab in self.tabs()]
         here = names.index(self._active) if self._active in names else 0
         self.show_service(names[(here + by) % len(names)])
 
     def heads(self, height: int) -> int:
+        """1 row for the bar of tabs if the pane is ``TABS_FROM`` rows high, else 0."""
         return 1 if height >= TABS_FROM else 0
 
     def head_rows(self, width: int) -> Iterable[Row]:
+        """The bar of tabs."""
         row, self._places = tab_row(self.tabs(), self._active, width)
         return [row]
 
     def clicked(self, x: int, y: int) -> None:
+        """A click on a tab shows it; a click on a line selects the line."""
         if y != 1 or not self.heads(self.content_size.height):
             super().clicked(x, y)
             return
@@ -116,9 +127,11 @@ class LogsPane(LogView):
     # -- lines
 
     def ended(self) -> bool:
+        """Whether the run has ended, so that its logs will not grow any more."""
         return self._view.link == "ended"
 
     def why_empty(self) -> str:
+        """Why no lines are shown; before the first snapshot ``connecting``."""
         connecting = "connecting" if self._view.link == "connecting" else ""
         return empty_words(self.frame, self.tab(), connecting)
 
@@ -132,6 +145,7 @@ class LogsPane(LogView):
         return fit(line.service, margin - 1) + " ", self._colours.get(line.service, "dim")
 
     def copy_all(self) -> str:
+        """The lines on the screen; in the tab of all services each after the name of its service."""
         if self._active != ALL:
             return super().copy_all()
         width = self._margin() - 1
@@ -139,6 +153,6 @@ class LogsPane(LogView):
 
 
 def _logged(snapshot: Snapshot | None) -> list[ServiceStatus]:
-    """The services that write a log, or will: environments only where they have one."""
+    """The services that have or will have a log. Environments only if they have one."""
     services = snapshot.services if snapshot is not None else ()
     return [s for s in services if s.kind != "environment" or s.log is not None]

@@ -1,4 +1,4 @@
-"""Log lines -> rows of the screen: colours kept, tabs expanded, hits marked, cut or wrapped to the width. Pure."""
+"""Log lines as rows of the screen: colors kept, tabs expanded, hits marked, cut or wrapped to the width. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from liverl.logs.ansi import PLAIN, Colour, TextStyle, runs
 from liverl.model import Level
 from liverl_tui.widgets.base.cells import Span
 
-TAB = 8
-HITS = 100  # marked in one line
+TAB = 8  # columns between two tab stops
+HITS = 100  # marked in one line at most
 LEVEL_STYLE: dict[Level | None, str] = {
     None: "text",
     "debug": "dim",
@@ -26,78 +26,79 @@ LEVEL_STYLE: dict[Level | None, str] = {
 
 
 def spans(text: str, level: Level | None, hits: re.Pattern[str] | None = None) -> list[Span]:
-    """One line with its colour sequences, in full length."""
+    """One line in full length, split by style. ``level`` styles what has no color of its own; ``hits``: a pattern
+    whose first ``HITS`` matches are marked."""
     parts = runs(text)
     if hits is not None:
         parts = _cut_at(parts, _hits(hits, "".join(part for part, _ in parts)))
     base = LEVEL_STYLE[level]
-    found: list[Span] = []
+    line: list[Span] = []
     column = 0
-    for part, look in parts:
+    for part, style in parts:
         if "\t" in part:
             part = _expand(part, column)
         column += len(part)
-        found.append((part, base if look is PLAIN else "match" if look is _HIT else _style(look)))
-    return found
+        line.append((part, base if style is PLAIN else "match" if style is _HIT else _style(style)))
+    return line
 
 
-_HIT = TextStyle(reverse=True, bold=True, underline=True)  # stands for a hit until it gets its style
+_HIT = TextStyle(reverse=True, bold=True, underline=True)  # marks a hit; compared by identity, never drawn
 
 
 def _hits(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    hits: list[tuple[int, int]] = []
     for match in pattern.finditer(text):
         if match.end() > match.start():
-            found.append(match.span())
-            if len(found) == HITS:
+            hits.append(match.span())
+            if len(hits) == HITS:
                 break
-    return found
+    return hits
 
 
 def _cut_at(parts: list[tuple[str, TextStyle]], hits: list[tuple[int, int]]) -> list[tuple[str, TextStyle]]:
-    """The runs, with those of the hits on their own."""
+    """The runs, split so that every hit is a run of its own. ``hits``: (start, end) in characters, ascending."""
     if not hits:
         return parts
-    found: list[tuple[str, TextStyle]] = []
+    runs_of_line: list[tuple[str, TextStyle]] = []
     begin = 0
-    for part, look in parts:
+    for part, style in parts:
         end = begin + len(part)
         here = begin
         for first, last in hits:
             if last <= here or first >= end:
                 continue
             if first > here:
-                found.append((part[here - begin : first - begin], look))
+                runs_of_line.append((part[here - begin : first - begin], style))
             here = max(here, first)
-            found.append((part[here - begin : min(last, end) - begin], _HIT))
+            runs_of_line.append((part[here - begin : min(last, end) - begin], _HIT))
             here = min(last, end)
         if here < end:
-            found.append((part[here - begin :], look))
+            runs_of_line.append((part[here - begin :], style))
         begin = end
-    return found
+    return runs_of_line
 
 
 def _expand(text: str, column: int) -> str:
     pieces = text.split("\t")
-    done = []
+    expanded = []
     for piece in pieces[:-1]:
         column += len(piece)
         blank = TAB - column % TAB
-        done.append(piece + " " * blank)
+        expanded.append(piece + " " * blank)
         column += blank
-    return "".join(done) + pieces[-1]
+    return "".join(expanded) + pieces[-1]
 
 
 @lru_cache(maxsize=512)
-def _style(look: TextStyle) -> Style:
+def _style(style: TextStyle) -> Style:
     return Style(
-        color=_colour(look.fg),
-        bgcolor=_colour(look.bg),
-        bold=look.bold or None,
-        dim=look.dim or None,
-        italic=look.italic or None,
-        underline=look.underline or None,
-        reverse=look.reverse or None,
+        color=_colour(style.fg),
+        bgcolor=_colour(style.bg),
+        bold=style.bold or None,
+        dim=style.dim or None,
+        italic=style.italic or None,
+        underline=style.underline or None,
+        reverse=style.reverse or None,
     )
 
 
@@ -108,7 +109,7 @@ def _colour(colour: Colour) -> Color | None:
 
 
 def width_of(text: str) -> int:
-    """Columns of one line."""
+    """Columns of one line with color sequences, tabs expanded."""
     return sum(map(_columns, (part for part, _ in spans(text, None))))
 
 
@@ -117,9 +118,10 @@ def _columns(text: str) -> int:
 
 
 def crop(line: Sequence[Span], begin: int, width: int) -> list[Span]:
-    """The columns from ``begin`` on, and at least ``width`` of them plus one, so that what is missing can be told."""
-    found: list[Span] = []
-    skip, left = begin, width + 1
+    """The columns from ``begin`` on: ``width`` of them and one more if the line is longer, which tells the caller
+    that something is missing. ASCII text is cut exactly, a wide character at the border is omitted."""
+    cropped: list[Span] = []
+    skip, room = begin, width + 1
     for text, style in line:
         columns = _columns(text)
         if skip >= columns:
@@ -129,18 +131,18 @@ def crop(line: Sequence[Span], begin: int, width: int) -> list[Span]:
             text, columns = _drop(text, skip), columns - skip
             skip = 0
         if text.isascii():
-            text = text[:left]
-        elif columns > left:
-            text = _take(text, left)[0]
-        found.append((text, style))
-        left -= columns
-        if left <= 0:
+            text = text[:room]
+        elif columns > room:
+            text = _take(text, room)[0]
+        cropped.append((text, style))
+        room -= columns
+        if room <= 0:
             break
-    return found
+    return cropped
 
 
 def _drop(text: str, columns: int) -> str:
-    """Without the first columns; half a wide character becomes a blank."""
+    """The text without its first columns; half a wide character becomes a blank."""
     if text.isascii():
         return text[columns:]
     for place, character in enumerate(text):
@@ -151,7 +153,7 @@ def _drop(text: str, columns: int) -> str:
 
 
 def _take(text: str, columns: int) -> tuple[str, str]:
-    """The characters that fit into ``columns``, and the rest."""
+    """(the characters that fit into ``columns``, the rest)."""
     if text.isascii():
         return text[:columns], text[columns:]
     used = 0
@@ -163,24 +165,24 @@ def _take(text: str, columns: int) -> tuple[str, str]:
 
 
 def wrapped(line: Iterable[Span], width: int) -> list[list[Span]]:
-    """The line in rows of at most ``width`` columns; one row at least."""
+    """The line in rows of at most ``width`` columns, never less than 2; an empty line is one empty row."""
     rows: list[list[Span]] = [[]]
-    left = max(2, width)
+    room = max(2, width)
     for text, style in line:
         while text:
-            fits, rest = _take(text, left)
+            fits, rest = _take(text, room)
             if fits:
                 rows[-1].append((fits, style))
-                left -= _columns(fits)
+                room -= _columns(fits)
             if rest:
                 rows.append([])
-                left = max(2, width)
+                room = max(2, width)
             text = rest
     return rows
 
 
 def rows_of(text: str, width: int) -> int:
-    """How many rows a line takes when it is wrapped."""
+    """How many rows a line with color sequences takes when it is wrapped to ``width`` columns."""
     if len(text) <= width and text.isascii() and "\t" not in text:
         return 1
     return len(wrapped(spans(text, None), width))

@@ -1,4 +1,4 @@
-"""A search in a log: its hits, and the jump that waits until enough has been searched."""
+"""A search in a log: its hits, and the jump to a hit, which waits until enough has been searched."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from liverl.logs.picking import Matches
 from liverl.logs.query import Needle, Query
 from liverl_tui.widgets.log.frame import Search
 
-FRESH = 1 << 20  # bytes
+FRESH = 1 << 20  # bytes at the end of a file that may be unsearched in a finished search
 
 
 class Jump(msgspec.Struct, frozen=True):
-    """To the next hit (``by`` 1) or the one before (-1), from ``origin`` (None: from the end that it comes from).
+    """A jump to the next hit (``by`` 1) or the one before (-1) from ``origin``; None: from the start or end of the
+    document.
 
-    ``first``: the origin itself counts. ``wrapped``: what to say about having gone over an end.
+    ``first``: a hit at ``origin`` itself counts. ``wrapped``: the note to show if the search has gone over an end.
     """
 
     by: int
@@ -25,23 +26,24 @@ class Jump(msgspec.Struct, frozen=True):
 
 
 class Seeker:
-    """One search. ``step`` searches a little, ``resolve`` says where to go once that is known."""
+    """One search. ``step`` searches one block; ``resolve`` gives the target of ``jump`` once it is certain."""
 
     def __init__(self, needle: Needle, query: Query) -> None:
-        """``query``: what the filter lets through and the needle."""
+        """``query``: the filter of the view and the needle."""
         self.needle = needle
         self.hits = Matches(query)
         self.jump: Jump | None = None
-        self.note = ""  # how the last jump went
+        self.note = ""  # about the last jump, for the title: "not found"
 
     def step(self, document: Document) -> bool:
-        """Search one more block; False when all is searched."""
+        """Search one more block; False when everything was searched."""
         jump = self.jump
         older_first = jump is not None and jump.by < 0 and not self._gap(document, jump.origin)
         return search(self.hits, document, older_first=older_first)
 
     def resolve(self, document: Document) -> Place | None:
-        """The hit that the jump is for; None while it is not known, or when there is none."""
+        """The hit that the jump leads to. None while that is not certain, and if there is no hit; in the second case
+        ``jump`` is None too and ``note`` says so."""
         while self.jump is not None:
             jump, origin = self.jump, self.jump.origin
             if origin is not None and origin.segment not in document.segments:
@@ -72,19 +74,20 @@ class Seeker:
         return Jump(jump.by, None, wrapped="continued at the top" if jump.by > 0 else "continued at the end")
 
     def _gap(self, document: Document, origin: Place | None) -> bool:
-        """Whether a search backwards would jump over bytes that are not searched yet."""
+        """Whether bytes between ``origin`` and the searched bytes before it were not searched, so that a search
+        backwards could miss hits."""
         if origin is None:
             return False
         edges = ((segment, self.hits.newer(segment)) for segment in document.segments)
         return any(edge is not None and edge < document.offset_in(segment, origin) for segment, edge in edges)
 
     def state(self, document: Document, cursor: Place | None) -> Search:
-        """For the title."""
+        """The state of the search for the title. ``cursor``: the selected line."""
         number = None
         if cursor is not None and self._is_hit(cursor):
             before = [self.hits.number(s, document.offset_in(s, cursor)) for s in document.segments]
-            known = [count for count in before if count is not None]
-            number = sum(known) + 1 if len(known) == len(before) else None
+            counts = [count for count in before if count is not None]
+            number = sum(counts) + 1 if len(counts) == len(before) else None
         total = self.hits.total(document.segments)
         return Search(self.needle, total, number, unfinished(self.hits, document), self.jump is not None)
 
@@ -100,7 +103,7 @@ def search(matches: Matches, document: Document, *, older_first: bool = False) -
         matches.step_newer(newer[0])
         return True
     if older:
-        # Merged files evenly: what can be shown ends where the first of them is not searched yet.
+        # Of merged files the one searched least far back: lines older than its searched part cannot be shown yet.
         merged = isinstance(document, Merged)
         matches.step_older(
             max(older, key=lambda s: s.times.time_at((matches.older(s) or 1) - 1)) if merged else older[-1]
@@ -110,8 +113,10 @@ def search(matches: Matches, document: Document, *, older_first: bool = False) -
 
 
 def unfinished(matches: Matches | None, document: Document) -> float | None:
-    """The share that has been searched, as long as that is not everything. What is being written just now does
-    not count: there will always be some."""
+    """The ratio 0..1 of the bytes that were searched; None when done or without ``matches``.
+
+    Up to ``FRESH`` new bytes at the end of a file do not count: a file that grows always has some.
+    """
     if matches is None:
         return None
     edges = [(segment.size, matches.newer(segment)) for segment in document.segments]

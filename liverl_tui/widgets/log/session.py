@@ -1,7 +1,7 @@
-"""The log view without its drawing: files, filter, search and place, in the hands of one thread.
+"""The state of a log view without its drawing: files, filter, search and position. Used by one thread.
 
-Everything here may block on a disk. ``work`` does what can wait in small slices, so that a key never waits for
-a search of a whole file.
+Everything here may block on a disk. ``work`` searches and counts in small slices, so that a key never waits for the
+search of a whole file.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from liverl_tui.widgets.log.viewport import Viewport
 if TYPE_CHECKING:
     from liverl.rundir.layout import RunDir
 
-LOOK_S = 2.0  # between two looks for new files
-INDEX_S = 1.0  # between two looks at the time indexes
-ABOVE = 4096  # bytes in which the error is looked for that an indented line belongs to
+LOOK_S = 2.0  # seconds between two looks for new files
+INDEX_S = 1.0  # seconds between two reads of the time indexes
+ABOVE = 4096  # bytes before an indented line that are searched for the error to which it belongs
 
-Rows = Callable[[str, int], int]  # of a line's text (with colours) in a width
+Rows = Callable[[str, int], int]  # (text with color sequences, columns) -> rows it takes when wrapped
 
 
 class LogSession:
-    """One log view's state. Not to be called from two threads."""
+    """The state of one log view. Not thread-safe."""
 
     def __init__(self, rows: Rows, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
@@ -55,32 +55,32 @@ class LogSession:
         self.error = ""
         self._measure = rows
         self._views: dict[str, Viewport] = {}
-        self._picked: Matches | None = None  # by the filter
+        self._picked: Matches | None = None  # the lines that pass the filter; None: all
         self._seeker: Seeker | None = None
         self._fresh = 0
         self._paused_at: dict[Segment, int] = {}  # sizes when the view stopped following
-        self._looked = self._indexed = 0.0
-        self._lines: dict[Place, LogLine] = {}
+        self._refreshed_at = self._indexed_at = 0.0  # Unix time of the last look for files, at the indexes
+        self._lines: dict[Place, LogLine] = {}  # complete lines of the last frame
 
-    # -- what there is to read
+    # -- files
 
     def open(self, path: Path) -> None:
-        """Show one file."""
+        """Show one file, which belongs to no run."""
         self.tab = path.name
         self.library.add(self.tab, [LogFile(self.tab, 0, path)], self.clock())
 
     def set_run(
         self, run: RunDir, services: tuple[str, ...], current: Mapping[str, Path], own: Mapping[str, Path]
     ) -> None:
-        """The run, its services in the order of the tabs, the log that each one writes now, and other files to
-        show that are no service's (not merged with the others)."""
+        """Set the run. ``services``: in the order of the tabs; ``current``: the log that each service writes now;
+        ``own``: further files, such as the backend's log, which have tabs but are not merged with the others."""
         self.run, self.services = run, services
         self.current, self.own = {**own, **current}, {name for name in own if name not in services}
-        self._looked = 0.0
+        self._refreshed_at = 0.0
         self.poll()
 
     def select(self, tab: str) -> None:
-        """Show a service, or ``ALL``."""
+        """Show the log of a service, or of all with ``ALL``."""
         if tab != self.tab:
             self.tab = tab
             self.note = ""
@@ -90,7 +90,8 @@ class LogSession:
             self.poll()
 
     def show_line(self, service: str, path: Path, offset: int) -> None:
-        """Show the line of a service's log that holds the byte ``offset``."""
+        """Show the line that holds byte ``offset`` of the file ``path``; nothing moves if the service has no such
+        file."""
         self.select(service)
         document = self.document
         for segment in document.segments:
@@ -102,12 +103,13 @@ class LogSession:
 
     @property
     def document(self) -> Document:
+        """The files of the tab as one document: those of all services merged by time, or those of one in sequence."""
         if self.tab == ALL:
             return self.library.merged(self._merged())
         return self.library.chain(self.tab)
 
     def _merged(self) -> list[str]:
-        """The services whose logs are shown together: those of the run, and of its earlier attempts."""
+        """The services whose logs are merged: those of the run, and those of which only files exist."""
         others = (
             name for name in self.library.services if name not in self.services and name not in self.own
         )
@@ -115,7 +117,7 @@ class LogSession:
 
     @property
     def view(self) -> Viewport:
-        """The place in the tab's document."""
+        """The position in the tab's document, with the present size and filter. Each tab has its own."""
         view = self._views.get(self.tab)
         if view is None:
             view = self._views[self.tab] = Viewport(self.document, self._rows_of)
@@ -124,16 +126,16 @@ class LogSession:
         view.picker = EVERY_LINE if self._picked is None else self._picked
         return view
 
-    # -- time passes
+    # -- new content
 
     def poll(self) -> None:
-        """See what has been written."""
+        """Read what was written since the last poll; look for new files every ``LOOK_S``."""
         now = self.clock()
         document = self.document
         sizes = {segment: segment.size for segment in document.segments}
         epochs = [segment.epoch for segment in document.segments]
-        if self.run is not None and not 0 <= now - self._looked < LOOK_S:
-            self._looked = now
+        if self.run is not None and not 0 <= now - self._refreshed_at < LOOK_S:
+            self._refreshed_at = now
             self.library.refresh(self.run, self.current, now)
         for name in self._merged() if self.tab == ALL else [self.tab]:
             self.library.look(self.library.chain(name), now)
@@ -145,18 +147,18 @@ class LogSession:
                 before = sizes.get(segment, 0)
                 if segment.size > before:
                     self._fresh += segment.newlines(before, segment.size)
-        if not 0 <= now - self._indexed < INDEX_S:
-            self._indexed = now
+        if not 0 <= now - self._indexed_at < INDEX_S:
+            self._indexed_at = now
             for segment in document.segments:
                 if segment.live and not segment.moved:
                     segment.times.refresh()
 
     def work(self, seconds: float) -> bool:
-        """Search and count for about so long; whether there is more to do."""
-        give_up = time.monotonic() + seconds
+        """Search and count lines for about ``seconds``; return whether there is more to do."""
+        deadline = time.monotonic() + seconds
         while True:
             more = self._step()
-            if not more or time.monotonic() >= give_up:
+            if not more or time.monotonic() >= deadline:
                 return more
 
     def _step(self) -> bool:
@@ -177,6 +179,7 @@ class LogSession:
     # -- moving
 
     def resize(self, width: int, height: int) -> None:
+        """Set the size of the lines' area in columns and rows."""
         self.width, self.height = width, max(1, height)
 
     def _moved(self, move: Callable[[Viewport], None]) -> None:
@@ -189,31 +192,36 @@ class LogSession:
             self._stay()
 
     def _stay(self) -> None:
-        """Count what comes from here on."""
+        """Count new lines from now on."""
         self._fresh = 0
         self._paused_at = {segment: segment.size for segment in self.document.segments}
 
     def move(self, by: int) -> None:
+        """Select the line ``by`` lines below (above if negative)."""
         self._moved(lambda view: view.move(by))
 
     def page(self, by: int) -> None:
+        """Move one screen down (1) or up (-1)."""
         self._moved(lambda view: view.page(by))
 
     def scroll(self, by: int) -> None:
+        """Move the view by rows; the selected line stays selected while it is visible."""
         self._moved(lambda view: view.scroll(by))
 
     def first(self) -> None:
+        """Go to the first line of the document."""
         self._moved(Viewport.first)
 
     def end(self) -> None:
+        """Go to the newest line, and follow."""
         self._moved(Viewport.end)
 
     def pause(self) -> None:
-        """Stop following, or go on."""
+        """Stop following; if stopped, follow again."""
         self._moved(lambda view: view.pause() if view.follow else view.end())
 
     def choose(self, index: int) -> None:
-        """Select a line that is in view."""
+        """Select a line in view by its index in the frame."""
 
         def move(view: Viewport) -> None:
             if 0 <= index < len(view.window.places):
@@ -223,13 +231,15 @@ class LogSession:
         self._moved(move)
 
     def set_wrap(self, wrap: bool) -> None:
+        """Wrap long lines, or cut them."""
         self.wrap = wrap
 
     def at_time(self, at: float) -> None:
-        """Go to the first line that was written at a Unix time or later."""
+        """Go to the first line written at Unix time ``at`` or later. Without a time index, or without such a line,
+        ``note`` says so."""
         document = self.document
         if not any(segment.times.known for segment in document.segments):
-            self.note = "no time index: these lines have no recorded times"
+            self.note = "cannot go to a time: this log has no time index"
             return
         place = document.at_time(at)
         clock = time.strftime("%H:%M:%S", time.localtime(at))
@@ -237,12 +247,13 @@ class LogSession:
             self.end()
             self.note = f"no lines since {clock}"
             return
-        self._moved(lambda view: view.go(place))  # the title says when that line was written
+        self._moved(lambda view: view.go(place))  # the title shows the time of that line
 
-    # -- choosing lines
+    # -- filter and search
 
     def set_filter(self, include: Needle | None, exclude: Needle | None, level: Level | None) -> None:
-        """Let only some lines through; with nothing given, all."""
+        """Show only lines that match ``include`` and not ``exclude``, of ``level`` or above; all with None for
+        each."""
         self.view.build()
         self.filter = Filter(include, exclude, level)
         self._picked = Matches(self._query()) if self.filter.active else None
@@ -259,14 +270,15 @@ class LogSession:
         return Query(include + more, exclude, self.filter.level)
 
     def _begin(self, matches: Matches) -> None:
-        """Search from what is in view outwards."""
+        """Start the search at the first line in view, from which it goes in both directions."""
         view = self.view
         if not view.follow and view.window.places:
             for segment in view.document.segments:
                 matches.begin(segment, view.document.offset_in(segment, view.window.places[0]))
 
     def search(self, needle: Needle, *, jump: bool = True) -> None:
-        """Look for a pattern, and go to the nearest hit: the newest one while following, else the next one."""
+        """Search for a pattern. ``jump``: go to the newest hit while following, else to the next one from the
+        selected line."""
         view = self.view
         view.build()
         self._seeker = Seeker(needle, self._query(needle))
@@ -278,7 +290,7 @@ class LogSession:
             self._arrive()
 
     def next_hit(self, by: int) -> None:
-        """Go to the next hit (1) or the one before (-1); over the ends."""
+        """Go to the next hit (1) or the one before (-1), around the ends."""
         if self._seeker is not None:
             view = self.view
             view.build()
@@ -287,11 +299,12 @@ class LogSession:
             self._arrive()
 
     def end_search(self) -> None:
+        """Forget the search and its hits."""
         self._seeker = None
         self.note = ""
 
     def _arrive(self) -> None:
-        """Go where the jump leads, if that is known."""
+        """Go to the target of the jump, if it is certain by now."""
         seeker = self._seeker
         if seeker is not None and seeker.jump is not None:
             place = seeker.resolve(self.document)
@@ -300,7 +313,7 @@ class LogSession:
             if seeker.jump is None:
                 self.note = seeker.note
 
-    # -- the picture
+    # -- drawing
 
     def frame(self) -> Frame:
         """What is to be drawn now."""
@@ -351,9 +364,9 @@ class LogSession:
         return self._measure(self._line(place).text, self.width)
 
     def _line(self, place: Place) -> LogLine:
-        known = self._lines.get(place)
-        if known is not None:
-            return known
+        cached = self._lines.get(place)
+        if cached is not None:
+            return cached
         segment, offset = place
         if offset == MARK:
             return LogLine(place, _border(self.document, segment))
@@ -365,11 +378,12 @@ class LogSession:
         return line
 
     def close(self) -> None:
+        """Close all files."""
         self.library.close()
 
 
 def _border(document: Document, segment: Segment) -> str:
-    """What stands above the first line of a file."""
+    """The text of the separator above the first line of a file."""
     name, before = segment.path.name, document.segments[: document.segments.index(segment)]
     if segment.epoch:
         return f"{name} was truncated; its earlier lines are lost"

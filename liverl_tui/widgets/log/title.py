@@ -1,4 +1,5 @@
-"""What the title of the log view says: file, following or paused, line, filter, search. Pure."""
+"""The title of the log view (following or paused, search, filter, line, file), its tabs, and why it is empty.
+Pure."""
 
 from __future__ import annotations
 
@@ -12,54 +13,55 @@ from liverl_tui.text import words
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.log.frame import ALL, Frame
 
-LAG_S = 1.0  # seconds behind the files from which on it is said
+LAG_S = 1.0  # seconds behind the files from which on the title shows it
 LEVEL_WORD = {"info": "info and above", "warning": "warnings and errors", "error": "errors only"}
 
 
 class Tab(msgspec.Struct, frozen=True):
-    """One service's tab. ``status`` is None where only its files are known."""
+    """One tab. ``name``: of a service, a file, or ``ALL``; ``status``: None if only files of the service exist."""
 
     name: str
     status: ServiceStatus | None = None
 
     @property
     def label(self) -> str:
+        """The name for the bar and the title: ``all`` for the tab of all services."""
         return self.name or "all"
 
 
 def facts(frame: Frame, column: int, ended: bool = False) -> list[Span]:
-    """What stands in the title, the most important first. ``column``: how far the view is scrolled sideways;
-    ``ended``: nothing will be written any more."""
-    found: list[Span] = []
+    """What the title says, the most important first. ``column``: how far the view is scrolled sideways; ``ended``:
+    the log will not grow any more."""
+    parts: list[Span] = []
     if frame.error:
-        found.append((f"✖ {frame.error}", "bad"))
+        parts.append((f"✖ {frame.error}", "bad"))
     if frame.follow:
-        found.append(("■ end", "dim") if ended else ("▶ following", "ok"))
+        parts.append(("■ end", "dim") if ended else ("▶ following", "ok"))
     elif ended:
-        pass  # there is nothing to go on with
+        pass  # nothing to follow: neither paused nor following
     else:
-        found.append(("‖ paused", "warn"))
+        parts.append(("‖ paused", "warn"))
         if frame.fresh:
-            found.append((f"{frame.fresh:,} new below", "warn"))
+            parts.append((f"{frame.fresh:,} new below", "warn"))
     if frame.lag >= LAG_S:
-        found.append((f"▲ {frame.lag:.0f} s behind", "warn"))
+        parts.append((f"▲ {frame.lag:.0f} s behind", "warn"))
     if frame.note:
-        found.append((frame.note, "info"))
+        parts.append((frame.note, "info"))
     if frame.search is not None:
-        found += _search(frame)
-    found += _filter(frame)
+        parts += _search(frame)
+    parts += _filter(frame)
     if frame.number is not None:
         total = f" of {words.count(frame.total)}" if frame.total else ""
-        found.append((f"line {frame.number:,}{total}", "dim"))
+        parts.append((f"line {frame.number:,}{total}", "dim"))
     if frame.at is not None:
-        found.append((time.strftime("%H:%M:%S", time.localtime(frame.at)), "dim"))
+        parts.append((time.strftime("%H:%M:%S", time.localtime(frame.at)), "dim"))
     if column:
-        found.append((f"column {column + 1}", "dim"))
+        parts.append((f"column {column + 1}", "dim"))
     if frame.wrap:
-        found.append(("wrapped", "dim"))
+        parts.append(("wrapped", "dim"))
     if frame.file:
-        found.append((f"{frame.file} {words.size(frame.size)}", "dim"))
-    return found
+        parts.append((f"{frame.file} {words.size(frame.size)}", "dim"))
+    return parts
 
 
 def _search(frame: Frame) -> Iterable[Span]:
@@ -91,7 +93,7 @@ def _filter(frame: Frame) -> Iterable[Span]:
 
 
 def empty_words(frame: Frame, tab: Tab, link_words: str = "") -> str:
-    """Why there is nothing to see."""
+    """Why no lines are shown. ``link_words``: shown in the tab of all services instead of its own words."""
     if frame.error:
         return frame.error
     if frame.filter.active and frame.size:
@@ -109,11 +111,12 @@ def empty_words(frame: Frame, tab: Tab, link_words: str = "") -> str:
         return f"{tab.name} has not started: {status.why}"
     if status.log is None:
         return f"{tab.name} has no log of its own: {status.why}"
-    return f"{status.log} does not exist: {tab.name} is {words.state_word(status.state)}: {status.why}"
+    return f"{status.log} does not exist; {tab.name} is {words.state_word(status.state)}: {status.why}"
 
 
 def tab_row(tabs: list[Tab], active: str, width: int) -> tuple[Row, list[tuple[int, int, str]]]:
-    """The bar of tabs in ``width`` columns, the active one always in it; and the columns of each."""
+    """The bar of tabs in ``width`` columns, the active one always visible; and (first column, end, name) of each
+    visible tab."""
     labels = [_label(tab) for tab in tabs]
     sizes = [len(label) + 2 for label, _ in labels]
     here = next((place for place, tab in enumerate(tabs) if tab.name == active), 0)
@@ -146,7 +149,8 @@ def _label(tab: Tab) -> tuple[str, str]:
 
 
 def _window(sizes: list[int], here: int, width: int) -> tuple[int, int]:
-    """The tabs that fit around the active one: as many before it as behind it, where there are that many."""
+    """(first, end) of the visible tabs: the active one and its neighbors, added by turns to the right and the
+    left."""
     room = width - 10  # for the counts at both ends
     if sum(sizes) <= width:
         return 0, len(sizes)

@@ -1,4 +1,4 @@
-"""A view of a log: follows, searches, filters, goes to a time. On its own it shows one file."""
+"""A view of a log that follows, searches, filters and goes to a time. On its own it shows one file."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _MOVES: list[BindingType] = [
     Binding("pageup,ctrl+b", "page(-1)", show=False),
     Binding("pagedown,ctrl+f", "page(1)", show=False),
 ]
-LEVELS: tuple[Level | None, ...] = (None, "info", "warning", "error")  # what `level` goes through
-SERVICE = 12  # columns of a service's name before its line, at most
-COLOURS = 6  # of the palette's chart colours, for services
+LEVELS: tuple[Level | None, ...] = (None, "info", "warning", "error")  # of `action_level`, in turn
+SERVICE = 12  # columns of the service's name before a line, at most
+COLOURS = 6  # number of chart colors of the palette, used for services
 
 
 class LogView(Pane):
-    """Shows the newest line at the bottom as long as it follows; scrolling up ends that until End or G.
+    """Shows the newest line at the bottom while it follows; scrolling up ends that until End or G.
 
-    Files are read by a thread of its own, which sends pictures (``Frame``); nothing here touches a disk.
+    A thread of its own reads the files and sends frames (``Frame``); this class never touches a disk.
     """
 
     scope = "logs"
@@ -53,7 +53,7 @@ class LogView(Pane):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("logs"), *_MOVES]
 
     class Pictured(Message):
-        """The reader's thread has something new to show."""
+        """Posted by the reader's thread: a new frame, or the exception that ended the thread."""
 
         def __init__(self, outcome: Outcome) -> None:
             super().__init__()
@@ -66,110 +66,120 @@ class LogView(Pane):
         self.frame = Frame(tab=path.name if path is not None else ALL)
         self.filter = Filter()
         self.prompt: Prompt | None = None
-        self.needle: Needle | None = None  # what is searched for
+        self.needle: Needle | None = None  # pattern of the search
         self._path = path
         self._worker: LogWorker | None = None
-        self._waiting: list[Callable[[LogSession], None]] = []  # what is to be done before there is a thread
-        self._column = 0
+        self._waiting: list[Callable[[LogSession], None]] = []  # operations for the thread once it starts
+        self._column = 0  # first visible column of the lines
         self._wrap = False
         self._histories: dict[Kind, list[str]] = {}
-        self._body: tuple[int, int] | None = None  # columns and rows that the reader knows of
-        self._drawn_lines: list[int] = []  # of each row of the body: the index of its line
-        self._memo: tuple[object, list[Row]] | None = None
+        self._body: tuple[int, int] | None = None  # columns and rows as last sent to the reader
+        self._drawn_lines: list[int] = []  # for each row of lines, the index of its line
+        self._memo: tuple[object, list[Row]] | None = None  # (what the rows depend on, rows)
 
     # -- the reader
 
     def on_mount(self) -> None:
+        """Start the reader's thread."""
         self._worker = LogWorker(LogSession(rows_of), self._deliver)
         if self._path is not None:
             self._worker.do(partial(LogSession.open, path=self._path))
-            # Most likely it gets the whole screen. It is told otherwise once it is placed; until then, what fits
-            # is read while Textual is busy, and stands in one of its first paints.
-            self._fits(self.app.size)
+            # Assume the whole screen until the layout is known: the thread then reads while Textual is still busy,
+            # and the lines are in one of the first paints.
+            self._resize_reader(self.app.size)
         for operation in self._waiting:
             self._worker.do(operation)
         self._waiting.clear()
         self._worker.start()
 
     def on_unmount(self) -> None:
+        """End the reader's thread."""
         if self._worker is not None:
             self._worker.close()
 
     def _deliver(self, outcome: Outcome) -> None:
-        """In the reader's thread."""
+        """Called in the reader's thread."""
         try:
             self.post_message(self.Pictured(outcome))
         except RuntimeError:
             return  # the event loop has ended, and the interface with it
 
     def do(self, operation: Callable[[LogSession], None]) -> None:
-        """Have the reader do something."""
+        """Have the reader's thread run an operation; before the mount it is kept until the thread starts."""
         if self._worker is None:
             self._waiting.append(operation)
         else:
             self._worker.do(operation)
 
     def on_log_view_pictured(self, message: Pictured) -> None:
+        """Take the new frame, and draw it if the view is visible. Raises the exception that ended the reader's
+        thread."""
         message.stop()
         if isinstance(message.outcome, Exception):
             raise message.outcome
         self.frame = message.outcome
-        if self._seen():
+        if self._update_visibility():
             self.update()
 
-    def _seen(self) -> bool:
-        """Whether the pane can be seen; as long as it cannot, the reader does not look at the files."""
+    def _update_visibility(self) -> bool:
+        """Whether the view is visible; while it is not, the reader does not poll the files."""
         if not self.is_attached:
             return False
-        top = self.app.screen  # not is_current: that of the screen below an opaque one is true as well
-        seen = self.display and (top is self.screen or top.is_modal)
+        top = self.app.screen  # not is_current, which is also true of a screen below an opaque one
+        visible = self.display and (top is self.screen or top.is_modal)
         if self._worker is not None:
-            self._worker.rest(not seen)
-        return seen
+            self._worker.rest(not visible)
+        return visible
 
     def on_hide(self) -> None:
-        self._seen()
+        """Stop polling the files."""
+        self._update_visibility()
 
-    def on_show(self) -> None:  # beside that of the base, which draws
-        self._seen()
-        self._fitted()
+    def on_show(self) -> None:  # Textual also calls the base's, which draws
+        """Poll the files again, for the size that the view has now."""
+        self._update_visibility()
+        self._resize_to_content()
 
     def on_resize(self, _event: events.Resize) -> None:
-        self._fitted()
+        """Send the new size to the reader."""
+        self._resize_to_content()
 
-    def _fitted(self) -> None:
-        self._fits(self.content_size)
+    def _resize_to_content(self) -> None:
+        self._resize_reader(self.content_size)
 
-    def _fits(self, size: Size) -> None:
-        """Tell the reader how much fits."""
+    def _resize_reader(self, size: Size) -> None:
+        """Send the size of the lines' area to the reader, if it has changed."""
         body = (size.width - self._margin(), size.height - 1 - self.heads(size.height))
         if body != self._body and size.width and size.height:
             self._body = body
             self.do(partial(LogSession.resize, width=body[0], height=body[1]))
 
-    # -- what a subclass says
+    # -- for subclasses
 
     def heads(self, height: int) -> int:
         """Rows between the title and the lines."""
         return 0
 
     def head_rows(self, width: int) -> Iterable[Row]:
+        """The rows between the title and the lines, ``heads`` of them."""
         return ()
 
     def tab(self) -> Tab:
-        """What is shown."""
+        """The tab that is shown."""
         return Tab(self.frame.tab)
 
     def ended(self) -> bool:
-        """Whether nothing will be written any more."""
+        """Whether the log will not grow any more."""
         return False
 
     def why_empty(self) -> str:
+        """The text that is shown instead of lines."""
         return empty_words(self.frame, self.tab())
 
     # -- drawing
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        """The title, the heads, the lines, and the prompt in the last row while something is typed."""
         heads = self.heads(height)
         rows = [self._title(width)]
         if heads:
@@ -188,8 +198,8 @@ class LogView(Pane):
         row.add(self.tab().label, "strong").add("  ", "text")
         for text, style in facts(self.frame, self._column, self.ended()):
             row.add(text, style).add("  ", "text")
-        left = width - width_of(row.text)
-        return row.add("─" * left, "rule") if left > 0 else row
+        room = width - width_of(row.text)
+        return row.add("─" * room, "rule") if room > 0 else row
 
     def _lines(self, width: int, room: int) -> list[Row]:
         frame = self.frame
@@ -236,22 +246,28 @@ class LogView(Pane):
     # -- moving
 
     def action_move(self, by: int) -> None:
+        """Select the line ``by`` lines below (above if negative)."""
         self.do(partial(LogSession.move, by=by))
 
     def action_page(self, by: int) -> None:
+        """Move one screen down (1) or up (-1)."""
         self.do(partial(LogSession.page, by=by))
 
     def action_first(self) -> None:
+        """Go to the first line."""
         self.do(LogSession.first)
 
     def action_follow(self) -> None:
+        """Go to the newest line, and follow."""
         self.do(LogSession.end)
 
     def action_pause(self) -> None:
+        """Stop following; if stopped, follow again."""
         self.do(LogSession.pause)
 
     def action_sideways(self, by: int) -> None:
-        """Half a screen, as long as there is a line that reaches so far."""
+        """Scroll half a screen to the right (1) or left (-1), to the right only while a line reaches that far. Not if
+        lines are wrapped."""
         if self.frame.wrap:
             return
         room = max(2, self.content_size.width - self._margin())
@@ -262,19 +278,22 @@ class LogView(Pane):
             self.update()
 
     def action_wrap(self) -> None:
+        """Switch between wrapped and cut lines."""
         self._wrap = not self._wrap
         if self._wrap:
             self._column = 0
         self.do(partial(LogSession.set_wrap, wrap=self._wrap))
 
     def wheel(self, by: int) -> None:
+        """Scroll by ``WHEEL`` rows."""
         self.do(partial(LogSession.scroll, by=WHEEL * by))
 
     def on_click(self, event: events.Click) -> None:
+        """See ``clicked``."""
         self.clicked(event.x, event.y)
 
     def clicked(self, x: int, y: int) -> None:
-        """A line is selected."""
+        """Select the line at row ``y`` of the view. Subclasses add what else can be clicked."""
         row = y - 1 - self.heads(self.content_size.height)
         if 0 <= row < len(self._drawn_lines):
             self.do(partial(LogSession.choose, index=self._drawn_lines[row]))
@@ -282,22 +301,26 @@ class LogView(Pane):
     # -- searching and filtering
 
     def action_hit(self, by: int) -> None:
+        """Go to the next hit of the search (1) or the one before (-1)."""
         self.do(partial(LogSession.next_hit, by=by))
 
     def action_level(self) -> None:
+        """Show the next of ``LEVELS``: all lines, info and above, warnings and errors, errors only."""
         level = LEVELS[(LEVELS.index(self.filter.level) + 1) % len(LEVELS)]
         self.let_through(Filter(self.filter.include, self.filter.exclude, level))
 
     def let_through(self, chosen: Filter) -> None:
-        """Show only some lines."""
+        """Filter the lines; ``Filter()`` shows all."""
         self.filter = chosen
         self.do(lambda session: session.set_filter(chosen.include, chosen.exclude, chosen.level))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        # Esc goes on to whoever is behind us when there is nothing of ours to clear
+        """``clear`` is available only while there is a prompt, a search or a filter."""
+        # With nothing to clear here, Esc reaches the next binding: that of the screen.
         return bool(self.prompt or self.needle or self.filter.active) if action == "clear" else True
 
     def action_clear(self) -> None:
+        """Close the prompt, else end the search, else show all lines."""
         if self.prompt is not None:
             self._close_prompt()
         elif self.needle is not None:
@@ -305,13 +328,14 @@ class LogView(Pane):
         else:
             self.let_through(Filter())
 
-    def _search(self, wanted: Needle | None) -> None:
-        self.needle = wanted
-        self.do(LogSession.end_search if wanted is None else partial(LogSession.search, needle=wanted))
+    def _search(self, pattern: Needle | None) -> None:
+        self.needle = pattern
+        self.do(LogSession.end_search if pattern is None else partial(LogSession.search, needle=pattern))
 
     # -- the prompt
 
     def action_prompt(self, kind: Kind) -> None:
+        """Open the prompt; for a filter with its present pattern."""
         chosen = {"include": self.filter.include, "exclude": self.filter.exclude}.get(kind)
         history = self._histories.setdefault(kind, [])
         self.prompt = Prompt(kind, "" if chosen is None else chosen.text, history=history)
@@ -322,10 +346,11 @@ class LogView(Pane):
         self.update()
 
     def on_key(self, event: events.Key) -> None:
-        """While something is typed, the keys are its own.
+        """While the prompt is open, keys edit it.
 
-        A key's binding runs only after the key has passed through the queues of everything around us; by then
-        the keys that came right behind it, in one piece over a slow line, would have gone by the prompt.
+        A key that opens the prompt is handled here and not by its binding: a binding runs only after the key has
+        passed through the queues of all parents, and keys that arrive right behind it, in one piece over a slow line,
+        would miss the prompt.
         """
         if self.prompt is None:
             for binding in key_bindings(self, event.key):
@@ -345,16 +370,19 @@ class LogView(Pane):
         self.update()
 
     def on_paste(self, event: events.Paste) -> None:
+        """Insert pasted text into the prompt."""
         if self.prompt is not None:
             event.stop()
             self.prompt.insert(event.text)
             self.update()
 
     def on_blur(self) -> None:
+        """Close the prompt without applying it."""
         self.prompt = None
 
     def _apply(self, prompt: Prompt) -> None:
-        """Do what was typed; what cannot be understood stays, with what is wrong about it."""
+        """Apply what was typed and close the prompt. It stays open with an error if the text is no valid pattern or
+        time."""
         text = prompt.text
         try:
             if prompt.kind == "time":
@@ -377,10 +405,12 @@ class LogView(Pane):
     # -- copying
 
     def copy_line(self) -> str:
+        """The selected line without color sequences; while following, the newest."""
         lines = self.frame.lines
         if not lines:
             return ""
         return lines[self.frame.cursor if self.frame.cursor is not None else -1].copy
 
     def copy_all(self) -> str:
+        """The lines on the screen, without color sequences."""
         return "\n".join(line.copy for line in self.frame.lines)

@@ -1,4 +1,4 @@
-"""Which lines of a document are in view, and which one is selected. No drawing, no terminal."""
+"""Which lines of a document are in view, and which one is selected. Draws nothing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 from liverl.logs.document import Document, Place
 from liverl.logs.picking import EVERY_LINE, Picker
 
-Rows = Callable[[Place], int]  # how many rows of the screen a line takes
+Rows = Callable[[Place], int]  # rows of the screen that a line takes
 
 
 class Window(msgspec.Struct, frozen=True):
-    """Lines in view, oldest first. ``skip``: rows of the first one that are above the top. ``complete``: where
-    they do not fill the height, there are no others."""
+    """The lines in view, oldest first. ``skip``: rows of the first line that are above the top edge. ``complete``: if
+    the lines do not fill the height, no others exist; otherwise a search may still find some."""
 
     places: tuple[Place, ...] = ()
     skip: int = 0
@@ -22,8 +22,8 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Viewport:
-    """A place in a document. While it follows, the newest line is at the bottom; whatever moves the view up
-    ends that, until ``end``. What is changed shows in the next ``build``."""
+    """A position in a document. While it follows, the newest line is at the bottom; moving up ends that until
+    ``end``. Changes take effect in the next ``build``."""
 
     def __init__(self, document: Document, rows: Rows) -> None:
         self.document = document
@@ -37,7 +37,7 @@ class Viewport:
         self._skip = 0
 
     def build(self) -> Window:
-        """Find the lines for the present state of the files."""
+        """Determine the lines in view for the present content of the files, and keep the cursor on one of them."""
         if self._top is not None and self._top.segment not in self.document.segments:
             self._top, self._skip = None, 0
         if self.follow:
@@ -51,7 +51,7 @@ class Viewport:
         return self.window
 
     def _bottom(self, before: Place | None) -> Window:
-        """The last lines before a place that fill the height."""
+        """The window whose last line is the one before ``before`` (None: the newest)."""
         places, complete = self.document.back(before, self.height, self.picker)
         rows, kept = 0, len(places)
         while kept and rows < self.height:
@@ -70,7 +70,7 @@ class Viewport:
         places = places[:kept]
         if rows >= self.height or (not complete and places):
             return Window(tuple(places), skip, complete or rows >= self.height)
-        # near the end: what is above fills the height
+        # Too few lines from the top on: fill the height with lines above.
         rows += skip
         skip = 0
         earlier, complete_above = self.document.back(
@@ -96,21 +96,23 @@ class Viewport:
     # -- moving
 
     def pause(self) -> None:
-        """Stay where we are."""
+        """Stop following; the view stays where it is."""
         self.follow = False
 
     def end(self) -> None:
-        """To the newest line, and follow."""
+        """Follow: the newest line is at the bottom."""
         self.follow = True
 
     def first(self) -> None:
+        """Go to the first line and select it."""
         self.follow = False
         self._top, self._skip = None, 0
         places = self.document.forward(None, 1, self.picker).places
         self.cursor = places[0] if places else None
 
     def move(self, by: int) -> None:
-        """Select another line; the view follows it."""
+        """Select the line ``by`` lines below (above if negative) and scroll to it. Downwards it does nothing while
+        following."""
         if self.cursor is None or (self.follow and by > 0):
             return
         self.follow = False
@@ -123,7 +125,7 @@ class Viewport:
         self._reveal()
 
     def _reveal(self) -> None:
-        """Scroll as little as brings the cursor's line into view as a whole."""
+        """Scroll by as few rows as bring the whole selected line into view."""
         places = self.window.places
         if self.cursor is None or not places:
             return
@@ -142,7 +144,7 @@ class Viewport:
             self._top, self._skip = window.places[0], window.skip
 
     def scroll(self, by: int) -> None:
-        """Move the view by rows; the cursor stays on its line as long as that is in view."""
+        """Move the view by rows, downwards if positive; the cursor stays on its line while that is in view."""
         if not self.window.places or (self.follow and by > 0):
             return
         self.follow = False
@@ -164,19 +166,20 @@ class Viewport:
         self._top, self._skip = top, skip
 
     def page(self, by: int) -> None:
-        """A screen up or down; the cursor keeps its place on the screen."""
+        """Move one screen down (1) or up (-1); the cursor keeps its row on the screen, at an end it goes to the first
+        or last line."""
         if not self.window.places or (self.follow and by > 0):
             return
         before = self.window
         at = before.places.index(self.cursor) if self.cursor in before.places else 0
         self.scroll(by * max(1, self.height - 1))
         places = self.build().places
-        if (places[:1], self.window.skip) == (before.places[:1], before.skip):  # no further that way
+        if (places[:1], self.window.skip) == (before.places[:1], before.skip):  # already at that end
             at = 0 if by < 0 else len(places) - 1
         self.cursor = places[min(at, len(places) - 1)] if places else None
 
     def go(self, place: Place) -> None:
-        """Select a line; where it is not in view, it comes to a third of the height."""
+        """Select a line; if it is not in view, scroll it to a third of the height."""
         self.follow = False
         self.cursor = place
         if place in self.window.places[1:-1]:

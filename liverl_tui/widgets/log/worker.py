@@ -1,4 +1,4 @@
-"""The thread that reads logs for one view: a slow disk or a long search never holds up the interface."""
+"""The thread that reads logs for one view, so that a slow disk or a long search never blocks the interface."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from contextvars import copy_context
 from liverl_tui.widgets.log.frame import Frame
 from liverl_tui.widgets.log.session import LogSession
 
-POLL_S = 0.25  # between two looks at the files: four pictures a second are what a terminal over ssh can take
-SLICE_S = 0.005  # of searching before keys are looked at again
-TURN_S = 0.001
-PICTURE_S = 0.1  # between two pictures while a search goes on
+POLL_S = 0.25  # seconds between two polls of the files: a terminal over ssh can take four frames a second
+SLICE_S = 0.005  # seconds of searching before queued operations run
+TURN_S = 0.001  # seconds: longest interval between switches of threads
+PICTURE_S = 0.1  # seconds between two frames during a search
 
 Operation = Callable[[LogSession], None]
 Outcome = Frame | Exception
 
 
 class LogWorker:
-    """Runs a session. ``do`` returns at once; ``deliver`` is called in the thread with each new picture, or with
-    the exception that ended it."""
+    """Runs a session in a thread. ``deliver`` is called in that thread with each new frame, or with the exception
+    that ended the thread."""
 
     def __init__(self, session: LogSession, deliver: Callable[[Outcome], None]) -> None:
         self._session = session
         self._deliver = deliver
-        self._orders: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
+        self._operations: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
         self._awake = threading.Event()
         self._awake.set()
         self._frame: Frame | None = None
@@ -36,30 +36,33 @@ class LogWorker:
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="logs", daemon=True)
 
     def start(self) -> None:
-        # A search computes without a pause; what draws then waits so long for its turn, several times per key.
+        """Start the thread."""
+        # A search computes without a pause, and for each key the drawing thread waits several such intervals.
         sys.setswitchinterval(min(sys.getswitchinterval(), TURN_S))
         self._thread.start()
 
     def do(self, operation: Operation) -> None:
-        """Have something done, in order."""
-        self._orders.put(operation)
+        """Queue an operation and return at once; operations run in order."""
+        self._operations.put(operation)
 
     def rest(self, rest: bool) -> None:
-        """Do not look at the files while nobody sees them."""
+        """Stop polling the files while the view is not visible (True), or poll again (False). Operations still
+        run."""
         if rest:
             self._awake.clear()
         elif not self._awake.is_set():
             self._awake.set()
-            self._orders.put(LogSession.poll)
+            self._operations.put(LogSession.poll)
 
     def close(self) -> None:
-        """End it; what it is doing it may finish. Files are closed by the thread itself."""
-        self._orders.put(None)
+        """End the thread after the operation that runs now; operations still queued are dropped. The thread closes
+        the files."""
+        self._operations.put(None)
 
     def _run(self) -> None:
         try:
             self._loop()
-        except Exception as error:  # noqa: BLE001  (told to the interface, which must not go on without logs)
+        except Exception as error:  # noqa: BLE001  (delivered to the interface, which raises it)
             self._deliver(error)
         finally:
             self._session.close()
@@ -68,17 +71,17 @@ class LogWorker:
         session = self._session
         busy = False
         due = drawn = time.monotonic()
-        begin = due + POLL_S  # of searching and counting: they would hold up those who draw the first picture
+        begin = due + POLL_S  # of searching and counting: they would delay the first paint of the interface
         while True:
-            asked = self._take(0.0 if busy else max(0.0, due - time.monotonic()))
-            if asked is None:
+            operations = self._take(0.0 if busy else max(0.0, due - time.monotonic()))
+            if operations is None:
                 return
             began = time.monotonic()
-            looked = began >= due and self._awake.is_set()
+            polls = began >= due and self._awake.is_set()
             try:
-                for operation in asked:
+                for operation in operations:
                     operation(session)
-                if looked:
+                if polls:
                     session.error = ""
                     session.poll()
                 busy = began >= begin and session.work(SLICE_S)
@@ -86,23 +89,24 @@ class LogWorker:
                 session.error, busy = _words(error), False
             now = time.monotonic()
             if began >= due:
-                # A look that takes long, or that comes late, is what the view is behind by.
-                session.lag = float(int(now - due)) if looked else 0.0
+                # A poll that comes late or takes long is the time by which the view is behind the files.
+                session.lag = float(int(now - due)) if polls else 0.0
                 due = now + POLL_S
-            if asked or looked or now - drawn >= PICTURE_S:
+            if operations or polls or now - drawn >= PICTURE_S:
                 drawn = now
                 self._draw()
 
     def _take(self, timeout: float) -> list[Operation] | None:
-        """What has been asked for meanwhile; None when it is time to end."""
-        asked: list[Operation] = []
+        """The queued operations, after at most ``timeout`` seconds of waiting for the first; None if the thread shall
+        end."""
+        operations: list[Operation] = []
         try:
-            item = self._orders.get(timeout=timeout) if timeout > 0 else self._orders.get_nowait()
+            item = self._operations.get(timeout=timeout) if timeout > 0 else self._operations.get_nowait()
             while item is not None:
-                asked.append(item)
-                item = self._orders.get_nowait()
+                operations.append(item)
+                item = self._operations.get_nowait()
         except queue.Empty:
-            return asked
+            return operations
         return None
 
     def _draw(self) -> None:
@@ -116,4 +120,4 @@ class LogWorker:
 
 
 def _words(error: OSError) -> str:
-    return f"cannot read: {error.strerror or error}"
+    return f"cannot read the log: {error.strerror or error}"

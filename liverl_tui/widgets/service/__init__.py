@@ -1,0 +1,1 @@
+"""The service screen's panes, and the text about one service."""

@@ -1,4 +1,4 @@
-"""The detail of one service as rows of text, section by section. Pure."""
+"""The detail of one service as rows of text, in sections. Pure."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, fit
 
 LABEL = 16  # columns of a fact's name
-EVENTS = 20  # newest ones that are shown
-_STARTS = 20  # newest generations that are shown
-_TIMED = ("preparing", "starting", "stopping")  # states whose words say for how long
+EVENTS = 20  # how many events are shown, the newest
+_STARTS = 20  # how many generations are shown, the newest
+_TIMED = ("preparing", "starting", "stopping")  # states whose labels already contain a duration
 
 
 @dataclass(frozen=True)
 class About:
-    """What is known of one service, or of a replica that is none: an actor of verl's. ``note``: why something is
-    not; ``processes`` is None before the first look."""
+    """What is known of one service, or of a replica that is an actor of verl's and no service. ``now``: Unix time;
+    ``note``: why some facts are missing; ``processes``: None before the first reading."""
 
     name: str
     now: float
@@ -48,19 +48,20 @@ class About:
 
     @property
     def replica(self) -> ReplicaStatus | None:
-        found = self.snapshot.replicas.items if self.snapshot is not None else ()
-        return next((replica for replica in found if replica.name == self.name), None)
+        """The replica of that name; None if there is none."""
+        replicas = self.snapshot.replicas.items if self.snapshot is not None else ()
+        return next((replica for replica in replicas if replica.name == self.name), None)
 
     @property
     def kind(self) -> str:
-        """What it is, in a few words."""
+        """The kind of the service, in words for a replica that is none."""
         if self.service is not None:
             return self.service.kind
         return "replica, a Ray actor of verl" if self.replica is not None else "not present"
 
 
 def detail_rows(about: About, width: int) -> list[Row]:
-    """Everything, in ``width`` columns."""
+    """All sections that have facts, in ``width`` columns."""
     rows: list[Row] = []
     if about.note:
         rows += [Row((f" {line}", "warn")) for line in wrap(about.note, width - 2)]
@@ -76,15 +77,15 @@ def detail_rows(about: About, width: int) -> list[Row]:
         ("Events", _events(about, width)),
     )
     for title, section in sections:
-        found = list(section)
-        if found:
+        section_rows = list(section)
+        if section_rows:
             rows.append(Row((f" {title} ", "title"), ("─" * max(0, width - len(title) - 2), "rule")))
-            rows += found
+            rows += section_rows
     return rows
 
 
 def argv_line(detail: ServiceDetail | None) -> str:
-    """The command as a shell would take it."""
+    """The command line, quoted for a shell; empty without a detail."""
     return shlex.join(detail.argv) if detail is not None else ""
 
 
@@ -104,7 +105,7 @@ def _state(about: About, width: int) -> Iterator[Row]:
     if service is None:
         yield from _actor(about, width)
         return
-    yield from _stands(service, of_service(service, now), now, width)
+    yield from _state_and_reason(service, of_service(service, now), now, width)
     if service.generation:
         many = "1 restart" if service.restarts == 1 else f"{service.restarts or 'no'} restarts"
         pid = f", pid {service.pid}" if service.pid is not None else ""
@@ -115,7 +116,7 @@ def _state(about: About, width: int) -> Iterator[Row]:
     if service.started_at is not None:
         ready = ""
         if service.ready_at is not None and service.ready_at >= service.started_at:
-            ready = f", ready after {_took(service.started_at, service.ready_at)}"
+            ready = f", ready after {_start_duration(service.started_at, service.ready_at)}"
         yield from _fact("started", f"{age(now - service.started_at)} ago{ready}", width)
     if service.exit is not None:
         when = f", {age(now - service.exit.at)} ago" if service.exit.at is not None else ""
@@ -140,15 +141,15 @@ def _state(about: About, width: int) -> Iterator[Row]:
     if service.log is not None:
         yield from _fact("log", service.log, width)
     if service.depends_on:
-        told = about.detail.depends_on if about.detail is not None else ()
-        yield from _fact("needs", "; ".join(told or service.depends_on), width)
+        conditions = about.detail.depends_on if about.detail is not None else ()
+        yield from _fact("needs", "; ".join(conditions or service.depends_on), width)
     yield from _gpus(about, width)
 
 
-def _stands(
+def _state_and_reason(
     shown: ServiceStatus | ReplicaStatus, label: StatusLabel, now: float, width: int
 ) -> Iterator[Row]:
-    """Its state, for how long, and why."""
+    """The state, for how long, and why."""
     row = Row((" " + fit("state", LABEL) + " ", "dim"), (label.text, label.style))
     if shown.state not in _TIMED and shown.since is not None:
         row.add(f" for {age(now - shown.since)}", "dim")
@@ -161,7 +162,7 @@ def _actor(about: About, width: int) -> Iterator[Row]:
     replica, snapshot, now = about.replica, about.snapshot, about.now
     if replica is None or snapshot is None:
         return
-    yield from _stands(replica, of_replica(replica, SnapshotIndex(snapshot), now), now, width)
+    yield from _state_and_reason(replica, of_replica(replica, SnapshotIndex(snapshot), now), now, width)
     if replica.generation:
         pid = f", pid {replica.pid}" if replica.pid is not None else ""
         yield from _fact("actor", f"generation {replica.generation} of this name{pid}", width)
@@ -178,16 +179,16 @@ def _gpus(about: About, width: int) -> Iterator[Row]:
     holder, snapshot, detail = about.service or about.replica, about.snapshot, about.detail
     if holder is None or snapshot is None:
         return
-    ours: dict[str, int | None] = {}
+    memory: dict[str, int | None] = {}  # UUID -> bytes that the holder's processes use
     for use in detail.gpu_memory if detail is not None else ():
-        known = ours.get(use.uuid)
-        ours[use.uuid] = known if use.memory is None else (known or 0) + use.memory
-    names = list(dict.fromkeys((*holder.gpus, *ours)))
+        total = memory.get(use.uuid)
+        memory[use.uuid] = total if use.memory is None else (total or 0) + use.memory
+    names = list(dict.fromkeys((*holder.gpus, *memory)))
     by_uuid: dict[str, GpuStatus] = {g.uuid: g for g in snapshot.gpus}
     for index, uuid in enumerate(names):
         gpu = by_uuid.get(uuid)
         what = "service" if about.service is not None else "replica"
-        mine = f"{size(ours[uuid])} of it by this {what}" if ours.get(uuid) is not None else ""
+        mine = f"{size(memory[uuid])} of it by this {what}" if memory.get(uuid) is not None else ""
         text = uuid
         if gpu is not None:
             used = f"{size(gpu.memory_used)} of {size(gpu.memory_total)}"
@@ -222,13 +223,13 @@ def _replica(about: About, width: int) -> Iterator[Row]:
 
 
 def _weights(replica: ReplicaStatus, wanted: int | None, width: int) -> Iterator[Row]:
-    known = replica.engine.policy_version
-    if known is None and replica.kind == "verl":
-        # vLLM does not tell; verl brings them itself.
+    current = replica.engine.policy_version
+    if current is None and replica.kind == "verl":
+        # vLLM does not report a version; verl copies the weights itself.
         yield from _fact("weights", f"copied by verl from the trainer: version {wanted}", width)
         return
-    version = UNKNOWN if known is None else f"{known}"
-    behind = wanted is not None and known != wanted
+    version = UNKNOWN if current is None else f"{current}"
+    behind = wanted is not None and current != wanted
     of = f", the trainer has {wanted}" if behind else ""
     yield from _fact("weights", f"version {version}{of}", width, "warn" if behind else "text")
 
@@ -240,12 +241,12 @@ def _proxy(about: About, width: int) -> Iterator[Row]:
     proxy = snapshot.proxy
     names = {f"{r.address}/v1": r.name for r in snapshot.replicas.items if r.address is not None}
     for index, backend in enumerate(proxy.backends):
-        out = backend in proxy.cooled_down
+        cooled = backend in proxy.cooled_down
         name = f"{names[backend]}  " if backend in names else ""
-        text = f"{name}{backend}" + ("  in cooldown after failures" if out else "")
-        yield from _fact("backends" if not index else "", text, width, "warn" if out else "text")
+        text = f"{name}{backend}" + ("  in cooldown after failures" if cooled else "")
+        yield from _fact("backends" if not index else "", text, width, "warn" if cooled else "text")
     if not proxy.backends:
-        yield from _fact("backends", "none: every request fails", width, "bad")
+        yield from _fact("backends", "none; every request fails", width, "bad")
     failed = f"{count(proxy.failures)} failed"
     yield from _fact(
         "requests", f"{count(proxy.requests)}, {failed}, {proxy.unattributed} without a trial", width
@@ -268,9 +269,9 @@ def _processes(about: About, width: int) -> Iterator[Row]:
     cpu = f"{sum(used):.0f}" if used else UNKNOWN
     yield Row((f" {'pid':>8} {'cpu %':>6} {'rss':>5} {'thr':>4} {'age':>5}  command", "head"))
     for process in processes:
-        said = UNKNOWN if process.cpu_percent is None else f"{process.cpu_percent:.0f}"
+        used_cpu = UNKNOWN if process.cpu_percent is None else f"{process.cpu_percent:.0f}"
         zombie = process.state in "ZX"
-        row = Row((f" {process.pid:>8}", "text"), (f" {said:>6}", "strong"))
+        row = Row((f" {process.pid:>8}", "text"), (f" {used_cpu:>6}", "strong"))
         row.add(f" {size(process.rss_bytes):>5} {process.threads:>4}", "text")
         row.add(f" {age(about.now - process.started_at):>5}  ", "dim")
         row.add("  " * max(0, process.depth - 1) + ("└ " if process.depth else ""), "rule")
@@ -318,7 +319,7 @@ def _outcome(probe: ProbeFacts, about: About) -> tuple[str, str, str]:
 
 def _starts(about: About, width: int) -> Iterator[Row]:
     detail = about.detail
-    is_actor = about.service is None and about.replica is not None  # it is verl that starts it
+    is_actor = about.service is None and about.replica is not None  # verl starts it
     if detail is None or detail.kind == "environment" or is_actor:
         return
     yield from _fact("policy", restart_words(detail.restart), width)
@@ -336,8 +337,8 @@ def _starts(about: About, width: int) -> Iterator[Row]:
 def _start(start: Generation, about: About, width: int) -> Iterator[Row]:
     service, began = about.service, start.started_at
     if service is not None and service.started_at is not None and start.pid == service.pid is not None:
-        began = service.started_at  # of its process, as above; the journal's is when it was decided on
-    ready = _took(began, start.ready_at) if start.ready_at is not None else UNKNOWN
+        began = service.started_at  # of the process, as in State; the journal has the time of the decision
+    ready = _start_duration(began, start.ready_at) if start.ready_at is not None else UNKNOWN
     lasted = duration(start.ended_at - start.started_at) if start.ended_at is not None else UNKNOWN
     pid = UNKNOWN if start.pid is None else str(start.pid)
     ago = age(about.now - start.started_at)
@@ -367,7 +368,7 @@ def _command(about: About, width: int) -> Iterator[Row]:
         return
     lines: list[str] = []
     for word in (shlex.quote(w) for w in detail.argv):
-        # An option and its value stay together, and each option begins where a line does if it does not fit.
+        # Lines are filled word by word; only a word longer than a line is broken.
         if lines and len(lines[-1]) + len(word) + 1 <= width - 5:
             lines[-1] += f" {word}"
         else:
@@ -412,12 +413,13 @@ def _events(about: About, width: int) -> Iterator[Row]:
 # -- words
 
 
-def _took(begin: float, end: float) -> str:
-    """How long a start took, as the events have it."""
+def _start_duration(begin: float, end: float) -> str:
+    """The seconds of a start, with the same precision as in the events."""
     return f"{max(0.0, end - begin):.1f} s"
 
 
 def restart_words(policy: RestartPolicy) -> str:
+    """The restart policy as a sentence, without a full stop."""
     if policy.mode == "never":
         return "never restarted automatically"
     when = "after a failure" if policy.mode == "on_failure" else "always"
@@ -429,5 +431,6 @@ def restart_words(policy: RestartPolicy) -> str:
 
 
 def stages_words(stages: Sequence[StopStage]) -> str:
+    """The stages of a stop: ``SIGTERM to the main process (10 s), ...``, each with its grace."""
     whom = {"leader": "the main process", "tree": "all its processes"}
     return ", ".join(f"{s.signal} to {whom[s.target]} ({s.grace:g} s)" for s in stages)

@@ -1,4 +1,4 @@
-"""A trajectory as a list of blocks: rules between turns, parts that open and close, files. Pure.
+"""A trajectory as a list of blocks: rules between turns, parts that fold, files. Pure.
 
 A block is cheap: its text is cut into rows only when it is on the screen.
 """
@@ -20,7 +20,7 @@ from liverl_tui.widgets.trajectory.text import argument_lines, clean_lines, json
 
 Form = Literal["plain", "json", "arguments"]
 ABANDONED = "○ abandoned (the agent disconnected)"
-LONG = 12  # lines; longer messages and thoughts begin closed
+LONG = 12  # lines (or 1200 characters): messages and reasoning from this length on begin closed
 _LABELS: dict[PartKind, tuple[str, str]] = {
     "system": ("system", "dim"),
     "user": ("user", "info"),
@@ -30,36 +30,37 @@ _LABELS: dict[PartKind, tuple[str, str]] = {
     "result": ("result", "text"),
     "error": ("failed", "bad"),
 }
-KINDS: tuple[PartKind, ...] = ("system", "user", "reasoning", "call", "result")  # that can be hidden
+KINDS: tuple[PartKind, ...] = ("system", "user", "reasoning", "call", "result")  # those that can be hidden
 
 
 @dataclass(frozen=True)
 class Block:
-    """Something with a row of its own. ``key`` names it also when the trajectory has grown.
+    """A part of a trajectory that begins on a row of its own. ``key`` stays the same when the trajectory grows.
 
-    ``label`` begins its first row; without one its text begins at once while it is open. ``text``: None where
+    ``label``: on its first row; an open block that is ``headless`` begins with its text instead. ``text``: None if
     there is nothing to open.
     """
 
     key: str
-    turn: int  # 0 = none
+    turn: int  # number of its turn; 0: belongs to none
     label: tuple[Span, ...] = ()
     text: str | None = None
     style: str = "text"
     form: Form = "plain"
-    opened: bool = True  # at the beginning
-    headless: bool = False  # no first row while it is open
-    rule: bool = False
-    file: str | None = None  # whose text is read when it is opened
-    fixed: bool = False  # its text cannot be closed
+    opened: bool = True  # open at the beginning
+    headless: bool = False  # without the label's row while it is open
+    rule: bool = False  # a separator above a turn or the files
+    file: str | None = None  # name of a file whose text is read when the block is opened
+    fixed: bool = False  # always open
 
     @property
     def folds(self) -> bool:
+        """Whether it can be opened and closed."""
         return (self.text is not None or self.file is not None) and not self.fixed
 
 
 class Body:
-    """The lines of an open block, and which of them are no JSON."""
+    """The lines of an open block. ``literal``: numbers of lines that are no JSON in a block of JSON."""
 
     __slots__ = ("form", "lines", "literal", "style")
 
@@ -73,6 +74,7 @@ class Body:
         self.form, self.style = block.form, block.style
 
     def spans(self, line: int) -> list[Span]:
+        """One line in styles: JSON by token, other text in the block's style."""
         if self.form == "plain" or line in self.literal:
             return [(self.lines[line], self.style)]
         return json_spans(self.lines[line])
@@ -86,8 +88,8 @@ def build(
     names: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
 ) -> list[Block]:
-    """The blocks of a trajectory. ``why``: sentences about a trial without tool calls; ``hidden``: kinds of parts
-    that are left out; ``names``: replicas by root address; ``files``: texts of files that were opened."""
+    """The blocks of a trajectory. ``why``: sentences that explain why the trial has no tool calls; ``hidden``: kinds
+    of parts to leave out; ``names``: replica names by root address; ``files``: texts of opened files by name."""
     blocks = [_note(f"why:{n}", 0, sentence, n == 0) for n, sentence in enumerate(why)]
     if trajectory.note:
         blocks.append(_note("note", 0, trajectory.note))
@@ -105,9 +107,7 @@ def build(
         blocks += _parts(turn, turn.answer, "answer", hidden)
         blocks += _parts(turn, turn.after, "after", hidden)
     if trajectory.torn:
-        blocks.append(
-            _note("torn", 0, "the last record is incomplete: its writer died, or the disk was full")
-        )
+        blocks.append(_note("torn", 0, "the last record is incomplete; its writer died or the disk was full"))
     if trajectory.bad_records:
         blocks.append(_note("bad", 0, f"{trajectory.bad_records} records could not be read"))
     if trajectory.files:
@@ -117,7 +117,7 @@ def build(
 
 
 def raw_blocks(turn: Turn, text: str) -> list[Block]:
-    """The record of one turn as it stands in the file."""
+    """The record of one turn as it is in the file. ``text``: that record, as JSON."""
     label = ((f"turn {turn.number}", "title"), (f" · record, {size(turn.size or len(text))}", "dim"))
     return [
         Block("raw:rule", turn.number, label, rule=True),
@@ -199,7 +199,7 @@ def _rule(turn: Turn, names: Mapping[str, str]) -> tuple[Span, ...]:
 
 
 def head_row(block: Block, width: int, opened: bool) -> Row:
-    """The first row of a block; of a closed one it shows how its text begins, and how long that is."""
+    """The first row of a block. That of a closed block has the beginning of its text, and its length."""
     if block.rule:
         row = Row(("── ", "rule"), *block.label, (" ", "rule"))
         return row.add("─" * max(0, width - len(row.text)), "rule")

@@ -1,4 +1,4 @@
-"""What stands above a trajectory: which trial it is, and how it went. Pure."""
+"""The rows above a trajectory: which trial it is, and its state, calls, rewards and flags. Pure."""
 
 from __future__ import annotations
 
@@ -33,16 +33,20 @@ def header_rows(
     names: Mapping[str, str] | None = None,
     link: Link = "live",
 ) -> list[Row]:
-    """The title with ``place`` in the list, what the list is a part of (``among``; in a narrow title ``+`` says
-    that there are more; ``gone``: that it is there no longer) and ``facts``; how it went; and a third row if
-    there is more to say."""
+    """The title, a row about the trial, and rows for a problem, an exception and hidden parts.
+
+    ``place``: in the list, as ``3/20``; ``among``: what the list is a part of, shortened to ``+`` in a narrow title;
+    ``gone``: words instead of the place if the trial is no longer listed; ``facts``: further words for the title;
+    ``problem``: why the trial cannot be read; ``raw``: a record is shown instead of the blocks; ``names``: replica
+    names by root address. A ``trajectory`` of None is still being read, or never could be.
+    """
     name = one_line(path.rpartition("/")[2])
     title = Row((f" {fit(name, min(len(name), max(8, width - 30)))} ", "title_focus"))
     room = width - len(title.text) - 3
     places = [f"trial {place}{of}" for of in (among, "+")] if among else [place and f"trial {place}"]
     places = [gone, "not listed"] if gone else places
-    said = [" · ".join(w for w in (at, "raw record" if raw else "", facts) if w) for at in places]
-    words = next((form for form in said if len(form) <= room), said[-1])
+    forms = [" · ".join(w for w in (at, "raw record" if raw else "", facts) if w) for at in places]
+    words = next((form for form in forms if len(form) <= room), forms[-1])
     if words and room > 0:
         title.add(" ").add(fit(words, min(len(words), room)), "dim").add(" ")
     title.add("─" * max(0, width - len(title.text)), "rule")

@@ -1,4 +1,4 @@
-"""Text of models and sandboxes as lines that a terminal can show: tamed, wrapped, JSON in colours. Pure."""
+"""Text of models and sandboxes as lines for a terminal: without control characters, wrapped, JSON in colors. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rich.cells import get_character_cell_size
 from liverl.logs.text import plain
 from liverl_tui.widgets.base.cells import Span
 
-TAB = 4
-_COLOURED = 4000  # characters: a longer line is shown without colours
+TAB = 4  # columns between two tab stops
+_COLOURED = 4000  # characters: a longer line is shown without colors
 _TOKEN = re.compile(
     r'("(?:[^"\\]|\\.)*")(\s*:)?|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|\b(true|false|null)\b|[{}\[\],]'
 )
@@ -20,15 +20,15 @@ _STRING_LINE = re.compile(r'(\s*)("(?:[^"\\]|\\.)*": )?"((?:[^"\\]|\\.)*)"(,?)')
 
 
 def clean_lines(text: str) -> list[str]:
-    """``text`` cut into lines without control characters and escape sequences; a last newline begins no line."""
+    """The lines of ``text`` without control characters and escape sequences. A newline at the end begins no line."""
     lines = text.split("\n")
     if len(lines) > 1 and not lines[-1]:
         lines.pop()
-    return [line if line.isprintable() else _tame(line) for line in lines]
+    return [line if line.isprintable() else _clean_line(line) for line in lines]
 
 
-def _tame(line: str) -> str:
-    line = line.rstrip("\r").rpartition("\r")[2]  # a progress bar: its last state
+def _clean_line(line: str) -> str:
+    line = line.rstrip("\r").rpartition("\r")[2]  # of a progress bar, its last state
     line = plain(line.expandtabs(TAB))
     if line.isprintable():
         return line
@@ -38,7 +38,8 @@ def _tame(line: str) -> str:
 
 
 def wrap_line(line: str, width: int) -> list[tuple[int, int]]:
-    """(start, end) of the rows of one line, broken behind spaces where that does not leave them half empty."""
+    """(start, end) in characters of each row of a line. Rows break after a space, unless that would leave a row less
+    than half full."""
     if line.isascii():
         if len(line) <= width:
             return [(0, len(line))]
@@ -63,7 +64,7 @@ def wrap_line(line: str, width: int) -> list[tuple[int, int]]:
 
 
 def json_spans(line: str) -> list[Span]:
-    """One line of JSON, by token: keys, strings, numbers, words."""
+    """One line of JSON with a style for each token. A line of more than ``_COLOURED`` characters has one style."""
     if len(line) > _COLOURED:
         return [(line, "text")]
     spans: list[Span] = []
@@ -85,8 +86,8 @@ def json_spans(line: str) -> list[Span]:
 
 
 def argument_lines(text: str) -> tuple[list[str], frozenset[int]]:
-    """(lines of indented JSON in which texts of several lines are written out below their key, the numbers of
-    the lines that are such text)."""
+    """(lines, literal): indented JSON in which strings of several lines are written out below their key, and the
+    numbers of those lines."""
     lines: list[str] = []
     literal: set[int] = set()
     for line in text.split("\n"):
@@ -107,21 +108,21 @@ def argument_lines(text: str) -> tuple[list[str], frozenset[int]]:
 
 
 def slice_spans(spans: list[Span], start: int, end: int) -> list[Span]:
-    """Characters ``start`` to ``end`` of a line that is given in spans."""
-    found: list[Span] = []
+    """The characters ``start`` to ``end`` of a line in spans."""
+    part_spans: list[Span] = []
     at = 0
     for text, style in spans:
         piece = text[max(0, start - at) : max(0, end - at)]
         if piece:
-            found.append((piece, style))
+            part_spans.append((piece, style))
         at += len(text)
         if at >= end:
             break
-    return found
+    return part_spans
 
 
 def mark(spans: list[Span], places: list[tuple[int, int]]) -> list[Span]:
-    """The same line with the style ``match`` at (start, end) ``places``, which are in order."""
+    """The line with the style ``match`` at ``places``, which are (start, end) in characters, ascending."""
     line_end = sum(len(text) for text, _ in spans)
     marked: list[Span] = []
     at = 0
@@ -133,7 +134,8 @@ def mark(spans: list[Span], places: list[tuple[int, int]]) -> list[Span]:
 
 
 def find_places(line: str, needle: str) -> list[tuple[int, int]]:
-    """Where ``needle`` stands in ``line``. Capitals count only if the needle has one."""
+    """(start, end) of each occurrence of ``needle`` in ``line``. Case matters only if the needle has a capital
+    letter."""
     if not needle:
         return []
     if needle == needle.lower():

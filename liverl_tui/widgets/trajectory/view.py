@@ -1,4 +1,4 @@
-"""One trajectory on the screen: its blocks below a header, a cursor, a search."""
+"""The pane of one trajectory: a header, blocks that fold, a cursor, a search."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _MOVES: list[BindingType] = [
 
 
 class TrajectoryView(Pane):
-    """``header``: gives the rows above the blocks for a width and words that belong beside the title.
-    ``open_file``: asked for the text of a file that is opened."""
+    """``header``: called with the width and words for the title, returns the rows above the blocks. ``open_file``:
+    called with the name of a file when its block is opened and its text is not read yet."""
 
     title = "Trajectory"
     BINDINGS = _MOVES
@@ -37,15 +37,15 @@ class TrajectoryView(Pane):
         self.open_file: Callable[[str], None] = lambda _name: None
         self.flow = Flow()
         self.prompt = TitlePrompt()
-        self.turns = 0  # of the trial, also where the blocks are of one
+        self.turns = 0  # number of turns of the trial, also while the record of one is shown
         self._top = self._at = START
-        self._following = False  # the end, as it grows
-        self._said = ""  # beside the title, until the next key
+        self._following = False  # the cursor stays on the last row as blocks are added
+        self._hit_note = ""  # about the last jump to a hit, in the title until the cursor moves
 
     # -- what is shown
 
     def begin(self) -> None:
-        """Nothing yet, of another trial."""
+        """Clear the pane, for another trial."""
         self.flow.forget()
         self._top = self._at = START
         self._following = False
@@ -53,7 +53,8 @@ class TrajectoryView(Pane):
         self.update()
 
     def set_blocks(self, blocks: Sequence[Block]) -> None:
-        """Show other blocks of the same trial: cursor, place and open parts stay."""
+        """Show new blocks of the same trial. Cursor, scroll position and open blocks stay; a cursor put on the end
+        with End follows it."""
         self._top, self._at = self.flow.replace(blocks, self._top, self._at)
         if self._following and blocks:
             self._at = self.flow.end()
@@ -61,11 +62,12 @@ class TrajectoryView(Pane):
 
     @property
     def places(self) -> tuple[Place, Place]:
-        """Where the window begins, and where the cursor is."""
+        """(first row of the window, cursor)."""
         return self._top, self._at
 
     @places.setter
     def places(self, places: tuple[Place, Place]) -> None:
+        """Scroll to a former window and put the cursor where it was."""
         self._top, self._at = places
         self.update()
 
@@ -75,6 +77,7 @@ class TrajectoryView(Pane):
         return self.flow.turn_at(self._at)
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        """The header, and below it the window of the blocks that contains the cursor."""
         flow = self.flow
         flow.width = width
         rows = self.header(width, self._facts())
@@ -94,7 +97,7 @@ class TrajectoryView(Pane):
         return rows
 
     def _facts(self) -> str:
-        facts = [self.prompt.shown, self._said]
+        facts = [self.prompt.shown, self._hit_note]
         facts.append(f"turn {self.turn}/{self.turns}" if self.turns and self.flow.blocks else "")
         return " · ".join(fact for fact in facts if fact)
 
@@ -108,30 +111,34 @@ class TrajectoryView(Pane):
             self.update()
 
     def action_move(self, by: int) -> None:
+        """Move the cursor by rows, downwards if positive."""
         if self.flow.blocks:
-            self._said = ""
+            self._hit_note = ""
             self._go(self.flow.walk(self.flow.inside(self._at), by))
 
     def action_page(self, by: int) -> None:
+        """Move window and cursor one screen down (1) or up (-1)."""
         if self.flow.blocks:
             rows = by * max(1, self.content_size.height - self._above() - 1)
             self._go(self.flow.walk(self._at, rows), top=self.flow.walk(self._top, rows))
 
     def action_first(self) -> None:
+        """Go to the first row."""
         self._go(START)
 
     def action_last(self) -> None:
+        """Go to the last row, and stay on the last one as the trajectory grows."""
         if self.flow.blocks:
             self._go(self.flow.end())
             self._following = True
 
     def go_turn(self, by: int) -> None:
-        """To the rule of the next or previous turn."""
+        """Go to the rule of the next turn (1) or the one before (-1), or of the files."""
         if self.flow.blocks and (rule := self.flow.rule(self._at, by)) is not None:
             self._go(rule, top=rule)
 
     def to_turn(self, number: int) -> None:
-        """To the rule of a turn."""
+        """Go to the rule of turn ``number``; without such a turn nothing moves."""
         rule = next(
             (Place(n, 0) for n, b in enumerate(self.flow.blocks) if b.rule and b.turn == number), None
         )
@@ -141,9 +148,11 @@ class TrajectoryView(Pane):
         return len(self.header(self.content_size.width, ""))
 
     def wheel(self, by: int) -> None:
+        """Move the cursor by ``WHEEL`` rows."""
         self.action_move(WHEEL * by)
 
     def on_click(self, event: events.Click) -> None:
+        """Put the cursor on the row; a double click opens or closes its block."""
         if event.y >= self._above() and self.flow.blocks:
             self._go(self.flow.walk(self._top, event.y - self._above()))
             if event.chain == 2:
@@ -152,7 +161,7 @@ class TrajectoryView(Pane):
     # -- opening and closing
 
     def fold(self) -> None:
-        """Open or close what is under the cursor; on a rule, everything up to the next."""
+        """Open or close the block under the cursor; on a rule, all blocks up to the next rule."""
         if not self.flow.blocks:
             return
         number = self._at.block
@@ -162,73 +171,78 @@ class TrajectoryView(Pane):
         self._go(Place(number, 0))
 
     def fold_all(self) -> None:
-        """Open everything but files; or all as it was at the beginning."""
+        """Open everything but files; the second time restore the state at the beginning."""
         self.flow.toggle_all()
         self.update()
 
     # -- searching
 
     def on_key(self, event: events.Key) -> None:
+        """While the search is typed, keys edit it; Enter goes to the first hit, Esc ends the search."""
         if not self.prompt.open:
             return
-        did = self.prompt.key(event)
-        if did in ("kept", "cancelled"):
+        outcome = self.prompt.key(event)
+        if outcome in ("kept", "cancelled"):
             self.flow.needle = self.prompt.text
-            if did == "kept":
+            if outcome == "kept":
                 self.go_hit(1, here=True)
         self.update()
 
     def on_paste(self, event: events.Paste) -> None:
+        """While the search is typed, insert the pasted text into it."""
         if self.prompt.open:
             event.stop()
             self.prompt.paste(event.text)
             self.update()
 
     def on_blur(self) -> None:
+        """End typing."""
         self.prompt.open = False
 
     def find(self) -> None:
-        """Begin to type what to look for."""
+        """Open the prompt of the search, empty."""
         self.prompt.clear()
         self.prompt.begin()
-        self._said = ""
+        self._hit_note = ""
         self.update()
 
     @property
     def looked_for(self) -> str:
-        """What is searched for; nothing without a search."""
+        """The text of the search, also while it is typed; empty without a search."""
         return self.flow.needle or self.prompt.text
 
     def end_search(self) -> None:
-        """Forget what was looked for, and with it its marks."""
+        """End the search and remove its marks."""
         self.prompt.clear()
-        self.flow.needle = self._said = ""
+        self.flow.needle = self._hit_note = ""
         self.update()
 
     def go_hit(self, by: int, here: bool = False) -> None:
-        """To the next or previous place of what is looked for, around the end; ``here``: this row counts."""
+        """Go to the next hit (``by`` 1) or the one before (-1), around the ends. ``here``: a hit on the cursor's row
+        counts."""
         if not self.flow.needle or not self.flow.blocks:
             return
         hits = self.flow.hits()
-        self._said = "not found"
+        self._hit_note = "not found"
         if hits:
             now = self.flow.position(self._at)
             after = bisect_left(hits, now) if here else bisect_right(hits, now)
             number = (after if by > 0 else bisect_left(hits, now) - 1) % len(hits)
             self._go(self.flow.reveal(hits[number]))
-            self._said = f"{number + 1} of {len(hits)} lines"
+            self._hit_note = f"{number + 1} of {len(hits)} lines"
         self.update()
 
     # -- copying
 
     def copy_line(self) -> str:
-        """The whole part under the cursor, as it was written."""
+        """The whole text of the block under the cursor; its label if it has no text."""
         if not self.flow.blocks:
             return ""
         block = self.flow.blocks[self.flow.inside(self._at).block]
         return block.text if block.text is not None else "".join(text for text, _ in block.label)
 
     def copy_all(self) -> str:
+        """All labels and texts, also of closed blocks."""
         lines = []
         for block in self.flow.blocks:
             label = "".join(text for text, _ in block.label)
