@@ -69,9 +69,11 @@ def client_name() -> str:
 
 
 class Newest:
-    """Merges snapshots, events and states of the link into views: at most one every ``interval`` seconds.
+    """Merges snapshots, events and states of the link into views.
 
-    A change of the link is handed out at once. All methods are called in the event loop."""
+    A snapshot and a change of the link are handed out at once: the backend sends at most one snapshot per interval
+    of this client. Events in between are handed out together, ``interval`` seconds after the last view or with the
+    next snapshot. All methods are called in the event loop."""
 
     def __init__(self, interval: float) -> None:
         self.interval = interval
@@ -101,11 +103,10 @@ class Newest:
         for item in news:
             if isinstance(item, Snapshot):
                 self.snapshot = item
+                self._at_once.set()
             elif item is not None and item.seq > self.seq:
                 self._events.append(item)
         self._changed.set()
-        if self._shown.snapshot is None and self.snapshot is not None:
-            self._at_once.set()
 
     async def take(self) -> View:
         """Wait until something has changed and the next view is due, and return that view."""

@@ -118,7 +118,18 @@ def quick(tmp_path: Path) -> Iterator[Callable[..., SimpleNamespace]]:
 # -- the newest of everything
 
 
-async def test_news_are_gathered_and_the_link_is_told_at_once() -> None:
+async def test_a_snapshot_is_handed_out_when_it_comes() -> None:
+    newest = Newest(interval=3600.0)
+    async with asyncio.timeout(60):
+        for seq in (1, 2, 3):
+            newest.add(event(seq, "x"))
+            newest.add(snapshot(seq=seq))
+            view = await newest.take()
+            assert view.snapshot is not None and view.snapshot.seq == seq
+            assert [e.seq for e in view.events] == list(range(1, seq + 1))
+
+
+async def test_events_are_gathered_and_the_link_is_told_at_once() -> None:
     newest = Newest(interval=0.3)
     newest.say("live")
     newest.add(snapshot())
@@ -126,11 +137,10 @@ async def test_news_are_gathered_and_the_link_is_told_at_once() -> None:
     first = await newest.take()
     for number in range(1, 5_001):
         newest.add(event(number, "x"))
-    newest.add(snapshot(seq=77))
     second = await newest.take()
     assert time.monotonic() - began > 0.25
     assert (first.link, first.events) == ("live", ())
-    assert second.snapshot is not None and second.snapshot.seq == 77
+    assert second.snapshot is first.snapshot
     assert [e.seq for e in second.events] == list(range(5_001 - KEPT_EVENTS, 5_001))
     newest.interval = 3600.0
     newest.say("lost", "killed")
