@@ -41,7 +41,7 @@ def embedded_trainer(c: RunConfig) -> bool:
 
 
 def embedded_or_verl(c: RunConfig) -> bool:
-    """Whether the run starts a trainer whose settings it knows."""
+    """Whether the embedded trainer or verl is the trainer; the run configures both."""
     return c.trainer.kind in ("embedded", "verl")
 
 

@@ -130,7 +130,7 @@ def load_config(
 @functools.cache
 def _default_layer() -> Layer:
     layer = from_text(profiles.default_text(), profiles.DEFAULT_FILE, "default")
-    if layer.problems:  # somebody edited the packaged file
+    if layer.problems:  # the packaged file was edited
         raise ConfigError(layer.problems)
     return layer
 

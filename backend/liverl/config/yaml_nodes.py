@@ -150,7 +150,9 @@ def _build(text: str, place: Any, problems: list[Problem]) -> Node | None:
         elif isinstance(event, yaml.AliasEvent):
             if event.anchor not in anchors:
                 raise _Refused(
-                    Problem(where, "", f"alias *{event.anchor} has no anchor, or stands inside it")
+                    Problem(
+                        where, "", f"alias *{event.anchor} has no anchor, or is used inside its own anchor"
+                    )
                 )
             put(anchors[event.anchor])
         elif isinstance(event, yaml.CollectionStartEvent):
