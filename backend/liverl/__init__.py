@@ -1,6 +1,6 @@
-"""The headless engine of liverl-tui: configuration, plan, supervision and facts, without a terminal.
+"""The headless backend of liverl-tui: configuration, plan, supervision and state of runs, without a terminal.
 
-Everything below is loaded on first use, so ``import liverl`` costs next to nothing::
+Each name below is imported on first use, so that ``import liverl`` stays fast::
 
     import liverl
 
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from liverl.rundir.index import find_run, live_runs
     from liverl.rundir.layout import RunDir
 
-_HOMES = {
+# Public name -> the module that defines it.
+_MODULES = {
     "ConfigError": "liverl.config",
     "LoadedConfig": "liverl.config",
     "load_config": "liverl.config",
@@ -86,12 +87,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module 'liverl' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(home), name)
+    value = getattr(import_module(module), name)
     globals()[name] = value
     return value
 

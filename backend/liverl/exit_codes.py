@@ -1,6 +1,7 @@
-"""The exit codes of the program and of the backend daemon, in one table.
+"""The exit codes of the commands and of the backend process, in one table.
 
-``--help`` prints it, and README's table equals it. Importing this module imports nothing heavy.
+``--help`` prints the table, and README repeats it. This module imports only from the standard library, so that it
+loads fast.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import Self
 
 
 class ExitCode(IntEnum):
-    """``meaning``: what a user reads. ``internal``: used between processes of liverl only; no command ends with it."""
+    """An exit code. ``meaning``: the text for users. ``internal``: used only between processes of liverl; no command
+    exits with it."""
 
     meaning: str
     internal: bool
@@ -30,7 +32,7 @@ class ExitCode(IntEnum):
     STOPPED = 5, "stopped, and can be resumed"
     HELD = 6, "another backend holds the run's lock", True
     LEFT_OVER = 75, "stopped, but some processes could not be killed"
-    TIMEOUT = 124, "`wait` timed out"  # as timeout(1)
+    TIMEOUT = 124, "`wait` timed out"  # the code that timeout(1) uses
 
 
 SIGNAL_BASE = 128
@@ -38,11 +40,11 @@ _SIGNAL_ROW = ("128+n", "the trainer, or the command, was ended by signal n (130
 
 
 def of_signal(number: int) -> int:
-    """The exit code of what signal ``number`` has ended, as shells count it."""
+    """The exit code of a process that signal ``number`` ended, as shells report it: 128 + ``number``."""
     return SIGNAL_BASE + number
 
 
 def rows() -> list[tuple[str, str]]:
-    """The codes that a command can end with, and their meanings, in the order of the codes."""
+    """(code, meaning) of every code that a command can exit with, in ascending order; the last row is ``128+n``."""
     public = sorted(code for code in ExitCode if not code.internal)
     return [*((str(int(code)), code.meaning) for code in public), _SIGNAL_ROW]

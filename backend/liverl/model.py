@@ -1,6 +1,6 @@
-"""What is true of a run: frozen structs, shared by the backend, the control socket and every view.
+"""The state of a run as frozen structs, shared by the backend, the control socket and every view.
 
-Times are Unix seconds (``float``), durations seconds, sizes bytes, shares 0..1 unless a name says percent.
+Times are Unix seconds (``float``), durations are seconds, sizes are bytes, ratios are 0..1 unless a name says percent.
 ``None`` means *not known*, never zero. Nothing here does I/O.
 """
 
@@ -15,21 +15,21 @@ Owner = Literal["ours", "adopted", "foreign"]
 ServiceKind = Literal["environment", "ray", "replica", "proxy", "trainer", "task"]
 ServiceState = Literal[
     "waiting",  # its dependencies are not met yet
-    "preparing",  # environment, ports, files
-    "starting",  # the process exists, its ready condition does not hold yet
+    "preparing",  # its environment, ports and files are being prepared
+    "starting",  # the process exists; its startup probe has not succeeded yet
     "ready",
     "degraded",  # alive, but its ready or live probe fails
-    "stopping",  # asked to end, or its leader is dead and its tree is being swept
-    "stopped",  # ended as asked, or a task that completed with exit code 0
-    "failed",  # ended by itself and is not restarted
+    "stopping",  # being stopped, or its leader has exited and the rest of its tree is being ended
+    "stopped",  # stopped on request, or a task that completed with exit code 0
+    "failed",  # exited by itself and is not restarted
     "backing_off",  # will be started again after a delay
-    "gave_up",  # too many failures in the window
+    "gave_up",  # failed too often within the window; not restarted
 ]
 RunState = Literal["starting", "running", "stopping", "done", "failed", "stopped", "dead"]
 Level = Literal["debug", "info", "warning", "error"]
 
-# The shape of what scripts read: result.json, snapshot.json and `status --json` (tests/data/contract.json has it).
-# One more with each change that a script could notice.
+# Version of the JSON that scripts read: result.json, snapshot.json and `status --json` (tests/data/contract.json
+# describes it). Increase it by one with each change that a script could notice.
 SCHEMA = 1
 
 STATE_WORDS: tuple[ServiceState, ...] = (
@@ -47,7 +47,7 @@ STATE_WORDS: tuple[ServiceState, ...] = (
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of a run's story. ``seq`` grows by one per event over the whole run, attempts included."""
+    """One event of a run: a line of ``events.jsonl``. ``seq`` grows by one per event over all attempts of the run."""
 
     seq: int
     at: float
@@ -59,7 +59,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TreeStats(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The process tree of one service. ``cpu_percent``: 100 = one core, over the last sampling interval."""
+    """Resource use of a service's process tree. ``cpu_percent``: 100 = one core, over the last sampling interval."""
 
     processes: int = 0
     cpu_percent: float | None = None
@@ -67,7 +67,7 @@ class TreeStats(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a service's leader ended. ``code`` and ``signal`` are both None when the kernel did not tell."""
+    """How a service's leader ended. ``code`` and ``signal`` are both None when its exit status is not known."""
 
     code: int | None = None
     signal: int | None = None
@@ -75,14 +75,16 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def known(self) -> bool:
+        """Whether the exit code or the signal is known."""
         return self.code is not None or self.signal is not None
 
     @property
     def ok(self) -> bool:
+        """Whether the process exited with code 0; False if its exit status is not known."""
         return self.code == 0
 
     def words(self) -> str:
-        """``exit 1``, ``killed by SIGKILL`` or ``unknown exit`` - never an invented 0."""
+        """``exit 1``, ``killed by SIGKILL`` or ``unknown exit``. An exit that is not known never reads as 0."""
         if self.code is not None:
             return f"exit {self.code}"
         if self.signal is not None:
@@ -96,13 +98,13 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ServiceStatus(msgspec.Struct, frozen=True):
-    """One supervised service, as it stands now."""
+    """One supervised service at the time of the snapshot."""
 
     name: str
     kind: ServiceKind
     owner: Owner
     state: ServiceState
-    why: str  # in words: why it is in this state
+    why: str  # a sentence for the user: why it is in this state
     since: float  # when it entered this state
     pid: int | None
     generation: int  # counts the starts of this service in the run, from 1; 0 = never started
@@ -115,7 +117,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     started_at: float | None = None
     ready_at: float | None = None
     exit: Exit | None = None
-    stage: str | None = None  # boot stage in words, where the log has one
+    stage: str | None = None  # boot stage for the user, if its log shows one
     progress: float | None = None  # 0..1
     incoming_pid: int | None = None  # a new generation that is to replace this one (proxy swap)
     retiring_pids: tuple[int, ...] = ()  # replaced generations that still drain
@@ -124,8 +126,8 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     tree: TreeStats = TreeStats()
 
 
-_MOMENTARY = msgspec.Meta(extra={"momentary": True})  # true only while somebody measures it
-_INSIDE = msgspec.Meta(extra={"json": False})  # the backend's own: not in the JSON of a replica
+_MOMENTARY = msgspec.Meta(extra={"momentary": True})  # valid only at the time of the scrape
+_INSIDE = msgspec.Meta(extra={"json": False})  # used by the backend only: not in the JSON of a replica
 Gauge = Annotated[float | None, _MOMENTARY]
 Inside = Annotated[float | None, _INSIDE]
 InsideCount = Annotated[int | None, _INSIDE]
@@ -133,13 +135,13 @@ InsideGauge = Annotated[float | None, _MOMENTARY, _INSIDE]
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
-    """What an engine's ``/metrics`` says at one scrape. Counters (``*_total``) are the engine's own since its start.
+    """The values of an engine's ``/metrics`` at one scrape. Counters (``*_total``) count from the engine's start.
 
-    Several engines behind one server are summed; ``kv_cache_usage`` (0..1) is their mean and ``policy_version`` the
-    oldest. ``sleep_state``: ``awake``, ``weights_offloaded``, ``discard_all`` or ``asleep``.
+    With several engines behind one server, values are sums; ``kv_cache_usage`` (0..1) is the mean, ``policy_version``
+    the smallest. ``sleep_state``: ``awake``, ``weights_offloaded``, ``discard_all`` or ``asleep``.
 
-    ``tool_calls_total`` only tells whether any answer held a tool call: streamed answers are counted by piece, and
-    an exception of the parser counts as none.
+    ``tool_calls_total`` only shows whether any answer contained a tool call: a streamed answer is counted once per
+    chunk, and an answer on which the parser raised an exception is not counted.
     """
 
     running: Gauge = None  # requests
@@ -157,21 +159,21 @@ class EngineFacts(msgspec.Struct, frozen=True):
     errors_total: Inside = None
     admission_rejections_total: Inside = None
     corrupted_requests_total: Inside = None
-    tool_calls_total: float | None = None  # turns in which its parser found a tool call
+    tool_calls_total: float | None = None  # answers in which the engine's parser found a tool call
     no_tool_calls_total: Inside = None
     updates_in_flight: InsideGauge = None  # weight updates
-    sleeps_in_flight: InsideGauge = None  # falling asleep and waking up
+    sleeps_in_flight: InsideGauge = None  # transitions to sleep or back that are in progress
     actor_generate_total: Inside = None  # answers that did not come over HTTP; embedded replicas only
     kv_blocks: InsideCount = None
     kv_block_size: InsideCount = None  # tokens
     kv_tokens: InsideCount = None
-    max_concurrency: float | None = None  # requests of the longest kind that the KV cache holds; of the least
-    # Rates over the last seconds, of the counters above.
+    max_concurrency: float | None = None  # requests of maximum length in the KV cache; the least of engines
+    # Rates over the last seconds, computed from the counters above.
     tokens_per_s: Gauge = None  # generated
-    prefix_cache_hit_rate: Gauge = None  # 0..1, cached share of the prompt tokens that were looked up
+    prefix_cache_hit_rate: Gauge = None  # 0..1: cached prompt tokens / prompt tokens looked up
 
     def lasting(self) -> EngineFacts:
-        """Return the facts that outlast the last scrape: totals, sizes and the policy version."""
+        """Return these facts without gauges and rates. Totals, sizes and the policy version stay: they remain valid."""
         return msgspec.structs.replace(self, **dict.fromkeys(_marked(_MOMENTARY)))
 
 
@@ -182,13 +184,14 @@ def _marked(mark: msgspec.Meta) -> tuple[str, ...]:
 
 
 def published_facts() -> tuple[str, ...]:
-    """The facts that stand in the JSON of a replica: all that are not marked as the backend's own."""
+    """The names of the engine facts that appear in the JSON of a replica: all but those that only the backend uses."""
     inside = _marked(_INSIDE)
     return tuple(name for name in EngineFacts.__struct_fields__ if name not in inside)
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
-    """One inference replica. In JSON the fields of ``engine`` stand beside the others (see ``snapshot_json``)."""
+    """One inference replica. In JSON the fields of ``engine`` are on the same level as the others (see
+    ``snapshot_json``)."""
 
     name: str
     state: ServiceState
@@ -197,22 +200,23 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     generation: int = 0
     restarts: int = 0
     gpus: tuple[str, ...] = ()
-    engine: EngineFacts = EngineFacts()  # nothing is known of it while it does not serve
+    engine: EngineFacts = EngineFacts()  # all None while it does not serve
     since: float | None = None
     stage: str | None = None
     progress: float | None = None
-    kind: str = "managed"  # who made it: managed, embedded, hybrid, standalone
+    kind: str = "managed"  # how it is started: managed, embedded, hybrid or standalone
     idle_for: float | None = None  # seconds for which it has been loaded but idle while there was work
-    leaving: bool = False  # it finishes what it has; it gets no new trials and then ends
-    why: str = ""  # in words: why it is in this state
-    pid: int | None = None  # of its actor, where it is one
-    activity: str | None = (
-        None  # asleep, waking, updating, serving, idle: of one that the trainer puts to sleep
-    )
+    leaving: bool = False  # it gets no new trials, finishes the present ones and then exits
+    why: str = ""  # a sentence for the user: why it is in this state
+    pid: int | None = None  # of its Ray actor; None for a replica that is a service
+    # asleep, waking, updating, serving or idle; only for a replica that the trainer puts to sleep
+    activity: str | None = None
     activity_since: float | None = None
 
 
 class ReplicaSet(msgspec.Struct, frozen=True):
+    """The replicas of a run and how many of them are expected, ready, and listed at the proxy."""
+
     expected: int = 0
     ready: int = 0
     listed: int = 0
@@ -220,22 +224,24 @@ class ReplicaSet(msgspec.Struct, frozen=True):
 
 
 class ProxyStatus(msgspec.Struct, frozen=True):
-    """The proxy as its clients see it: one address for the whole run, whatever process serves it."""
+    """The proxy as its clients see it: one address for the whole run, whichever process serves there."""
 
     address: str | None = None
-    backends: tuple[str, ...] = ()  # api bases that the serving generation routes to
+    backends: tuple[str, ...] = ()  # API bases to which the serving generation routes
     config: str | None = None  # path of the generated LiteLLM config, relative to the run directory
     generation: int = 0
-    requests: int | None = None  # records seen
+    requests: int | None = None  # request records read so far
     failures: int | None = None
     unattributed: int = 0  # requests that named no trial
     refused: int = 0  # requests without a valid key
-    unknown: int = 0  # requests for models that have no alias here ...
-    unknown_models: tuple[str, ...] = ()  # ... and these, as far as the living processes know them
-    cooled_down: tuple[str, ...] = ()  # api bases out of rotation after failures
+    unknown: int = 0  # requests for models that the proxy does not have
+    unknown_models: tuple[str, ...] = ()  # names of those models, as living proxy processes report them
+    cooled_down: tuple[str, ...] = ()  # API bases in cooldown after failures
 
 
 class GpuStatus(msgspec.Struct, frozen=True):
+    """One GPU of this host, and who uses it. Memory is in bytes, power in watts, temperature in degrees Celsius."""
+
     index: int
     uuid: str
     name: str
@@ -245,12 +251,12 @@ class GpuStatus(msgspec.Struct, frozen=True):
     power_w: float | None
     power_limit_w: float | None
     temperature_c: float | None
-    owner: str  # service name, "free", "foreign pid 123 (user)", "unknown (pid namespace)"
+    owner: str  # a service's name, "free", "foreign pid 123 (user)" or "unknown (pid namespace)"
     pids: tuple[int, ...] = ()
 
 
 class TrialHead(msgspec.Struct, frozen=True):
-    """The head of one trajectory. ``state`` is *running* until its result exists; without one it is *cut_off*
+    """Summary of one trial. ``state`` is *running* until its result exists; a trial without a result is *cut_off*
     once the run has ended."""
 
     name: str
@@ -262,7 +268,7 @@ class TrialHead(msgspec.Struct, frozen=True):
     reward: float | None
     finish_reason: str | None  # of the last turn
     completion_tokens: int
-    replica: str | None  # api base or replica name of the last turn
+    replica: str | None  # API base or replica name that served the last turn
     started_at: float | None
     updated_at: float
     flags: tuple[str, ...] = ()  # zero_tool_calls, moved_replica, failed_turns
@@ -270,7 +276,7 @@ class TrialHead(msgspec.Struct, frozen=True):
 
 
 class StepTrials(msgspec.Struct, frozen=True):
-    """Per training step: how its trials went."""
+    """Counts over the trials of one training step."""
 
     step: int
     total: int
@@ -278,18 +284,20 @@ class StepTrials(msgspec.Struct, frozen=True):
     zero_tool_calls: int
     mean_reward: float | None
     calling: int | None = None  # trials that have called a tool
-    finish_reasons: dict[str, int] = {}  # of the last turns
-    cut_off: int = 0  # trials that nobody will finish: the run has ended
+    finish_reasons: dict[str, int] = {}  # finish reason of a trial's last turn -> trials
+    cut_off: int = 0  # trials without a result although the run has ended
 
     @property
     def judged(self) -> int:
-        """Trials that have shown what they do: they have called a tool, or ended without."""
+        """How many trials show whether tools are called: they have called one, or ended without a call."""
         if self.calling is None:
             return max(self.finished, self.zero_tool_calls)
         return self.zero_tool_calls + self.calling
 
 
 class TrialsStatus(msgspec.Struct, frozen=True):
+    """Counts over all trials of the run, with the newest trials and steps."""
+
     total: int = 0
     running: int = 0
     finished: int = 0
@@ -300,12 +308,14 @@ class TrialsStatus(msgspec.Struct, frozen=True):
 
 
 class StepMetrics(msgspec.Struct, frozen=True):
+    """The trainer's metrics of one step: name -> value."""
+
     step: int
     values: dict[str, float]
 
 
 class Symptom(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A diagnosis: what is wrong, by what evidence, why, and what to do."""
+    """An alert: what is wrong, the evidence, the cause, and what to do."""
 
     id: str
     severity: Literal["info", "warning", "critical"]
@@ -318,6 +328,8 @@ class Symptom(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BackendInfo(msgspec.Struct, frozen=True):
+    """The process that supervises the run."""
+
     pid: int
     started_at: float
     host: str
@@ -327,6 +339,8 @@ class BackendInfo(msgspec.Struct, frozen=True):
 
 
 class HostStats(msgspec.Struct, frozen=True):
+    """CPU and memory of the host; memory is in bytes."""
+
     cpu_percent: float | None = None  # 0..100 of the whole machine
     cpu_count: int | None = None
     memory_used: int | None = None
@@ -334,7 +348,7 @@ class HostStats(msgspec.Struct, frozen=True):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """What ended a run: the first fatal thing. ``offset`` is the byte offset of ``text`` in ``log``."""
+    """The first fatal error of a run, which ended it. ``offset`` is the byte offset of ``text`` in ``log``."""
 
     service: str | None
     text: str
@@ -358,7 +372,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One preflight check: what was looked at, and what was found."""
+    """The outcome of one preflight check. ``text`` tells the user what was found."""
 
     name: str
     status: Literal["ok", "warn", "fail"]
@@ -366,14 +380,14 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """Everything a view needs, at one moment. ``seq`` is that of the newest event it includes."""
+    """The whole state of a run at one moment. ``seq`` is that of the newest event that it includes."""
 
     seq: int
     at: float
     run: str  # project/name
     run_dir: str
     state: RunState
-    phase: str  # in words: what the run is doing
+    phase: str  # for the user: what the run is doing
     attempt: int
     topology: str
     backend: BackendInfo
@@ -383,25 +397,26 @@ class Snapshot(msgspec.Struct, frozen=True):
     proxy: ProxyStatus = ProxyStatus()
     step: int | None = None
     total_steps: int | None = None
-    step_seconds: float | None = None  # median time of the newest steps, for an estimate of the rest
+    step_seconds: float | None = None  # median of the newest steps, to estimate the remaining time
     metrics: StepMetrics | None = None
     policy_version: int | None = None
     trials: TrialsStatus = TrialsStatus()
     gpus: tuple[GpuStatus, ...] = ()
-    gpu_note: str | None = None  # why there are no GPUs to show
+    gpu_note: str | None = None  # why no GPUs are shown
     host: HostStats = HostStats()
     symptoms: tuple[Symptom, ...] = ()
     result: Result | None = None
     schema: int = SCHEMA
 
     def service(self, name: str) -> ServiceStatus | None:
+        """The service of that name; None if the run has none."""
         return next((s for s in self.services if s.name == name), None)
 
 
 class Inert(msgspec.Struct, frozen=True):
-    """A configuration key that nothing consumes in this plan, and why."""
+    """A configuration key that nothing uses in this plan, and why."""
 
     key: str
     why: str
     value: Any = None
-    where: str | None = None  # file:line, --set or env NAME, when the user set it
+    where: str | None = None  # file:line, --set or env NAME; None if the user did not set it

@@ -1,8 +1,8 @@
 """The JSON form of a snapshot: ``snapshot.json``, ``status --json`` and the control socket.
 
-Inside, a replica nests what its engine says (``ReplicaStatus.engine``); in JSON these fields stand beside the
-replica's own, without those that are marked as the backend's own. Both directions go by the fields of the structs, so a
-new field needs no edit here. ``FlatSnapshot`` is the form as a type.
+In Python a replica holds its engine's values in ``ReplicaStatus.engine``; in JSON these fields are on the same level as
+the replica's own, except for those that only the backend uses. Both directions use the fields of the structs, so a
+new field needs no edit here. ``FlatSnapshot`` is the type of the JSON form.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _FACTS = published_facts()
 
 
 def _definitions(struct: type[msgspec.Struct], **types: Any) -> list[Any]:
-    """The fields of ``struct`` for ``defstruct``; ``types`` replaces the types of some of them."""
-    found: list[Any] = []
+    """The fields of ``struct`` as ``defstruct`` takes them; ``types`` replaces the types of some."""
+    definitions: list[Any] = []
     for field in msgspec.structs.fields(struct):
         kind = types.get(field.name, field.type)
         if field.required:
-            found.append((field.name, kind))
+            definitions.append((field.name, kind))
         elif field.default is msgspec.NODEFAULT:
-            found.append((field.name, kind, msgspec.field(default_factory=field.default_factory)))
+            definitions.append((field.name, kind, msgspec.field(default_factory=field.default_factory)))
         else:
-            found.append((field.name, kind, field.default))
-    return found
+            definitions.append((field.name, kind, field.default))
+    return definitions
 
 
 _FlatReplica = msgspec.defstruct(
@@ -39,28 +39,28 @@ _FlatReplica = msgspec.defstruct(
     + [field for field in _definitions(EngineFacts) if field[0] in _FACTS],
     frozen=True,
 )
-_items: Any = tuple[_FlatReplica, ...]  # type: ignore[valid-type]  # made above by the structs' fields
+_items: Any = tuple[_FlatReplica, ...]  # type: ignore[valid-type]  # built at run time above
 _FlatReplicas = msgspec.defstruct("_FlatReplicas", _definitions(ReplicaSet, items=_items), frozen=True)
 FlatSnapshot = msgspec.defstruct("FlatSnapshot", _definitions(Snapshot, replicas=_FlatReplicas), frozen=True)
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(FlatSnapshot)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """``snapshot`` as JSON."""
+    """``snapshot`` as JSON text in UTF-8."""
     return msgspec.json.encode(_flat(snapshot))
 
 
 def plain_snapshot(snapshot: Snapshot) -> dict[str, Any]:
-    """``snapshot`` as the dictionaries and lists that its JSON form holds."""
+    """``snapshot`` as dictionaries and lists, in the shape of its JSON form."""
     plain: dict[str, Any] = msgspec.to_builtins(_flat(snapshot))
     return plain
 
 
 def decode_snapshot(data: bytes | msgspec.Raw) -> Snapshot:
-    """A snapshot from JSON, also of an older version.
+    """The snapshot in ``data``, also one that an older version wrote.
 
     Raises:
-        msgspec.DecodeError: it is no JSON, or no snapshot (ValidationError).
+        msgspec.DecodeError: ``data`` is not JSON, or not a snapshot (ValidationError).
     """
     flat = _decoder.decode(data)
     items = tuple(
@@ -73,10 +73,10 @@ def decode_snapshot(data: bytes | msgspec.Raw) -> Snapshot:
 
 
 def replica_of(fields: dict[str, Any]) -> ReplicaStatus:
-    """A replica from the fields of its JSON form, the engine's among them. Values are not checked.
+    """The replica whose JSON form has these fields, the engine's included. Values are not checked.
 
     Raises:
-        TypeError: a field of neither, or one without a default is missing.
+        TypeError: a field belongs neither to a replica nor to an engine, or one without a default is missing.
     """
     own = {name: value for name, value in fields.items() if name not in _ALL_FACTS}
     facts = {name: value for name, value in fields.items() if name in _ALL_FACTS}
@@ -84,7 +84,7 @@ def replica_of(fields: dict[str, Any]) -> ReplicaStatus:
 
 
 def _flat(snapshot: Snapshot) -> Snapshot:
-    """``snapshot`` with flat replicas, which only an encoder may see."""
+    """``snapshot`` with replicas in their flat form. Only for the encoder: the types do not fit ``Snapshot``."""
     items: Any = tuple(
         _FlatReplica(
             **{name: getattr(replica, name) for name in _OWN},

@@ -1,3 +1,3 @@
-"""The version, alone in its module so that the build and ``--version`` read it without importing anything."""
+"""The version. The build and ``--version`` read it from here without importing anything else."""
 
 __version__ = "0.1.0"

@@ -333,7 +333,7 @@ async def test_a_backend_of_another_version_is_said_once(
     async with looking(run.run_dir) as seen:
         lost = await seen.until(lambda v: v.events)
         assert lost.link == "lost"
-        assert "use the same version on both ends" in lost.why
+        assert "use the same version for both" in lost.why
         count = len(seen.views)
         await asyncio.sleep(0.3)  # many looks later it is the same backend still, and nothing new is said
         assert len(seen.views) == count

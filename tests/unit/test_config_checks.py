@@ -180,7 +180,7 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ("model.model_path=builtin:hermes",),
             refused(
                 "model.model_path",
-                "vLLM cannot serve it",
+                "vLLM cannot serve a built-in policy",
                 "'builtin:hermes'",
                 "a checkpoint directory or a model id",
             ),
@@ -534,7 +534,7 @@ def test_a_rule_whose_key_has_a_bad_value_is_left_out(tmp_path: Path) -> None:
 
 def test_the_override_that_is_wrong_is_to_blame_and_no_other(tmp_path: Path) -> None:
     text = "trainer:\n  overrides:\n    a.b: 1\n    +trainer.nnodes: two\n    c: 3\n"
-    words = "trainer.overrides.trainer.nnodes: it determines the size of the run"
+    words = "trainer.overrides.trainer.nnodes: this override determines the size of the run"
     assert blamed(tmp_path, text, profile=VERL) == [f"c.yaml:4:22: {words}"]
 
 

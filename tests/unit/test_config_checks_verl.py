@@ -176,7 +176,7 @@ NETRC = "or remove the password: uv and pip read ~/.netrc"
             (overrides(**{"trainer.nnodes": "two"}),),
             refused(
                 "trainer.overrides.trainer.nnodes",
-                "it determines the size of the run",
+                "this override determines the size of the run",
                 "'two'",
                 "a whole number",
             ),
@@ -283,7 +283,7 @@ NETRC = "or remove the password: uv and pip read ~/.netrc"
             ("verl.wandb_proxy=http://me:pw@h:80",),
             refused(
                 "verl.wandb_proxy",
-                "verl receives it on its command line, which other users can read",
+                "verl receives the proxy URL on its command line, which other users can read",
                 "a URL that contains a user name",
                 "http://host:port",
                 "set a proxy with a password in the environment variable HTTPS_PROXY",

@@ -78,14 +78,14 @@ def test_the_nearest_name(text: str, meant: str, tmp_path: Path) -> None:
         ("model: {\n\n", "not valid YAML"),
         ("- 1\n", "c.yaml:1:1: the file is not a liverl configuration"),
         ("word\n", "c.yaml:1:1: the file is not a liverl configuration"),
-        ("run: {}\n---\nrun: {}\n", "c.yaml:2:1: a second document"),
+        ("run: {}\n---\nrun: {}\n", "c.yaml:2:1: the file has a second document"),
         ("run: {seed: 1, seed: 2}\n", "c.yaml:1:16: seed: given twice"),
         ("run: {seed: 1}\nruntime_info: {input: {run: {seed: 2}}}\n", "c.yaml:2:36: run.seed: given twice"),
         ("run: {[a]: 1}\n", "a key must be a word"),
         ("run: !!python/object:os.system {}\n", "is not supported"),
         ("run: &a [*a]\n", "alias *a"),
         ("run: {seed: \x07}\n", "control character"),
-        (b"# gr\xfcn\nrun: {}\n", "c.yaml:1:5: not UTF-8"),
+        (b"# gr\xfcn\nrun: {}\n", "c.yaml:1:5: the file is not UTF-8"),
         ("run: " + "[" * 5000, "nested deeper than"),
         ("run: [1]\n", "c.yaml:1:6: run: wrong value"),
         ("run: {seed: [1]}\n", "run.seed: wrong value"),
@@ -153,7 +153,7 @@ def test_one_problem_each(text: str | bytes, expected: str, tmp_path: Path) -> N
             "must be null with a Kubernetes class in environment_import_path",
         ),
         ("model: {tool_parser: qwen_3}", "unknown parser for vLLM"),
-        ("model: {model_path: 'builtin:hermes'}", "vLLM cannot serve it"),
+        ("model: {model_path: 'builtin:hermes'}", "vLLM cannot serve a built-in policy"),
     ],
 )
 def test_rules_of_the_verl_topology(text: str, expected: str, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         (tmp_path / "missing.yaml", "No such file"),
         (tmp_path, "did you mean"),
         (Path("/dev/zero"), "larger than"),
-        (Path("a\0b"), "cannot read it"),
+        (Path("a\0b"), "cannot read the file"),
     ]:
         with pytest.raises(ConfigError, match=words):
             load_config(path, env={})

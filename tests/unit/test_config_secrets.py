@@ -43,7 +43,7 @@ def test_a_wandb_key_that_no_process_gets_is_reported(way: str, tmp_path: Path) 
     loaded = load_config(path, profile="liverl-gen1", sets=sets, env=env)
     where = {"file": f"{path}:2", "set": "--set", "env": "env LIVERL_CREDENTIALS__WANDB_API_KEY"}[way]
     assert loaded.warnings[-1] == (
-        f"{where}: credentials.wandb_api_key has no effect: no process receives it: "
+        f"{where}: credentials.wandb_api_key has no effect, because no process receives a key set here; "
         "set WANDB_API_KEY or WANDB_API_KEY_FILE"
     )
     plan = make_plan(loaded, Path("/runs/p/n"))

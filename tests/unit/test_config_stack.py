@@ -64,7 +64,7 @@ def test_the_cpu_profile_is_small() -> None:
         (("verl.rollout_mode=standalone",), "allowed: 1 to 7"),
         (
             ('trainer.overrides={"trainer.nnodes": x}',),
-            "trainer.overrides.trainer.nnodes: it determines the size",
+            "trainer.overrides.trainer.nnodes: this override determines the size",
         ),
         (("verl.device=cpu",), "each replica is one process"),
         (("verl.faults.dead_replica=2",), "allowed: 0 to 1"),

@@ -150,7 +150,7 @@ def test_a_topology_that_cannot_be_started_is_said_once(tmp_path: Path) -> None:
     path.write_text("run:\n  topology: in_process\nk8s: {namespace: mine}\n")
     loaded = load_config(path, profile="liverl-gen1", env={})
     words = "this version cannot start run.topology in_process"
-    assert loaded.warnings == (f"{path}:2: {words}: no other key has an effect",)
+    assert loaded.warnings == (f"{path}:2: {words}, so no other key has an effect",)
     assert {item.why for item in inert_keys(loaded.config)} == {words}
     assert consumers(loaded.config).keys() == {"run.topology"}
 

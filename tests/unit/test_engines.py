@@ -90,7 +90,7 @@ def test_the_configuration_knows_it(toy: Engine) -> None:
     assert f"one of {', '.join(ENGINES)}" in refused("run.engine=toi")
     wrong = refused("model.tool_parser=toy_xm")
     assert "unknown parser for Toy" in wrong and "toy_xml, toy_json" in wrong
-    assert "Toy cannot serve it" in refused("model.model_path=builtin:hermes")
+    assert "Toy cannot serve a built-in policy" in refused("model.model_path=builtin:hermes")
     assert "trainer.kind" in refused("trainer.kind=embedded")
     assert "(vllm.gen_tp) need 6 GPUs" in refused(
         "run.replicas=3", "vllm.gen_tp=2", "infrastructure.ngpus_per_node=4"

@@ -56,11 +56,11 @@ toy  (task)
   after     replica: all ready (0)
   ready     a line in its log matches 'go', within 12.5 s
   alive     GET /l returns 200, 6 failures cause a restart
-  restart   on failure, immediately, then with delays from 1.5 s, doubled up to 60 s; more than 5 in 300 s: given up
+  restart   on failure, immediately, then with delays from 1.5 s, doubled up to 60 s; more than 5 in 300 s: gives up
   stop      INT leader 2.5 s, KILL tree 5 s
   replaced  USR1 leader 99 s
   file      a/b (4 bytes)
-  the run ends when it ends
+  the run ends when this service exits
 """
 BARE = """\
 toy  (task)

@@ -274,7 +274,7 @@ def test_a_size_that_is_no_number_is_refused() -> None:
     loaded = load_config(profile="liverl-gen1", env={})
     trainer = msgspec.structs.replace(loaded.config.trainer, overrides={"trainer.nnodes": "two"})
     config = msgspec.structs.replace(loaded.config, trainer=trainer)
-    with pytest.raises(PlanError, match=r"trainer\.overrides: trainer\.nnodes: 'two' is not a whole number"):
+    with pytest.raises(PlanError, match=r"trainer\.overrides\.trainer\.nnodes: 'two' is not a whole number"):
         make_plan(msgspec.structs.replace(loaded, config=config), RUN_DIR)
 
 

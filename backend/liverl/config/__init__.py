@@ -1,4 +1,5 @@
-"""config.yaml -> RunConfig: layers, checks, secrets, and who uses which key. Reads the named files only."""
+"""config.yaml -> RunConfig: layers, checks, secrets, and which package uses which key. Reads only the files named by
+the caller, by ``file:`` values and the packaged profiles."""
 
 from liverl.config.consumers import consumers, inert_keys
 from liverl.config.dump import dump_yaml, redacted

@@ -1,8 +1,8 @@
-"""A YAML node -> the value of a key, decided by the key's type.
+"""A YAML node -> the value of a key, converted according to the key's type.
 
-The type decides because YAML 1.1 does not: PyYAML reads ``1e-6`` as text, ``off`` as False, ``007`` as 7,
-``1:30`` as 90 and ``2026-01-01`` as a date. Here a number key accepts ``1e-6``, a text key keeps ``007``, a
-switch accepts ``off``, and what is ambiguous (``0600`` for a whole number) is refused with a reason.
+The type of the key decides, because the rules of YAML 1.1 surprise: PyYAML reads ``1e-6`` as text, ``off`` as False,
+``007`` as 7, ``1:30`` as 90 and ``2026-01-01`` as a date. Here a number key accepts ``1e-6``, a text key keeps
+``007``, a switch accepts ``off``, and an ambiguous value (``0600`` for a whole number) is refused with a reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _MAX_DIGITS = 18
 
 
 class Bad(Exception):
-    """A value its key cannot take. ``node`` is the part that is wrong."""
+    """A value that its key cannot take.
+
+    ``node``: the part that is wrong; ``expected``, ``found``: texts for the user; ``hint``: how to fix it, or "".
+    """
 
     def __init__(self, node: Node, expected: str, hint: str = "", found: str | None = None) -> None:
         super().__init__(expected)
@@ -34,7 +37,7 @@ class Bad(Exception):
 
 
 def describe(node: Node) -> str:
-    """What stands there, in words."""
+    """The content of ``node`` for an error message: ``a mapping``, ``a list of 3`` or the quoted text."""
     if node.kind == "map":
         return "a mapping"
     if node.kind == "list":
@@ -45,7 +48,12 @@ def describe(node: Node) -> str:
 
 
 def convert(node: Node, kind: types.Type) -> Any:
-    """The value of ``node`` as ``kind``. Raises Bad."""
+    """The value of ``node`` as ``kind``.
+
+    Raises:
+        Bad: the value does not fit ``kind``.
+        TypeError: the schema has a type that this module cannot convert.
+    """
     kind = plain_type(kind)
     if isinstance(kind, types.UnionType):
         members = [member for member in kind.types if not isinstance(member, types.NoneType)]
@@ -95,7 +103,7 @@ def _scalar(node: Node, kind: types.Type) -> Any:
         return _whole(node, kind)
     if isinstance(kind, types.FloatType):
         return _number(node, kind)
-    raise TypeError(f"no conversion to {kind!r}")  # a schema change that this module does not know yet
+    raise TypeError(f"no conversion to {kind!r}")  # a new type in the schema
 
 
 def _would_fit(node: Node, kind: types.Type) -> bool:
@@ -136,12 +144,12 @@ def _whole(node: Node, kind: types.IntType) -> int:
 
 def _number(node: Node, kind: types.FloatType) -> float:
     if node.text.lower().lstrip("+-") in (".inf", ".nan", "inf", "nan"):
-        raise Bad(node, expected(kind), "it must be finite")
+        raise Bad(node, expected(kind), "the number must be finite")
     if not _FLOAT.fullmatch(node.text):
         raise Bad(node, expected(kind))
     value = float(node.text.replace("_", ""))
     if value in (float("inf"), float("-inf")):
-        raise Bad(node, expected(kind), "it must be finite")
+        raise Bad(node, expected(kind), "the number must be finite")
     _check_range(node, kind, value)
     return value
 
@@ -158,7 +166,8 @@ def _check_range(node: Node, kind: types.IntType | types.FloatType, value: float
 
 
 def plain_type(kind: types.Type) -> types.Type:
-    """Without msgspec's metadata wrapper; where that names ``choices``, the choice between them."""
+    """``kind`` without msgspec's metadata wrapper. Metadata with ``choices`` (a function that returns the allowed
+    words) gives a literal type of them."""
     while isinstance(kind, types.Metadata):
         choices = (kind.extra or {}).get("choices")
         kind = kind.type if choices is None else types.LiteralType(choices())
@@ -166,7 +175,7 @@ def plain_type(kind: types.Type) -> types.Type:
 
 
 def is_text(kind: types.Type) -> bool:
-    """Text or a choice of words, perhaps null: a raw value needs no YAML quoting for it."""
+    """Whether ``kind`` is text or a choice of words, or null: its values on the command line need no YAML quotes."""
     kind = plain_type(kind)
     if isinstance(kind, types.UnionType):
         return all(isinstance(member, types.NoneType) or is_text(member) for member in kind.types)
@@ -174,7 +183,7 @@ def is_text(kind: types.Type) -> bool:
 
 
 def expected(kind: types.Type) -> str:
-    """What a key of this type takes, in words."""
+    """What a key of type ``kind`` accepts, for an error message: ``a whole number from 0 to 65535``."""
     kind = plain_type(kind)
     if isinstance(kind, types.UnionType):
         return " or ".join(expected(member) for member in kind.types)
@@ -204,7 +213,10 @@ def _range(kind: types.IntType | types.FloatType) -> str:
 
 
 def to_plain(node: Node) -> Any:
-    """A value of a free-form key: null, true/false, whole numbers, numbers, text, lists and mappings."""
+    """The value of a key without a type of its own: null, true/false, an integer, a float, text, a list or a mapping.
+
+    Text that looks like a number but is ambiguous (``007``, ``1:30``) stays text.
+    """
     if node.kind == "map":
         return {key.text: to_plain(value) for key, value in node.pairs}
     if node.kind == "list":
@@ -221,4 +233,4 @@ def to_plain(node: Node) -> Any:
     try:
         return _whole(node, kind) if isinstance(kind, types.IntType) else _number(node, kind)
     except Bad:
-        return node.text  # as it stands: 007, 1:30, a very long number
+        return node.text  # 007, 1:30, a very long number

@@ -1,4 +1,4 @@
-"""When a key is used: one question about a configuration each."""
+"""Conditions under which a key is used. Each is a yes-or-no question about a configuration ``c``."""
 
 from __future__ import annotations
 
@@ -11,125 +11,146 @@ from liverl.engines import ENGINES
 
 
 def always(c: RunConfig) -> bool:
+    """For keys that every run uses."""
     return True
 
 
 def never(c: RunConfig) -> bool:
+    """For keys that are used in no further case."""
     return False
 
 
 def managed(c: RunConfig) -> bool:
+    """Whether the run starts its replicas itself."""
     return c.run.topology == "managed"
 
 
 def engine_reads(c: RunConfig, key: str) -> bool:
-    """We start the replicas, and their engine depends on ``key``."""
+    """Whether the run starts the replicas itself and their engine uses ``key``."""
     return managed(c) and key in ENGINES[c.run.engine].keys
 
 
 def needs_gpus(c: RunConfig) -> bool:
-    """We start replicas on GPUs."""
+    """Whether the run starts replicas on GPUs itself."""
     return managed(c) and bool(ENGINES[c.run.engine].gpus)
 
 
 def embedded_trainer(c: RunConfig) -> bool:
+    """Whether liverl's own trainer runs."""
     return c.trainer.kind == "embedded"
 
 
 def embedded_or_verl(c: RunConfig) -> bool:
+    """Whether the embedded trainer or verl is the trainer; the run configures both."""
     return c.trainer.kind in ("embedded", "verl")
 
 
 def verl_trainer(c: RunConfig) -> bool:
+    """Whether the run starts verl itself."""
     return c.trainer.kind == "verl"
 
 
 def command(c: RunConfig) -> bool:
+    """Whether the user's launch script is the trainer."""
     return c.trainer.kind == "command"
 
 
 def verl_or_command(c: RunConfig) -> bool:
+    """Whether verl or the user's launch script is the trainer."""
     return verl_trainer(c) or command(c)
 
 
 def own_agent_loop(c: RunConfig) -> bool:
-    """An agent loop of the user's own runs inside verl."""
+    """Whether an agent loop that the user wrote runs inside verl."""
     return verl_trainer(c) and c.verl.agent_loop not in AGENT_LOOPS
 
 
 def reads_variables(c: RunConfig) -> bool:
-    """Code that is neither ours nor verl's gets LiveRL's variables: being exported is the use."""
+    """Whether code outside of liverl and verl (a launch script, the user's agent loop) gets LiveRL's variables. Every
+    key that is exported as a variable then counts as used."""
     return command(c) or own_agent_loop(c)
 
 
 def embedded_or_reads_variables(c: RunConfig) -> bool:
+    """Whether the embedded trainer runs, or code outside of liverl and verl gets LiveRL's variables."""
     return embedded_trainer(c) or reads_variables(c)
 
 
 def limits_trials(c: RunConfig) -> bool:
-    """Something ends a trial that takes too long."""
+    """Whether liverl or a launch script or agent loop of the user's uses the timeout of a trial."""
     proxy_loop = verl_trainer(c) and c.verl.agent_loop == PROXY_LOOP
     return proxy_loop or embedded_or_reads_variables(c)
 
 
 def logs_to_wandb(c: RunConfig) -> bool:
+    """Whether a trainer that can log to wandb runs and wandb is not disabled."""
     return verl_or_command(c) and c.credentials.wandb_mode != "disabled"
 
 
 def counts_replicas(c: RunConfig) -> bool:
-    """The overrides change how many replicas are expected of a launch script, which does not get them."""
+    """Whether ``trainer.overrides`` change the number of replicas that a launch script is expected to start. The script
+    itself does not receive them."""
     without = replace(c, trainer=replace(c.trainer, overrides={}))
     return command(c) and sizing.expected_replicas(c) != sizing.expected_replicas(without)
 
 
 def trains(c: RunConfig) -> bool:
+    """Whether the run has a trainer."""
     return c.trainer.kind != "none"
 
 
 def vllm_in_verl(c: RunConfig) -> bool:
-    """verl's vLLM processes, or code that is not ours, get the variables that we set for vLLM."""
+    """Whether verl's vLLM processes, a launch script or the user's agent loop get the variables for vLLM."""
     return (verl_trainer(c) and c.verl.device == "cuda") or reads_variables(c)
 
 
 def our_ray(c: RunConfig) -> bool:
-    """We start Ray and verl ourselves."""
+    """Whether the run starts verl itself, and Ray unless ``ray.address`` names a cluster."""
     return c.run.topology == "verl" and verl_trainer(c)
 
 
 def our_head(c: RunConfig) -> bool:
+    """Whether the run starts its own Ray head."""
     return our_ray(c) and not c.ray.address
 
 
 def ray_port(c: RunConfig) -> bool:
+    """Whether ``infrastructure.ray_port`` is used, by our Ray head or as a variable."""
     return our_head(c) or reads_variables(c)
 
 
 def ray_dashboard_port(c: RunConfig) -> bool:
+    """Whether ``infrastructure.ray_dashboard_port`` is used: of our Ray head, of an existing cluster whose dashboard
+    address is not given, or as a variable."""
     return ray_port(c) or (our_ray(c) and not c.ray.dashboard_address)
 
 
 def any_ray(c: RunConfig) -> bool:
-    """There is a Ray in which we look for replicas, whoever starts it."""
+    """Whether replicas are looked up in a Ray cluster, whoever started it."""
     return our_ray(c) or (c.run.topology == "verl" and command(c))
 
 
 def foreign_head(c: RunConfig) -> bool:
+    """Whether replicas are looked up in a Ray cluster that the run did not start."""
     return any_ray(c) and (bool(c.ray.address) or command(c))
 
 
 def cpu_replicas(c: RunConfig) -> bool:
+    """Whether verl runs with liverl's own replicas on the CPU."""
     return our_ray(c) and c.verl.device == "cpu"
 
 
 def not_command(c: RunConfig) -> bool:
-    """We start more than a launch script: a proxy, and services that are started again."""
+    """Whether the run starts its services itself, the proxy included, and so can restart them."""
     return not command(c)
 
 
 def verl_venv(c: RunConfig) -> bool:
-    """verl's environment is LiveRL's, and our own section names no other."""
+    """Whether ``environment.venv_path`` is used: as verl's environment unless ``environments.verl`` names one, or as a
+    variable."""
     return reads_variables(c) or (verl_trainer(c) and not c.environments["verl"].venv_path)
 
 
 def late_replica(c: RunConfig) -> bool:
+    """Whether the fault ``embedded.faults.late_replica`` is on."""
     return c.embedded.faults.late_replica.seconds > 0

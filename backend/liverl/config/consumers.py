@@ -1,9 +1,9 @@
-"""Who uses which key, under which topology, engine and trainer, and why nobody does otherwise.
+"""Which package uses which key, under which topology, engine and trainer, and why a key is inert otherwise.
 
-A key is used where its value changes what a component gets: an argument, a file, a setting of the backend, or an
-environment variable that the component reads. A variable that nothing reads is no use. Every key of the schema stands
-here exactly once, or belongs to its section's ``*``: the keys of it that no other line names. A unit test compares the
-table with what the plans hold.
+A key is used if its value changes what a component gets: an argument, a file, a setting of the backend, or an
+environment variable that the component reads. A variable that nothing reads does not count. Every key of the schema is
+listed here exactly once, or belongs to its section's ``*``: the keys that no other entry names. A unit test compares
+the table with the plans.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ When = Callable[[RunConfig], bool]
 
 
 class KeyRule(Struct, frozen=True):
-    """``uses``: package -> when it reads the key from RunConfig. ``why``: what to tell when none does."""
+    """``uses``: package -> the condition under which it reads the key from RunConfig. ``why``: the reason to show when
+    no package does."""
 
     uses: dict[str, When]
     why: Why
@@ -38,8 +39,8 @@ _PLAN, _CONFIG = "liverl.plan", "liverl.config"
 
 
 def _group(names: str, uses: dict[str, When], why: Why = inert.never) -> Iterable[tuple[str, KeyRule]]:
-    """``section: key key``, where ``*`` stands for the keys of the section that no other group names; several
-    sections are separated by ``;``."""
+    """One rule for several keys. ``names``: ``section: key key``; sections are separated by ``;``, and ``*`` stands
+    for the keys of the section that no other group names."""
     rule = KeyRule(uses, why)
     for part in names.split(";"):
         section, _, keys = part.partition(":")
@@ -49,8 +50,8 @@ def _group(names: str, uses: dict[str, When], why: Why = inert.never) -> Iterabl
 def _engine_group(
     names: str, why: Why, otherwise: When = when.never, given: When = when.always, but: str = ""
 ) -> Iterable[tuple[str, KeyRule]]:
-    """Keys that replicas depend on where their engine says so, and ``given`` holds; or else ``otherwise`` does.
-    ``section: *`` stands for the section's own keys without those in ``but``."""
+    """Keys that are used if the replicas' engine lists them and ``given`` holds, or if ``otherwise`` holds.
+    ``section: *`` stands for the section's own keys except those in ``but``."""
     section, _, keys = names.partition(": ")
     if keys == "*":
         own = (key.rpartition(".") for key in leaves())
@@ -144,7 +145,11 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     ),
     _group("trainer: kind", {_PLAN: when.always}),
     _group("trainer: restart", {_PLAN: when.embedded_or_verl}, inert.restart_key),
-    _group("trainer: command", {_PLAN: when.command}, inert.sentence("only trainer.kind command runs it")),
+    _group(
+        "trainer: command",
+        {_PLAN: when.command},
+        inert.sentence("only trainer.kind command uses trainer.command"),
+    ),
     _group(
         "trainer: overrides",
         {_PLAN: lambda c: when.verl_trainer(c) or when.counts_replicas(c)},
@@ -221,24 +226,24 @@ def rules() -> dict[str, KeyRule]:
 
 def expand(entries: Iterable[tuple[str, KeyRule]], keys: Iterable[str]) -> dict[str, KeyRule]:
     """Each of ``keys`` that an entry names -> its rule. An entry ``section.*`` stands for the keys of ``section`` that
-    have no entry of their own and no nearer ``*``.
+    have neither an entry of their own nor a ``*`` of an inner section.
 
     Raises:
-        ValueError: an entry stands twice, or is no key.
+        ValueError: an entry is listed twice, or names no key.
     """
     rules_of: dict[str, KeyRule] = {}
     for name, rule in entries:
         if name in rules_of:
             raise ValueError(f"{name} is listed twice in the table of consumers")
         rules_of[name] = rule
-    members: dict[str, list[str]] = {name: [] for name in rules_of}
+    keys_of: dict[str, list[str]] = {name: [] for name in rules_of}
     for key in keys:
         if (entry := _nearest(key, rules_of)) is not None:
-            members[entry].append(key)
-    for name, found in members.items():
-        if not found:
+            keys_of[entry].append(key)
+    for name, entry_keys in keys_of.items():
+        if not entry_keys:
             raise ValueError(f"{name} in the table of consumers is not a key")
-    return {key: rules_of[name] for name, found in members.items() for key in found}
+    return {key: rules_of[name] for name, entry_keys in keys_of.items() for key in entry_keys}
 
 
 def _nearest(key: str, names: Container[str]) -> str | None:
@@ -249,13 +254,13 @@ def _nearest(key: str, names: Container[str]) -> str | None:
 
 
 def consumers(config: RunConfig) -> dict[str, tuple[str, ...]]:
-    """Every key that is used in this configuration -> the packages that use it."""
+    """Every key that is used in this configuration -> the packages that use it. Inert keys are left out."""
     used = {key: _users(config, key) for key in rules()}
     return {key: packages for key, packages in used.items() if packages}
 
 
 def why_inert(config: RunConfig, key: str) -> str | None:
-    """Why nothing uses ``key`` in this configuration; None if something does."""
+    """Why nothing uses ``key`` in this configuration, as a text for the user; None if something uses it."""
     if _users(config, key):
         return None
     if config.run.topology == "in_process":
@@ -270,15 +275,14 @@ def _users(config: RunConfig, key: str) -> tuple[str, ...]:
 
 
 def inert_keys(config: RunConfig, loaded: LoadedConfig | None = None) -> tuple[Inert, ...]:
-    """The keys that nothing uses in this configuration, why, and where the user set them."""
-
+    """The keys that nothing uses in this configuration, and why; with ``loaded``, also where the user set them."""
     origins: Mapping[str, str] = loaded.user_origins if loaded is not None else {}
-    found = []
+    unused = []
     for key in rules():
         why = why_inert(config, key)
         if why is not None:
-            found.append(Inert(key=key, why=why, value=value_of(config, key), where=_origin(origins, key)))
-    return tuple(found)
+            unused.append(Inert(key=key, why=why, value=value_of(config, key), where=_origin(origins, key)))
+    return tuple(unused)
 
 
 def _origin(origins: Mapping[str, str], key: str) -> str | None:

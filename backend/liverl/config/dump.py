@@ -1,4 +1,4 @@
-"""A configuration as plain data and as YAML, without secrets, such that loading it gives the same again."""
+"""A configuration as plain data and as YAML, without secrets. Loading the YAML gives the same configuration again."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from liverl.config.schema import RunConfig
 from liverl.config.secrets import is_reference
 from liverl.config.yaml_nodes import scalar
 
-# Names of free-form keys (overrides, LiveRL's meta_info) whose values are likely secrets. "token" alone would
-# take eos_token and max_tokens with it.
+# Names of free-form keys (overrides, LiveRL's meta_info) whose values are probably secrets. "token" alone would also
+# match eos_token and max_tokens.
 _SECRET_NAME = re.compile(r"(?i)((api|access)[_-]?key|(auth|access)[_-]?token|secret|passw(or)?d)")
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a free-form key's name says that its value is a secret."""
+    """Whether the name of a free-form key suggests that its value is a secret (``api_key``, ``password``)."""
     return bool(_SECRET_NAME.search(name))
 
 
 def redacted(config: RunConfig) -> dict[str, Any]:
-    """The configuration as plain data for saving and showing; what is secret is empty or left out."""
+    """The configuration as plain data, safe to save and show: secrets are empty, overrides that look secret are left
+    out."""
     data: dict[str, Any] = msgspec.to_builtins(config)
     for key in SECRET_KEYS:
         section, name = key.split(".")
@@ -38,7 +39,8 @@ def redacted(config: RunConfig) -> dict[str, Any]:
 
 
 def dump_yaml(config: RunConfig, kept: Mapping[str, Any] | None = None) -> str:
-    """The resolved configuration as YAML. ``kept`` is ``LoadedConfig.kept``: LiveRL's sections beside it."""
+    """The resolved configuration as YAML. ``kept`` is ``LoadedConfig.kept``: LiveRL's further sections, which are
+    written along."""
     data = redacted(config)
     extra = {name: without_secrets(value) for name, value in (kept or {}).items()}
     output = extra.pop("output", None)
@@ -51,7 +53,7 @@ def dump_yaml(config: RunConfig, kept: Mapping[str, Any] | None = None) -> str:
 
 
 def without_secrets(value: Any) -> Any:
-    """Plain data as it may be saved and shown: entries that hold a value under a secret's name are left out."""
+    """A copy of plain data, at any depth without entries that have a value under a name that looks secret."""
     if isinstance(value, dict):
         return {k: without_secrets(v) for k, v in value.items() if v in (None, "") or not looks_secret(k)}
     if isinstance(value, list):
@@ -65,7 +67,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """Quoted where our reader, or any other, would see something else than text in it."""
+    """Quote ``text`` if a YAML reader, ours included, would not read it as this same text."""
     same = to_plain(scalar(text, Where(""))) == text
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if same else '"')
 

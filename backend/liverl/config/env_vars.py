@@ -1,4 +1,4 @@
-"""LiveRL's environment variables and their keys: read as a layer, and written for its launch scripts."""
+"""LiveRL's environment variables and the keys they set: read as a layer, and exported to its launch scripts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from liverl.config.schema import RunConfig, value_of
 
 SECRET_KEYS = ("credentials.wandb_api_key", "infrastructure.anthropic_api_key")
 
-# Of two names for one key the later one wins. ANTHROPIC_API_KEY is written but not read: on a developer's
-# machine it is a personal key, and a run would hand it to its sandboxes.
+# (variable, key). If two variables set one key, the later one wins. ANTHROPIC_API_KEY is exported but not read: on a
+# developer's machine it is a personal key, and the run would give it to its sandboxes.
 VARIABLES: tuple[tuple[str, str], ...] = (
     ("MODEL_PATH", "model.model_path"),
     ("SERVED_MODEL_NAME", "model.served_model_name"),
@@ -70,7 +70,7 @@ VARIABLES: tuple[tuple[str, str], ...] = (
     ("WANDB_MODE", "credentials.wandb_mode"),
 )
 
-# The value names a file that holds the secret.
+# (variable, key): the variable's value is the path of a file that contains the secret.
 SECRET_FILES: tuple[tuple[str, str], ...] = (
     ("WANDB_API_KEY_FILE", "credentials.wandb_api_key"),
     ("ANTHROPIC_API_KEY_FILE", "infrastructure.anthropic_api_key"),
@@ -78,22 +78,23 @@ SECRET_FILES: tuple[tuple[str, str], ...] = (
 
 
 def liverl_environment(config: RunConfig) -> dict[str, str]:
-    """The variables a LiveRL launch script reads, from the configuration; no secrets.
+    """The variables that a LiveRL launch script reads, from the configuration and without secrets.
 
-    As LiveRL does: what is empty is left out (the script's own default then holds), switches are True/False.
+    As in LiveRL, an empty value is left out (the script then uses its own default), and switches are True or False.
     """
-    out: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for name, key in VARIABLES:
         if key in SECRET_KEYS:
             continue
         text = _text(value_of(config, key))
         if text:
-            out[name] = text
-    return out
+            variables[name] = text
+    return variables
 
 
 def variables_set(config: RunConfig, key: str) -> tuple[str, ...]:
-    """The variables of LiveRL that the value of ``key`` sets; an empty value sets none, nor does a secret."""
+    """The names of LiveRL's variables that are exported for ``key``; none if its value is empty, or if it is a
+    secret."""
     if key in SECRET_KEYS or not _text(value_of(config, key)):
         return ()
     return tuple(name for name, other in VARIABLES if other == key)

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: every problem with its place, what was found and what is allowed."""
+"""Problems of a configuration, each with its place, the value found and the values allowed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Where(Struct, frozen=True):
 
     @property
     def exact(self) -> str:
-        """With the column, where there is one."""
+        """The place with its column, if that is known: ``file:line:column``."""
         return str(self) if self.column is None else f"{self}:{self.column}"
 
 
 class Problem(Struct, frozen=True):
-    """One thing that is wrong. ``key`` is empty when the layer could not be read at all."""
+    """One problem. ``key`` is empty if the layer could not be read at all; every text but ``message`` may be empty."""
 
     where: Where
     key: str
@@ -37,20 +37,21 @@ class Problem(Struct, frozen=True):
     hint: str = ""
 
     def lines(self) -> list[str]:
-        out = [": ".join(part for part in (self.where.exact, self.key[:200], self.message) if part)]
+        """The problem as lines for the user: place, key and message first, then indented details. All are printable."""
+        texts = [": ".join(part for part in (self.where.exact, self.key[:200], self.message) if part)]
         if self.found:
-            out.append(f"    found:   {self.found}")
+            texts.append(f"    found:   {self.found}")
         if self.allowed:
-            out.append(f"    allowed: {self.allowed}")
+            texts.append(f"    allowed: {self.allowed}")
         if self.hint:
-            out.append(f"    {self.hint}")
-        return [line if line.isprintable() else ascii(line)[1:-1] for line in out]
+            texts.append(f"    {self.hint}")
+        return [line if line.isprintable() else ascii(line)[1:-1] for line in texts]
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used. ``str()`` lists all problems and is meant for the user as it is.
+    """A configuration with ``problems``. ``str()`` lists all of them for the user.
 
-    The command line prints it without a traceback and exits with ``exit_code``.
+    The command line prints that text without a traceback and exits with ``exit_code``.
     """
 
     exit_code = ExitCode.USAGE
@@ -70,19 +71,20 @@ class ConfigError(Exception):
 
 
 def nearest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The choice most like ``word``, whatever its case and dashes, or None."""
+    """The choice most similar to ``word``, or None. Case and ``-`` versus ``_`` do not matter; ``cutoff`` is the least
+    similarity, 0..1 (difflib)."""
     folded = {choice.lower().replace("-", "_"): choice for choice in choices}
     close = difflib.get_close_matches(word.lower().replace("-", "_")[:200], folded, n=1, cutoff=cutoff)
     return folded[close[0]] if close else None
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """``did you mean X?``, or nothing."""
+    """``did you mean X?`` with the most similar choice; "" if none is similar."""
     close = nearest(word, choices)
     return f"did you mean {close}?" if close else ""
 
 
 def shown(text: str, limit: int = 80) -> str:
-    """``text`` quoted on one line, shortened, without control characters."""
+    """``text`` quoted on one line: cut to ``limit`` characters, control characters escaped."""
     short = text if len(text) <= limit else text[: limit - 1] + "…"
     return ascii(short) if not short.isprintable() else f"'{short}'"

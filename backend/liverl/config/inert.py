@@ -1,4 +1,4 @@
-"""Why a key is not used: what to tell who sets it."""
+"""Why a key is inert: the reasons shown to a user who set it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ Why = Callable[[RunConfig], str]
 
 
 def never(c: RunConfig) -> str:
+    """No reason of its own: the key is always used, or ``unread`` gives the reason."""
     return ""
 
 
 def sentence(text: str) -> Why:
+    """A reason that is the same in every configuration."""
     return lambda c: text
 
 
 def trial_key(embedded: str, verl: str = "") -> Why:
-    """A key of training: what to say depends on who trains."""
+    """The reason for a key of training, depending on the trainer. ``embedded`` and ``verl``: the reason under that one;
+    "" where the key is used there or ``unread`` gives the reason."""
 
     def why(c: RunConfig) -> str:
         if c.trainer.kind == "none":
@@ -34,6 +37,7 @@ def trial_key(embedded: str, verl: str = "") -> Why:
 
 
 def vllm_key(c: RunConfig) -> str:
+    """The reason for a key of vLLM."""
     if when.managed(c):
         return f"{ENGINES[c.run.engine].title} is not vLLM"
     if when.verl_trainer(c):
@@ -42,37 +46,41 @@ def vllm_key(c: RunConfig) -> str:
 
 
 def embedded_engine_key(what: str) -> Why:
-    """A key of the embedded engine."""
+    """The reason for a key of the embedded engine. ``what``: ``setting`` or ``fault``."""
     return lambda c: f"only the embedded engine has this {what}: run.engine is {c.run.engine}"
 
 
 def wandb_key(c: RunConfig) -> str:
+    """The reason for wandb's API key."""
     if when.verl_or_command(c):
         return "credentials.wandb_mode is disabled"
     return NO_WANDB(c)
 
 
 def restart_key(c: RunConfig) -> str:
+    """The reason for ``trainer.restart``."""
     return "trainer.kind is none: no trainer runs" if c.trainer.kind == "none" else STARTED_ONCE
 
 
 def late_replica_key(c: RunConfig) -> str:
+    """The reason for ``embedded.faults.late_replica.index``."""
     return ENGINE_ONLY(c) if c.run.engine != "embedded" else "embedded.faults.late_replica.seconds is 0"
 
 
 def venv_key(c: RunConfig) -> str:
+    """The reason for ``environment.venv_path``."""
     if when.managed(c):
-        return "it is the environment of verl; topology managed uses environments.proxy and environments.vllm"
+        return "only verl runs in this environment; topology managed uses environments.proxy and environments.vllm"
     return "environments.verl.venv_path overrides it"
 
 
 def no_ray(attached: str = "") -> Why:
-    """A key of the Ray head. ``attached``: the reason in a run that uses a cluster which runs already."""
+    """The reason for a key of the Ray head. ``attached``: the reason in a run that uses an existing cluster."""
     return lambda c: "topology managed does not start Ray" if when.managed(c) else attached
 
 
 def ray_key(ours: str) -> Why:
-    """A key of Ray or verl: what to say depends on who starts them."""
+    """The reason for a key of Ray or verl. ``ours``: the reason in a run that starts them itself."""
 
     def why(c: RunConfig) -> str:
         if c.run.topology == "managed":
@@ -99,7 +107,7 @@ CPU_ONLY = ray_key("only replicas with verl.device cpu have this fault")
 
 
 def unread(config: RunConfig, key: str) -> str:
-    """The reason where all that a key does is to set variables; they are named."""
+    """The reason for a key that is only exported as variables, with their names."""
     names = ", ".join(variables_set(config, key))
     nothing = f"nothing under trainer.kind {config.trainer.kind} reads it"
     return f"exported as {names}; {nothing}" if names else nothing

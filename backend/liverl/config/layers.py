@@ -1,4 +1,4 @@
-"""One layer (a file, the environment, ``--set``) -> settings: key path -> value and place."""
+"""One layer of configuration (a file, the environment, ``--set``) as settings: key path -> value and place."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from liverl.config.yaml_nodes import Node, parse, scalar
 
 LayerName = Literal["default", "profile", "file", "liverl env", "env", "set"]
 PREFIX = "LIVERL_"
-KEPT = ("meta_info", "status", "evolving")  # LiveRL's sections that configure nothing
-WRAPPER = "runtime_info"
+# LiveRL's sections that configure nothing; they are saved with the run.
+KEPT = ("meta_info", "status", "evolving")
+WRAPPER = "runtime_info"  # LiveRL's section with the configuration as ``input``
 
 
 class Setting(Struct, frozen=True):
+    """The value of one key, the place where it was set, and the layer of that place."""
+
     value: Any
     where: Where
     layer: LayerName
@@ -29,8 +32,8 @@ class Setting(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Layer:
-    """What one layer says. ``bad`` are the keys whose value was refused; ``kept`` is what LiveRL's file says
-    beside configuration; ``wrapped`` = it has LiveRL's ``runtime_info.input``."""
+    """The content of one layer. ``bad``: the keys whose value was refused; ``kept``: LiveRL's sections that configure
+    nothing; ``wrapped``: the file has LiveRL's ``runtime_info.input``."""
 
     name: LayerName
     settings: dict[Path, Setting] = field(default_factory=dict)
@@ -40,7 +43,7 @@ class Layer:
     wrapped: bool = False
 
     def put(self, path: Path, node: Node, kind: types.Type) -> None:
-        """One key's value, checked."""
+        """Convert and record the value of one key; a wrong or repeated one becomes a problem."""
         if path in self.settings:
             first = self.settings[path].where
             self.refuse(Problem(node.where, ".".join(path), "given twice", hint=f"first at {first}"), path)
@@ -56,13 +59,14 @@ class Layer:
             self.settings[path] = Setting(value, node.where, self.name)
 
     def refuse(self, problem: Problem, path: Path | None = None) -> None:
+        """Record ``problem``; ``path`` is the key to leave out of further checks, if there is one."""
         self.problems.append(problem)
         if path is not None:
             self.bad.add(path)
 
 
 def from_text(text: str, source: str, name: LayerName) -> Layer:
-    """A configuration file's layer."""
+    """The layer of a configuration file with content ``text``; ``source`` is its path or name in messages."""
     layer = Layer(name)
     root, problems = parse(text, source)
     layer.problems.extend(problems)
@@ -116,20 +120,20 @@ def _section(layer: Layer, key: Node, value: Node) -> None:
 
 
 def walk(layer: Layer, path: Path, node: Node, kind: types.Type) -> None:
-    """Record every key under ``path``."""
+    """Record every key in ``node``, which is the value of ``path`` and should have type ``kind``."""
     kind = plain_type(kind)
     if isinstance(kind, types.StructType):
         if node.is_null:
             return
-        known = fields(kind)
+        section = fields(kind)
         if node.kind != "map":
-            layer.refuse(Problem(node.where, ".".join(path), "wrong value", allowed=_keys(known)))
+            layer.refuse(Problem(node.where, ".".join(path), "wrong value", allowed=_keys(section)))
             return
         for key, value in node.pairs:
-            if key.text in known:
-                walk(layer, (*path, key.text), value, known[key.text])
+            if key.text in section:
+                walk(layer, (*path, key.text), value, section[key.text])
             else:
-                layer.refuse(unknown_key(path, key.text, key.where, known))
+                layer.refuse(unknown_key(path, key.text, key.where, section))
     elif isinstance(kind, types.DictType):
         if node.is_null:
             return
@@ -147,11 +151,12 @@ def walk(layer: Layer, path: Path, node: Node, kind: types.Type) -> None:
         layer.put(path, node, kind)
 
 
-def unknown_key(path: Path, name: str, where: Where, known: Mapping[str, Any]) -> Problem:
-    """An unknown key, with the key that was probably meant, in this section or in another."""
+def unknown_key(path: Path, name: str, where: Where, section: Mapping[str, Any]) -> Problem:
+    """The problem of an unknown key ``name`` in the section ``path``, whose keys are those of ``section``. Its hint is
+    the key that was probably meant, in this section or in another."""
     key = ".".join((*path, name))
     homes = [leaf for leaf in leaves() if leaf.rsplit(".", 1)[-1] == name.lower().replace("-", "_")]
-    close = nearest(name, known)
+    close = nearest(name, section)
     if homes and close is None:
         meant: str | None = homes[0]
     elif close is not None:
@@ -160,16 +165,17 @@ def unknown_key(path: Path, name: str, where: Where, known: Mapping[str, Any]) -
         far = nearest(name, (leaf.rsplit(".", 1)[-1] for leaf in leaves()), cutoff=0.8)
         meant = next((leaf for leaf in leaves() if far and leaf.endswith(f".{far}")), None)
     hint = f"did you mean {meant}?" if meant else ""
-    return Problem(where, key, "unknown key", allowed=_keys(known), hint=hint)
+    return Problem(where, key, "unknown key", allowed=_keys(section), hint=hint)
 
 
-def _keys(known: Iterable[str]) -> str:
-    names = list(known)
+def _keys(section: Iterable[str]) -> str:
+    names = list(section)
     return ", ".join(names) if len(names) <= 24 else f"{len(names)} keys, see default.yaml"
 
 
 def from_environment(env: Mapping[str, str]) -> tuple[Layer, Layer, list[str]]:
-    """LiveRL's variables, then ours (``LIVERL_SECTION__KEY``), and warnings. Empty counts as unset."""
+    """The layer of LiveRL's variables, that of ``LIVERL_SECTION__KEY``, and warnings. An empty variable counts as
+    unset."""
     theirs, ours = Layer("liverl env"), Layer("env")
     for name, key in VARIABLES:
         if env.get(name):
@@ -178,15 +184,15 @@ def from_environment(env: Mapping[str, str]) -> tuple[Layer, Layer, list[str]]:
         if env.get(name):
             _replace(theirs, tuple(key.split(".")), f"file:{env[name]}", f"env {name}")
     warnings: list[str] = []
-    spelled = {key.replace(".", "_"): key for key in leaves()}
+    by_spelling = {key.replace(".", "_"): key for key in leaves()}
     for name in sorted(env):
         if not name.upper().startswith(PREFIX) or not env[name]:
             continue
         rest = name[len(PREFIX) :].lower()
         if "__" in rest:
             _from_variable(ours, name, rest.split("__"), env[name])
-        elif rest in spelled:
-            proper = PREFIX + spelled[rest].replace(".", "__").upper()
+        elif rest in by_spelling:
+            proper = PREFIX + by_spelling[rest].replace(".", "__").upper()
             warnings.append(
                 f"env {name} is ignored: separate section and key with two underscores ({proper})"
             )
@@ -194,23 +200,26 @@ def from_environment(env: Mapping[str, str]) -> tuple[Layer, Layer, list[str]]:
 
 
 def _replace(layer: Layer, path: Path, text: str, source: str) -> None:
-    """Of two variables for one key the later one wins."""
+    """Set ``path`` even if an earlier variable has set it."""
     layer.settings.pop(path, None)
     _raw(layer, path, text, _type_at(path), source)
 
 
 def _from_variable(layer: Layer, name: str, parts: list[str], text: str) -> None:
     source = f"env {name}"
-    found = _descend(parts, exact=False)
-    if isinstance(found, Problem):
-        layer.refuse(Problem(Where(source), found.key, found.message, found.found, found.allowed, found.hint))
+    target = _descend(parts, exact=False)
+    if isinstance(target, Problem):
+        layer.refuse(
+            Problem(Where(source), target.key, target.message, target.found, target.allowed, target.hint)
+        )
         return
-    path, kind = found
+    path, kind = target
     _raw(layer, path, text, kind, source)
 
 
 def from_sets(sets: Sequence[str]) -> Layer:
-    """``--set section.key=value``; YAML, but text needs no quotes. The last of two for one key wins."""
+    """The layer of ``--set section.key=value``. Values are YAML, but text needs no quotes; for the same key the last
+    one wins."""
     layer = Layer("set")
     for item in sets:
         name, equals, text = item.partition("=")
@@ -219,11 +228,11 @@ def from_sets(sets: Sequence[str]) -> Layer:
         if not equals or not name:
             layer.refuse(Problem(where, name, "expected the form section.key=value"))
             continue
-        found = _descend(name.split("."), exact=True)
-        if isinstance(found, Problem):
-            layer.refuse(found)
+        target = _descend(name.split("."), exact=True)
+        if isinstance(target, Problem):
+            layer.refuse(target)
             continue
-        path, kind = found
+        path, kind = target
         for old in [p for p in layer.settings if p[: len(path)] == path]:
             del layer.settings[old]
         _raw(layer, path, text.strip(), kind, "--set")
@@ -231,16 +240,17 @@ def from_sets(sets: Sequence[str]) -> Layer:
 
 
 def _descend(parts: list[str], exact: bool) -> tuple[Path, types.Type] | Problem:
-    """The path and type of a dotted name. Under an open mapping of plain values the rest is one key."""
+    """The path and type of a dotted name, or the problem with it. Under an open mapping of plain values the rest of the
+    name is one key; without ``exact`` (a variable, whose name cannot spell it) that is a problem."""
     kind: types.Type = root_type()
     path: Path = ()
     for position, part in enumerate(parts):
         kind = plain_type(kind)
         if isinstance(kind, types.StructType):
-            known = fields(kind)
-            if part not in known:
-                return unknown_key(path, ".".join(parts[position:]), Where("--set"), known)
-            path, kind = (*path, part), known[part]
+            section = fields(kind)
+            if part not in section:
+                return unknown_key(path, ".".join(parts[position:]), Where("--set"), section)
+            path, kind = (*path, part), section[part]
         elif is_open(kind) and part:
             inner = plain_type(kind.value_type) if isinstance(kind, types.DictType) else kind
             if not isinstance(inner, types.StructType):
@@ -258,13 +268,14 @@ def _descend(parts: list[str], exact: bool) -> tuple[Path, types.Type] | Problem
 
 
 def _type_at(path: Path) -> types.Type:
-    found = _descend(list(path), exact=True)
-    assert not isinstance(found, Problem), path
-    return found[1]
+    target = _descend(list(path), exact=True)
+    assert not isinstance(target, Problem), path
+    return target[1]
 
 
 def _raw(layer: Layer, path: Path, text: str, kind: types.Type, source: str) -> None:
-    """A value from the command line or the environment. For text keys it is taken as it is, unless quoted."""
+    """Record a value from the command line or the environment. For a text key it is used unchanged unless it is
+    quoted."""
     if is_text(kind) and text[:1] not in ("'", '"'):
         layer.put(path, scalar(text, Where(source)), kind)
         return

@@ -1,4 +1,4 @@
-"""Layers -> one checked configuration, with the origin of what differs and what there is to warn about."""
+"""Layers -> one checked configuration, with the origins of the values that differ from the defaults, and warnings."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from liverl.config.schema import RunConfig, schema_key
 from liverl.config.secrets import PLACEHOLDER, Secrets, take_secrets
 
 MAX_BYTES = 4 * 1024 * 1024
-_BY_HAND = ("file", "env", "set")  # layers whose inert keys are worth a warning
+# Layers whose inert keys cause a warning: the user wrote the key on purpose.
+_BY_HAND = ("file", "env", "set")
 _BY_USER = (*_BY_HAND, "liverl env")
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class LoadedConfig(Struct, frozen=True):
-    """A configuration and how it came about.
+    """A configuration and where its values come from.
 
-    ``origins``: dotted key -> ``file:line``, ``--set`` or ``env NAME``, for what differs from the default.
-    ``user_origins``: the same for what the user set to something else than default and profile say.
-    ``source``: the layers in words. ``kept``: LiveRL's ``meta_info``, ``output`` and the like, which
-    configure nothing (``dump_yaml`` writes them back). ``secrets`` are nowhere else.
+    ``origins``: dotted key -> ``file:line``, ``--set`` or ``env NAME``, for values that differ from the default.
+    ``user_origins``: the same for values that the user set and that differ from default and profile.
+    ``source``: the layers, for the user. ``kept``: LiveRL's ``meta_info``, ``output`` and the like, which
+    configure nothing (``dump_yaml`` writes them back). ``secrets`` are stored only here.
     """
 
     config: RunConfig
@@ -45,7 +46,7 @@ class LoadedConfig(Struct, frozen=True):
     profile: str
     kept: dict[str, Any]
     secrets: Secrets
-    file: str = ""  # the path that was given
+    file: str = ""  # the path given to load_config; "" = none
 
 
 def load_config(
@@ -56,11 +57,14 @@ def load_config(
     env: Mapping[str, str] | None = None,
     read_secrets: bool = True,
 ) -> LoadedConfig:
-    """Defaults < profile < ``path`` < LiveRL's variables < ``LIVERL_SECTION__KEY`` < ``sets``.
+    """The configuration from all layers: defaults < profile < ``path`` < LiveRL's variables < ``LIVERL_SECTION__KEY`` <
+    ``sets``; a later layer overrides an earlier one.
 
-    Reads these files and ``env`` only (None = the environment of this process). ``read_secrets`` False
-    leaves files named by ``file:`` alone (a saved run is opened on another machine). Raises ConfigError with
-    every problem that was found.
+    Reads these files and ``env`` only (None = the environment of this process). With ``read_secrets`` False, files
+    named by ``file:`` are not read: a saved run may be opened on another machine.
+
+    Raises:
+        ConfigError: the configuration has problems; the error lists all of them.
     """
     path = Path(path) if path is not None else None
     env = os.environ if env is None else env
@@ -77,19 +81,19 @@ def load_config(
     layers = [default, middle, file, theirs, ours, from_sets(sets)]
 
     settings: dict[KeyPath, Setting] = {}
-    base: dict[KeyPath, Any] = {}  # default and profile: what somebody's own value is compared with
+    base: dict[KeyPath, Any] = {}  # the values of default and profile, to tell which values the user changed
     bad: set[KeyPath] = set()
     for layer in layers:
         problems.extend(sorted(layer.problems, key=lambda problem: problem.where.line or 0))
         bad |= layer.bad
         settings.update(layer.settings)
-        if layer is middle:
+        if layer is middle:  # the profile
             base = {key: setting.value for key, setting in settings.items()}
-    # Without a whole layer, what must hold between keys would be judged on values nobody chose.
+    # If a whole layer could not be read, rules between keys would be checked on values that nobody chose.
     unread = any(not problem.key or problem.where.source == "--profile" for problem in problems)
     overridden = {key: setting for key, setting in file.settings.items() if key in theirs.settings}
-    secrets, wrong, plain = take_secrets(settings, env, read_secrets)
-    problems.extend(wrong)
+    secrets, secret_problems, secret_warnings = take_secrets(settings, env, read_secrets)
+    problems.extend(secret_problems)
 
     config = _build(settings)
     if not unread:
@@ -101,7 +105,7 @@ def load_config(
             f"{path} is a LiveRL configuration; it is read on top of profile {name} (choose another with --profile)"
         )
     warnings.extend(_variables_over_file(overridden, theirs))
-    warnings.extend(plain)
+    warnings.extend(secret_warnings)
     warnings.extend(secret_overrides(settings))
     warnings.extend(_inert(config, settings, base))
     warnings.extend(_second_name(config, settings))
@@ -126,28 +130,32 @@ def load_config(
 @functools.cache
 def _default_layer() -> Layer:
     layer = from_text(profiles.default_text(), profiles.DEFAULT_FILE, "default")
-    if layer.problems:  # somebody edited the packaged file
+    if layer.problems:  # the packaged file was edited
         raise ConfigError(layer.problems)
     return layer
 
 
 def _read(path: Path, problems: list[Problem]) -> str:
-    """The file's text; what is wrong with the file goes to ``problems``."""
+    """The file's text; "" with an entry in ``problems`` if the file cannot be read."""
     where = Where(str(path))
     try:
         if path.is_dir():
             hint = f"did you mean {path / 'config.yaml'}?" if (path / "config.yaml").is_file() else ""
-            problems.append(Problem(where, "", "is a directory, not a configuration file", hint=hint))
+            problems.append(Problem(where, "", "this is a directory, not a configuration file", hint=hint))
             return ""
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        problems.append(Problem(where, "", f"cannot read it: {reason}"))
+        problems.append(Problem(where, "", f"cannot read the file: {reason}"))
         return ""
     if len(data) > MAX_BYTES:
         problems.append(
-            Problem(where, "", f"larger than {MAX_BYTES // 1024 // 1024} MiB: not a configuration file")
+            Problem(
+                where,
+                "",
+                f"the file is larger than {MAX_BYTES // 1024 // 1024} MiB, too large for a configuration",
+            )
         )
         return ""
     try:
@@ -157,7 +165,9 @@ def _read(path: Path, problems: list[Problem]) -> str:
         column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1
         found = f"byte 0x{data[error.start]:02x}"
         problems.append(
-            Problem(Where(str(path), line, column), "", "not UTF-8", found, hint="save it as UTF-8")
+            Problem(
+                Where(str(path), line, column), "", "the file is not UTF-8", found, hint="save it as UTF-8"
+            )
         )
         return ""
 
@@ -178,7 +188,7 @@ def _differs(default: Layer, key: KeyPath, setting: Setting) -> bool:
 
 
 def _changes(base: Mapping[KeyPath, Any], key: KeyPath, setting: Setting) -> bool:
-    """Whether a setting says something else than default and profile."""
+    """Whether a setting differs from default and profile."""
     return key not in base or base[key] != setting.value
 
 
@@ -187,7 +197,7 @@ def _is_secret(key: KeyPath, secrets: Secrets) -> bool:
 
 
 def _variables_over_file(overridden: Mapping[KeyPath, Setting], theirs: Layer) -> list[str]:
-    """LiveRL's variables have common names: say when one changes what the file says."""
+    """Warnings for LiveRL's variables that override the file: their names are common, so one may be set by accident."""
     return [
         f"{theirs.settings[key].where} overrides {'.'.join(key)} of {setting.where}"
         for key, setting in overridden.items()
@@ -196,19 +206,20 @@ def _variables_over_file(overridden: Mapping[KeyPath, Setting], theirs: Layer) -
 
 
 def _open_proxy(config: RunConfig, settings: Mapping[KeyPath, Setting]) -> list[str]:
-    """A key that everybody knows, on an address that others reach."""
+    """A warning if the proxy accepts the well-known placeholder key on an address that other machines reach."""
     key, host = config.infrastructure.anthropic_api_key, config.proxy.host
     if key != PLACEHOLDER or host in LOOPBACK:
         return []
     where = settings["infrastructure", "anthropic_api_key"].where
     return [
-        f"{where}: infrastructure.anthropic_api_key is {PLACEHOLDER!r} and proxy.host is {host}: anyone who "
-        "reaches this machine can use the proxy; leave the key empty (each run then makes its own)"
+        f"{where}: infrastructure.anthropic_api_key is {PLACEHOLDER!r} and proxy.host is {host}, so anyone "
+        "who reaches this machine can use the proxy; leave the key empty (each run then generates its own)"
     ]
 
 
 def _second_name(config: RunConfig, settings: Mapping[KeyPath, Setting]) -> list[str]:
-    """``run.name`` wins; a different ``experiment.exp_name`` of the same layer was likely meant too."""
+    """A warning if one layer sets both ``run.name`` and a different ``experiment.exp_name``, which then has no
+    effect."""
     name, other = settings["run", "name"], settings["experiment", "exp_name"]
     if not name.value or not other.value or name.value == other.value or name.layer != other.layer:
         return []
@@ -216,16 +227,16 @@ def _second_name(config: RunConfig, settings: Mapping[KeyPath, Setting]) -> list
 
 
 def _inert(config: RunConfig, settings: Mapping[KeyPath, Setting], base: Mapping[KeyPath, Any]) -> list[str]:
-    """Keys that somebody set and that nothing uses."""
+    """Warnings for keys that the user set in a file, ``--set`` or ``LIVERL_...`` and that nothing uses."""
     if config.run.topology == "in_process":
         where = settings["run", "topology"].where
-        return [f"{where}: {IN_PROCESS}: no other key has an effect"]
-    out = []
+        return [f"{where}: {IN_PROCESS}, so no other key has an effect"]
+    warnings = []
     for path, setting in settings.items():
         if setting.layer not in _BY_HAND or not _changes(base, path, setting):
             continue
         key = ".".join(path)
         why = why_inert(config, schema_key(key))
         if why is not None:
-            out.append(f"{setting.where}: {key} has no effect: {why}")
-    return out
+            warnings.append(f"{setting.where}: {key} has no effect: {why}")
+    return warnings

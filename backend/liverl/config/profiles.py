@@ -1,4 +1,4 @@
-"""Packaged profiles: a layer between the defaults and the user's own file."""
+"""The packaged default file and profiles. A profile is a layer between the defaults and the user's own file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 from liverl.config.errors import ConfigError, Problem, Where, did_you_mean
 
 DEFAULT_FILE = "default.yaml"
-LIVERL_PROFILE = "liverl-gen1"  # what a file with LiveRL's runtime_info.input is layered on
+LIVERL_PROFILE = "liverl-gen1"  # the profile for files with LiveRL's runtime_info.input
 
 
 def _package() -> Traversable:
@@ -24,7 +24,11 @@ def list_profiles() -> tuple[str, ...]:
 
 
 def profile_text(name: str) -> str:
-    """The YAML of a packaged profile. Raises ConfigError for an unknown name."""
+    """The YAML of a packaged profile.
+
+    Raises:
+        ConfigError: there is no profile of that name.
+    """
     names = list_profiles()
     if name not in names:
         hint = did_you_mean(name, names)
@@ -35,5 +39,5 @@ def profile_text(name: str) -> str:
 
 
 def default_text() -> str:
-    """The annotated file of all defaults."""
+    """The YAML of ``default.yaml``, which has every key with its default and an explanation."""
     return (_package() / DEFAULT_FILE).read_text("utf-8")

@@ -1,4 +1,4 @@
-"""What a run fixes at its start: its name and absolute paths. Nothing else is decided here."""
+"""The run's name, its directory and absolute paths, as fixed when the run starts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ NAME_FORMAT = "%Y%m%d-%H%M%S"  # UTC
 def resolved(
     config: RunConfig, *, env: Mapping[str, str], cwd: Path, now: float, file: Path | None = None
 ) -> RunConfig:
-    """``config`` with its run's name and absolute paths filled in; doing it twice changes nothing.
+    """``config`` with the run's name and absolute paths filled in. A second call changes nothing.
 
-    ``now``: Unix seconds. ``run.run_root`` counts from ``cwd``; LiveRL's paths count from the directory of
-    ``file``, as LiveRL does (from ``cwd`` without a file).
+    ``now``: Unix seconds, for a run without a name. A relative ``run.run_root`` starts at ``cwd``; LiveRL's relative
+    paths start at the directory of ``file``, as in LiveRL (at ``cwd`` without a file).
     """
     name = (
         config.run.name
@@ -86,24 +86,28 @@ def resolved(
 
 
 def run_root(config: RunConfig, *, env: Mapping[str, str], cwd: Path) -> Path:
-    """Where runs live; ``~`` and the state directory come from ``env`` (HOME, XDG_STATE_HOME)."""
+    """The absolute directory that contains all runs; ``~`` and the default come from ``env`` (HOME, XDG_STATE_HOME)."""
     if config.run.run_root:
         return Path(_absolute(config.run.run_root, cwd, env))
     state = env.get("XDG_STATE_HOME", "")
-    if os.path.isabs(state):  # the XDG specification: a relative one is ignored
+    if os.path.isabs(state):  # the XDG specification: ignore a relative path
         return Path(state, "liverl", "runs")
     return Path(env.get("HOME") or cwd, ".local", "state", "liverl", "runs")
 
 
 def run_directory(config: RunConfig) -> Path:
-    """``<run_root>/<project>/<name>`` of a resolved configuration. ValueError for an unresolved one."""
+    """``<run_root>/<project>/<name>`` of a resolved configuration.
+
+    Raises:
+        ValueError: the configuration is not resolved.
+    """
     if not config.run.name or not os.path.isabs(config.run.run_root):
         raise ValueError("resolve the configuration first: the run name or an absolute run_root is missing")
     return Path(config.run.run_root, config.experiment.project_name, config.run.name)
 
 
 def _key_file(value: str, env: Mapping[str, str]) -> str:
-    """``file:~/x`` by its absolute path."""
+    """``file:~/x`` with its absolute path; any other value unchanged."""
     home = f"{FILE_SCHEME}~/"
     return (
         f"{FILE_SCHEME}{env['HOME']}/{value[len(home) :]}"
@@ -113,9 +117,9 @@ def _key_file(value: str, env: Mapping[str, str]) -> str:
 
 
 def _ray_token(config: RunConfig, env: Mapping[str, str]) -> str:
-    """The token of this user's clusters, for one that runs already: ``ray start`` turns its check on by itself where
-    this file is there, and clients then need to be told (Ray 2.60). Of a launch script's Ray its own processes
-    tell."""
+    """The file with this user's Ray token, for an existing cluster; "" if there is none. ``ray start`` requires the
+    token if this file exists, and clients must be given it (Ray 2.60). With a launch script, it is found
+    from the script's Ray processes instead."""
     if not config.ray.address or config.trainer.kind == "command":
         return ""
     if env.get("RAY_AUTH_MODE", "token") != "token":

@@ -1,4 +1,4 @@
-"""The configuration as one typed value, and the walk over its keys."""
+"""The configuration as one typed value, and functions over its keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Path = tuple[str, ...]
 
 
 class RunConfig(Struct, frozen=True, kw_only=True):
-    """Everything a run is made from. It never holds a secret (see ``Secrets``)."""
+    """The whole configuration of a run, without secrets (see ``Secrets``)."""
 
     run: Run
     model: Model
@@ -60,18 +60,19 @@ class RunConfig(Struct, frozen=True, kw_only=True):
 
 @functools.cache
 def root_type() -> types.StructType:
+    """msgspec's description of ``RunConfig``, from which the functions below read the keys and their types."""
     kind = types.type_info(RunConfig)
     assert isinstance(kind, types.StructType)
     return kind
 
 
 def fields(kind: types.StructType) -> dict[str, types.Type]:
-    """The keys of one section and their types, without metadata."""
+    """Key -> type for one section, in the order of the schema; the types are without metadata."""
     return {field.name: plain_type(field.type) for field in kind.fields}
 
 
 def is_open(kind: types.Type) -> bool:
-    """A mapping whose keys the user chooses."""
+    """Whether ``kind`` is a mapping whose keys the user chooses."""
     return isinstance(kind, types.DictType)
 
 
@@ -85,23 +86,27 @@ def _leaves(kind: types.StructType, path: Path) -> Iterator[tuple[Path, types.Ty
 
 @functools.cache
 def leaves() -> dict[str, types.Type]:
-    """Every key of the schema, dotted, with its type. An open mapping counts as one key."""
+    """Dotted key -> type for every key of the schema. An open mapping counts as one key."""
     return {".".join(path): kind for path, kind in _leaves(root_type(), ())}
 
 
 def schema_key(key: str) -> str:
-    """The schema's key that a dotted key belongs to: ``environments.proxy.python`` -> ``environments``."""
-    known = leaves()
+    """The schema's key that a dotted key belongs to: ``environments.proxy.python`` -> ``environments``.
+
+    Raises:
+        KeyError: it belongs to no key of the schema.
+    """
+    schema = leaves()
     parts = key.split(".")
     for end in range(len(parts), 0, -1):
         candidate = ".".join(parts[:end])
-        if candidate in known:
+        if candidate in schema:
             return candidate
     raise KeyError(key)
 
 
 def value_of(config: RunConfig, key: str) -> Any:
-    """The value of a dotted key of the schema, as plain data."""
+    """The value of a dotted key of the schema, as plain data (structs become dictionaries, tuples lists)."""
     value: Any = config
     for part in key.split("."):
         value = getattr(value, part)
@@ -110,14 +115,14 @@ def value_of(config: RunConfig, key: str) -> Any:
 
 
 def flatten(data: dict[str, Any]) -> dict[str, Any]:
-    """Nested plain data -> dotted schema keys; the keys of open mappings stay inside their value."""
-    known = leaves()
+    """Nested plain data as dotted schema keys -> values; the keys of open mappings stay inside their value."""
+    schema = leaves()
     flat: dict[str, Any] = {}
 
     def walk(value: dict[str, Any], prefix: str) -> None:
         for name, inner in value.items():
             key = f"{prefix}{name}"
-            if key in known:
+            if key in schema:
                 flat[key] = inner
             else:
                 walk(inner, f"{key}.")

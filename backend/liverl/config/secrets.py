@@ -1,4 +1,4 @@
-"""Secrets stay out of RunConfig, out of every saved file and out of every printed form."""
+"""The secrets of a run. They are kept out of RunConfig, of every saved file and of every printed form."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from liverl.config.errors import Problem, Where
 from liverl.config.layers import Setting
 from liverl.config.schema import Path as KeyPath
 
-PLACEHOLDER = "sk-dummy"  # LiveRL's: not a secret
+PLACEHOLDER = "sk-dummy"  # LiveRL's placeholder; it is not a secret
 FILE_SCHEME = "file:"
 _MAX_BYTES = 64 * 1024
-# The run's key travels in headers, followed by ".<trial>".
+# key -> allowed form, and that form for the user. The API key of the run is sent in headers, followed by ".<trial>".
 _FORMS = {
     "credentials.wandb_api_key": (re.compile(r"[!-~]+"), "printable ASCII without spaces"),
     "infrastructure.anthropic_api_key": (
@@ -30,7 +30,7 @@ _ADVICE = {
 
 
 class Secrets:
-    """The secrets of a run. No printed, pickled or serialised form shows them; read the attributes."""
+    """The secrets of a run, as attributes; "" = not set. ``repr`` hides them, and pickling raises TypeError."""
 
     __slots__ = ("anthropic_api_key", "wandb_api_key")
 
@@ -47,15 +47,18 @@ class Secrets:
 
 
 def is_reference(value: str) -> bool:
-    """Whether a value of a secret's key may be saved: empty, LiveRL's placeholder, or a file's name."""
+    """Whether the value of a secret's key may be saved: it is empty, LiveRL's placeholder, or ``file:`` with a path."""
     return value in ("", PLACEHOLDER) or value.startswith(FILE_SCHEME)
 
 
 def take_secrets(
     settings: dict[KeyPath, Setting], env: Mapping[str, str], read_files: bool
 ) -> tuple[Secrets, list[Problem], list[str]]:
-    """Move literal secrets out of ``settings``; returns them, what is wrong, and warnings."""
-    found: dict[str, str] = {}
+    """Move the secrets out of ``settings``: literal ones, and with ``read_files`` those in files named by ``file:``.
+
+    Returns the secrets, the problems with them, and warnings.
+    """
+    secrets: dict[str, str] = {}
     problems: list[Problem] = []
     warnings: list[str] = []
     for key in SECRET_KEYS:
@@ -74,21 +77,23 @@ def take_secrets(
             settings[path] = Setting("", setting.where, setting.layer)
             if setting.layer == "file":
                 warnings.append(
-                    f"{setting.where}: {key} contains a secret in plain text, which is not saved: {_ADVICE[key]}"
+                    f"{setting.where}: {key} contains a secret in plain text, which is not saved; {_ADVICE[key]}"
                 )
             elif setting.layer == "set":
-                warnings.append(f"--set {key}: other users can read it in the process list: {_ADVICE[key]}")
-            # A process inherits it from a variable of that name or gets it from a file, and in no other way.
+                warnings.append(
+                    f"--set {key}: other users can read the secret in the process list; {_ADVICE[key]}"
+                )
+            # Processes get this key from a variable of its name or from a file, and in no other way.
             if key == "credentials.wandb_api_key" and setting.layer in ("file", "env", "set"):
                 warnings.append(
-                    f"{setting.where}: {key} has no effect: no process receives it: {_ADVICE[key]}"
+                    f"{setting.where}: {key} has no effect, because no process receives a key set here; {_ADVICE[key]}"
                 )
         form, words = _FORMS[key]
         if secret and not form.fullmatch(secret):
-            unseen = "a value (not shown)"
-            problems.append(Problem(setting.where, key, "invalid key", unseen, words))
-        found[key.rsplit(".", 1)[-1]] = secret
-    return Secrets(**found), problems, warnings
+            hidden = "a value (not shown)"
+            problems.append(Problem(setting.where, key, "invalid key", hidden, words))
+        secrets[key.rsplit(".", 1)[-1]] = secret
+    return Secrets(**secrets), problems, warnings
 
 
 def _read(name: str, env: Mapping[str, str], key: str, where: Where) -> str | Problem:
@@ -104,12 +109,14 @@ def _read(name: str, env: Mapping[str, str], key: str, where: Where) -> str | Pr
             "file:/path or file:~/path",
         )
     try:
-        facts = path.stat()
-        if not stat.S_ISREG(facts.st_mode):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             return Problem(where, key, f"{name} is not a file")
-        if facts.st_mode & 0o077:
-            mode = f"mode {stat.S_IMODE(facts.st_mode):04o}"
-            return Problem(where, key, f"others can read {name}", mode, "mode 0600", f"run: chmod 600 {name}")
+        if status.st_mode & 0o077:
+            mode = f"mode {stat.S_IMODE(status.st_mode):04o}"
+            return Problem(
+                where, key, f"other users can read {name}", mode, "mode 0600", f"run: chmod 600 {name}"
+            )
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
     except (OSError, ValueError) as error:

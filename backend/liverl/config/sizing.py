@@ -1,6 +1,6 @@
-"""How large a run of topology verl is: GPUs, replicas and CPUs, from the configuration alone.
+"""The size of a run of topology verl: GPUs, replicas and CPUs, from the configuration alone.
 
-``trainer.overrides`` wins over every other key in verl, so it does here.
+As in verl, ``trainer.overrides`` override every other key.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from typing import Any
 from liverl.config.schema import RunConfig
 
 BUILTIN = "builtin:"  # a policy of the embedded engine
-SMOKE = (
-    "smoke:"  # a small model with its data, made by liverl.verl_runtime.smoke in the directory named after it
-)
+# A small model with its data, made by liverl.verl_runtime.smoke; the prefix is followed by the directory for it.
+SMOKE = "smoke:"
 # verl's placement groups reserve this many CPUs beside each GPU (max_colocate_count of its resource pools).
 CPUS_PER_GPU = 3
-# TransferQueue's controller holds one, and each of its storage units (verl's default: 8) holds one.
+# TransferQueue's controller reserves one CPU, and so does each of its storage units (verl's default: 8).
 CONTROLLER_CPUS, STORAGE_UNITS = 1, 8
-# Any other actor needs one free CPU while it is created, and gives it back.
+# Any other actor needs one free CPU while it is created, and releases it.
 CREATION_CPUS = 1
 UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 _ROLLOUT = "actor_rollout_ref.rollout"
@@ -34,12 +33,12 @@ class SizeError(Exception):
 
 
 def bare_key(key: str) -> str:
-    """A Hydra key without the sign that adds or removes it."""
+    """A Hydra key without its leading ``+``, ``++`` or ``~``."""
     return key.lstrip("+~")
 
 
 def override(config: RunConfig, key: str) -> Any:
-    """What ``trainer.overrides`` says about a Hydra key; None = nothing."""
+    """The value of a Hydra key in ``trainer.overrides``; None if it is not there."""
     return next((v for k, v in config.trainer.overrides.items() if bare_key(k) == key), None)
 
 
@@ -54,14 +53,18 @@ def _number(config: RunConfig, key: str, otherwise: int) -> int:
 
 
 def trainer_gpus(config: RunConfig) -> int:
-    """GPUs that train; with rollout_mode hybrid the same ones generate."""
+    """Number of GPUs that train; with rollout_mode hybrid, the same GPUs also generate.
+
+    Raises:
+        SizeError: see there. So do all functions below that return a number of GPUs, replicas, units or CPUs.
+    """
     infra = config.infrastructure
     each = _number(config, "trainer.n_gpus_per_node", infra.ngpus_per_node - config.verl.rollout_gpus)
     return _number(config, "trainer.nnodes", infra.nnodes) * each
 
 
 def pool_gpus(config: RunConfig) -> int:
-    """GPUs that only generate (rollout_mode standalone)."""
+    """Number of GPUs that only generate: 0 unless rollout_mode is standalone."""
     if config.verl.rollout_mode == "hybrid":
         return 0
     each = _number(config, f"{_ROLLOUT}.n_gpus_per_node", config.verl.rollout_gpus)
@@ -69,14 +72,14 @@ def pool_gpus(config: RunConfig) -> int:
 
 
 def generating_gpus(config: RunConfig) -> int:
-    """GPUs that replicas run on."""
+    """Number of GPUs that replicas run on."""
     return trainer_gpus(config) if config.verl.rollout_mode == "hybrid" else pool_gpus(config)
 
 
 def replica_gpus(config: RunConfig) -> int:
-    """GPUs of one replica: tensor parallel x data parallel (verl refuses pipeline parallel > 1).
+    """Number of GPUs of one replica: tensor parallel x data parallel (verl refuses pipeline parallel > 1).
 
-    With prefill and decode apart, verl counts both sides as one replica.
+    With disaggregated prefill and decode, verl counts both sides as one replica.
     """
     tensor = _number(config, f"{_ROLLOUT}.tensor_model_parallel_size", config.vllm.gen_tp)
     split = f"{_ROLLOUT}.disaggregation"
@@ -88,31 +91,32 @@ def replica_gpus(config: RunConfig) -> int:
 
 
 def expected_replicas(config: RunConfig) -> int:
-    """Replicas that verl starts: whole ones, as verl counts them."""
+    """Number of replicas that verl starts; a remainder of GPUs makes none, as in verl."""
     return generating_gpus(config) // max(1, replica_gpus(config))
 
 
 def storage_units(config: RunConfig) -> int:
-    """TransferQueue's storage units. A run without GPUs has one: each is a process that holds a CPU."""
+    """Number of TransferQueue's storage units. A run without GPUs has one, since each is a process that reserves a
+    CPU."""
     return _number(config, UNITS_KEY, 1 if config.verl.device == "cpu" else STORAGE_UNITS)
 
 
 def cpus_needed(config: RunConfig) -> int:
-    """CPUs that Ray must have; with fewer, verl waits for ever without a word.
+    """Number of CPUs that Ray must have; with fewer, verl waits forever without a message.
 
-    They are counted by Ray, not used: more than the machine has is no mistake.
+    Ray only counts them, so the number may exceed the CPUs of the machine.
     """
     gpus = trainer_gpus(config) + pool_gpus(config)
     return CONTROLLER_CPUS + storage_units(config) + CPUS_PER_GPU * gpus + CREATION_CPUS
 
 
 def is_smoke(config: RunConfig) -> bool:
-    """Whether the run makes its own model and data."""
+    """Whether the run creates its own model and data."""
     return config.model.model_path.startswith(SMOKE)
 
 
 def smoke_directory(config: RunConfig) -> PurePath:
-    """Where they are, in a resolved configuration."""
+    """The directory of the smoke model and its data, in a resolved configuration for which ``is_smoke`` holds."""
     return PurePath(config.model.model_path.removeprefix(SMOKE))
 
 
@@ -122,12 +126,13 @@ def model_path(config: RunConfig) -> str:
 
 
 def train_file(config: RunConfig) -> str:
-    """Parquet file of the training data; "" = none was given."""
-    made = str(smoke_directory(config) / "train.parquet") if is_smoke(config) else ""
-    return config.data.train_index or made
+    """Parquet file of the training data; "" = none is configured."""
+    smoke = str(smoke_directory(config) / "train.parquet") if is_smoke(config) else ""
+    return config.data.train_index or smoke
 
 
 def val_file(config: RunConfig) -> str:
-    """Parquet file of the validation data; verl wants one even when it never validates."""
-    made = str(smoke_directory(config) / "val.parquet") if is_smoke(config) else ""
-    return config.data.val_index or made or train_file(config)
+    """Parquet file of the validation data; else the training data, because verl requires a file even if it never
+    validates."""
+    smoke = str(smoke_directory(config) / "val.parquet") if is_smoke(config) else ""
+    return config.data.val_index or smoke or train_file(config)

@@ -1,8 +1,8 @@
-"""YAML text -> a tree of nodes that remember their line and column.
+"""YAML text -> a tree of nodes with their line and column.
 
-Built from PyYAML's events and not from ``compose``: duplicate keys are seen, depth and size are bounded (a
-few lines of nested aliases would otherwise be gigabytes), and no scalar is resolved here: what ``1e-6``,
-``off`` or ``007`` means depends on the key it is given to (see ``values``).
+The tree is built from PyYAML's events instead of by ``compose``, so that duplicate keys are detected, depth and size
+are limited (a few lines of nested aliases could expand to gigabytes), and scalars stay text: the meaning of ``1e-6``,
+``off`` or ``007`` depends on the type of their key (see ``coerce``).
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import yaml
 from liverl.config.errors import Problem, Where, shown
 
 MAX_DEPTH = 64  # levels; the schema has four
-MAX_NODES = 20_000  # aliases counted as often as they are used
+MAX_NODES = 20_000  # an alias counts each time that it is used
 _CORE = "tag:yaml.org,2002:"
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser is ten times as fast
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser is ten times faster
 
 
 @dataclass(slots=True)
 class Node:
-    """``text`` and ``plain`` (not quoted) for a scalar, ``items`` for a list, ``pairs`` for a mapping."""
+    """A node of the tree: ``text`` and ``plain`` (not quoted) of a scalar, ``items`` of a list, ``pairs`` of a
+    mapping."""
 
     kind: Literal["scalar", "list", "map"]
     where: Where
@@ -31,10 +32,11 @@ class Node:
     tag: str = ""  # an explicit core tag: str, int, float, bool, null
     items: list[Node] = field(default_factory=list)
     pairs: list[tuple[Node, Node]] = field(default_factory=list)
-    size: int = 1
+    size: int = 1  # nodes in this subtree
 
     @property
     def is_null(self) -> bool:
+        """Whether this is a null: empty, ``~``, ``null`` without quotes, or tagged as null."""
         if self.kind != "scalar":
             return False
         return self.tag == "null" or (self.plain and self.tag != "str" and self.text in NULLS)
@@ -49,14 +51,14 @@ class _Refused(Exception):
 
 
 def scalar(text: str, where: Where) -> Node:
-    """A plain scalar that was never YAML (a raw value of ``--set`` or of the environment)."""
+    """A plain scalar for a value that is not parsed as YAML (text of ``--set`` or of the environment)."""
     return Node("scalar", where, text=text, plain=True)
 
 
 def parse(text: str, source: str, lines: bool = True) -> tuple[Node | None, list[Problem]]:
-    """The root node of one YAML document (None = empty), and what is wrong with it.
+    """The root node of one YAML document (None = empty or not readable), and its problems.
 
-    ``lines`` False leaves line numbers out: a one-line value has none worth showing.
+    ``lines`` False leaves line numbers out, for values of one line.
     """
 
     def place(mark: Any) -> Where:
@@ -109,7 +111,9 @@ def _hint(error: yaml.MarkedYAMLError, text: str) -> str:
 
 def _build(text: str, place: Any, problems: list[Problem]) -> Node | None:
     anchors: dict[str, Node] = {}
-    stack: list[tuple[Node, str | None, list[Node]]] = []  # open collection, its anchor, a waiting key
+    stack: list[
+        tuple[Node, str | None, list[Node]]
+    ] = []  # open collection, its anchor, a key without its value
     root: Node | None = None
     documents = 0
 
@@ -134,7 +138,9 @@ def _build(text: str, place: Any, problems: list[Problem]) -> Node | None:
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                raise _Refused(Problem(where, "", "a second document ('---'); one is expected"))
+                raise _Refused(
+                    Problem(where, "", "the file has a second document ('---'); only one is allowed")
+                )
         elif isinstance(event, yaml.ScalarEvent):
             plain = event.style in (None, "")
             node = Node("scalar", where, text=event.value, plain=plain, tag=_tag(event, where))
@@ -144,7 +150,9 @@ def _build(text: str, place: Any, problems: list[Problem]) -> Node | None:
         elif isinstance(event, yaml.AliasEvent):
             if event.anchor not in anchors:
                 raise _Refused(
-                    Problem(where, "", f"alias *{event.anchor} has no anchor, or stands inside it")
+                    Problem(
+                        where, "", f"alias *{event.anchor} has no anchor, or is used inside its own anchor"
+                    )
                 )
             put(anchors[event.anchor])
         elif isinstance(event, yaml.CollectionStartEvent):
@@ -164,13 +172,15 @@ def _build(text: str, place: Any, problems: list[Problem]) -> Node | None:
 
 
 def _tag(event: Any, where: Where) -> str:
-    """The core tag that was written out, if any; other tags are refused (they would name Python objects)."""
+    """The core tag that the text gives, or "". Other tags are refused, because they could name Python objects."""
     tag: str | None = event.tag
     if tag is None or tag == "!":
         return "str" if tag == "!" else ""
     name = tag.removeprefix(_CORE)
-    known = ("str", "int", "float", "bool", "null") if isinstance(event, yaml.ScalarEvent) else ("map", "seq")
-    if name not in known:
+    allowed = (
+        ("str", "int", "float", "bool", "null") if isinstance(event, yaml.ScalarEvent) else ("map", "seq")
+    )
+    if name not in allowed:
         raise _Refused(
             Problem(where, "", f"tag {shown(tag)} is not supported", hint="write the value without a tag")
         )
@@ -178,7 +188,8 @@ def _tag(event: Any, where: Where) -> str:
 
 
 def _checked_pairs(node: Node, problems: list[Problem]) -> list[tuple[Node, Node]]:
-    """Keys must be words and unique; ``<<`` merges a mapping, and what is written out wins."""
+    """The pairs of a mapping. Keys must be scalars and unique; ``<<`` merges a mapping, whose keys the mapping's own
+    keys override."""
     first: dict[str, Where] = {}
     own: list[tuple[Node, Node]] = []
     merged: list[tuple[Node, Node]] = []
@@ -196,10 +207,10 @@ def _checked_pairs(node: Node, problems: list[Problem]) -> list[tuple[Node, Node
         else:
             first[key.text] = key.where
             own.append((key, value))
-    seen = set(first)
+    names = set(first)
     for key, value in merged:
-        if key.text not in seen:
-            seen.add(key.text)
+        if key.text not in names:
+            names.add(key.text)
             own.append((key, value))
     return own
 

@@ -1,5 +1,5 @@
-"""The control socket of a run: one backend, any number of clients on the same machine.
+"""The control socket of a run, between its backend and any number of clients on the same machine.
 
-``messages`` is the wire format, ``paths`` where the socket lies, ``server`` and ``outbox`` the backend's end,
-``blocking`` and ``client`` the two clients (plain sockets for quick commands, asyncio for long-lived views).
+``messages``: the wire format. ``paths``: the place of the socket. ``server``, ``outbox``: the backend's end.
+``blocking``, ``client``: clients with plain sockets (for short commands) and with asyncio (for long-lived views).
 """

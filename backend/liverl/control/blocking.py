@@ -1,4 +1,4 @@
-"""The control client for quick commands and plain views: blocking sockets, no event loop."""
+"""The control client for short commands and plain text views: blocking sockets, no event loop."""
 
 from __future__ import annotations
 
@@ -33,18 +33,22 @@ from liverl.model import Event, Snapshot
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl.snapshot_json import decode_snapshot
 
-HELLO_S = 5.0  # a backend answers within milliseconds; one under full load within a second
-DYING_S = 2.0  # between a killed process's socket and its process table entry going away
+# Timeout of the handshake. A backend responds within milliseconds, under full load within a second.
+HELLO_S = 5.0
+DYING_S = 2.0  # how long a killed backend may stay in the process table after its socket was closed
 
 
 def after_end(run_dir: Path) -> ControlError:
-    """Why the connection ended without ``bye``. A killed backend's socket goes a little before its pid."""
+    """The error for a connection that ended without ``bye``. Waits up to ``DYING_S``, because the socket of a killed
+    backend closes a little before its process is gone."""
     return unreachable(run_dir, await_gone(run_dir, DYING_S))
 
 
 def await_gone(run_dir: Path, timeout: float) -> LiveBackend | DeadBackend | RemoteBackend:
-    """Wait until the backend's process has gone, ``timeout`` seconds at most; what is true then. After ``bye``
-    it has yet to release its lock, which the next one needs."""
+    """Wait at most ``timeout`` seconds until the backend's process is gone; return its state then.
+
+    A backend that has sent ``bye`` still holds its lock, which the next backend needs, until it exits.
+    """
     deadline = time.monotonic() + timeout
     while isinstance(state := backend_alive(run_dir), LiveBackend) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -52,15 +56,15 @@ def await_gone(run_dir: Path, timeout: float) -> LiveBackend | DeadBackend | Rem
 
 
 class Connection:
-    """One connection to a run's backend. Not for use from several threads."""
+    """One connection to a run's backend. Use it from one thread only, and close it (``with``)."""
 
     def __init__(self, run_dir: Path, *, timeout: float = HELLO_S) -> None:
-        """Connect and shake hands, within ``timeout`` seconds.
+        """Connect and wait for the handshake, each for up to ``timeout`` seconds.
 
         Raises:
-            BackendDead, BackendElsewhere, BackendSilent: there is nobody to talk to here.
+            BackendDead, BackendElsewhere, BackendSilent: no backend responds on this machine.
             ProtocolMismatch: the backend is of another version.
-            CommandError: it refuses us.
+            CommandError: the backend refuses this client.
         """
         self.run_dir = Path(run_dir)
         self._sock = connect_control(self.run_dir, timeout)
@@ -86,15 +90,16 @@ class Connection:
         self.close()
 
     def close(self) -> None:
+        """Close the socket. Commands that the backend has accepted go on."""
         self._sock.close()
 
     def read(self, timeout: float | None, wake_fd: int | None = None) -> Incoming | None:
-        """The next message that answers no request; None after ``timeout`` seconds, or as soon as ``wake_fd``
-        is readable.
+        """The next message that is not the answer to a request. None after ``timeout`` seconds (None = no limit), or as
+        soon as ``wake_fd`` is readable.
 
         Raises:
             BackendDead, BackendSilent: the connection ended without ``bye``.
-            ProtocolMismatch: what came is not of this protocol.
+            ProtocolMismatch: the backend sent something else than this protocol.
         """
         if self._messages:
             return self._messages.popleft()
@@ -111,10 +116,10 @@ class Connection:
                 return decode_incoming(line)
             self._scanned = len(self._buffer)
             if self._scanned > LINE_LIMIT:
-                raise ProtocolMismatch(f"the backend sent a line of over {LINE_LIMIT} bytes")
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                raise ProtocolMismatch(f"the backend sent a line of more than {LINE_LIMIT} bytes")
+            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
             watched = [self._sock.fileno()] + ([wake_fd] if wake_fd is not None else [])
-            ready = select.select(watched, [], [], left)[0]
+            ready = select.select(watched, [], [], remaining)[0]
             if self._sock.fileno() not in ready:
                 return None
             try:
@@ -126,11 +131,13 @@ class Connection:
             self._buffer += data
 
     def request(self, request: Request, timeout: float | None = None) -> msgspec.Raw:
-        """Ask and wait for the answer; what else arrives is kept for ``read``. The id is filled in.
+        """Send ``request`` with a new id and return the answer. Other messages that arrive meanwhile are kept for
+        ``read``.
 
         Raises:
-            CommandError: it was refused or failed.
-            BackendDead, BackendSilent: the backend ended, or did not answer within ``timeout`` seconds.
+            CommandError: the request was refused or failed.
+            BackendDead: the backend has exited.
+            BackendSilent: the backend did not respond within ``timeout`` seconds (None = no limit).
         """
         self._next_id += 1
         number = self._next_id
@@ -138,7 +145,7 @@ class Connection:
             self._sock.settimeout(timeout)
             self._sock.sendall(encode_line(msgspec.structs.replace(request, id=number)))
         except (BrokenPipeError, ConnectionResetError):
-            pass  # it may have said why before it closed: that is read below
+            pass  # the backend may have sent the reason before it closed; it is read below
         except TimeoutError as error:
             raise BackendSilent(f"{unreachable(self.run_dir)}: no response within {timeout:g} s") from error
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -157,15 +164,15 @@ class Connection:
                 self._messages.append(message)
 
     def snapshot(self, timeout: float = HELLO_S) -> Snapshot:
-        """The present state of the run."""
+        """The present state of the run, within ``timeout`` seconds. Raises as ``request`` does."""
         return decode_snapshot(self.request(Request(0, "snapshot"), timeout))
 
     def events_chunk(self, from_seq: int, timeout: float = HELLO_S) -> EventsChunk:
-        """Some of the events after ``from_seq``, and whether there are more."""
+        """The oldest events after ``from_seq``, up to about ``EVENTS_CHUNK`` bytes, and whether there are more."""
         return msgspec.json.decode(self.request(Request(0, "events", from_seq), timeout), type=EventsChunk)
 
     def events_after(self, cursor: Cursor) -> Iterator[Event]:
-        """Every event that the backend has now and ``cursor`` has not."""
+        """All events after ``cursor`` that the backend has, in order; moves the cursor."""
         more = True
         while more:
             chunk = self.events_chunk(cursor.seq)
@@ -173,7 +180,8 @@ class Connection:
             more = chunk.more
 
     def subscribe(self, from_seq: int, *, snapshots: bool = False, interval: float = 0.5) -> None:
-        """Have events after ``from_seq`` sent, and the state at most every ``interval`` seconds."""
+        """Have the backend send the events after ``from_seq`` and all new ones; with ``snapshots``, also the state
+        whenever it changes, at most every ``interval`` seconds. ``read`` returns them."""
         self.request(Request(0, "subscribe", from_seq, snapshots, interval), HELLO_S)
 
     def command(
@@ -185,34 +193,38 @@ class Connection:
         wait: bool = True,
         timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Have the backend do something; ``timeout`` seconds, None = as long as it takes.
+        """Run the command ``name`` in the backend and return its result.
+
+        ``client``: who is recorded as its sender; "" = this process. ``wait`` False: return as soon as the command is
+        accepted. ``timeout``: seconds, None = no limit.
 
         Raises:
-            CommandError: it was refused or failed.
+            CommandError: the command was refused or failed.
+            BackendDead, BackendSilent: as for ``request``.
         """
-        who = client or f"pid {os.getpid()}"
-        request = Request(0, "command", name=name, args=args, client=who, wait=wait)
+        sender = client or f"pid {os.getpid()}"
+        request = Request(0, "command", name=name, args=args, client=sender, wait=wait)
         return msgspec.json.decode(self.request(request, timeout), type=dict[str, Any])
 
 
 def snapshot(run_dir: str | Path) -> Snapshot:
-    """The present state of a live run; ``liverl.snapshot`` also reads that of one without a backend.
+    """The present state of a live run. For a run without a backend use ``liverl.snapshot``.
 
     Raises:
-        ControlError: there is no backend to ask (BackendDead, BackendElsewhere, BackendSilent).
+        ControlError: no backend responds (BackendDead, BackendElsewhere, BackendSilent).
     """
     with Connection(Path(run_dir)) as connection:
         return connection.snapshot()
 
 
 def command(run_dir: str | Path, name: str, /, **args: Any) -> dict[str, Any]:
-    """Have a live run's backend do something, and wait until it is done::
+    """Run a command in the backend of a live run, and wait until it is done::
 
         liverl.command(run_dir, "restart", service="proxy")
 
     Raises:
-        CommandError: it was refused or failed.
-        ControlError: there is no backend to ask; ``liverl.stop_run`` stops a run without one.
+        CommandError: the command was refused or failed.
+        ControlError: no backend responds. ``liverl.stop_run`` stops a run without a backend.
     """
     try:
         with Connection(Path(run_dir)) as connection:

@@ -39,7 +39,7 @@ ENDED: frozenset[RunState] = frozenset(("done", "failed", "stopped", "dead"))
 
 
 class _Link:
-    """One connection: lines in and out."""
+    """One connection: reads and writes lines."""
 
     def __init__(self, run_dir: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.run_dir = run_dir
@@ -66,8 +66,8 @@ class _Link:
         try:
             line = await self.reader.readline()
         except ValueError as error:
-            raise ProtocolMismatch(f"the backend sent a line of over {LINE_LIMIT} bytes") from error
-        except OSError:  # also what a request met that was being sent as the backend went
+            raise ProtocolMismatch(f"the backend sent a line of more than {LINE_LIMIT} bytes") from error
+        except OSError:  # also an error of a request that was being sent when the backend exited
             line = b""
         if not line.endswith(b"\n"):
             raise await asyncio.to_thread(after_end, self.run_dir)
@@ -78,7 +78,7 @@ class _Link:
             self.writer.write(encode_line(request))
             await self.writer.drain()
         except OSError:
-            return  # the reading side says why
+            return  # the reader raises the reason
 
     def close(self) -> None:
         self.writer.close()
@@ -91,15 +91,15 @@ class Client:
             print((await client.snapshot()).phase)
             await client.command("restart", service="proxy")
 
-    Requests share one connection; each ``events`` or ``stream`` has its own, so that a slow reader of events
-    delays nothing else.
+    Requests share one connection; each followed ``events`` or ``stream`` opens its own, so that a slow reader of
+    events delays nothing else.
     """
 
     hello: Hello
 
     def __init__(self, run_dir: str | Path, *, name: str = "") -> None:
         self.run_dir = Path(run_dir)
-        self.name = name or f"pid {os.getpid()}"  # by what name the backend records our commands
+        self.name = name or f"pid {os.getpid()}"  # the name under which the backend records our commands
         self._link: _Link | None = None
         self._reading: asyncio.Task[None] | None = None
         self._answers: dict[int, asyncio.Future[msgspec.Raw]] = {}
@@ -132,7 +132,7 @@ class Client:
             while True:
                 message = await link.read()
                 if message.bye is not None:
-                    self._fail(BackendDead("the backend has ended"))
+                    self._fail(BackendDead("the backend has shut down"))
                     return
                 answer = self._answers.pop(message.id, None) if message.id is not None else None
                 if message.error is not None:
@@ -164,31 +164,32 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        """Whether requests can be sent: the connection is open, and the backend has not ended it."""
+        """Whether requests can be sent: the connection has been opened and has not ended."""
         return self._link is not None and self._ended is None
 
     async def ping(self) -> None:
-        """Return as soon as the backend has answered; commands under way do not delay it.
+        """Wait for a response of the backend. Commands in progress do not delay it.
 
         Raises:
-            ControlError: the backend has ended.
+            ControlError: the backend has exited.
         """
         await self._request(Request(0, "ping"))
 
     async def snapshot(self) -> Snapshot:
-        """The present state.
+        """The present state of the run.
 
         Raises:
-            ControlError: the backend has ended.
+            ControlError: the backend has exited.
         """
         return decode_snapshot(await self._request(Request(0, "snapshot")))
 
     async def command(self, name: str, /, *, wait: bool = True, **args: Any) -> dict[str, Any]:
-        """Have the backend do something; without ``wait`` only until it is accepted.
+        """Run the command ``name`` with the arguments ``args`` in the backend and return its result; with ``wait``
+        False, return as soon as the command is accepted.
 
         Raises:
-            CommandError: it was refused or failed.
-            ControlError: the backend has ended.
+            CommandError: the command was refused or failed.
+            ControlError: the backend has exited.
         """
         request = Request(0, "command", name=name, args=args, client=self.name, wait=wait)
         return msgspec.json.decode(await self._request(request), type=dict[str, Any])
@@ -207,10 +208,10 @@ class Client:
         return list(cursor.new(read_events(self.run_dir, cursor.seq)))
 
     async def events(self, from_seq: int = 0, follow: bool = True) -> AsyncIterator[Event]:
-        """Events after ``from_seq``, each once and in order; with ``follow`` until the backend's orderly end.
+        """Events after ``from_seq``, each once and in order. With ``follow``, continue until the backend has shut down.
 
         Raises:
-            BackendDead: it died.
+            BackendDead: the backend died without writing a result.
         """
         if follow:
             async for item in self.stream(from_seq):
@@ -223,11 +224,11 @@ class Client:
     async def stream(
         self, from_seq: int = 0, *, snapshots: bool = False, interval: float = 0.5
     ) -> AsyncGenerator[Event | Snapshot, None]:
-        """Events as in ``events`` and, with ``snapshots``, the state whenever it changed, at most every
-        ``interval`` seconds. A reader that is too slow misses no event, and sees the newest state only.
+        """Events as in ``events`` and, with ``snapshots``, the state whenever it has changed, at most every
+        ``interval`` seconds. A slow reader gets every event, but only the newest state.
 
         Raises:
-            BackendDead: it died.
+            BackendDead: the backend died without writing a result.
         """
         cursor = Cursor(from_seq)
         link, _ = await _Link.open(self.run_dir)
@@ -239,7 +240,7 @@ class Client:
                 except BackendDead:
                     if RunDir(self.run_dir).read_result() is None:
                         raise
-                    # It ended in order, and sooner than we have read: what is missing stands in the file.
+                    # The backend shut down before everything was read. The missing events are in the file.
                     for event in await asyncio.to_thread(self._events_of_file, cursor):
                         yield event
                     return
@@ -252,7 +253,7 @@ class Client:
                     try:
                         async for event in self._events_after(cursor):
                             yield event
-                    except BackendDead:  # meanwhile; whether in order is what is read here next
+                    except BackendDead:  # the next read shows whether it shut down or died
                         for event in await asyncio.to_thread(self._events_of_file, cursor):
                             yield event
                 elif message.error is not None:
@@ -263,8 +264,9 @@ class Client:
             link.close()
 
     async def wait_for(self, what: Literal["ready", "done"], *, interval: float = 0.5) -> RunState:
-        """Wait until the run is up (``ready``) or over (``done``), and say its state; a run that ends
-        while it is waited to be ready counts too.
+        """Wait until the run is running or has ended (``ready``), or until it has ended (``done``); return its state.
+
+        ``interval``: the least seconds between two states that the backend sends.
 
         Raises:
             BackendDead: the backend died without a result.
@@ -276,14 +278,15 @@ class Client:
                 return item.state
         result = RunDir(self.run_dir).read_result()
         if result is None:
-            raise BackendDead("the backend ended without a result")
+            raise BackendDead("the backend exited without writing a result")
         return result.state
 
 
 def connect(run_dir: str | Path, *, name: str = "") -> Client:
-    """A client of the run in ``run_dir``; nothing is opened before ``async with``.
+    """A client of the run in ``run_dir``. It connects on entry to ``async with``; ``name`` is recorded with its
+    commands.
 
-    On entry:
-        BackendDead, BackendElsewhere, BackendSilent: there is nobody to talk to here.
+    Raises on entry:
+        BackendDead, BackendElsewhere, BackendSilent: no backend responds on this machine.
     """
     return Client(run_dir, name=name)

@@ -1,6 +1,6 @@
-"""The arguments of each command that a run takes, and the answers to wrong ones.
+"""The arguments of each command of a run, and the errors for wrong ones.
 
-A command's name and its JSON arguments are part of what scripts rely on: fields are added here, not renamed.
+Scripts rely on the names of commands and of their JSON arguments: fields may be added here, but not renamed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """``scale``: have ``to`` replicas, or ``delta`` more (fewer if negative), or ``remove`` the one of that name."""
+    """``scale``: change the number of replicas to ``to``, or by ``delta``, or ``remove`` the replica of that name."""
 
     to: int | None = None
     delta: int | None = None
@@ -33,25 +33,25 @@ class Scale(msgspec.Struct, frozen=True):
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """``restart``: end a service's process and start the next one; a proxy is replaced without a gap."""
+    """``restart``: stop a service's process and start a new one. A proxy is replaced without an interruption."""
 
     service: str
 
 
 class StopService(msgspec.Struct, frozen=True):
-    """``stop_service``: end one service and keep it down."""
+    """``stop_service``: stop one service, which is then not restarted by itself."""
 
     service: str
 
 
 class StartService(msgspec.Struct, frozen=True):
-    """``start_service``: start a service that is down."""
+    """``start_service``: start a service that is not running."""
 
     service: str
 
 
 class Inspect(msgspec.Struct, frozen=True):
-    """``inspect``: everything about one service or environment."""
+    """``inspect``: details of one service or environment (``service_detail.ServiceDetail``)."""
 
     service: str
 
@@ -59,7 +59,7 @@ class Inspect(msgspec.Struct, frozen=True):
 ServiceCommand: TypeAlias = Restart | StopService | StartService | Inspect
 Arguments = TypeVar("Arguments", bound=msgspec.Struct)
 
-LONGEST = 80  # characters of a wrong value that its answer repeats
+LONGEST = 80  # characters of a wrong value shown in its error
 _EXPECTED: dict[Any, str] = {
     bool: "true or false",
     int: "an integer",
@@ -68,15 +68,15 @@ _EXPECTED: dict[Any, str] = {
 }
 
 
-def unknown_command(name: str, known: Iterable[str]) -> CommandError:
-    """The answer to a command that does not exist."""
-    names = sorted(known)
+def unknown_command(name: str, commands: Iterable[str]) -> CommandError:
+    """The error for a command that does not exist; it lists ``commands`` and suggests the most similar one."""
+    names = sorted(commands)
     text = f"unknown command {shown(name)}; commands: {', '.join(names)}"
     return CommandError("unknown_command", text, nearest(name, names))
 
 
 def parse_arguments(name: str, args: Mapping[str, Any], kind: type[Arguments]) -> Arguments:
-    """The arguments of the command ``name`` as its struct.
+    """The arguments of the command ``name`` as the struct ``kind``.
 
     Raises:
         CommandError: ``bad_args``; the message names the argument, what was found and what was expected.

@@ -1,4 +1,4 @@
-"""What a run's files tell when no backend lives: its events, from ``events.jsonl``."""
+"""The events of a run from ``events.jsonl``, for a run without a backend."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from liverl.util.backward_lines import lines_backwards
 
 
 def read_events(run_dir: Path, from_seq: int = 0) -> Iterator[Event]:
-    """The events after ``from_seq``, oldest first. A line cut short (crash, full disk) is passed over."""
+    """The events after ``from_seq``, oldest first. Incomplete lines (after a crash or on a full disk) are skipped; no
+    events if the file cannot be opened."""
     decoder = msgspec.json.Decoder(Event)
     try:
         file = RunDir(run_dir).events.open("rb")
@@ -31,7 +32,7 @@ def read_events(run_dir: Path, from_seq: int = 0) -> Iterator[Event]:
 
 
 def last_step_told(run_dir: Path) -> int | None:
-    """The step of the newest event that told one."""
+    """The number of the newest step that an event reports; None if there is none."""
     try:
         steps = (event.data.get("step") for event in _newest_first(run_dir) if event.kind == "step")
         return next((step for step in steps if isinstance(step, int)), None)
@@ -40,7 +41,7 @@ def last_step_told(run_dir: Path) -> int | None:
 
 
 def last_events(run_dir: Path, count: int) -> list[Event]:
-    """The newest ``count`` events, oldest first. Only the end of the file is read."""
+    """The newest ``count`` events, oldest first. Only the end of the file is read. Empty if it cannot be read."""
     try:
         return list(islice(_newest_first(run_dir), count))[::-1]
     except OSError:
@@ -48,7 +49,7 @@ def last_events(run_dir: Path, count: int) -> list[Event]:
 
 
 def _newest_first(run_dir: Path) -> Iterator[Event]:
-    """The events from the end of the file on, as far as they are wanted. Raises OSError."""
+    """The events, newest first, read from the end of the file as they are consumed. Raises OSError."""
     decoder = msgspec.json.Decoder(Event)
     for line in lines_backwards(RunDir(run_dir).events):
         try:

@@ -1,7 +1,7 @@
 """The wire format: one JSON object per line, both ways.
 
-The server speaks first (``hello``). Requests carry an id and are answered with ``ok`` or ``error`` under that
-id; a subscription adds ``event``, ``snapshot`` and ``resync`` lines without one; ``bye`` is an orderly end.
+The server sends ``hello`` first. Each request has an id, and its answer is ``ok`` or ``error`` with the same id. A
+subscription adds ``event``, ``snapshot`` and ``resync`` lines without an id. ``bye``: the server shuts down.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from liverl.snapshot_json import decode_snapshot
 
 PROTOCOL = 1
 LINE_LIMIT = 16 * 1024 * 1024  # bytes of one line, on both ends; a snapshot of a large run is about 100 KiB
-QUEUE_LIMIT = 1024 * 1024  # bytes waiting for one client before it is told to resync
-EVENTS_CHUNK = 256 * 1024  # bytes of events in one answer to ``events``
+QUEUE_LIMIT = 1024 * 1024  # bytes of events waiting for one client; with more, it must resync
+EVENTS_CHUNK = 256 * 1024  # bytes of events in one answer to ``events``; a single event may be larger
 NO_EVENTS = 2**62  # a ``from_seq`` after every event, for subscribers that want snapshots only
 USAGE_CODES = frozenset(("unknown_service", "unknown_command", "bad_args", "bad_request"))
 MIN_INTERVAL_S = 0.05  # between two snapshots for one client
 
 
 class Hello(msgspec.Struct, frozen=True):
+    """The server's first message: its protocol and version, the run as project/name, and the backend's pid."""
+
     protocol: int
     version: str
     run: str
@@ -32,12 +34,12 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a client may ask.
+    """A request of a client. ``do`` decides which fields are used.
 
     ``snapshot``: the present state. ``subscribe``: events after ``from_seq`` and, with ``snapshots``, the
-    state whenever it changed, at most every ``interval`` seconds. ``events``: one chunk of the events after
-    ``from_seq``, and whether more follow. ``command``: something to do; with ``wait`` false it is answered as
-    soon as it is accepted. ``ping``: nothing.
+    state whenever it has changed, at most every ``interval`` seconds. ``events``: the oldest events after
+    ``from_seq``, and whether there are more. ``command``: run ``name`` with ``args``, recorded as sent by ``client``;
+    with ``wait`` false it is answered as soon as it is accepted. ``ping``: an empty answer.
     """
 
     id: int
@@ -52,24 +54,28 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error in an answer; the fields are those of ``CommandError``."""
+
     code: str
     message: str
     did_you_mean: str | None = None
 
 
 class Resync(msgspec.Struct, frozen=True):
-    """What was queued for this client was dropped; ``seq`` is the newest event among it."""
+    """Lines for this client were dropped, because too many waited. It must request the events up to ``seq``."""
 
     seq: int
 
 
 class EventsChunk(msgspec.Struct, frozen=True):
+    """The answer to ``events``: events in order; ``more``: the backend has further ones."""
+
     events: tuple[Event, ...]
     more: bool
 
 
 class Incoming(msgspec.Struct, frozen=True):
-    """Any line from the server. ``ok`` stays undecoded: its type depends on the request."""
+    """Any line from the server. ``ok`` is not decoded, because its type depends on the request."""
 
     hello: Hello | None = None
     id: int | None = None
@@ -82,20 +88,20 @@ class Incoming(msgspec.Struct, frozen=True):
 
 
 class ControlError(Exception):
-    """Something about the control socket. ``str()`` is a message for the user, ``exit_code`` that of a
-    command line which ends with it."""
+    """An error of the control socket. ``str()`` is a message for the user; a command that fails with it exits with
+    ``exit_code``."""
 
     exit_code: int = ExitCode.FAILED
 
 
 class BackendDead(ControlError):
-    """The run has no living backend: there is nobody to ask. Its files are all that is left."""
+    """The run has no running backend. Its state can only be read from its files."""
 
     exit_code = ExitCode.NO_RUN
 
 
 class BackendElsewhere(ControlError):
-    """The run's backend lives on another host."""
+    """The run's backend runs on another host, ``host``."""
 
     exit_code = ExitCode.NO_RUN
 
@@ -105,15 +111,18 @@ class BackendElsewhere(ControlError):
 
 
 class BackendSilent(ControlError):
-    """The backend's process exists but does not answer (stopped, swamped, or only now starting)."""
+    """The backend's process exists but does not respond: it is stopped, overloaded or still starting."""
 
 
 class ProtocolMismatch(ControlError):
-    """The other end is of a version that speaks another protocol, or not ours at all."""
+    """The other end is a backend with another version of the protocol, or not a backend."""
 
 
 class CommandError(ControlError):
-    """A request was refused or failed. Handlers raise it too; ``code`` is for programs."""
+    """A request was refused or failed. Command handlers raise it too.
+
+    ``code``: the kind of error, for programs; ``did_you_mean``: the name that was probably meant, if any.
+    """
 
     def __init__(self, code: str, message: str, did_you_mean: str | None = None) -> None:
         super().__init__(message)
@@ -123,12 +132,14 @@ class CommandError(ControlError):
 
 
 class Cursor:
-    """How far a follower has read: lets each event through once, whatever a resync repeats."""
+    """The position of a reader of events. ``seq`` is that of the newest event read; events that a resync repeats are
+    left out."""
 
     def __init__(self, seq: int) -> None:
         self.seq = seq
 
     def new(self, events: Iterable[Event]) -> Iterator[Event]:
+        """Those of ``events`` that are newer than ``seq``, in order; moves ``seq`` as they are consumed."""
         for event in events:
             if event.seq > self.seq:
                 self.seq = event.seq
@@ -139,7 +150,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class _IncomingLine(Incoming, frozen=True):
-    """A line as it is decoded first: a snapshot has a JSON form of its own."""
+    """A line after the first step of decoding. The snapshot is decoded separately, because its JSON form differs."""
 
     snapshot: msgspec.Raw = msgspec.Raw(b"")  # type: ignore[assignment]
 
@@ -149,15 +160,15 @@ _request = msgspec.json.Decoder(Request)
 
 
 def encode_line(message: Any) -> bytes:
-    """One message as a line. JSON escapes newlines, so the only one is at the end."""
+    """``message`` as JSON with a newline at the end. There is no other newline, because JSON escapes them."""
     return _encoder.encode(message) + b"\n"
 
 
 def decode_incoming(line: bytes) -> Incoming:
-    """A line from the server.
+    """Decode a line from the server.
 
     Raises:
-        ProtocolMismatch: it is not one.
+        ProtocolMismatch: the line is not a message of this protocol.
     """
     try:
         message = _incoming.decode(line)
@@ -170,19 +181,19 @@ def decode_incoming(line: bytes) -> Incoming:
 
 
 def decode_request(line: bytes) -> Request:
-    """A line from a client.
+    """Decode a line from a client.
 
     Raises:
-        msgspec.DecodeError: it is not a request.
+        msgspec.DecodeError: the line is not a request.
     """
     return _request.decode(line)
 
 
 def check_hello(message: Incoming) -> Hello:
-    """The server's first line.
+    """The handshake in ``message``, the first line from the server.
 
     Raises:
-        ProtocolMismatch: it is no hello, or of another protocol.
+        ProtocolMismatch: it is not a ``hello``, or of another version of the protocol.
         CommandError: the server refused this client.
     """
     if message.error is not None:
@@ -195,6 +206,6 @@ def check_hello(message: Incoming) -> Hello:
 
         raise ProtocolMismatch(
             f"the backend (liverl {hello.version}) speaks protocol {hello.protocol}, this client "
-            f"(liverl {__version__}) protocol {PROTOCOL}: use the same version on both ends"
+            f"(liverl {__version__}) protocol {PROTOCOL}; use the same version for both"
         )
     return hello

@@ -1,7 +1,7 @@
-"""Where the control socket lies, and how to bind and reach it whatever the length of its path.
+"""The place of the control socket, and how to bind and connect to it at any length of its path.
 
-A socket address holds 107 bytes of path. A longer one goes through ``/proc/self/fd/<directory>/<name>``.
-Where the run directory's file system refuses sockets, a short private directory takes it.
+A socket address holds 107 bytes of path. A longer path is addressed as ``/proc/self/fd/<directory>/<name>``. If the
+file system of the run directory does not support sockets, the socket is in a private directory with a short path.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class SocketInUse(ControlError):
 
 @contextmanager
 def usable_address(path: Path) -> Iterator[str]:
-    """An address for ``path`` that fits a socket address; valid inside the ``with`` block.
+    """A name for ``path`` that fits into a socket address; valid inside the ``with`` block.
 
     Raises:
-        OSError: the directory does not exist or is not ours to enter.
+        OSError: the directory of ``path`` does not exist or cannot be opened.
     """
     text = os.fspath(path)
     if len(os.fsencode(text)) <= SUN_PATH_BYTES:
@@ -57,11 +57,11 @@ def usable_address(path: Path) -> Iterator[str]:
 
 
 def connect_path(path: Path, timeout: float) -> socket.socket:
-    """A blocking socket connected to ``path``.
+    """A blocking socket connected to ``path`` within ``timeout`` seconds, which also limits later operations on it.
 
     Raises:
-        OSError: nobody listens there (FileNotFoundError, ConnectionRefusedError), the backlog stayed full
-            (TimeoutError, BlockingIOError), or it is not ours to open.
+        OSError: no process listens there (FileNotFoundError, ConnectionRefusedError), the backlog stayed full
+            (TimeoutError, BlockingIOError), or permission is denied (PermissionError).
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -75,17 +75,18 @@ def connect_path(path: Path, timeout: float) -> socket.socket:
 
 
 def peer_credentials(sock: socket.socket) -> tuple[int, int, int]:
-    """(pid, uid, gid) of the other end, as the kernel knew them when it connected."""
+    """(pid, uid, gid) of the process at the other end, recorded by the kernel when the connection was made."""
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, uid, gid = struct.unpack("3i", raw)
     return pid, uid, gid
 
 
 def fallback_directory() -> Path:
-    """A private directory on a local file system: ``$XDG_RUNTIME_DIR/liverl``, else ``/tmp/liverl-<uid>``.
+    """A private directory on a local file system, created if missing: ``$XDG_RUNTIME_DIR/liverl``, else
+    ``/tmp/liverl-<uid>``.
 
     Raises:
-        ControlError: somebody else made it, or made it readable for others.
+        ControlError: the directory belongs to another user, is open to others, or cannot be created.
     """
     uid = os.geteuid()
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -95,7 +96,7 @@ def fallback_directory() -> Path:
             if os.stat(runtime).st_uid == uid:
                 base = Path(runtime) / "liverl"
         except OSError:
-            pass  # named but not there, as after su or in a batch job
+            pass  # the variable names a missing directory, as after su or in a batch job
     try:
         os.mkdir(base, 0o700)
     except FileExistsError:
@@ -111,13 +112,12 @@ def fallback_directory() -> Path:
 
 
 def _bind(path: Path) -> socket.socket:
-    """Bind, listen, and prove that a connection works; a socket on which nobody listens is replaced."""
+    """Bind, listen, and check that a connection works. A socket file on which no process listens is replaced."""
     _clear_stale(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        os.fchmod(
-            sock.fileno(), 0o600
-        )  # the socket file gets this mode at bind: never open, not for a moment
+        # The socket file is created by bind with this mode, so it is never open to other users.
+        os.fchmod(sock.fileno(), 0o600)
         with usable_address(path) as address:
             sock.bind(address)
         sock.listen(64)
@@ -149,36 +149,38 @@ def _clear_stale(path: Path) -> None:
 
 
 def bind_control(run_dir: Path) -> tuple[socket.socket, Path]:
-    """The listening socket of a run (mode 0600, non-blocking) and where it truly lies.
+    """The listening socket of a run (mode 0600, non-blocking) and its path: in the run directory, else in
+    ``fallback_directory``.
 
     Raises:
-        SocketInUse: another process listens on it.
-        ControlError: no place takes a socket.
+        SocketInUse: another process listens on the socket.
+        ControlError: the socket cannot be created in either place.
     """
-    wanted = RunDir(run_dir).socket
+    path = RunDir(run_dir).socket
     try:
-        return _bind(wanted), wanted
+        return _bind(path), path
     except OSError as error:
         if error.errno not in _REFUSALS:
-            raise ControlError(f"cannot bind the control socket {wanted}: {error.strerror}") from error
-    spare = fallback_directory() / f"{run_hash(run_dir)}.sock"
+            raise ControlError(f"cannot bind the control socket {path}: {error.strerror}") from error
+    fallback = fallback_directory() / f"{run_hash(run_dir)}.sock"
     try:
-        return _bind(spare), spare
+        return _bind(fallback), fallback
     except OSError as error:
-        raise ControlError(f"cannot bind the control socket {spare}: {error.strerror}") from error
+        raise ControlError(f"cannot bind the control socket {fallback}: {error.strerror}") from error
 
 
 def connect_control(run_dir: Path, timeout: float) -> socket.socket:
-    """A blocking socket connected to the run's backend; a dead one is recognised at once.
+    """A blocking socket connected to the run's backend within ``timeout`` seconds. Fails at once if the backend is
+    dead.
 
     Raises:
-        BackendDead: no backend lives.
-        BackendElsewhere: it lives on another host.
-        BackendSilent: it lives here but does not accept connections.
-        ControlError: the socket is not ours to open.
+        BackendDead: no backend is running.
+        BackendElsewhere: the backend runs on another host.
+        BackendSilent: the backend runs here but does not accept connections.
+        ControlError: the socket belongs to another user.
     """
     alive = backend_alive(run_dir)
-    path = RunDir(run_dir).socket  # first, as the run directory may be mounted elsewhere here
+    path = RunDir(run_dir).socket  # before the recorded path: the run directory may be mounted elsewhere here
     if not path.exists() and alive.record is not None:
         path = Path(alive.record.socket)
     try:
@@ -195,7 +197,10 @@ def connect_control(run_dir: Path, timeout: float) -> socket.socket:
 
 
 def unreachable(run_dir: Path, alive: object | None = None) -> ControlError:
-    """Why nobody answers, from ``backend.json`` and the process table."""
+    """The error for a backend that does not respond, from ``backend.json`` and the process table.
+
+    ``alive``: the result of ``backend_alive``, if the caller has it.
+    """
     state = backend_alive(run_dir) if alive is None else alive
     name = RunDir(run_dir).name
     if isinstance(state, RemoteBackend):

@@ -1,7 +1,7 @@
 """The backend's end of the control socket.
 
-Publishing never waits for a client: what a slow one has not read is bounded by its outbox, and no further
-request of it is read while its answers fill that.
+Publishing never waits for a client. The outbox limits what a slow client has not read yet, and while its answers fill
+the outbox, no further request of it is read.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ from liverl.version import __version__
 
 log = logging.getLogger("liverl.control")
 
-MAX_COMMANDS = 64  # of one client at a time; a person has one or two under way
-CLOSE_GRACE_S = 2.0  # for answers under way, then for the last bytes, when the server closes
+MAX_COMMANDS = 64  # of one client at a time; a person has one or two in progress
+CLOSE_GRACE_S = 2.0  # when the server closes: for commands in progress, then for the last bytes
 
 
 class CommandHandler(Protocol):
-    """What the backend offers. Called on the server's event loop."""
+    """The backend as the server calls it, on the server's event loop."""
 
     def snapshot(self) -> Snapshot:
-        """The present state."""
+        """The present state of the run."""
 
     def events_since(self, seq: int) -> list[Event]:
         """All events of the run with a greater ``seq``, in order."""
 
     async def command(self, name: str, args: dict[str, Any], client: str) -> dict[str, Any]:
-        """Do it, and say what was done (``text`` is shown to people).
+        """Run the command and return its result, whose ``text`` is shown to the user. ``client``: who sent the command.
 
         Raises:
-            CommandError: it cannot be done; code ``unknown_service`` with ``did_you_mean`` for a wrong name.
+            CommandError: the command cannot be run; code ``unknown_service`` with ``did_you_mean`` for a wrong name.
         """
 
 
 class _Client:
-    """One connection: a reader that serves requests in order, a writer that empties the queue."""
+    """One connection: ``serve`` reads requests and answers them in order, ``write_all`` sends the outbox."""
 
     def __init__(
         self, server: ControlServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: int
@@ -104,7 +104,7 @@ class _Client:
         self.wake.set()
 
     def offer_snapshot(self) -> None:
-        """Send the state now, or when this client's interval has passed since the last one."""
+        """Send the state now, or as soon as this client's interval since the last one has passed."""
         if self.interval is None or self.closing or self.timer is not None:
             return
         loop = asyncio.get_running_loop()
@@ -119,12 +119,12 @@ class _Client:
         self.last_snapshot = asyncio.get_running_loop().time()
         try:
             self.outbox.snapshot(self.server.encoded_snapshot())
-        except Exception:  # a view that cannot be served must not end the supervision that published
+        except Exception:  # an error of a view must not end the supervision, which calls this
             log.exception("no snapshot for pid %d", self.peer)
         self.wake.set()
 
     def say_bye(self) -> None:
-        """The newest state if one is due, then ``bye``, then the end."""
+        """Queue the newest state if one is due, then ``bye``, and close once all is sent."""
         if self.timer is not None:
             self.timer.cancel()
             self._send_snapshot()
@@ -133,7 +133,7 @@ class _Client:
         self.wake.set()
 
     async def write_all(self) -> None:
-        """Until told to close and empty, or the peer has gone."""
+        """Send lines until the client is closing and its outbox is empty, or the peer has disconnected."""
         try:
             while True:
                 line = self.outbox.take()
@@ -148,18 +148,20 @@ class _Client:
                     self.wake.clear()
                     await self.wake.wait()
         except OSError:
-            return  # the peer has gone
+            return  # the peer has disconnected
 
     # -- incoming
 
     async def serve(self) -> None:
-        """Requests in order, until the peer ends or breaks the rules."""
+        """Serve requests in order, until the peer disconnects or violates the protocol."""
         while True:
             await self.room.wait()
             try:
                 line = await self.reader.readline()
             except ValueError:
-                self.reply({"error": ErrorBody("bad_request", f"a line of over {LINE_LIMIT} bytes")})
+                self.reply(
+                    {"error": ErrorBody("bad_request", f"the request is longer than {LINE_LIMIT} bytes")}
+                )
                 return
             except OSError:
                 return
@@ -188,26 +190,26 @@ class _Client:
         if request.do == "events":
             return self._events(request.from_seq)
         if request.do == "subscribe":
-            self._subscribe(request)  # what it queues is written after the answer
+            self._subscribe(request)  # events and snapshots that it queues are sent after the answer
         return {}
 
     def _events(self, seq: int) -> EventsChunk:
-        chosen: list[Event] = []
+        chunk: list[Event] = []
         size = 0
         events = self.server.handler.events_since(seq)
         for event in events:
             size += len(msgspec.json.encode(event))
-            if chosen and size > EVENTS_CHUNK:
+            if chunk and size > EVENTS_CHUNK:
                 break
-            chosen.append(event)
-        return EventsChunk(tuple(chosen), more=len(chosen) < len(events))
+            chunk.append(event)
+        return EventsChunk(tuple(chunk), more=len(chunk) < len(events))
 
     def _subscribe(self, request: Request) -> None:
         events = self.server.handler.events_since(request.from_seq)
         self.subscribed = True
         for event in events:
             self.push(encode_line({"event": event}), event.seq)
-            if self.outbox.resynced:  # a long backlog is read in chunks, at the client's pace
+            if self.outbox.resynced:  # too many for the outbox: the client requests them in chunks
                 self.outbox.resync(events[-1].seq)
                 break
         if request.snapshots:
@@ -251,7 +253,7 @@ class ControlServer:
         self.run_dir = run_dir
         self.handler = handler
         self.queue_limit = queue_limit  # bytes waiting for one client
-        self.socket_path: Path | None = None  # where it truly lies, once started
+        self.socket_path: Path | None = None  # the path of the bound socket; None before ``start``
         self.commands: set[asyncio.Task[None]] = set()
         self._clients: set[_Client] = set()
         self._connections: set[asyncio.Task[None]] = set()
@@ -261,26 +263,26 @@ class ControlServer:
 
     @property
     def clients(self) -> int:
-        """How many clients are connected."""
+        """Number of connected clients."""
         return len(self._clients)
 
     async def start(self) -> None:
-        """Bind (a dead backend's socket is replaced) and accept clients.
+        """Bind the socket, replacing that of a dead backend, and accept clients.
 
         Raises:
             SocketInUse: another process serves this run.
-            ControlError: no place takes a socket.
+            ControlError: the socket cannot be created.
         """
         sock, self.socket_path = bind_control(self.run_dir)
         info = os.stat(self.socket_path)
         self._inode = (info.st_dev, info.st_ino)
-        # From 3.13 on asyncio would remove the path itself, which may be a /proc one that is gone by then.
+        # From Python 3.13 on, asyncio would remove the path itself, which may be one in /proc that no longer exists.
         extra: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
         self._server = await asyncio.start_unix_server(self._connected, sock=sock, limit=LINE_LIMIT, **extra)
 
     def publish(self, event: Event) -> None:
-        """Give an event to every subscriber. It must be in the handler's ``events_since`` already. What it tells
-        of has changed the state: that is sent too, once the caller is done with the change."""
+        """Send an event to every subscriber. It must already be in the handler's ``events_since``. The state, which has
+        changed with it, is published too, but later in the event loop, when the caller has completed the change."""
         if self._clients:
             asyncio.get_running_loop().call_soon(self.publish_snapshot)
         line: bytes | None = None
@@ -290,24 +292,24 @@ class ControlServer:
                 client.push(line, event.seq)
 
     def publish_snapshot(self) -> None:
-        """Say that the state has changed. It is only encoded if somebody wants it."""
+        """Offer the changed state to all clients. It is only encoded if one of them wants it."""
         self._snapshot = None
         for client in self._clients:
             client.offer_snapshot()
 
     def encoded_state(self) -> bytes:
-        """The state as JSON, taken at this moment: who asks wants it fresh."""
+        """The present state as JSON, never from the cache."""
         return encode_snapshot(self.handler.snapshot())
 
     def encoded_snapshot(self) -> bytes:
-        """The line for subscribers, encoded once per change."""
+        """The snapshot line for subscribers, encoded once per change."""
         if self._snapshot is None:
             self._snapshot = encode_line({"snapshot": msgspec.Raw(self.encoded_state())})
         return self._snapshot
 
     async def close(self) -> None:
-        """Answer what is under way, say ``bye``, flush, and remove the socket. Takes a few seconds at most,
-        whatever the clients do."""
+        """Remove the socket, wait for commands in progress, send ``bye`` and close all connections. Takes about
+        2 x ``CLOSE_GRACE_S`` at most, whatever the clients do."""
         if self._server is None:
             return
         self._server.close()
@@ -321,7 +323,7 @@ class ControlServer:
         if self._connections:
             await asyncio.wait(set(self._connections), timeout=CLOSE_GRACE_S)
         for client in self._clients:
-            client.writer.transport.abort()  # these read nothing any more
+            client.writer.transport.abort()  # clients that did not read everything in time
 
     def _unlink(self) -> None:
         path = self.socket_path
@@ -329,7 +331,10 @@ class ControlServer:
             return
         try:
             info = os.stat(path)
-            if (info.st_dev, info.st_ino) == self._inode:  # else a successor has bound its own there
+            if (
+                info.st_dev,
+                info.st_ino,
+            ) == self._inode:  # otherwise another backend has bound its own socket there
                 path.unlink()
         except FileNotFoundError:
             return
@@ -362,12 +367,12 @@ class ControlServer:
                 client.timer.cancel()
             if not writing.done():
                 writing.cancel()
-                writer.transport.abort()  # it does not read: what is buffered for it goes
+                writer.transport.abort()  # the peer does not read: drop what is buffered for it
             writer.close()
 
 
 async def _either(reading: Coroutine[Any, Any, None], writing: asyncio.Task[None]) -> None:
-    """Read until either direction ends: a peer that no longer takes bytes is gone, and ``bye`` ends both."""
+    """Run ``reading`` until it or ``writing`` ends: a peer that cannot be written to is gone, and ``bye`` ends both."""
     task = asyncio.create_task(reading)
     try:
         await asyncio.wait({task, writing}, return_when=asyncio.FIRST_COMPLETED)

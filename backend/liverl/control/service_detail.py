@@ -1,4 +1,4 @@
-"""Everything about one service, as the backend sends it: what it was started with, its probes, its generations."""
+"""Details of one service, as the backend sends them: its command and environment, probes and generations."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from liverl.plan.spec import RestartPolicy, StopStage
 
 
 class ProbeFacts(msgspec.Struct, frozen=True):
-    """A probe, and its newest outcome. ``at`` is None where none is known; ``problem`` None where it held."""
+    """A probe and its newest outcome. ``at`` is None if no outcome is known; ``problem`` is None if it succeeded."""
 
     name: Literal["startup", "ready", "live"]
-    what: str  # in words
+    what: str  # for the user: what is checked
     interval: float  # seconds
     timeout: float  # seconds
-    failures: int  # in a row that count
+    failures: int  # consecutive failures that have a consequence
     at: float | None = None
     problem: str | None = None
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """One start of the service, as it was journalled."""
+    """One start of the service, as recorded in the journal."""
 
     attempt: int
     generation: int
@@ -33,30 +33,33 @@ class Generation(msgspec.Struct, frozen=True):
     ready_at: float | None = None
     ended_at: float | None = None
     exit: Exit | None = None
-    why: str = ""  # why it ended or was ended
+    why: str = ""  # for the user: why it exited or was stopped
     log: str | None = None  # relative to the run directory
 
 
 class GpuUse(msgspec.Struct, frozen=True):
+    """GPU memory (bytes; None = not known) that one process uses on the GPU ``uuid``."""
+
     uuid: str
     pid: int
     memory: int | None
 
 
 class ServiceDetail(msgspec.Struct, frozen=True):
-    """``live``: told by the backend; else from the plan, where placeholders may stand for what is not known."""
+    """Details of one service. ``live``: from its backend; otherwise from the plan, with placeholders for unknown
+    values."""
 
     name: str
     kind: ServiceKind
     live: bool
     argv: tuple[str, ...] = ()
     cwd: str = ""
-    env: dict[str, str] = {}  # what we set, or what differs from the backend's own
+    env: dict[str, str] = {}  # variables that we set, or that differ from the backend's own
     unset_env: tuple[str, ...] = ()
     environment: str | None = None  # name of its Python environment
     interpreter: str | None = None
     requirements: tuple[str, ...] = ()  # of an environment
-    depends_on: tuple[str, ...] = ()  # in words
+    depends_on: tuple[str, ...] = ()  # conditions, as texts for the user
     probes: tuple[ProbeFacts, ...] = ()
     startup_deadline: float | None = None  # seconds
     restart: RestartPolicy = RestartPolicy()
@@ -64,4 +67,5 @@ class ServiceDetail(msgspec.Struct, frozen=True):
     drain: tuple[StopStage, ...] = ()
     generations: tuple[Generation, ...] = ()  # oldest first
     gpu_memory: tuple[GpuUse, ...] = ()
-    members: tuple[int, ...] = ()  # pids of a replica that is an actor; a service's stand in its status
+    # Pids of a replica that is a Ray actor. Those of a service are in its status.
+    members: tuple[int, ...] = ()

@@ -1,7 +1,7 @@
-"""From configuration to plan: which services a run has, and everything needed to start, watch and end them.
+"""From configuration to plan: the services of a run, and everything needed to start, watch and stop them.
 
-``make_plan`` is loaded on first use: it needs the configuration with its parser, and who only reads a plan does
-not.
+``make_plan`` is imported on first use, because it needs the configuration and its parser; code that only reads a plan
+does not.
 """
 
 from __future__ import annotations

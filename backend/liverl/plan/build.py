@@ -1,4 +1,4 @@
-"""RunConfig -> Plan, a pure function. One module per component makes its service."""
+"""RunConfig -> Plan, without side effects. Each component's service is described in a module of its own."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from liverl.plan.spec import Dependency, EnvironmentSpec, InstallStep, Plan, Ray
 
 
 class PlanError(Exception):
-    """This configuration cannot be planned; the message says which key and why."""
+    """There is no valid plan for this configuration. The message for the user names the key and the reason."""
 
 
 def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
-    """The plan of a run in ``run_dir`` (absolute).
+    """The plan of a run in the absolute directory ``run_dir``.
 
     Raises:
-        PlanError: this version cannot start the topology, or the paths and overrides cannot be handed to verl.
+        PlanError: this version does not support the topology or trainer, an environment is missing, the GPUs cannot be
+            divided into replicas, or a path or override cannot be passed to verl.
     """
     config = loaded.config
     if config.run.topology == "managed":
@@ -66,7 +67,7 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
 
 
 class _Parts(Struct, frozen=True):
-    """What differs between topologies."""
+    """The parts of a plan that depend on the topology."""
 
     services: tuple[ServiceSpec, ...]
     expected: int
@@ -97,8 +98,10 @@ def _verl(config: RunConfig, run_dir: Path) -> _Parts:
     try:
         expected = sizing.expected_replicas(config)
     except sizing.SizeError as error:
-        raise PlanError(f"trainer.overrides: {error}") from None
-    if config.trainer.kind == "command":  # the script starts Ray, replicas and proxy: they are adopted
+        raise PlanError(f"trainer.overrides.{error}") from None
+    if (
+        config.trainer.kind == "command"
+    ):  # the script starts Ray, replicas and proxy, and the backend adopts them
         port = config.infrastructure.litellm_port
         script = verl_trainer.command(config, run_dir)
         return _Parts((script,), expected, ray=ray.script_plan(config), adopted_port=port)
@@ -107,7 +110,7 @@ def _verl(config: RunConfig, run_dir: Path) -> _Parts:
         raise PlanError(
             f"vllm.gen_tp: {gpus} GPUs for generation cannot be divided into replicas of {each} GPUs"
         )
-    _speakable(config, run_dir)
+    _check_command_line(config, run_dir)
     secrets = verl_trainer.secret_env(config)
     services = []
     if not config.ray.address:
@@ -125,48 +128,54 @@ def _verl(config: RunConfig, run_dir: Path) -> _Parts:
     return _Parts(tuple(services), expected, ray=ray.ray_plan(config, run_dir))
 
 
-def _speakable(config: RunConfig, run_dir: Path) -> None:
-    """What cannot stand on verl's command line.
+def _check_command_line(config: RunConfig, run_dir: Path) -> None:
+    """Check what goes onto verl's command line.
 
     Raises:
-        PlanError: the run's path would be read as Hydra's grammar, or an override holds a secret.
+        PlanError: Hydra would misread the run's path, or an override contains a secret.
     """
     if any(sign in str(run_dir) for sign in ("'", "\\", "${", "\n")):
         raise PlanError(f"run.run_root: verl cannot use the path {str(run_dir)!r}; use a path without quotes")
     key = next(_secret_keys(config.trainer.overrides), None)
     if key is not None:
         raise PlanError(
-            f"trainer.overrides.{key}: looks like a secret, and other users can read it on the command line: "
+            f"trainer.overrides.{key}: looks like a secret, and other users can read it on the command line; "
             "pass it to verl in an environment variable"
         )
 
 
 def _secret_keys(value: Any) -> Iterator[str]:
-    """The dotted keys, at any depth, that hold a value under a secret's name."""
+    """The dotted keys, at any depth, that have a value and a name that looks secret."""
     if isinstance(value, list):
         value = dict(enumerate(value))
     if not isinstance(value, Mapping):
         return
-    for key, held in value.items():
-        if looks_secret(str(key)) and held not in (None, ""):
+    for key, inner in value.items():
+        if looks_secret(str(key)) and inner not in (None, ""):
             yield str(key)
-        yield from (f"{key}.{rest}" for rest in _secret_keys(held))
+        yield from (f"{key}.{rest}" for rest in _secret_keys(inner))
 
 
 def _inert(loaded: LoadedConfig) -> tuple[Inert, ...]:
-    """The keys without effect. A plan is saved and shown, so their values are without secrets, too."""
-    found = inert_keys(loaded.config, loaded)
-    return tuple(replace(item, value=without_secrets(item.value)) for item in found)
+    """The inert keys, with values without secrets, because a plan is saved and shown."""
+    inert = inert_keys(loaded.config, loaded)
+    return tuple(replace(item, value=without_secrets(item.value)) for item in inert)
 
 
 def environment_spec(config: RunConfig, name: str) -> EnvironmentSpec:
-    """A named environment; LiveRL's ``environment.venv_path`` is verl's."""
+    """The Python environment ``name``. That of verl is also configured by LiveRL's ``environment.venv_path``.
+
+    Raises:
+        PlanError: the configuration has no such environment, and the engine does not bring its own.
+    """
     engine = ENGINES[config.run.engine]
     entry = config.environments.get(name)
     if entry is None and name == engine.environment and engine.requirements:
         entry = EnvironmentEntry(requirements=engine.requirements)
     if entry is None:
-        raise PlanError(f"environments.{name}: there is no such environment, and the plan needs it")
+        raise PlanError(
+            f"environments.{name}: the plan requires this environment, and the configuration has none"
+        )
     venv_path = entry.venv_path or ((config.environment.venv_path or None) if name == "verl" else None)
     return EnvironmentSpec(
         name=name,

@@ -1,4 +1,4 @@
-"""The plan of the embedded GRPO trainer. Its end is the run's end."""
+"""The plan of the embedded GRPO trainer. The run ends when it exits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ CHECKPOINT_MARK = "checkpoints/latest_checkpointed_iteration.txt"
 
 
 def service(config: RunConfig) -> ServiceSpec:
-    again = config.trainer.restart == "from_checkpoint"
+    """The trainer: it starts when the proxy and all replicas are ready, and reads its settings from a file."""
+    restarts = config.trainer.restart == "from_checkpoint"
     return ServiceSpec(
         name="trainer",
         kind="trainer",
@@ -24,9 +25,9 @@ def service(config: RunConfig) -> ServiceSpec:
             startup=Probe("log_line", pattern=r"Total training steps: \d+", interval=0.5),
             startup_deadline=config.supervise.startup_deadline,
         ),
-        # A trainer is not restarted silently: its end is the run's verdict, unless asked otherwise.
-        restart=restart_policy(config) if again else RestartPolicy(mode="never"),
-        restart_needs=CHECKPOINT_MARK if again else "",
+        # By default a trainer is not restarted: its exit ends the run and decides the result.
+        restart=restart_policy(config) if restarts else RestartPolicy(mode="never"),
+        restart_needs=CHECKPOINT_MARK if restarts else "",
         stop=stop_stages(config),
         files=(FileSpec(SETTINGS, json.dumps(_settings(config), indent=1)),),
         ends_run=True,
@@ -35,7 +36,7 @@ def service(config: RunConfig) -> ServiceSpec:
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """What ``liverl.agents.settings.TrainerConfig`` reads."""
+    """The content of the settings file, which ``liverl.agents.settings.TrainerConfig`` reads."""
     training, algorithm, faults = config.training, config.algorithm, config.embedded.faults
     return {
         "run_dir": "{run_dir}",
@@ -57,7 +58,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
         "trial_timeout": config.harbor_agent.trial_timeout,
         "num_workers": config.harbor_runtime.num_workers,
         "checkpoint_dir": "{run_dir}/checkpoints",
-        "resume": True,  # a fresh run has no checkpoint; a later attempt goes on from the newest one
+        "resume": True,  # from the newest checkpoint; a new run has none
         "tool_executor": faults.tool_executor,
         "faults": {
             "crash_at_step": faults.crash_at_step or 0,

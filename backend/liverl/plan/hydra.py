@@ -1,4 +1,4 @@
-"""Hydra's command line: one value as text, and the user's overrides over ours."""
+"""Hydra's command line: values in Hydra's grammar, and our overrides merged with the user's."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-# What Hydra 1.3 reads as plain text without quotes, and as the same text.
+# Text that Hydra 1.3 reads unchanged without quotes.
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*")
 _WORDS = ("null", "true", "false", "nan", "inf")
 _SIGN = re.compile(r"(\+\+|\+|~)?(.+)", re.DOTALL)
 
 
 class Override(msgspec.Struct, frozen=True):
-    """``key=value``; ``new``: verl's configuration does not have the key, so it is added (``+key``)."""
+    """``key=value``. ``new``: verl's configuration does not have the key, so it must be added (``+key``)."""
 
     key: str
     value: Any
@@ -23,7 +23,7 @@ class Override(msgspec.Struct, frozen=True):
 
 
 def text(value: Any) -> str:
-    """A value in Hydra's grammar: text is quoted where it could be read as something else."""
+    """``value`` in Hydra's grammar. Text is quoted if Hydra could read it as something else."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -38,26 +38,27 @@ def text(value: Any) -> str:
 
 
 def _quoted(value: str) -> str:
-    """In a quoted value, a backslash counts only before a quote, and ``${`` starts an interpolation."""
+    """``value`` in single quotes. There, only backslashes before a quote and ``${`` (an interpolation) need escapes."""
     value = re.sub(r"(\\*)'", lambda match: match[1] * 2 + "\\'", value)
     value = re.sub(r"(\\+)$", lambda match: match[1] * 2, value)
     return "'" + value.replace("${", "\\${") + "'"
 
 
 def command_line(ours: Iterable[Override], given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Our overrides, then the user's; a key that the user gives stands once, and is the user's.
+    """The arguments for Hydra: our overrides, then the user's. A key in both appears once, with the user's value.
 
-    A text of the user's is taken as it is, in Hydra's own grammar; anything else is written in it.
+    ``given``: the user's keys, perhaps with ``+``, ``++`` or ``~`` (which removes the key). Their text is already in
+    Hydra's grammar and is used unchanged; other values are converted.
     """
     lines = {o.key: (("+" if o.new else ""), f"={text(o.value)}") for o in ours}
     for name, value in given.items():
         match = _SIGN.fullmatch(name)
         assert match is not None, name  # the configuration refuses empty keys
         sign, key = match[1], match[2]
-        before = lines.pop(key, ("", ""))
+        previous = lines.pop(key, ("", ""))
         if sign == "~":
             lines[key] = ("~", "")
         else:
             written = value if isinstance(value, str) and value else text(value)
-            lines[key] = (sign if sign is not None else before[0], f"={written}")
+            lines[key] = (sign if sign is not None else previous[0], f"={written}")
     return tuple(f"{sign}{key}{rest}" for key, (sign, rest) in lines.items())

@@ -1,8 +1,8 @@
 """Modules and scripts of ours that earlier versions wrote into ``plan.json``, and their names in this version.
 
-A run outlives an upgrade. Its plan names modules (``-m``, entry points, Hydra's ``_target_``) and scripts (by path)
-of the version that made it, at the place where that was installed; ``read_plan`` replaces them, so that this version
-can start the services of that plan. Whoever moves a module that a plan can name adds it to ``MODULES``.
+A run can outlive an upgrade. Its plan names modules (``-m``, entry points, Hydra's ``_target_``) and scripts (by path)
+as they were called and installed in the version that made the plan. ``read_plan`` replaces those names, so that this
+version can start the services. When you move a module that a plan can name, add it to ``MODULES``.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from msgspec.structs import replace
 from liverl.plan.spec import FileSpec, Plan, ServiceSpec
 
 PACKAGE = Path(__file__).parents[1]
-# Below the package ``liverl``, then and now. A package stands for everything in it.
+# Old name -> present name, below the package ``liverl``. A package stands for everything in it.
 MODULES: dict[str, str] = {"verlside": "verl_runtime"}
-# Started by their path, which is relative to the package here, then and now.
+# The same for scripts, which are started by their path; here relative to the package.
 SCRIPTS: dict[str, str] = {"proxy/runtime/runner.py": "proxy/runtime/runner.py"}
 
 
 def read_plan(data: bytes) -> Plan:
-    """The plan in ``data`` (the content of ``plan.json``, of this version or an earlier one), with present names.
+    """The plan in ``data``, the content of a ``plan.json`` of this or an earlier version, with present names.
 
     Raises:
-        msgspec.MsgspecError: it is not a plan, or one of an incompatible version.
+        msgspec.MsgspecError: ``data`` is not a plan, or one of an incompatible version.
     """
     return with_present_names(msgspec.json.decode(data, type=Plan))
 
 
 def with_present_names(plan: Plan) -> Plan:
-    """``plan`` with each module of ``MODULES`` and each script of ``SCRIPTS`` where it is now. A plan of this version
-    stays as it is."""
+    """``plan`` with the present names of the modules in ``MODULES`` and the scripts in ``SCRIPTS``. A plan of this
+    version is not changed."""
     template, ray = plan.replica_template, plan.ray
     return replace(
         plan,
@@ -61,12 +61,13 @@ def _file(file: FileSpec) -> FileSpec:
     if PurePosixPath(file.path).parts[-2:] == (PACKAGE.name, "__init__.py"):
         from liverl.plan.verl_trainer import stub
 
-        return replace(file, text=stub().text)  # it says where our package is installed
+        return replace(file, text=stub().text)  # this file contains the path of our package
     return replace(file, text=_modules(file.text))
 
 
 def _modules(text: str) -> str:
-    """``text`` with the present names of moved modules; a name that only begins with one of these stays."""
+    """``text`` with the present names of moved modules. Longer names that only begin with such a name are not
+    changed."""
     if not MODULES:
         return text
     names = "|".join(re.escape(name) for name in sorted(MODULES, key=len, reverse=True))
@@ -75,8 +76,8 @@ def _modules(text: str) -> str:
 
 
 def _script(word: str) -> str:
-    """A script of ours, in whatever installation, as that of this one; any other word stays."""
-    for then, now in SCRIPTS.items():
-        if word.endswith(f"/{PACKAGE.name}/{then}"):
-            return str(PACKAGE / now)
+    """The path of the same script in this installation, if ``word`` is one of our scripts; else ``word`` unchanged."""
+    for old, new in SCRIPTS.items():
+        if word.endswith(f"/{PACKAGE.name}/{old}"):
+            return str(PACKAGE / new)
     return word

@@ -1,4 +1,4 @@
-"""Parts that every component's plan shares."""
+"""How services are stopped and restarted: the parts that the plans of all components share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from liverl.plan.spec import RestartPolicy, StopStage
 
 
 def stop_stages(config: RunConfig, *, leader_grace: float | None = None) -> tuple[StopStage, ...]:
-    """TERM to the leader (vLLM and LiteLLM clean up their own best), TERM to the tree, KILL to the tree."""
+    """SIGTERM to the leader (vLLM and LiteLLM then end their own workers), SIGTERM to the tree, SIGKILL to the tree.
+
+    ``leader_grace``: seconds after the first signal; None = ``supervise.stop_grace``.
+    """
     supervise = config.supervise
     grace = supervise.stop_grace if leader_grace is None else leader_grace
     return (
@@ -18,6 +21,7 @@ def stop_stages(config: RunConfig, *, leader_grace: float | None = None) -> tupl
 
 
 def restart_policy(config: RunConfig) -> RestartPolicy:
+    """Restart after a failure, with delays and limits from the section ``supervise``."""
     supervise = config.supervise
     return RestartPolicy(
         mode="on_failure",
@@ -31,5 +35,5 @@ def restart_policy(config: RunConfig) -> RestartPolicy:
 
 
 def client_host(host: str) -> str:
-    """Where a client on this machine reaches a service that listens on ``host``."""
+    """The host that a client on this machine connects to, for a service that listens on ``host``."""
     return "127.0.0.1" if host in ("0.0.0.0", "::", "") else host

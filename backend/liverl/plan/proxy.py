@@ -1,4 +1,4 @@
-"""The plan of the proxy: LiteLLM in its own environment, on a listening socket that belongs to the run."""
+"""The plan of the proxy: LiteLLM in its own environment, on a listening socket that the run owns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _RUNNER = Path(__file__).parents[1] / "proxy" / "runtime" / "runner.py"
 
 
 def service(config: RunConfig, replicas: Dependency) -> ServiceSpec:
-    """LiteLLM behind our runner. It starts when all expected replicas are there: ``replicas`` says how that shows."""
+    """LiteLLM, started by our runner. ``replicas``: the condition under which all expected replicas can serve; the
+    proxy starts after it."""
     proxy = config.proxy
     health = "/health/liveliness"
     return ServiceSpec(
@@ -25,7 +26,7 @@ def service(config: RunConfig, replicas: Dependency) -> ServiceSpec:
             # Without it LiteLLM tries to download a price list at start (11 s instead of 4 s, offline).
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         },
-        # The caller's own variables would point LiteLLM at other places, or switch its database on.
+        # In the caller's environment, these would direct LiteLLM to other servers or enable its database.
         unset_env=("DATABASE_URL", "LITELLM_MASTER_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "PYTHONPATH"),
         environment="proxy",
         depends_on=(
@@ -34,7 +35,8 @@ def service(config: RunConfig, replicas: Dependency) -> ServiceSpec:
         ),
         ports=(PortSpec("http", config.infrastructure.litellm_port, proxy.host, held=True),),
         probes=Probes(
-            # Two generations share the socket during a swap: only its own report speaks for a process.
+            # During a swap two generations share the socket, so an HTTP answer does not show which one serves. Each
+            # process reports its state in a file.
             startup=Probe(
                 "status_file", path="proxy/status.{generation}.json", pattern="serving", interval=0.3
             ),
@@ -44,7 +46,8 @@ def service(config: RunConfig, replicas: Dependency) -> ServiceSpec:
         ),
         restart=restart_policy(config),
         stop=stop_stages(config),
-        # Twice: a request may begin on a kept connection when another one has just ended (runtime/server.py).
+        # Twice the drain timeout: a request may start on a kept connection just when another one has ended
+        # (runtime/server.py).
         drain=(StopStage("USR1", "leader", 2 * proxy.drain_timeout + 15.0), *stop_stages(config)),
         stage_parser="litellm",
     )

@@ -1,4 +1,4 @@
-"""The plan of Ray: a head of our own, or the description of somebody else's, and where replicas are looked for."""
+"""The plan of Ray: our own head, or the description of an existing cluster, and how replicas are found in it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from liverl.plan.verl_overrides import NAMESPACE
 
 NAME, ENVIRONMENT, TOKEN = "ray", "verl", "secrets/ray_token"
 HOST = "127.0.0.1"
-_OWN_ADDRESS = f"{HOST}:{{port:{NAME}.gcs}}"  # known once it is started: any port may be asked for
-# Of the caller's environment: they would join or name another cluster.
+_OWN_ADDRESS = f"{HOST}:{{port:{NAME}.gcs}}"  # a placeholder, because the port may be chosen at the start
+# Variables of the caller's environment that would make processes join another cluster.
 FOREIGN_VARIABLES = (
     "RAY_ADDRESS",
     "RAY_NAMESPACE",
@@ -33,9 +33,9 @@ FOREIGN_VARIABLES = (
     "RAY_TMPDIR",
     "PYTHONHOME",
 )
-# Ports of Ray's helpers -> their flags; free ones, chosen by us. By default some are fixed numbers, which a second
-# cluster on the host would take too. The others the raylet learns from files, and if its dashboard agent is not up
-# within 15 s (a cold start on busy cores) it ends: a number that is given is not waited for.
+# Ports of Ray's helper processes -> their flags. We choose free ports. By default some are fixed numbers, which collide
+# with those of a second cluster on the host. The others the raylet reads from files, and it exits if its dashboard
+# agent has not started within 15 s (as in a cold start on busy cores); it does not wait for a port that is given.
 AGENT_PORTS = {
     "client": "--ray-client-server-port",
     "agent": "--dashboard-agent-grpc-port",
@@ -44,7 +44,7 @@ AGENT_PORTS = {
     "metrics": "--metrics-export-port",
 }
 _DASHBOARD = 8265  # Ray's own default
-_DEADLINE = 180.0  # seconds until the dashboard answers; a cold start on two busy cores takes 40
+_DEADLINE = 180.0  # seconds until the dashboard responds; a cold start on two busy cores takes 40
 
 
 def service(
@@ -54,7 +54,11 @@ def service(
     secret_env: dict[str, str],
     files: tuple[FileSpec, ...],
 ) -> ServiceSpec:
-    """Our own head. Its workers inherit its environment, so what verl's processes need is given here."""
+    """Our own Ray head, with its dashboard.
+
+    Its workers inherit its environment, so it gets the variables (``worker_env``), secrets (variable -> file) and
+    ``files`` that verl's processes need.
+    """
     version = Probe(
         "http",
         port="dashboard",
@@ -69,14 +73,14 @@ def service(
         name=NAME,
         kind="ray",
         argv=_argv(config, run_dir),
-        # 60 s by default, in which a dashboard may not come up on two busy cores; then Ray's start fails.
+        # The default of 60 s can be too short for the dashboard on two busy cores; Ray's start then fails.
         env={
             **worker_env,
             **own_cluster(),
             "RAY_DASHBOARD_STARTUP_TIMEOUT_S": f"{_DEADLINE:g}",
             "RAY_agent_register_timeout_ms": f"{_DEADLINE * 1000:.0f}",
-            # By default it drains for up to 30 s, longer than our grace: with verl's standalone replicas it ended
-            # by SIGKILL. There is nothing to drain: it is stopped after the trainer.
+            # By default Ray drains for up to 30 s, longer than our grace: with verl's standalone replicas it was
+            # killed. There is nothing to drain, because Ray is stopped after the trainer.
             "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
         },
         unset_env=FOREIGN_VARIABLES,
@@ -89,7 +93,7 @@ def service(
             *(PortSpec(name, 0, HOST) for name in AGENT_PORTS),
         ),
         probes=Probes(startup=version, startup_deadline=_DEADLINE, ready=version),
-        # The run's actors end with their cluster: a new one would be empty.
+        # The actors of the run end with their cluster, so a restarted head would be empty.
         restart=RestartPolicy(mode="never"),
         stop=stop_stages(config),
         gpus=infra.ngpus_per_node if config.verl.device == "cuda" else 0,
@@ -116,12 +120,13 @@ def _argv(config: RunConfig, run_dir: Path) -> tuple[str, ...]:
 
 
 def temp_dir(config: RunConfig, run_dir: Path) -> str:
-    """A short one, the same for each attempt: Ray's sockets lie deep below it, and have 107 bytes for a name."""
+    """Ray's temporary directory: the configured one, else a short path that is the same for each attempt. It must be
+    short, because Ray creates sockets deep below it, and a socket's path has at most 107 bytes."""
     return config.ray.temp_dir or "/tmp/lv-" + hashlib.sha256(str(run_dir).encode()).hexdigest()[:8]
 
 
 def own_cluster() -> dict[str, str]:
-    """What every process that talks to our cluster has in its environment; the token itself is in a file."""
+    """Variables for every process that connects to our cluster. The token itself is in a file."""
     return {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": f"{{run_dir}}/{TOKEN}",
@@ -130,7 +135,7 @@ def own_cluster() -> dict[str, str]:
 
 
 def cluster_env(config: RunConfig) -> dict[str, str]:
-    """How a client of the cluster finds it and is let in."""
+    """Variables with which a client finds the run's cluster, ours or an existing one, and authenticates."""
     if not config.ray.address:
         return {**own_cluster(), "RAY_ADDRESS": _OWN_ADDRESS}
     env = {"RAY_ADDRESS": config.ray.address, "RAY_USAGE_STATS_ENABLED": "0"}
@@ -140,7 +145,7 @@ def cluster_env(config: RunConfig) -> dict[str, str]:
 
 
 def ray_plan(config: RunConfig, run_dir: Path) -> RayPlan:
-    """Where the replicas are looked for, and for how long."""
+    """The cluster of a run that starts verl itself, and the deadlines for its replicas."""
     verl, infra, attach = config.verl, config.infrastructure, config.ray.address
     dashboard = (
         config.ray.dashboard_address
@@ -165,8 +170,8 @@ def ray_plan(config: RunConfig, run_dir: Path) -> RayPlan:
 
 
 def script_plan(config: RunConfig) -> RayPlan:
-    """Of a launch script's Ray: what the configuration names, and else where LiveRL's scripts have it. The rest is
-    found out from its processes."""
+    """The cluster that a launch script starts or uses: the configured addresses, else the defaults of LiveRL's scripts.
+    The backend finds the rest from the script's processes."""
     verl, infra, given = config.verl, config.infrastructure, config.ray
     host = given.address.rpartition(":")[0] or HOST
     venv = config.environments[ENVIRONMENT].venv_path or config.environment.venv_path
@@ -188,7 +193,7 @@ def script_plan(config: RunConfig) -> RayPlan:
 
 
 def _interpreter(venv_path: str) -> str:
-    """The interpreter of an existing environment; "" = none is named."""
+    """The interpreter of the environment at ``venv_path``; "" if that is empty."""
     if venv_path == SELF:
         return sys.executable
     return str(Path(venv_path) / "bin" / "python") if venv_path else ""

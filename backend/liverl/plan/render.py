@@ -1,4 +1,4 @@
-"""A plan for people and for programs."""
+"""A plan as text for the user and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from liverl.model import Inert
 from liverl.plan.spec import Plan, Probe, ServiceSpec
 
 _SECRET = re.compile(r"(key|token|secret|password|credential)", re.IGNORECASE)
-_EXPORTED = re.compile(r"^exported as [^;]+; ")  # names the variables of one key
-_PLACES = ("_FILE", "_PATH")  # these name where a secret is
+_EXPORTED = re.compile(r"^exported as [^;]+; ")  # the start of a reason that names a key's variables
+_PATH_SUFFIXES = ("_FILE", "_PATH")  # of variables that contain the path of a secret, not the secret
 
 
 def plan_json(plan: Plan) -> str:
-    """The whole plan, secrets redacted, and the number of inert keys that the user set."""
+    """The plan as indented JSON with secrets redacted; ``inert_set_by_user`` is the number of inert keys that the user
+    set."""
     document = msgspec.to_builtins(_redacted(plan)) | {"inert_set_by_user": len(_set_by_user(plan))}
     return msgspec.json.format(msgspec.json.encode(document)).decode()
 
@@ -27,7 +28,10 @@ def _redacted(plan: Plan) -> Plan:
     from msgspec.structs import replace
 
     def clean(spec: ServiceSpec) -> ServiceSpec:
-        env = {k: "***" if _SECRET.search(k) and not k.endswith(_PLACES) else v for k, v in spec.env.items()}
+        env = {
+            k: "***" if _SECRET.search(k) and not k.endswith(_PATH_SUFFIXES) else v
+            for k, v in spec.env.items()
+        }
         return replace(spec, env=env)
 
     template = plan.replica_template
@@ -39,23 +43,23 @@ def _redacted(plan: Plan) -> Plan:
 
 
 def plan_text(plan: Plan) -> str:
-    """The plan as a page."""
+    """The whole plan as text: services with commands and probes, then inert keys and warnings."""
     return "\n".join(_lines(_redacted(plan))) + "\n"
 
 
 def plan_brief(plan: Plan) -> str:
-    """What starting it would take, a line per service."""
+    """The plan in short: a line per service with its GPUs and fixed ports, then the warnings."""
     return "\n".join(_brief(plan)) + "\n"
 
 
 def _brief(plan: Plan) -> Iterator[str]:
     yield from _head(plan)
     for spec in _services(plan):
-        many = spec is plan.replica_template
-        gpus = spec.gpus * (plan.expected_replicas if many else 1)
+        replicas = spec is plan.replica_template
+        gpus = spec.gpus * (plan.expected_replicas if replicas else 1)
         facts = [_count(gpus, "GPU")] if gpus else []
         facts += [f"{port.name} {port.host}:{port.number}" for port in spec.ports if port.number]
-        name = _count(plan.expected_replicas, "replica") if many else spec.name
+        name = _count(plan.expected_replicas, "replica") if replicas else spec.name
         yield f"starts     {name}" + (f": {', '.join(facts)}" if facts else "")
     if plan.ray is not None and plan.ray.owner == "foreign" and plan.ray.address:
         yield f"uses       the existing Ray cluster {plan.ray.address}"
@@ -73,8 +77,8 @@ def _head(plan: Plan) -> Iterator[str]:
     steps = f", {_count(plan.total_steps, 'step')}" if plan.total_steps else ""
     yield f"topology   {plan.topology}: {_count(plan.expected_replicas, 'replica')}{steps}"
     for environment in plan.environments:
-        what = environment.venv_path or " ".join(environment.requirements)
-        yield f"env        {environment.name}: {what}"
+        source = environment.venv_path or " ".join(environment.requirements)
+        yield f"env        {environment.name}: {source}"
 
 
 def _services(plan: Plan) -> tuple[ServiceSpec, ...]:
@@ -98,13 +102,13 @@ def _set_by_user(plan: Plan) -> list[Inert]:
 
 
 def _inert(plan: Plan) -> Iterator[str]:
-    """Keys that nothing reads here: one line each for those that the user set, the others by their reason."""
+    """The inert keys: a line for each one that the user set, the others grouped by their reason."""
     if not plan.inert:
         return
-    changed = _set_by_user(plan)
+    by_user = _set_by_user(plan)
     yield ""
-    yield f"inert here ({len(plan.inert)} keys; {len(changed)} of them set by you)"
-    for inert in changed:
+    yield f"inert here ({len(plan.inert)} keys; {len(by_user)} of them set by you)"
+    for inert in by_user:
         yield f"  {inert.key}: inert here: {inert.why}  [{inert.where}]"
     reasons: dict[str, list[str]] = {}
     for inert in plan.inert:
@@ -139,7 +143,7 @@ def _service(spec: ServiceSpec) -> Iterator[str]:
         yield (
             f"restart   {restart.mode.replace('_', ' ')}, immediately, then with delays from "
             f"{restart.base:g} s, doubled up to {restart.cap:g} s; more than {restart.max_failures} in "
-            f"{restart.window:g} s: given up"
+            f"{restart.window:g} s: gives up"
         )
     yield "stop      " + ", ".join(f"{s.signal} {s.target} {s.grace:g} s" for s in spec.stop)
     if spec.drain:
@@ -147,7 +151,7 @@ def _service(spec: ServiceSpec) -> Iterator[str]:
     for file in spec.files:
         yield f"file      {file.path} ({len(file.text)} bytes)"
     if spec.ends_run:
-        yield "the run ends when it ends"
+        yield "the run ends when this service exits"
 
 
 def _probe(probe: Probe) -> str:

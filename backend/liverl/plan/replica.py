@@ -1,4 +1,4 @@
-"""The plan of one inference replica, from what its engine says of itself (``liverl.engines``)."""
+"""The plan of one inference replica, from its engine's description (``liverl.engines``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAME = "replica-{index}"
 
 
 def template(config: RunConfig) -> ServiceSpec:
-    """The service that each replica is a copy of; ``{index}`` is its number."""
+    """The service from which each replica is made; the placeholder ``{index}`` stands for its number."""
     engine = ENGINES[config.run.engine]
     environment = engine.environment
     return ServiceSpec(
@@ -22,11 +22,11 @@ def template(config: RunConfig) -> ServiceSpec:
         env=_env(config, engine),
         environment=environment,
         depends_on=() if environment is None else (Dependency("environment_ready", environment),),
-        # A fresh port for each generation: nobody who knew the old process can reach the new one before it
-        # has the current weights.
+        # A new port for each generation: clients of the old process must not reach the new one before it has the
+        # current weights.
         ports=(PortSpec("http"),),
         probes=Probes(
-            # A healthy /health proves nothing: one real completion does.
+            # /health can succeed before the engine is able to generate, so a real completion is requested.
             startup=Probe(
                 "completion", port="http", model=config.model.served_model_name, interval=1.0, timeout=60.0
             ),
@@ -42,10 +42,10 @@ def template(config: RunConfig) -> ServiceSpec:
 
 
 def arguments(config: RunConfig) -> dict[str, tuple[str, ...]]:
-    """Further arguments of single replicas, by index: faults that only some of them have."""
+    """Index -> further arguments of that replica: injected faults that only some replicas have."""
     return ENGINES[config.run.engine].arguments(lambda key: value_of(config, key))
 
 
 def _env(config: RunConfig, engine: Engine) -> dict[str, str]:
-    own = {name: render((part,), lambda key: value_of(config, key)) for name, part in engine.env.items()}
-    return {name: "".join(words) for name, words in own.items()} | {"LIVERL_REPLICA_INDEX": "{index}"}
+    parts = {name: render((part,), lambda key: value_of(config, key)) for name, part in engine.env.items()}
+    return {name: "".join(words) for name, words in parts.items()} | {"LIVERL_REPLICA_INDEX": "{index}"}

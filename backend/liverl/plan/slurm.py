@@ -1,4 +1,4 @@
-"""What a batch system asks of a plan."""
+"""A plan within the limits of a Slurm job."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from msgspec.structs import replace
 
 from liverl.plan.spec import Plan, ServiceSpec, StopStage
 
-# Slurm's KillWait is 30 s by default: after it, everything is shot. Leave some for writing the result.
+# Seconds for all stops. After Slurm's KillWait, 30 s by default, all processes are killed; the difference is left for
+# writing the result.
 SLURM_BUDGET = 24.0
 
 
 def within_batch_limits(plan: Plan, env: Mapping[str, str]) -> Plan:
-    """In a Slurm job, the plan with stop sequences that fit into KillWait, one service after another."""
+    """In a Slurm job (``env`` has SLURM_JOB_ID), the plan with shorter stop stages, so that stopping all services one
+    after another fits into KillWait; else the plan unchanged."""
     if not env.get("SLURM_JOB_ID"):
         return plan
     share = SLURM_BUDGET / (len(plan.services) + 1)
@@ -26,13 +28,14 @@ def within_batch_limits(plan: Plan, env: Mapping[str, str]) -> Plan:
 
 
 def _within(spec: ServiceSpec, budget: float) -> ServiceSpec:
-    # When the run ends, a replaced generation leaves the first stage of its drain at once: the rest must fit, too.
+    # When the run ends, a replaced generation skips the rest of the first stage of its drain, so only the later stages
+    # must fit.
     drain = (*spec.drain[:1], *fit_stop(spec.drain[1:], budget))
     return replace(spec, stop=fit_stop(spec.stop, budget), drain=drain)
 
 
 def fit_stop(stages: tuple[StopStage, ...], budget: float) -> tuple[StopStage, ...]:
-    """The same stages with their graces scaled down so that they sum to at most ``budget`` seconds."""
+    """The same stages, their graces scaled down in proportion so that their sum is at most ``budget`` seconds."""
     total = sum(stage.grace for stage in stages)
     if total <= budget:
         return stages

@@ -1,9 +1,9 @@
-"""What a plan is made of: frozen descriptions of services, readable by people and by the supervisor alike.
+"""The structs of a plan: frozen descriptions of services for the supervisor and for display.
 
-Strings in ``argv``, ``env`` and ``files`` may hold placeholders that are filled at each start:
+Strings in ``argv``, ``env`` and ``files`` may contain placeholders that are filled in at each start:
 ``{python:NAME}`` (interpreter of the environment NAME), ``{port:NAME}`` (a port of this service, or the
 ``http`` port of the service NAME), ``{port:SERVICE.NAME}`` (any port of that service), ``{run_dir}``,
-``{attempt_dir}``, ``{generation}``. Only these names are replaced; other braces stay as they are.
+``{attempt_dir}``, ``{generation}``. Only these names are replaced; other braces are not changed.
 """
 
 from __future__ import annotations
@@ -18,33 +18,36 @@ from liverl.model import Inert, Owner, ServiceKind
 Installer = Literal["uv", "pip"]
 Condition = Literal[
     "environment_ready",  # the named Python environment is built
-    "listening",  # the run holds the service's socket: connections queue, whoever serves them later
+    "listening",  # the run holds the service's listening socket; connections wait until a process serves them
     "started",  # a process exists
-    "ready",  # its ready probe holds
+    "ready",  # its ready probe succeeds
     "all_ready",  # N of N services of a kind are ready
-    "discovered",  # N of N replicas that Ray holds are named, addressed and healthy
+    "discovered",  # N of N replicas in Ray have a name, an address and a healthy engine
     "exited_0",
 ]
 
 
-# Exit 0 is their success; whatever is of another kind is a server.
+# Kinds that complete with exit code 0. A service of any other kind is a server.
 COMPLETING: frozenset[ServiceKind] = frozenset({"environment", "trainer", "task"})
 
 
 class Dependency(msgspec.Struct, frozen=True):
+    """A condition that must hold before a service starts."""
+
     condition: Condition
     on: str  # service name, environment name, or a kind for all_ready and discovered
     count: int | None = None  # for all_ready and discovered; None = as many as the plan expects
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """One check. ``kind`` decides which fields count.
+    """One check. ``kind`` decides which fields are used, and when it succeeds:
 
-    http: GET ``path`` on ``port`` gives 200; ``token_file`` makes it carry that bearer token.
-    completion: one real chat completion of ``model`` is answered.
-    log_line: ``pattern`` (regular expression) appears in the log after this generation's start.
-    status_file: the JSON file ``path`` (``{generation}`` is filled in), written by the process itself, names its
-    pid and says ``"state": pattern``. process: the process exists.
+    http: GET ``path`` on ``port`` returns 200; ``token_file`` adds that bearer token to the request.
+    completion: a chat completion of ``model`` on ``port`` succeeds.
+    log_line: ``pattern`` (a regular expression) matches a line of the log after this generation's start.
+    status_file: the JSON file ``path`` (``{generation}`` is filled in), written by the process itself, has its
+    pid and ``"state": pattern``.
+    process: the process exists.
     """
 
     kind: Literal["http", "completion", "log_line", "status_file", "process"]
@@ -54,13 +57,13 @@ class Probe(msgspec.Struct, frozen=True):
     model: str = ""
     interval: float = 1.0  # seconds between two checks
     timeout: float = 5.0  # seconds for one check
-    failures: int = 3  # in a row before it counts as failed (live) or degraded (ready)
-    token_file: str = ""  # of a bearer token; relative to the run directory
+    failures: int = 3  # consecutive failures after which the service is restarted (live) or degraded (ready)
+    token_file: str = ""  # path of a file with a bearer token, relative to the run directory
 
 
 class Probes(msgspec.Struct, frozen=True):
-    """Three meanings: ``startup`` decides when it is ready for the first time, within ``startup_deadline``
-    seconds; ``ready`` moves it between ready and degraded; ``live`` ends and restarts it."""
+    """The checks of a service: ``startup`` must succeed within ``startup_deadline`` seconds and makes it ready;
+    ``ready`` then moves it between ready and degraded; a failed ``live`` restarts it."""
 
     startup: Probe = Probe(kind="process")
     startup_deadline: float = 2700.0
@@ -69,10 +72,11 @@ class Probes(msgspec.Struct, frozen=True):
 
 
 class RestartPolicy(msgspec.Struct, frozen=True):
-    """``window`` seconds in which more than ``max_failures`` failures are a storm (``gave_up``).
+    """When a service is restarted. More than ``max_failures`` failures within ``window`` seconds stop the restarts
+    (``gave_up``).
 
-    The first restart is immediate; then ``base * 2**n`` seconds up to ``cap``, each +-``jitter``.
-    A generation that stays ready for ``stable`` seconds forgives what came before.
+    The first restart is immediate; later ones are delayed by ``base * 2**n`` seconds up to ``cap``, each +-``jitter``
+    (0..1). Earlier failures no longer count once a generation has been ready for ``stable`` seconds.
     """
 
     mode: Literal["never", "on_failure", "always"] = "on_failure"
@@ -85,7 +89,7 @@ class RestartPolicy(msgspec.Struct, frozen=True):
 
 
 class StopStage(msgspec.Struct, frozen=True):
-    """Send ``signal`` to ``target`` and give it ``grace`` seconds before the next stage."""
+    """Send ``signal`` to ``target`` (the main process or its whole tree), then wait up to ``grace`` seconds."""
 
     signal: Literal["INT", "TERM", "KILL", "USR1"]
     target: Literal["leader", "tree"]
@@ -100,8 +104,8 @@ DEFAULT_STOP: tuple[StopStage, ...] = (
 
 
 class PortSpec(msgspec.Struct, frozen=True):
-    """``number`` 0 = any free port, chosen anew for each generation. ``held`` = the run holds the listening
-    socket and hands it to each generation as an inherited file descriptor (``LIVERL_LISTEN_FD``)."""
+    """A port of a service. ``number`` 0: any free port, chosen for each generation. ``held``: the run holds the
+    listening socket and passes it to each generation as an inherited file descriptor (``LIVERL_LISTEN_FD``)."""
 
     name: str
     number: int = 0
@@ -118,12 +122,14 @@ class FileSpec(msgspec.Struct, frozen=True):
 
 
 class ServiceSpec(msgspec.Struct, frozen=True):
+    """A service: how to start, check, restart and stop it. Strings may contain placeholders (see the module)."""
+
     name: str
     kind: ServiceKind
     argv: tuple[str, ...]
     env: dict[str, str] = {}
     unset_env: tuple[str, ...] = ()
-    # Variable -> absolute path of the file that holds its value: a secret is read at each start and is in no plan.
+    # Variable -> absolute path of the file that contains its value. Secrets are read at each start and are in no plan.
     secret_env: dict[str, str] = {}
     cwd: str = "{run_dir}"
     environment: str | None = None  # name in Plan.environments; None = the backend's own interpreter
@@ -133,27 +139,27 @@ class ServiceSpec(msgspec.Struct, frozen=True):
     restart: RestartPolicy = RestartPolicy()
     stop: tuple[StopStage, ...] = DEFAULT_STOP
     drain: tuple[StopStage, ...] = ()  # how a replaced generation ends; empty = no swap, stop then start
-    gpus: int = 0  # how many whole GPUs it needs
+    gpus: int = 0  # number of whole GPUs that it needs
     files: tuple[FileSpec, ...] = ()
-    ends_run: bool = False  # its exit is the run's end: 0 = done, else failed
-    fatal: bool = True  # giving up on it fails the run
-    restart_needs: str = (
-        ""  # a file (in the run directory) that must have changed since the last automatic start
-    )
-    stage_parser: str = ""  # litellm, trainer, ray, the name of an engine's boot log, or none
+    ends_run: bool = False  # the run ends when it exits: with code 0 as done, else as failed
+    fatal: bool = True  # the run fails if this service gives up
+    # A file, relative to the run directory, that must have changed since the last automatic start; "" = none.
+    restart_needs: str = ""
+    stage_parser: str = ""  # reads boot stages in its log: litellm, trainer, ray, or an engine's; "" = none
     owner: Owner = "ours"
 
     @property
     def completes(self) -> bool:
-        """Whether exit 0 is a success. A service of any other kind is a server, which runs until it is stopped.
+        """Whether the service runs to its end, so that exit code 0 is success. Otherwise it is a server, which must run
+        until it is stopped.
 
-        Derived from ``kind``, so that the plans of older versions say it too.
+        Derived from ``kind``, so that it is correct for plans of older versions too.
         """
         return self.kind in COMPLETING
 
 
 class InstallStep(msgspec.Struct, frozen=True):
-    """``requirements`` by one installer, from one index ("" = the environment's)."""
+    """Requirements to install with ``installer`` from ``index_url`` ("" = the environment's index)."""
 
     requirements: tuple[str, ...] = ()
     installer: Installer = "uv"
@@ -161,25 +167,25 @@ class InstallStep(msgspec.Struct, frozen=True):
 
 
 class EnvironmentSpec(msgspec.Struct, frozen=True):
-    """A named Python environment: either an existing ``venv_path`` or ``requirements`` built into a cache.
-    ``venv_path`` "self" is the interpreter that runs us.
+    """A named Python environment: either an existing ``venv_path`` or ``requirements``, which are installed into a
+    cache. ``venv_path`` "self" is the interpreter that runs liverl-tui.
 
-    ``first`` is installed before the others, which leave it as it is. ``index_url`` and ``find_links`` may hold
+    ``first`` is installed before the others and not changed by them. ``index_url`` and ``find_links`` may contain
     ``${NAME}``, a variable that is read when the environment is built.
     """
 
     name: str
     requirements: tuple[str, ...] = ()
     venv_path: str | None = None
-    python: str | None = None  # version or interpreter for uv; None = the one that runs us
+    python: str | None = None  # version or interpreter for uv; None = the one that runs liverl-tui
     installer: Installer = "uv"
-    index_url: str = ""  # "" = what the installer is configured with
+    index_url: str = ""  # "" = the index for which the installer is configured
     find_links: tuple[str, ...] = ()
     first: InstallStep = InstallStep()
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How the backend itself behaves. Seconds, all of them."""
+    """Intervals and limits of the backend itself, all in seconds."""
 
     scan_interval: float = 2.0
     host_interval: float = 2.0
@@ -189,64 +195,65 @@ class Settings(msgspec.Struct, frozen=True):
     snapshot_interval: float = 0.5
     cooldown: float = 30.0
     replica_stagger: float = 0.0  # between the starts of two replicas on GPUs
-    stuck_after: float = 15.0  # of a tree that SIGKILL does not end, before the run ends without it
+    stuck_after: float = 15.0  # after SIGKILL; the run then ends although processes remain
 
 
 class RayPlan(msgspec.Struct, frozen=True):
-    """The Ray cluster of topology verl, and how the replicas in it are found.
+    """The Ray cluster of topology verl, and how replicas are found in it.
 
-    ``owner`` ours: the service ``service`` is its head, and ``token_file`` (relative to the run directory) must hold
-    a token before that starts. foreign: the cluster at ``address`` is somebody else's; it is read and never ended,
-    ``service`` and ``port`` are empty, and ``token_file`` is an absolute path, or empty where there is none. With a
-    trainer of kind command what is empty here is found out once its script has started Ray.
+    ``owner`` ours: the service ``service`` is its head, and ``token_file`` (relative to the run directory) must contain
+    a token before that starts. foreign: the cluster at ``address`` was not started by this run; it is only read and
+    never stopped, ``service`` and ``port`` are empty, and ``token_file`` is an absolute path, or empty if there is
+    none. With a trainer of kind command, values that are empty here are determined once its script has started Ray.
     """
 
     owner: Owner
-    address: str  # host:port of the GCS: what RAY_ADDRESS says; placeholders as in ServiceSpec
-    dashboard: str  # host:port of the dashboard's REST interface; of our own head the host alone counts
-    namespace: str  # of the named actors; "" = any
-    environment: str  # name in Plan.environments: the Python in which children may import ray
+    address: str  # host:port of the GCS, for RAY_ADDRESS; with placeholders as in ServiceSpec
+    dashboard: str  # host:port of the dashboard's REST interface; of our own head, only the host is used
+    namespace: str  # namespace of the named actors; "" = any
+    environment: str  # name in Plan.environments, in which ray can be imported; "" = see ``python``
     token_file: str
     expected: int  # replicas, ranks 0 to expected-1
-    # Seconds that a rank may stay in a stage: without an actor that is alive (missing since the trainer's start, or
-    # pending since Ray lists it), then without an address, then without an answer from /health.
+    # Seconds that a rank may spend in a stage: without a living actor (missing since the trainer's start, or pending
+    # since Ray first listed it), then without an address, then without a response from /health.
     actor_deadline: float
     address_deadline: float
     health_deadline: float
     service: str = ""  # name in Plan.services
-    port: str = ""  # that service's port of the dashboard
-    child_env: dict[str, str] = {}  # of children that talk to the cluster; placeholders as in ServiceSpec
-    temp_dir: str = ""  # of our own head, where its name is ours too: it goes with a run that ends well
-    python: str = ""  # interpreter of those children, where it is in no environment of the plan
-    earlier: bool = (
-        False  # replicas that were there before the trainer count too: the caller named this cluster
-    )
+    port: str = ""  # name of that service's port for the dashboard
+    # For processes that connect to the cluster; with placeholders as in ServiceSpec.
+    child_env: dict[str, str] = {}
+    temp_dir: str = ""  # of our own head, if we chose its name: removed when the run has ended successfully
+    python: str = ""  # interpreter of those processes, if it is in no environment of the plan
+    earlier: bool = False  # also count replicas older than the trainer: the user named this cluster
 
 
 class Plan(msgspec.Struct, frozen=True):
+    """Everything that a run starts, and how. Saved as ``plan.json`` in the run directory."""
+
     run: str  # project/name
     run_dir: str
     topology: Literal["managed", "verl", "in_process"]
     environments: tuple[EnvironmentSpec, ...]
     services: tuple[ServiceSpec, ...]
-    replica_template: ServiceSpec | None  # what `scale` clones; its name holds {index}
+    replica_template: ServiceSpec | None  # the service that `scale` copies; its name contains {index}
     expected_replicas: int
-    replica_arguments: dict[str, tuple[str, ...]] = {}  # further argv of single replicas, by index (faults)
+    replica_arguments: dict[str, tuple[str, ...]] = {}  # index -> further argv of that replica (faults)
     total_steps: int | None = None
-    trials_per_step: int | None = None  # prompts times trials per prompt, where we configure the trainer
+    trials_per_step: int | None = None  # prompts x trials per prompt, if we configure the trainer
     served_model: str = ""
-    trial_timeout: float = 2400.0
+    trial_timeout: float = 2400.0  # seconds; the proxy's request timeout
     ray: RayPlan | None = None  # topology verl
-    engine: str = ""  # name in liverl.engines; "": a plan of an older version
-    adopted_port: int | None = None  # where the proxy of a trainer of kind command listens
+    engine: str = ""  # name in liverl.engines; "" in the plan of an older version
+    adopted_port: int | None = None  # port of the proxy that a trainer of kind command starts
     settings: Settings = Settings()
     inert: tuple[Inert, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
     def replica_engine(self) -> Engine:
-        """The engine of the replicas. A plan of an older version, or one whose engine is not known any more, tells it
-        by the template's environment."""
+        """The engine of the replicas. If this version has no engine of that name (or the plan of an older version names
+        none), the template's environment decides, and vLLM is the default."""
         if self.engine in ENGINES:
             return ENGINES[self.engine]
         where = self.replica_template.environment if self.replica_template is not None else "vllm"

@@ -1,7 +1,7 @@
 """RunConfig -> the overrides of ``python -m verl.trainer.main_ppo``, for verl 0.9.1: one function per section.
 
-Keys are written as verl's own configuration spells them; what it does not have is marked as new. What no key of
-ours stands for is left to verl's default or to ``trainer.overrides``.
+Keys are spelled as in verl's configuration; a key that it does not have is marked as new. Settings without a key in our
+configuration keep verl's default or come from ``trainer.overrides``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from liverl.plan.hydra import Override, command_line
 _ACTOR, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
 _ROLLOUT, _MODEL = "actor_rollout_ref.rollout", "actor_rollout_ref.model"
 _VLLM = f"{_ROLLOUT}.engine_kwargs.vllm"
-NAMESPACE = "liverl"  # of the named actors; verl sets none, and Ray would make a new one for each job
+# Namespace of the named actors. verl sets none, and Ray would create a new one for each job.
+NAMESPACE = "liverl"
 PROXY_LOOP = stack.PROXY_LOOP
 AGENT_LOOPS = "trainer/agent_loop.yaml"  # in the run directory
-# verl's parser of tool calls (verl/experimental/agent_loop/tool_parser.py) for vLLM's name of the same format.
+# vLLM's name of a tool call parser -> verl's name for the same format
+# (verl/experimental/agent_loop/tool_parser.py).
 FORMATS = {
     "hermes": "hermes",
     "openai": "gpt-oss",
@@ -37,7 +39,7 @@ FORMATS = {
 
 
 def overrides(config: RunConfig, further: tuple[Override, ...] = ()) -> tuple[str, ...]:
-    """Everything after ``main_ppo``; ``trainer.overrides`` wins."""
+    """The arguments of ``main_ppo``. Those in ``trainer.overrides`` replace ours and ``further``."""
     sections = (data, model, actor, reference, rollout, sampling, agents, algorithm, trainer, ray, device)
     ours = [override for section in sections for override in section(config)]
     return command_line((*ours, *further), config.trainer.overrides)
@@ -48,6 +50,7 @@ def _under(prefix: str, values: dict[str, Any]) -> Iterator[Override]:
 
 
 def data(c: RunConfig) -> Iterator[Override]:
+    """Data files, batch sizes (in prompts) and lengths (in tokens)."""
     training = c.training
     yield from _under(
         "data",
@@ -63,10 +66,12 @@ def data(c: RunConfig) -> Iterator[Override]:
 
 
 def model(c: RunConfig) -> Iterator[Override]:
+    """The policy's checkpoint."""
     yield Override(f"{_MODEL}.path", sizing.model_path(c))
 
 
 def actor(c: RunConfig) -> Iterator[Override]:
+    """The update of the policy: loss, optimizer, offloading and micro batches."""
     training, algorithm = c.training, c.algorithm
     yield from _under(
         _ACTOR,
@@ -96,12 +101,14 @@ def actor(c: RunConfig) -> Iterator[Override]:
 
 
 def tokens_per_gpu(c: RunConfig) -> int:
-    """Tokens of one packed micro batch on a GPU: the longest sample fits, cut over the sequence parallel GPUs."""
+    """Tokens of one packed micro batch per GPU: enough for the longest sample, split over the sequence parallel
+    GPUs."""
     longest = c.training.max_prompt_length + c.training.max_response_length
     return -(-longest // c.training.sp_size)
 
 
 def reference(c: RunConfig) -> Iterator[Override]:
+    """The reference model: offloading and micro batches."""
     yield Override(f"{_REF}.fsdp_config.param_offload", c.training.ref_offload)
     yield Override(f"{_REF}.fsdp_config.use_torch_compile", c.verl.use_torch_compile)
     if not c.training.use_dynamic_bsz:
@@ -109,6 +116,7 @@ def reference(c: RunConfig) -> Iterator[Override]:
 
 
 def rollout(c: RunConfig) -> Iterator[Override]:
+    """The replicas: vLLM with its settings, and where they run."""
     vllm = c.vllm
     yield from _under(
         _ROLLOUT,
@@ -122,18 +130,18 @@ def rollout(c: RunConfig) -> Iterator[Override]:
             "enforce_eager": vllm.enforce_eager,
             "dtype": vllm.dtype,
             "enable_chunked_prefill": vllm.enable_chunked_prefill,
-            "disable_log_stats": False,  # else /metrics has no numbers of the engine
+            "disable_log_stats": False,  # otherwise /metrics does not contain the engine's numbers
             "calculate_log_probs": c.verl.calculate_log_probs,
         },
     )
-    if not vllm.enable_chunked_prefill:  # a prompt then enters as a whole
+    if not vllm.enable_chunked_prefill:  # a prompt must then fit into one batch
         yield Override(f"{_ROLLOUT}.max_num_batched_tokens", vllm.max_model_length)
     if not c.training.use_dynamic_bsz:
         yield Override(f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu", 1)
     if c.verl.rollout_mode == "standalone":
         yield from _standalone(c)
     kwargs = {
-        "served_model_name": c.model.served_model_name,  # else the path of the checkpoint is the model's name
+        "served_model_name": c.model.served_model_name,  # otherwise the checkpoint's path is the model's name
         "tool_call_parser": c.model.tool_parser,
         "enable_auto_tool_choice": True,
     }
@@ -143,7 +151,7 @@ def rollout(c: RunConfig) -> Iterator[Override]:
 
 
 def _standalone(c: RunConfig) -> Iterator[Override]:
-    """Replicas on GPUs of their own: verl's trainer_mode separate_async without replicas beside the trainer."""
+    """Replicas on GPUs of their own: verl's trainer_mode separate_async, with no replicas on the trainer's GPUs."""
     steps, rest = divmod(c.training.train_batch_size, c.training.train_prompt_mini_batch_size)
     assert not rest, "the mini batch must divide the batch"
     yield Override("actor_rollout_ref.hybrid_engine", False)
@@ -155,6 +163,7 @@ def _standalone(c: RunConfig) -> Iterator[Override]:
 
 
 def sampling(c: RunConfig) -> Iterator[Override]:
+    """Sampling parameters of rollouts and of validation."""
     algorithm = c.algorithm
     yield from _under(
         _ROLLOUT,
@@ -171,6 +180,7 @@ def sampling(c: RunConfig) -> Iterator[Override]:
 
 
 def agents(c: RunConfig) -> Iterator[Override]:
+    """The agent loop, its workers, and the format of tool calls."""
     verl = c.verl
     yield Override(f"{_ROLLOUT}.agent.num_workers", verl.agent_workers)
     yield Override(f"{_ROLLOUT}.agent.default_agent_loop", verl.agent_loop)
@@ -179,15 +189,19 @@ def agents(c: RunConfig) -> Iterator[Override]:
     yield Override(f"{_ROLLOUT}.multi_turn.max_assistant_turns", c.harbor_agent.max_iterations)
     if verl.agent_loop == PROXY_LOOP:
         yield Override(f"{_ROLLOUT}.agent.agent_loop_config_path", f"{{run_dir}}/{AGENT_LOOPS}")
-        yield Override("reward.num_workers", 1)  # the loop brings each trial's reward: these have no work
+        yield Override(
+            "reward.num_workers", 1
+        )  # our loop returns each trial's reward, so reward workers have nothing to do
 
 
 def algorithm(c: RunConfig) -> Iterator[Override]:
+    """The advantage estimator. The KL term, if used, is part of the loss and not of the reward."""
     yield Override("algorithm.adv_estimator", c.algorithm.adv_estimator)
     yield Override("algorithm.use_kl_in_reward", False)
 
 
 def trainer(c: RunConfig) -> Iterator[Override]:
+    """Hosts, GPUs, steps, checkpoints, validation and loggers."""
     training = c.training
     logger = ["console", "file"] + (["wandb"] if c.credentials.wandb_mode != "disabled" else [])
     yield from _under(
@@ -204,7 +218,7 @@ def trainer(c: RunConfig) -> Iterator[Override]:
             "test_freq": training.test_freq,
             "val_before_train": training.val_before_train,
             "default_local_dir": "{run_dir}/checkpoints",
-            "resume_mode": "auto",  # a fresh run has no checkpoint; a later attempt goes on from the newest one
+            "resume_mode": "auto",  # from the newest checkpoint, if there is one
             "rollout_data_dir": "{run_dir}/rollouts",
         },
     )
@@ -213,7 +227,8 @@ def trainer(c: RunConfig) -> Iterator[Override]:
 
 
 def ray(c: RunConfig) -> Iterator[Override]:
-    """Never ``ray_init.num_cpus``: beside a running head, verl would refuse it."""
+    """The connection to Ray, and where verl and Hydra write. ``ray_init.num_cpus`` is never set: with a running head,
+    verl would reject it."""
     yield Override("ray_kwargs.ray_init.namespace", NAMESPACE, new=True)
     if c.ray.timeline:
         yield Override("ray_kwargs.timeline_json_file", "{attempt_dir}/ray_timeline.json")
@@ -221,7 +236,7 @@ def ray(c: RunConfig) -> Iterator[Override]:
 
 
 def device(c: RunConfig) -> Iterator[Override]:
-    """What verl needs beside its plug-ins to run without a GPU."""
+    """The device; with cpu, also the settings that verl needs to run without a GPU."""
     yield Override("trainer.device", c.verl.device)
     if c.verl.device != "cpu":
         return

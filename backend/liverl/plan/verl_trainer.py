@@ -1,4 +1,4 @@
-"""The plan of verl's trainer, of a launch script in its place, and of the model that a smoke run makes first."""
+"""The plan of verl's trainer, of a launch script in its place, and of the task that creates the smoke model."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from liverl.plan.spec import Dependency, FileSpec, Probe, Probes, RestartPolicy,
 from liverl.plan.verl_overrides import AGENT_LOOPS, PROXY_LOOP, overrides
 
 ENVIRONMENT = ray.ENVIRONMENT
-METRICS = "{attempt_dir}/metrics.verl.{generation}.jsonl"  # verl empties it, so each start has its own
-_PATH = "trainer/path"  # in the run directory: what PYTHONPATH of verl's processes says
+METRICS = "{attempt_dir}/metrics.verl.{generation}.jsonl"  # one per start, because verl truncates it
+_PATH = "trainer/path"  # in the run directory; the PYTHONPATH of verl's processes
 _PACKAGE = Path(__file__).parents[1]
-# What the launcher cannot know: verl prints it when all workers and replicas stand and the first step begins.
+# verl prints this line when all workers and replicas have started and the first step begins.
 READY = "all initialize finished, ready to fit"
 SMOKE_DEADLINE = 900.0  # seconds to make the smoke model; about 60 on two idle cores
-# $0 is the interpreter, $1 the directory. Made beside it and renamed: two runs may begin at the same time, and
-# one that is stopped leaves no half of a model.
+# $0 is the interpreter, $1 the directory. The model is created next to that directory and then renamed: two runs may
+# start at the same time, and a run that is stopped must not leave an incomplete model.
 _MAKE_ONCE = """\
 if [ -e "$1/val.parquet" ]; then echo "the smoke model is already in $1"; exit 0; fi
 mkdir -p "$(dirname "$1")" || exit 1
@@ -41,8 +41,8 @@ exit 1
 
 
 def service(config: RunConfig) -> ServiceSpec:
-    """``python -m verl.trainer.main_ppo`` on a cluster that is there already."""
-    verl, again = config.verl, config.trainer.restart == "from_checkpoint"
+    """``python -m verl.trainer.main_ppo``, which connects to the running Ray cluster."""
+    verl, restarts = config.verl, config.trainer.restart == "from_checkpoint"
     discovery = verl.actor_deadline + verl.address_deadline + verl.health_deadline
     files = list(path_files(config))
     if verl.agent_loop == PROXY_LOOP:
@@ -71,9 +71,9 @@ def service(config: RunConfig) -> ServiceSpec:
             startup=Probe("log_line", pattern=READY, interval=0.5),
             startup_deadline=max(config.supervise.startup_deadline, discovery),
         ),
-        # A trainer is not restarted silently: its end is the run's verdict, unless asked otherwise.
-        restart=restart_policy(config) if again else RestartPolicy(mode="never"),
-        restart_needs=CHECKPOINT_MARK if again else "",
+        # By default a trainer is not restarted: its exit ends the run and decides the result.
+        restart=restart_policy(config) if restarts else RestartPolicy(mode="never"),
+        restart_needs=CHECKPOINT_MARK if restarts else "",
         stop=stop_stages(config),
         files=tuple(files),
         ends_run=True,
@@ -82,14 +82,14 @@ def service(config: RunConfig) -> ServiceSpec:
 
 
 def command(config: RunConfig, run_dir: Path) -> ServiceSpec:
-    """Somebody's launch script: it starts Ray, replicas and proxy itself, and gets LiveRL's variables."""
+    """The user's launch script, which starts Ray, replicas and proxy itself. It gets LiveRL's variables."""
     assert config.trainer.command is not None, "trainer.kind command requires trainer.command"
     return ServiceSpec(
         name="trainer",
         kind="trainer",
         argv=config.trainer.command,
         env=script_env(config),
-        # ANTHROPIC_API_KEY is LiveRL's name of the key with which sandboxes call the proxy.
+        # LiveRL's name for the API key with which sandboxes call the proxy.
         secret_env={"ANTHROPIC_API_KEY": str(run_dir / "secrets" / "run_key"), **secret_env(config)},
         probes=Probes(startup=Probe(kind="process"), startup_deadline=config.supervise.startup_deadline),
         restart=RestartPolicy(mode="never"),
@@ -100,7 +100,7 @@ def command(config: RunConfig, run_dir: Path) -> ServiceSpec:
 
 
 def smoke(config: RunConfig) -> ServiceSpec:
-    """Makes the smoke model and its data; with both there already it ends at once."""
+    """The task that creates the smoke model and its data. It exits at once if both exist."""
     return ServiceSpec(
         name="smoke",
         kind="task",
@@ -117,13 +117,13 @@ def smoke(config: RunConfig) -> ServiceSpec:
 
 
 def path_files(config: RunConfig) -> tuple[FileSpec, ...]:
-    """What all of verl's processes find on their path."""
+    """The files on the PYTHONPATH of all of verl's processes: our package and, if needed, a plug-in for verl."""
     return (stub(), *(_plugin("standalone") if config.verl.rollout_mode == "standalone" else ()))
 
 
 def _plugin(module: str) -> tuple[FileSpec, ...]:
-    """Has verl import one of our modules by itself, as a distribution with an entry point in its group: the variable
-    ``VERL_USE_EXTERNAL_MODULES`` stays the user's."""
+    """Files that make verl import a module of ours: the metadata of a distribution with an entry point in verl's group.
+    The variable ``VERL_USE_EXTERNAL_MODULES`` would also do so, but is left to the user."""
     info = f"{_PATH}/liverl_{module}-1.dist-info"
     return (
         FileSpec(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: liverl-{module}\nVersion: 1\n"),
@@ -132,15 +132,16 @@ def _plugin(module: str) -> tuple[FileSpec, ...]:
 
 
 def stub() -> FileSpec:
-    """Our package as verl's environment sees it: its modules, without what its ``__init__`` would import."""
+    """Our package for verl's environment: its modules can be imported, but its own ``__init__`` is not executed."""
     return FileSpec(f"{_PATH}/liverl/__init__.py", f"__path__ = [{str(_PACKAGE)!r}]\n")
 
 
 def script_env(config: RunConfig) -> dict[str, str]:
-    """LiveRL's variables, as its launch scripts and its agents read them."""
+    """LiveRL's variables for launch scripts and agents. Ports of 0 are left out; paths of the smoke model are filled
+    in."""
     env = liverl_environment(config)
     for name in ("LITELLM_PORT", "RAY_PORT", "RAY_DASHBOARD_PORT"):
-        if env.get(name) == "0":  # any free one, which only the trainer can be told
+        if env.get(name) == "0":  # any free port; only the trainer gets the number, once it is chosen
             del env[name]
     if sizing.is_smoke(config):
         paths = {
@@ -153,8 +154,8 @@ def script_env(config: RunConfig) -> dict[str, str]:
 
 
 def _chosen_ports(config: RunConfig) -> dict[str, str]:
-    """Variables of ports that are chosen when their services start. Ray is started before they are known; the
-    trainer is not, and its job tells them to Ray's workers."""
+    """Variables for ports that are chosen when their services start. Ray starts before they are chosen, the trainer
+    starts after; so the trainer's job passes them to Ray's workers."""
     infra, head = config.infrastructure, ray.NAME
     chosen = {} if infra.litellm_port else {"LITELLM_PORT": "{port:proxy}"}
     if not config.ray.address:
@@ -164,26 +165,27 @@ def _chosen_ports(config: RunConfig) -> dict[str, str]:
 
 
 def worker_env(config: RunConfig) -> dict[str, str]:
-    """What every process of verl has in its environment: the driver, and all workers of the cluster."""
+    """Variables for every process of verl: the driver and all workers of the cluster."""
     env = script_env(config) | {
         "PYTHONPATH": f"{{run_dir}}/{_PATH}",
         "PYTHONUNBUFFERED": "1",
         "VERL_LOGGING_LEVEL": "INFO",
-        "VLLM_LOGGING_LEVEL": config.infrastructure.vllm_logging_level,  # else verl says WARN: no boot stages
+        # Without it verl sets WARN, and vLLM does not log its boot stages.
+        "VLLM_LOGGING_LEVEL": config.infrastructure.vllm_logging_level,
     }
     if config.verl.device == "cpu":
         env |= {
             "VERL_USE_EXTERNAL_MODULES": "liverl.verl_runtime.cpu",
             "VERL_ENGINE_DEVICE": "cuda",  # the engines are registered under this name
             "TORCH_COMPILE_DISABLE": "1",
-            "OMP_NUM_THREADS": "1",  # a dozen processes share the cores; each would take them all
+            "OMP_NUM_THREADS": "1",  # otherwise each of a dozen processes would use all cores
             "LIVERL_CPU_FAULTS": json.dumps(_faults(config)),
         }
     return env
 
 
 def secret_env(config: RunConfig) -> dict[str, str]:
-    """Secrets by the name of their file. One that came in a variable is inherited and stands nowhere."""
+    """Variable -> file of each secret that is configured as ``file:``. A secret in a variable is inherited instead."""
     name = config.credentials.wandb_api_key
     if config.credentials.wandb_mode == "disabled" or not name.startswith(FILE_SCHEME):
         return {}
@@ -191,11 +193,12 @@ def secret_env(config: RunConfig) -> dict[str, str]:
 
 
 def _job_environment(config: RunConfig) -> tuple[Override, ...]:
-    """What differs from one start of the trainer to the next, as the cluster stays. On somebody else's cluster the
-    workers inherit nothing of ours: there the job brings all of it, LiveRL's variables included."""
+    """Variables that the trainer's job sets for its workers: those that differ between starts of the trainer, because
+    the cluster outlives it. Workers of an existing cluster inherit nothing from us, so there the job sets all
+    variables."""
     prefix = "ray_kwargs.ray_init.runtime_env.env_vars"
-    brought = worker_env(config) if config.ray.address else {}
-    values = {"VERL_FILE_LOGGER_PATH": METRICS, **brought, **_chosen_ports(config)}
+    worker_variables = worker_env(config) if config.ray.address else {}
+    values = {"VERL_FILE_LOGGER_PATH": METRICS, **worker_variables, **_chosen_ports(config)}
     return tuple(Override(f"{prefix}.{name}", value, new=True) for name, value in values.items())
 
 
@@ -211,7 +214,7 @@ def _faults(config: RunConfig) -> dict[str, Any]:
 
 
 def _agent_loops(config: RunConfig) -> list[dict[str, Any]]:
-    """The file that ``agent_loop_config_path`` names (JSON is YAML); the rest are our loop's arguments."""
+    """The content of the file for ``agent_loop_config_path`` (JSON is valid YAML): our loop and its arguments."""
     return [
         {
             "name": PROXY_LOOP,

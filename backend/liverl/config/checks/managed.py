@@ -1,4 +1,5 @@
-"""What must hold between keys. Each rule names the keys it reads; one with a bad key is left out."""
+"""Rules between configuration keys, for every run. Each names the keys it reads, and is skipped if one of them has a
+wrong value."""
 
 from __future__ import annotations
 
@@ -20,8 +21,11 @@ _rule = RULES.rule
 
 
 def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> list[Problem]:
-    """Every broken rule, at the place of the key to blame (of several, one that the user set; else one of the
-    profile's)."""
+    """A problem for every broken rule, located at the key to change: one that the user set, else one that the profile
+    sets, else a default.
+
+    ``bad``: the keys and sections whose value was refused; rules that read them are skipped.
+    """
     problems = []
     for keys, rule in (*RULES, *verl.RULES):
         if any(key in bad for key in keys):
@@ -42,9 +46,9 @@ def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> li
 
 
 def _setting(settings: dict[Path, Setting], key: str) -> Setting | None:
-    """The setting of a key, or else the one of its own keys, or of its section's, that comes first.
+    """The setting of ``key``; else the first one among its nested keys, or else in its section.
 
-    Names that the user chooses may have dots of their own (``trainer.overrides``, ``environments``).
+    Names that the user chooses may contain dots (``trainer.overrides``, ``environments``).
     """
     path = key.split(".")
     for depth in range(len(path), 0, -1):
@@ -93,7 +97,7 @@ def _model(c: RunConfig) -> Iterator[Finding]:
     builtin = path.removeprefix(BUILTIN) if path.startswith(BUILTIN) else None
     engine = ENGINES[c.run.engine]
     policies = ", ".join(BUILTIN + name for name in engine.policies)
-    local = path.startswith(("/", "./", "../", "~/"))  # a directory that the embedded engine wrote
+    local = path.startswith(("/", "./", "../", "~/"))  # a model directory that the embedded engine wrote
     if engine.policies and builtin not in engine.policies and not local:
         hint = did_you_mean(builtin or path, engine.policies)
         yield Finding(
@@ -113,7 +117,7 @@ def _model(c: RunConfig) -> Iterator[Finding]:
     elif not engine.policies and builtin is not None:
         yield Finding(
             "model.model_path",
-            f"{engine.title} cannot serve it",
+            f"{engine.title} cannot serve a built-in policy",
             f"'{path}'",
             "a checkpoint directory or a model id",
         )
@@ -122,14 +126,13 @@ def _model(c: RunConfig) -> Iterator[Finding]:
 @_rule("run.engine", "model.tool_parser")
 def _parser(c: RunConfig) -> Iterator[Finding]:
     engine = ENGINES[c.run.engine]
-    known = engine.tool_parsers
-    if c.model.tool_parser not in known:
-        hint = did_you_mean(c.model.tool_parser, known)
+    if c.model.tool_parser not in engine.tool_parsers:
+        hint = did_you_mean(c.model.tool_parser, engine.tool_parsers)
         yield Finding(
             "model.tool_parser",
             f"unknown parser for {engine.title}",
             f"'{c.model.tool_parser}'",
-            ", ".join(known),
+            ", ".join(engine.tool_parsers),
             hint,
         )
 
@@ -280,7 +283,7 @@ def _deaf(c: RunConfig) -> Iterator[Finding]:
 
 
 def secret_overrides(settings: dict[Path, Setting]) -> list[str]:
-    """Warnings for overrides whose name says that they hold a secret."""
+    """Warnings for overrides whose name suggests that their value is a secret."""
     return [
         f"{setting.where}: {'.'.join(path)} looks like a secret and is not saved; set it in an environment variable"
         for path, setting in settings.items()

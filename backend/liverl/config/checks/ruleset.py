@@ -1,4 +1,4 @@
-"""What a rule between keys is, and how rules are collected."""
+"""Rules between configuration keys: a finding, and a list that collects rules by a decorator."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from msgspec import Struct
 
 from liverl.config.schema import RunConfig
 
-# What becomes a directory, a file or a label: one path component.
+# The form of names that become a directory, a file or a label: one path component.
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class Finding(Struct, frozen=True):
-    """What one rule found: the key to blame, and the words."""
+    """A broken rule: the key to change, and the texts of its ``Problem``."""
 
     key: str
     message: str
@@ -27,9 +27,11 @@ Rule = Callable[[RunConfig], Iterator[Finding]]
 
 
 class RuleSet(list[tuple[tuple[str, ...], Rule]]):
-    """Rules with the keys that each of them reads."""
+    """A list of (keys that the rule reads, rule). A rule yields a ``Finding`` for each fault."""
 
     def rule(self, *keys: str) -> Callable[[Rule], Rule]:
+        """A decorator that adds a rule, which reads ``keys``, to this set."""
+
         def register(rule: Rule) -> Rule:
             self.append((keys, rule))
             return rule

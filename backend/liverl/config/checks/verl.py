@@ -1,4 +1,4 @@
-"""What must hold between keys of topology verl, and for Python environments."""
+"""Rules between configuration keys for topology verl, and for Python environments."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 
 def _verl(c: RunConfig) -> bool:
-    """verl starts the replicas, and we start verl."""
+    """Whether verl starts the replicas, and the run starts verl."""
     return c.run.topology == "verl" and c.trainer.kind == "verl"
 
 
 def _sized(c: RunConfig) -> bool:
-    """Whether the size of the run can be told; if not, ``_numbers`` or ``_pool`` says why."""
+    """Whether the size of the run can be computed; if not, ``_numbers`` or ``_pool`` reports why."""
     try:
         cpus_needed(c), expected_replicas(c)
     except SizeError:
@@ -53,7 +53,7 @@ def _numbers(c: RunConfig) -> Iterator[Finding]:
     try:
         cpus_needed(c), expected_replicas(c)
     except SizeError as error:
-        words = "it determines the size of the run"
+        words = "this override determines the size of the run"
         yield Finding(f"trainer.overrides.{error.key}", words, f"{error.value!r:.80}", "a whole number")
 
 
@@ -164,7 +164,7 @@ def _faults(c: RunConfig) -> Iterator[Finding]:
 @_rule("verl.wandb_proxy")
 def _wandb_proxy(c: RunConfig) -> Iterator[Finding]:
     if _USERINFO.search(c.verl.wandb_proxy):
-        words = "verl receives it on its command line, which other users can read"
+        words = "verl receives the proxy URL on its command line, which other users can read"
         hint = "set a proxy with a password in the environment variable HTTPS_PROXY"
         yield Finding("verl.wandb_proxy", words, "a URL that contains a user name", "http://host:port", hint)
 
@@ -186,13 +186,13 @@ def _ports(c: RunConfig) -> Iterator[Finding]:
             yield Finding(f"infrastructure.{name}", words, "0", "the port that the launch script uses")
     if c.ray.address:
         return
-    seen: dict[int, str] = {}
+    name_of: dict[int, str] = {}  # port -> the key that uses it
     for name in ("ray_port", "ray_dashboard_port", "litellm_port"):
         port: int = getattr(c.infrastructure, name)
-        if port and port in seen:
-            words = f"the same port as infrastructure.{seen[port]}"
+        if port and port in name_of:
+            words = f"the same port as infrastructure.{name_of[port]}"
             yield Finding(f"infrastructure.{name}", words, str(port))
-        seen[port] = name
+        name_of[port] = name
 
 
 @_rule("environments")
@@ -229,7 +229,7 @@ def _environments(c: RunConfig) -> Iterator[Finding]:
 
 
 def holds_secret(address: str) -> bool:
-    """Whether an index address names a user, a password or a token in plain text."""
+    """Whether a package index's address contains a user name, password or token in plain text; ``${NAME}`` is none."""
     plain = _REFERENCE.sub("", address)
     _, at, _ = plain.partition("://")
     user = _USERINFO.search(plain)

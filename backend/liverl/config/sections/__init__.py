@@ -1,0 +1,1 @@
+"""The sections of config.yaml as structs: LiveRL's own, those of liverl-tui, and those for verl and Ray."""

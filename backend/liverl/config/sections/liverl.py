@@ -1,7 +1,7 @@
 """LiveRL's sections of config.yaml, with LiveRL's names and keys.
 
-``default.yaml`` holds every default and explains every key with its unit; nothing here has a default of its
-own. Keys that are ours and not LiveRL's (``model.tool_parser``, ``training.total_steps``) are marked.
+``default.yaml`` contains every default and explains every key with its unit; nothing here has a default of its
+own. Keys that liverl-tui added (``model.tool_parser``, ``training.total_steps``) are marked.
 """
 
 from __future__ import annotations
@@ -26,18 +26,24 @@ from liverl.config.sections.value_types import (
 
 
 class Model(Struct, frozen=True, kw_only=True):
+    """``model``: the policy, the name under which it is served, and the parser of its tool calls."""
+
     model_path: Name
     served_model_name: Name
-    tool_parser: Name  # ours: LiveRL has it in the environment only
+    tool_parser: Name  # ours: LiveRL reads it from the environment only
 
 
 class Data(Struct, frozen=True, kw_only=True):
+    """``data``: Parquet task indexes; "" = none."""
+
     data_dir: str
     train_index: str
     val_index: str
 
 
 class Infrastructure(Struct, frozen=True, kw_only=True):
+    """``infrastructure``: hosts, GPUs, ports and the API key of the proxy. A port of 0 means any free one."""
+
     node0_ip: str
     nnodes: Count
     ngpus_per_node: Count
@@ -49,10 +55,14 @@ class Infrastructure(Struct, frozen=True, kw_only=True):
 
 
 class Environment(Struct, frozen=True, kw_only=True):
+    """``environment``: an existing Python environment with verl, under LiveRL's key."""
+
     venv_path: str
 
 
 class K8s(Struct, frozen=True, kw_only=True):
+    """``k8s``: where sandbox pods run, and their time limits in seconds."""
+
     kubeconfig: str
     namespace: Name
     pod_startup_timeout: Seconds
@@ -60,6 +70,8 @@ class K8s(Struct, frozen=True, kw_only=True):
 
 
 class Vllm(Struct, frozen=True, kw_only=True):
+    """``vllm``: settings of the vLLM replicas; some also apply to the embedded engine."""
+
     gen_tp: Count
     max_model_length: Count
     gpu_memory_utilization: PositiveShare
@@ -70,6 +82,8 @@ class Vllm(Struct, frozen=True, kw_only=True):
 
 
 class Training(Struct, frozen=True, kw_only=True):
+    """``training``: batch sizes (in prompts), lengths (in tokens), and how often to save and validate (in steps)."""
+
     train_batch_size: Count
     val_batch_size: Count
     n_resp_per_prompt: Count
@@ -81,13 +95,15 @@ class Training(Struct, frozen=True, kw_only=True):
     ref_offload: bool
     actor_offload: bool
     total_epochs: Count
-    total_steps: Count | None  # ours; None = from total_epochs
+    total_steps: Count | None  # ours; None = determined by total_epochs
     save_freq: Frequency
     test_freq: Frequency
     val_before_train: bool
 
 
 class Algorithm(Struct, frozen=True, kw_only=True):
+    """``algorithm``: the policy update, and sampling in rollouts and (``val_``) validation."""
+
     adv_estimator: Name
     policy_loss_mode: Name
     learning_rate: NotNegative
@@ -107,6 +123,9 @@ class Algorithm(Struct, frozen=True, kw_only=True):
 
 
 class HarborAgent(Struct, frozen=True, kw_only=True):
+    """``harbor_agent``: the agent, sandbox and verifier of a trial. All keys but turns and timeouts are only
+    exported as variables."""
+
     agent_name: str | None
     agent_import_path: str | None
     runtime_image: str | None
@@ -131,16 +150,18 @@ class HarborAgent(Struct, frozen=True, kw_only=True):
     environment_override_cpus: Count
     environment_override_memory_mb: Count
     max_consecutive_no_tool: CountOrZero
-    host_path_mounts: Any  # a list, a text that is a JSON list, or None
+    host_path_mounts: Any  # a list, a string that contains a JSON list, or None
     docker_host: str
 
     @property
     def trial_timeout(self) -> float:
-        """Seconds one trial may take: ``override_timeout_sec``, with ``max_timeout_sec`` as its ceiling."""
+        """Seconds that one trial may take: the smaller of ``override_timeout_sec`` and ``max_timeout_sec``."""
         return min(self.override_timeout_sec, self.max_timeout_sec)
 
 
 class HarborRuntime(Struct, frozen=True, kw_only=True):
+    """``harbor_runtime``: how many trials run at a time, and when the last ones of a step are ended."""
+
     num_workers: Count
     tail_kill_target: PositiveShare
     tail_kill_grace_sec: SecondsOrZero
@@ -148,6 +169,8 @@ class HarborRuntime(Struct, frozen=True, kw_only=True):
 
 
 class Experiment(Struct, frozen=True, kw_only=True):
+    """``experiment``: names of project and run, and where LiveRL writes trials."""
+
     project_name: Name
     exp_name: str
     trials_dir: str
@@ -155,5 +178,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
+    """``credentials``: the wandb account."""
+
     wandb_api_key: str  # never a secret: "" or file:/path; the secret is in Secrets
     wandb_mode: Literal["online", "offline", "disabled"]

@@ -1,6 +1,6 @@
-"""The sections of config.yaml that are ours: the run, its environments, its services and its views.
+"""The sections of config.yaml that liverl-tui adds to LiveRL's: the run, environments, services and views.
 
-``default.yaml`` holds every default and explains every key with its unit.
+``default.yaml`` contains every default and explains every key with its unit.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from liverl.config.sections.value_types import (
     TrainerKind,
 )
 
-SELF = "self"  # a venv_path: the interpreter that runs liverl-tui, whose extras have installed the component
+# As a venv_path: the interpreter that runs liverl-tui, with the component installed by an extra.
+SELF = "self"
 
 
 class Run(Struct, frozen=True, kw_only=True):
+    """``run``: topology, engine, name and directory of the run, and the number of replicas."""
+
     topology: Topology
     engine: Engine
     name: str
@@ -35,7 +38,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class FirstEntry(Struct, frozen=True, kw_only=True):
-    """What is installed before the rest of an environment; the rest does not change it."""
+    """Packages that are installed into an environment before the others, which do not change them."""
 
     requirements: tuple[Name, ...] = ()
     installer: Installer = "pip"
@@ -43,8 +46,8 @@ class FirstEntry(Struct, frozen=True, kw_only=True):
 
 
 class EnvironmentEntry(Struct, frozen=True, kw_only=True):
-    """One named Python environment. A ``venv_path`` is used as it is (``SELF``: the interpreter
-    that runs us); else ``requirements`` are installed."""
+    """A named Python environment: an existing one at ``venv_path`` (``SELF``: that of liverl-tui), which is not
+    changed, or else one into which ``requirements`` are installed."""
 
     requirements: tuple[Name, ...] = ()
     venv_path: str | None = None
@@ -56,6 +59,8 @@ class EnvironmentEntry(Struct, frozen=True, kw_only=True):
 
 
 class Trainer(Struct, frozen=True, kw_only=True):
+    """``trainer``: which trainer runs, whether it is restarted, and its command or overrides."""
+
     kind: TrainerKind
     restart: Literal["never", "from_checkpoint"]
     command: tuple[Name, ...] | None
@@ -63,6 +68,8 @@ class Trainer(Struct, frozen=True, kw_only=True):
 
 
 class Proxy(Struct, frozen=True, kw_only=True):
+    """``proxy``: listen address and time limits (seconds) of LiteLLM."""
+
     host: Name
     request_timeout: Seconds
     drain_timeout: Seconds
@@ -70,6 +77,8 @@ class Proxy(Struct, frozen=True, kw_only=True):
 
 
 class Supervise(Struct, frozen=True, kw_only=True):
+    """``supervise``: how services are started, stopped and restarted. Times are seconds."""
+
     scan_interval: Seconds
     startup_deadline: Seconds
     replica_stagger: SecondsOrZero
@@ -85,11 +94,13 @@ class Supervise(Struct, frozen=True, kw_only=True):
 
     @property
     def stop_budget(self) -> float:
-        """Seconds one service may take to end, all stages together."""
+        """Seconds that stopping one service may take: the sum of its three stages."""
         return self.stop_grace + self.tree_grace + self.kill_grace
 
 
 class Observe(Struct, frozen=True, kw_only=True):
+    """``observe``: seconds between two readings of each kind."""
+
     replicas_interval: Seconds
     gpus_interval: Seconds
     host_interval: Seconds
@@ -97,6 +108,8 @@ class Observe(Struct, frozen=True, kw_only=True):
 
 
 class Ui(Struct, frozen=True, kw_only=True):
+    """``ui``: settings of the terminal interface."""
+
     theme: Name
     mouse: bool
     bell: bool
@@ -104,11 +117,15 @@ class Ui(Struct, frozen=True, kw_only=True):
 
 
 class LateReplica(Struct, frozen=True, kw_only=True):
+    """A fault: the replica ``index`` starts to listen ``seconds`` late; 0 = off."""
+
     index: CountOrZero
     seconds: SecondsOrZero
 
 
 class Faults(Struct, frozen=True, kw_only=True):
+    """``embedded.faults``: faults injected into the embedded engine and trainer, for tests."""
+
     late_replica: LateReplica
     slow_start: SecondsOrZero
     crash_at_step: Count | None
@@ -121,5 +138,7 @@ class Faults(Struct, frozen=True, kw_only=True):
 
 
 class Embedded(Struct, frozen=True, kw_only=True):
+    """``embedded``: settings of the embedded run."""
+
     turn_latency: SecondsOrZero
     faults: Faults

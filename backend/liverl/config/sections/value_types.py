@@ -1,4 +1,4 @@
-"""The value types of configuration keys: ranges are part of the type, so one check serves every layer."""
+"""The types of configuration values. A range is part of the type, so that every layer is checked in the same way."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ Positive = Annotated[float, Meta(gt=0)]
 Name = Annotated[str, Meta(min_length=1)]
 
 Topology = Literal["managed", "verl", "in_process"]
-Engine = Annotated[str, Meta(extra={"choices": engine_names})]  # a function: engines can be added
+Engine = Annotated[str, Meta(extra={"choices": engine_names})]  # a function, because engines can be added
 Installer = Literal["uv", "pip"]
 TrainerKind = Literal["embedded", "verl", "command", "none"]

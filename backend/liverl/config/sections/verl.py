@@ -1,6 +1,6 @@
 """The sections of config.yaml for topology verl: its Ray cluster and verl's own settings.
 
-``default.yaml`` holds every default and explains every key with its unit.
+``default.yaml`` contains every default and explains every key with its unit.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from liverl.config.sections.run import LateReplica
 from liverl.config.sections.value_types import Count, CountOrZero, Name, Seconds
 
 PROXY_LOOP = "liverl_proxy"
-AGENT_LOOPS = (PROXY_LOOP, "single_turn_agent", "tool_agent")  # ours and those of verl 0.9.1
+AGENT_LOOPS = (PROXY_LOOP, "single_turn_agent", "tool_agent")  # ours, then those of verl 0.9.1
 
 
 class Ray(Struct, frozen=True, kw_only=True):
+    """``ray``: the address of an existing cluster, or settings of the run's own."""
+
     address: str
     dashboard_address: str
     auth_token_file: str
@@ -27,6 +29,8 @@ class Ray(Struct, frozen=True, kw_only=True):
 
 
 class VerlFaults(Struct, frozen=True, kw_only=True):
+    """``verl.faults``: faults injected into a run with ``verl.device`` cpu, for tests. Replicas are named by rank."""
+
     late_replica: LateReplica
     pending_replica: CountOrZero | None
     mute_replica: CountOrZero | None
@@ -35,6 +39,8 @@ class VerlFaults(Struct, frozen=True, kw_only=True):
 
 
 class Verl(Struct, frozen=True, kw_only=True):
+    """``verl``: verl's own settings, and the seconds allowed for its replicas to start."""
+
     device: Literal["cuda", "cpu"]
     rollout_mode: Literal["hybrid", "standalone"]
     rollout_gpus: CountOrZero
