@@ -424,8 +424,8 @@ def stat_of(pid: int) -> list[bytes]:
 
 
 def start_tick(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot; None if there is no such process. With the pid it identifies
-    a process, since pids are reused."""
+    """When the process started, in clock ticks since boot; None if there is no such process. With the pid it
+    identifies a process, since pids are reused."""
     fields = stat_of(pid)
     return int(fields[19]) if fields else None
 
