@@ -158,8 +158,10 @@ def _exit(run_dir: Path, key: str, past: ServiceHistory, child: dict[str, Any] |
     return exit_of(record.get("exit"))
 
 
-async def adopt_listeners(supervisor: Supervisor, specs: tuple[ServiceSpec, ...], lived: bool) -> None:
-    """Recover the run's listening sockets: from the keeper if it was already running (``lived``), else from a service
+async def adopt_listeners(
+    supervisor: Supervisor, specs: tuple[ServiceSpec, ...], keeper_was_running: bool
+) -> None:
+    """Recover the run's listening sockets: from the keeper if it was already running, else from a service
     that has inherited them (``pidfd_getfd``), which are then passed to the new keeper. If neither is possible, the
     next start of the service binds the port again.
 
@@ -170,7 +172,7 @@ async def adopt_listeners(supervisor: Supervisor, specs: tuple[ServiceSpec, ...]
         for port in (p for p in spec.ports if p.held):
             name = f"{spec.name}.{port.name}"
             slot = supervisor.slots.get(spec.name)
-            if lived and await supervisor.keeper_manager.recover_listener(name, port):
+            if keeper_was_running and await supervisor.keeper_manager.recover_listener(name, port):
                 continue
             process = slot.current.process if slot else None
             if process is None or not procfs.alive(process.pid, process.tick):

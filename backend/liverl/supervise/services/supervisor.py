@@ -353,9 +353,9 @@ class Supervisor:
             import difflib
 
             near = difflib.get_close_matches(name, self.slots, 1, 0.5)
-            known = ", ".join(self.slots)
+            names = ", ".join(self.slots)
             raise CommandError(
-                "unknown_service", f"no service {name!r}; known services: {known}", near[0] if near else None
+                "unknown_service", f"no service {name!r}; known services: {names}", near[0] if near else None
             )
         return slot
 
