@@ -300,7 +300,7 @@ async def test_a_probe_with_a_token(tmp_path: Path) -> None:
     token = Probe(kind="http", port="http", path="/api/version", token_file="secrets/ray_token")
     assert await check(plain, target, http) == "GET /api/version answered 401"
     problem = await check(token, target, http)
-    assert problem is not None and problem.startswith("cannot read its token file: ")
+    assert problem is not None and problem.startswith("cannot read the token file of the probe: ")
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets/ray_token").write_text("secret\n")
     assert await check(token, target, http) is None

@@ -114,7 +114,7 @@ def test_a_plan_without_a_template_stays_without() -> None:
 
 
 def test_a_proxy_that_drains_when_the_run_ends_fits_too() -> None:
-    """It leaves the first stage, the drain itself, at once: Instance.hurry."""
+    """It leaves the first stage, the drain itself, at once: Instance.end_drain."""
     plan = plan_of(profile="vllm-managed")
     before, after = service(plan, "proxy").drain, service(within_batch_limits(plan, _JOB), "proxy").drain
     assert after[0] == before[0], "a swap in a job may take as long as anywhere"

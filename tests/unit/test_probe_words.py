@@ -18,7 +18,9 @@ async def test_a_pattern_is_shown_as_it_was_written(tmp_path: Path) -> None:
     log.write_text("not yet\n")
     target = Target("127.0.0.1", {}, log, 0, tmp_path, 1, 1)
     probe = Probe("log_line", pattern=r"port \d+ is 'open'")
-    assert await check(probe, target, Http()) == r"no line in its log matches 'port \d+ is 'open'' yet"
+    assert (
+        await check(probe, target, Http()) == r"no line in the service's log matches 'port \d+ is 'open'' yet"
+    )
     log.write_text("port 80 is 'open'\n")
     assert await check(probe, target, Http()) is None
 

@@ -1,4 +1,4 @@
-"""What clients may ask of a run: a table of commands, and the event that says who asked."""
+"""The commands that clients can send to a run; each one adds an event that names the client."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ Change = Callable[[Supervisor, Slot], Awaitable[Answer]]
 
 @dataclass(frozen=True)
 class Entry(Generic[Arguments]):
-    """One command: what its arguments are, and who carries it out for which client."""
+    """One command. ``handler(arguments, client)`` carries it out; ``client``: who requested it, in words."""
 
     arguments: type[Arguments]
     handler: Callable[[Arguments, str], Awaitable[Answer]]
 
     async def run(self, name: str, args: dict[str, Any], client: str) -> Answer:
-        """Carry it out.
+        """Parse the arguments and carry out the command ``name``.
 
         Raises:
-            CommandError: the arguments are wrong, or it cannot be done.
+            CommandError: the arguments are wrong, or it cannot be done; the message says why.
         """
         return await self.handler(parse_arguments(name, args, self.arguments), client)
 
 
 class Commands:
-    """``stop(now=..., who=...)`` ends the run. ``source``: of the replicas that verl keeps. ``repair``: where a launch
-    script's own services were adopted."""
+    """The table of commands. ``stop(now=..., who=...)`` ends the run. ``source``: of the replicas that verl manages,
+    None without verl. ``repair``: for services that a launch script started, None if there are none."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Commands:
         }
 
     async def run(self, name: str, args: dict[str, Any], client: str) -> Answer:
-        """Carry out one command of ``client`` (who asks, in words; may be empty).
+        """Carry out one command of ``client`` (who requested it, in words; may be empty).
 
         Raises:
             CommandError: ``unknown_command``, ``bad_args``, or it cannot be done; the message says why.
@@ -91,7 +91,7 @@ class Commands:
 
     async def _stop(self, command: Stop, client: str) -> Answer:
         self._end_run(now=command.now, who=client)
-        # What was answered holds, whatever happens to this backend.
+        # Journal the stop before the answer: it must hold even if this backend is killed.
         await self._supervisor.records.journalled()
         return {"text": "stopping"}
 
@@ -115,7 +115,8 @@ class Commands:
         return await self._change(command, f"start {command.service}", client, operations.start)
 
     async def _change(self, command: ServiceCommand, text: str, client: str, change: Change) -> Answer:
-        """``change`` a service of ours, or have what a launch script started repaired. ``text``: for the event."""
+        """``change`` a service of this run, or pass the command to ``Repair`` if a launch script started the service.
+        ``text``: for the event."""
         if self._repair is not None and self._repair.knows(command.service):
             self._log(client, text)
             return await self._repair.run(command)
@@ -135,7 +136,7 @@ class Commands:
         return await live_detail(supervisor, service, sampler.pid_memory)
 
     def _is_actor(self, service: str) -> bool:
-        """Whether this is a replica that verl keeps."""
+        """Whether this is a replica that verl manages."""
         endpoints = self._source.endpoints() if self._source is not None else []
         return any(endpoint.name == service for endpoint in endpoints)
 

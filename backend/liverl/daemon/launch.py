@@ -1,4 +1,4 @@
-"""From outside the backend: making a run directory, starting the daemon."""
+"""Create a run directory and start its backend; called from the command line and the library."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from liverl.util.atomic_file import write_atomic
 if TYPE_CHECKING:
     from liverl.config import LoadedConfig
 
-ROOM_BYTES = 64 << 10  # the first records of a backend that takes over
-# Codes of the daemon that are those of the command which started it; any other is FAILED.
+ROOM_BYTES = 64 << 10  # free space that a backend needs for its first records
+# Exit codes of the daemon that the command which started it returns as they are; any other becomes FAILED.
 REFUSALS = (ExitCode.USAGE, ExitCode.PREFLIGHT, ExitCode.NO_RUN)
 
 
 class LaunchError(Exception):
-    """A run cannot be made or its backend cannot be started; ``exit_code`` is the command's."""
+    """A run cannot be created or its backend cannot be started. ``exit_code``: of the command."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -35,23 +35,24 @@ class LaunchError(Exception):
 
 
 class RunHeld(LaunchError):
-    """Another backend has the run, or is just taking it."""
+    """Another backend holds the run's lock."""
 
 
 @dataclass(frozen=True)
 class StopRequest:
-    """What a backend that adopts only to stop is told. ``now``: kill without grace; ``who``: who asks, for events
-    and result."""
+    """Request to a backend that adopts services only to stop them. ``now``: kill without grace; ``who``: who requested
+    it, for events and the result."""
 
     now: bool
     who: str
 
 
 def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
-    """Make the directory of a new run, with its configuration and plan.
+    """Create the directory of a new run with its configuration, plan and keys.
 
     Raises:
-        LaunchError: it exists already, or cannot be written; nothing is left behind.
+        LaunchError: it exists already, or cannot be written, or the configured key is invalid. Apart from parent
+            directories, nothing is left on the disk.
     """
     from liverl.config import dump_yaml
     from liverl.observe import config_edits
@@ -69,9 +70,9 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
     try:
         write_atomic(run_dir / "config.yaml", dump_yaml(loaded.config, loaded.kept).encode())
         write_atomic(run_dir / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
-        given = Path(loaded.file) if loaded.file else None
+        source = Path(loaded.file) if loaded.file else None
         config_edits.record(
-            run_dir, [run_dir / "config.yaml", *([given] if given and given.is_file() else [])]
+            run_dir, [run_dir / "config.yaml", *([source] if source and source.is_file() else [])]
         )
         ensure_keys(run_dir, loaded.secrets.anthropic_api_key or _placeholder(loaded))
     except InvalidKey as error:
@@ -93,11 +94,12 @@ def start_backend(
     run_dir: Path, *, resume: bool = False, stop: StopRequest | None = None, timeout: float = 20.0
 ) -> int:
     """Start the daemon in a session of its own and wait until it accepts commands, ``timeout`` seconds at most.
-    Returns its pid. With ``stop`` it only stops what an earlier one left, and starts no service.
+    Returns its pid. ``resume``: begin another attempt if the last one has ended. With ``stop`` it only stops the
+    services of an earlier backend.
 
     Raises:
-        RunHeld: another backend has the run.
-        LaunchError: it ended or did not answer in time; its last lines are quoted.
+        RunHeld: another backend holds the run.
+        LaunchError: it exited or did not answer in time; the message quotes the last lines of its output.
     """
     run_dir = run_dir.resolve()
     _require_room(run_dir)
@@ -134,7 +136,7 @@ def start_backend(
         code = process.poll()
         if code is not None:
             if code == ExitCode.OK or RunDir(run_dir).read_result() is not None:
-                return process.pid  # it found everything ended, and concluded
+                return process.pid  # everything had ended; it wrote the result and exited
             if code == ExitCode.HELD:
                 raise RunHeld(_last_words(log_path, start, code), ExitCode.NO_RUN)
             raise LaunchError(
@@ -148,10 +150,11 @@ def start_backend(
 
 
 def _require_room(run_dir: Path) -> None:
-    """On a full disk a backend dies without a word, as its log lies there too.
+    """Check that ``ROOM_BYTES`` can be written: on a full disk a backend would exit without a message, since its log
+    is there too.
 
     Raises:
-        LaunchError: not even its records would fit.
+        LaunchError: they cannot be written.
     """
     probe = run_dir / f".room.{os.getpid()}"
     try:

@@ -1,8 +1,8 @@
 """The backend daemon: ``python -m liverl.daemon.main --run-dir DIR [--resume | --stop WHO [--now]]``.
 
-It takes the run directory's lock, adopts what an earlier backend left or opens a new attempt, serves the control
-socket, and ends with the run. With ``--stop`` it adopts only to stop: nothing is started or started again. Its output
-goes to ``backend.log``; its exit code is the run's.
+It takes the run directory's lock, adopts the services of an earlier backend or begins a new attempt, serves the
+control socket, and exits when the run has ended. With ``--stop`` it adopts the services only to stop them: nothing is
+started or restarted. Its output goes to ``backend.log``; its exit code is that of the run.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from liverl.util.ticks import until_tick
 from liverl.verl.ray_dir import remove_ray_directory
 from liverl.version import __version__
 
-DIRECTORY_S = 5.0  # between two looks whether the run directory is still there
-RESULT_PATIENCE = 60.0  # seconds in which a full disk may be given room, once everything has ended
+DIRECTORY_S = 5.0  # seconds between two checks that the run directory still exists
+RESULT_PATIENCE = 60.0  # seconds in which writing the result is retried, for example on a full disk
 
 
 class StartProblem(Exception):
-    """Why the backend cannot take the run; ``code`` is the process's exit code."""
+    """Why the backend cannot take over or begin the run. ``code``: exit code of the process."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -56,15 +56,18 @@ class StartProblem(Exception):
 
 
 def take_lock(path: Path) -> int:
-    """The run directory's lock, held until this process ends; it is not inherited.
+    """Take the run directory's lock; returns its descriptor. It is held until this process ends, and not inherited by
+    child processes.
 
     Raises:
-        StartProblem: another backend has it, or the directory cannot be written.
+        StartProblem: another backend holds it, or the file cannot be opened.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise StartProblem(f"{path}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT) from None
+        raise StartProblem(
+            f"cannot open {path}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
+        ) from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -73,10 +76,10 @@ def take_lock(path: Path) -> int:
 
 
 def read_plan(path: Path) -> Plan:
-    """The run's plan.
+    """Read ``plan.json``.
 
     Raises:
-        StartProblem: there is none, or it is of an incompatible version.
+        StartProblem: it does not exist, or is of an incompatible version.
     """
     try:
         return moved.read_plan(path.read_bytes())
@@ -85,26 +88,29 @@ def read_plan(path: Path) -> Plan:
             f"{path.parent} is not a run directory: plan.json not found", ExitCode.NO_RUN
         ) from None
     except msgspec.MsgspecError as error:
-        raise StartProblem(f"{path}: {error}", ExitCode.USAGE) from None
+        raise StartProblem(f"cannot read {path}: {error}", ExitCode.USAGE) from None
 
 
 async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) -> int:
-    """Run or adopt until the attempt is over; returns the run's exit code. With ``stop`` nothing is started.
+    """Begin or adopt an attempt and serve until it has ended; returns the run's exit code. ``resume``: begin another
+    attempt if the last one has ended. With ``stop`` nothing is started.
 
     Raises:
-        StartProblem: it cannot begin.
+        StartProblem: the run has ended, or processes of it still run, or its plan cannot be read.
+        KeeperError, KeeperGone: the keeper cannot be started.
+        OSError: the run directory cannot be written.
     """
     plan = within_batch_limits(read_plan(run_dir / "plan.json"), os.environ)
     history = read_history(read_lines(run_dir / "journal.jsonl"), read_object(run_dir / "members.json"))
     fresh = _opens_attempt(run_dir, plan, history, resume)
-    left_over = anything_alive(run_dir, plan.run, history) if stop is not None else True
+    was_running = anything_alive(run_dir, plan.run, history) if stop is not None else True
     attempt = history.attempt + 1 if fresh else history.attempt
     (run_dir / f"attempt_{attempt:03d}" / "logs").mkdir(parents=True, exist_ok=True)
     run = Run(plan, run_dir, attempt, None if fresh else history.attempt_started_at)
     supervisor = run.supervisor
     server = ControlServer(run_dir, run)
     try:
-        await _populate(run, history, fresh, partial(_stop_at_once, run, stop, left_over))
+        await _populate(run, history, fresh, partial(_stop_at_once, run, stop, was_running))
         await server.start()
         supervisor.records.events.subscribe(server.publish)
         write_backend(run_dir, own_record(server.socket_path or run_dir, __version__))
@@ -114,11 +120,11 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
         supervisor.spawn_task(_stop_if_removed(run))
         supervisor.spawn_task(_serve_clients(server, run, plan.settings.snapshot_interval))
         run.start()
-        left = await run.outcome.until_over()
-        return await _finish(run, server, left)
+        unkilled = await run.outcome.until_over()
+        return await _finish(run, server, unkilled)
     except (OSError, KeeperError, KeeperGone, StartProblem):
         if fresh and supervisor.keeper_manager.pid:
-            await supervisor.keeper_manager.dismiss()  # nothing has been started that it would have to keep
+            await supervisor.keeper_manager.dismiss()  # no service has been started yet
         raise
     finally:
         _unregister(run_dir)
@@ -147,18 +153,19 @@ def _opens_attempt(run_dir: Path, plan: Plan, history: RunHistory, resume: bool)
     return resume and not anything_alive(run_dir, plan.run, history)
 
 
-def _stop_at_once(run: Run, stop: StopRequest | None, left_over: bool) -> None:
+def _stop_at_once(run: Run, stop: StopRequest | None, was_running: bool) -> None:
     if stop is not None:
-        dead = "the backend had exited unexpectedly; no process was left to stop"
-        why = f"stopped by {stop.who} after the backend had exited unexpectedly" if left_over else dead
+        nothing_to_stop = "the backend had exited unexpectedly; no process was left to stop"
+        stopped = f"stopped by {stop.who} after the backend had exited unexpectedly"
+        why = stopped if was_running else nothing_to_stop
         run.outcome.request_stop(now=stop.now, who=stop.who, why=why)
 
 
 async def _populate(run: Run, history: RunHistory, fresh: bool, then: Callable[[], None]) -> None:
-    """Fill the slots: from the plan for a new attempt, from the journal for an adopted one. ``then`` is called as soon
-    as they are filled, before anything else can happen to them."""
+    """Add a slot for each service: from the plan for a new attempt, from the journal for an adopted one. ``then`` is
+    called as soon as all slots exist, before any event can change them."""
     supervisor, plan, replicas = run.supervisor, run.plan, run.replicas
-    lived, children = await supervisor.keeper_manager.connect()
+    keeper_was_running, children = await supervisor.keeper_manager.connect()
     await run.sampler.look_at_gpus_now()
     used = history.highest
     supervisor.used_generations = dict(used)
@@ -172,14 +179,14 @@ async def _populate(run: Run, history: RunHistory, fresh: bool, then: Callable[[
             await supervisor.keeper_manager.request("forget", token=child["token"])
         await supervisor.records.journal({"k": "attempt", "n": supervisor.attempt, "era": procfs.pid_era()})
         again = f" (attempt {supervisor.attempt})" if supervisor.attempt > 1 else ""
-        supervisor.say("run_started", f"{plan.run}{again}: {supervisor.run_dir}")
+        supervisor.say("run_started", f"run {plan.run}{again} started in {supervisor.run_dir}")
         for index in run.scaling.indices if plan.replica_template else ():
             run.scaling.ensure_slot(index)
         for spec in plan.services:
             supervisor.add_slot(spec, highest=used.get(spec.name, 0))
         then()
         return
-    if not lived:
+    if not keeper_was_running:
         await supervisor.keeper_manager.forks_settled()
     by_token = {child["token"]: child for child in children}
     if history.replicas is not None:
@@ -195,7 +202,7 @@ async def _populate(run: Run, history: RunHistory, fresh: bool, then: Callable[[
     if history.stop is not None:
         run.outcome.resume_stop(history.stop)
     then()
-    await adopt_listeners(supervisor, plan.services, lived)
+    await adopt_listeners(supervisor, plan.services, keeper_was_running)
 
 
 def _register(supervisor: Supervisor) -> None:
@@ -210,7 +217,7 @@ def _unregister(run_dir: Path) -> None:
     try:
         runs.unregister(run_dir)
     except OSError as error:
-        complain(f"index: {error}")
+        complain(f"cannot remove {run_dir} from the index of live runs: {error}")
 
 
 def _held(supervisor: Supervisor) -> dict[str, tuple[str, ...]]:
@@ -236,11 +243,12 @@ async def _heartbeat(run_dir: Path) -> None:
         try:
             touch_backend(run_dir)
         except OSError as error:
-            complain(f"heartbeat: {error}")
+            complain(f"cannot write the heartbeat: {error}")
 
 
 async def _stop_if_removed(run: Run) -> None:
-    """Stop the run once its directory was removed: nobody can find it any more. Moved is not removed."""
+    """Stop the run once its directory was removed, since nobody can find it any more. A directory that was moved does
+    not count: its link count is not 0."""
     directory = os.open(run.supervisor.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         while True:
@@ -248,29 +256,31 @@ async def _stop_if_removed(run: Run) -> None:
                 if (await asyncio.to_thread(os.fstat, directory)).st_nlink == 0:
                     run.outcome.request_stop(now=False, who="the removal of its run directory")
                     return
-            except OSError as error:  # says nothing of the directory: a network file system is at fault
-                complain(f"run directory: {error}")
+            except OSError as error:  # a fault of a network file system proves nothing about the directory
+                complain(f"cannot check whether the run directory exists: {error}")
             await asyncio.sleep(DIRECTORY_S)
     finally:
         os.close(directory)
 
 
 async def _serve_clients(server: ControlServer, run: Run, interval: float) -> None:
-    """Push snapshots, and have files watched while there is a client: nobody else is in a hurry."""
+    """Send snapshots to clients every ``interval`` seconds (at least 2 s without clients), and watch files for changes
+    only while there is a client."""
     while True:
         await asyncio.sleep(until_tick(interval if server.clients else max(interval, 2.0)))
         server.publish_snapshot()
         run.sampler.watch_files(bool(server.clients))
 
 
-async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
+async def _finish(run: Run, server: ControlServer, unkilled: list[str]) -> int:
+    """Write the result, end the keeper, and return the exit code. ``unkilled``: processes that could not be killed."""
     supervisor = run.supervisor
     with supervisor.records.guarded():
         await run.sampler.look_at_files()
     with supervisor.records.guarded():
-        await run.state_writer.look()  # the last symptoms are told before the end is
-    result = run.conclude(left)
-    await _clear_ray(run, result, left)
+        await run.state_writer.look()  # report the last symptoms before the end
+    result = run.conclude(unkilled)
+    await _clear_ray(run, result, unkilled)
     level: Level = "info" if result.exit_code in (ExitCode.OK, ExitCode.STOPPED) else "error"
     await _write_result(supervisor, msgspec.json.format(msgspec.json.encode(result)), result.exit_code)
     supervisor.say(
@@ -282,12 +292,12 @@ async def _finish(run: Run, server: ControlServer, left: list[str]) -> int:
     return result.exit_code
 
 
-async def _clear_ray(run: Run, result: Result, left: list[str]) -> None:
-    """Ray's own files go with a run that needs no explanation; those of one that does are named."""
+async def _clear_ray(run: Run, result: Result, unkilled: list[str]) -> None:
+    """Remove Ray's directory, unless the run failed or a process could not be killed: then name it, for its logs."""
     ray = run.plan.ray
     if ray is None or not ray.temp_dir:
         return
-    if result.state == "failed" or left:
+    if result.state == "failed" or unkilled:
         if Path(ray.temp_dir).exists():
             run.supervisor.say(
                 "ray", f"Ray's logs are kept in {ray.temp_dir}/session_latest/logs", service="ray"
@@ -299,7 +309,8 @@ async def _clear_ray(run: Run, result: Result, left: list[str]) -> None:
 
 
 async def _write_result(supervisor: Supervisor, data: bytes, exit_code: int) -> None:
-    """A disk that is full may have room soon; without its result the run would look as if it had crashed."""
+    """Write ``result.json`` and the journal's end; retry for ``RESULT_PATIENCE`` seconds, since without its result the
+    run would look as if the backend had crashed."""
     give_up = supervisor.now() + RESULT_PATIENCE
     while True:
         try:
@@ -316,7 +327,8 @@ async def _write_result(supervisor: Supervisor, data: bytes, exit_code: int) -> 
 
 
 def main() -> None:
-    """Entry point of the daemon."""
+    """Parse the command line, serve the run, and exit with the run's code. A problem before that is one line on
+    stderr."""
     parser = argparse.ArgumentParser(prog="liverl.daemon.main")
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--resume", action="store_true")

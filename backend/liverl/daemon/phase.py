@@ -1,4 +1,4 @@
-"""What a run is doing, in one line."""
+"""The current phase of a run in one line, for the header and ``status``."""
 
 from __future__ import annotations
 
@@ -17,27 +17,30 @@ def phase_words(
     trainer: Mapping[str, Any],
     total_steps: int | None,
 ) -> str:
-    """The phase of the boot, the loop or the end."""
+    """The first unfinished part of the start, the training step, or the end. ``trainer``: the content of
+    ``trainer.json``, empty before it is written. ``total_steps``: None if unknown."""
     if state == "stopping":
-        left = [s.name for s in services if s.pid is not None]
-        return f"stopping: {', '.join(left)}" if left else "stopping"
+        running = [s.name for s in services if s.pid is not None]
+        return f"stopping: {', '.join(running)}" if running else "stopping"
     if state in ("done", "failed", "stopped", "dead"):
         return state
     for service in services:
         if service.kind == "environment" and service.state in ("waiting", "preparing"):
             return f"environment {service.name.removeprefix('env:')}: {service.why}"
-    training = next((s for s in services if s.kind == "trainer"), None)
-    trains = training is not None and training.state in ("ready", "degraded") and bool(trainer)
-    if state == "running" and trains:  # it goes on while a replica is added or the proxy is replaced
+    trainer_service = next((s for s in services if s.kind == "trainer"), None)
+    trains = trainer_service is not None and trainer_service.state in ("ready", "degraded") and bool(trainer)
+    if state == "running" and trains:  # also while a replica is added or the proxy is replaced
         return _training_words(trainer, total_steps)
     if replicas.ready < replicas.expected:
         return f"replicas: {replicas.ready} of {replicas.expected} ready"
     proxy = next((s for s in services if s.kind == "proxy"), None)
     if proxy is not None and proxy.state != "ready":
         return f"proxy: {proxy.stage or proxy.state}"
-    if training is None:
+    if trainer_service is None:
         return "serving"
-    return _training_words(trainer, total_steps) if trains else f"trainer: {training.stage or training.state}"
+    if trains:
+        return _training_words(trainer, total_steps)
+    return f"trainer: {trainer_service.stage or trainer_service.state}"
 
 
 def _training_words(trainer: Mapping[str, Any], total_steps: int | None) -> str:

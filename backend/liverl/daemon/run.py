@@ -1,4 +1,4 @@
-"""One attempt of a run: its parts, each made from those above it, and the handler of the control socket."""
+"""One attempt of a run: creates and connects its parts, and answers the control socket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ from liverl.verl.replicas import VerlReplicas
 
 
 class Run:
-    """``started_at``: Unix time at which the attempt began; None = it begins now."""
+    """The parts of the backend for one attempt. ``started_at``: Unix time at which it began; None: it begins now.
+
+    Raises:
+        OSError: the run directory cannot be written.
+    """
 
     def __init__(self, plan: Plan, run_dir: Path, attempt: int, started_at: float | None) -> None:
         settings = plan.settings
@@ -36,7 +40,7 @@ class Run:
             on_change=self._on_change,
             found_serving=self._found_serving,
         )
-        began = started_at or supervisor.now()
+        began_at = started_at or supervisor.now()
         script = LaunchScript(supervisor, plan) if plan.adopted_port is not None else None
         self.source = source = script or _verl_replicas(supervisor, plan)
         self.replicas = replicas = _registry(supervisor, plan, script, source)
@@ -48,14 +52,14 @@ class Run:
             gpu_members=source.members if source is not None else dict,
         )
         self.scaling = scaling = Scaling(supervisor, plan, replicas, sampler.look_at_gpus_now)
-        self.outcome = outcome = RunOutcome(supervisor, replicas, scaling, source, began)
-        self.snapshots = SnapshotBuilder(supervisor, replicas, sampler, outcome, script, began)
+        self.outcome = outcome = RunOutcome(supervisor, replicas, scaling, source, began_at)
+        self.snapshots = SnapshotBuilder(supervisor, replicas, sampler, outcome, script, began_at)
         self.state_writer = StateWriter(supervisor, self.snapshots.build)
         repair = Repair(supervisor, script) if script is not None else None
         self.commands = Commands(supervisor, scaling, sampler, outcome.request_stop, source, repair)
 
     def start(self) -> None:
-        """Begin to start services, and to look."""
+        """Begin to start services and to sample facts."""
         supervisor = self.supervisor
         supervisor.start()
         self.sampler.start()
@@ -64,16 +68,18 @@ class Run:
             supervisor.spawn_task(supervisor.forever(self.source.look))
         supervisor.spawn_task(supervisor.forever(self.state_writer.look))
 
-    def conclude(self, left: list[str]) -> Result:
-        """The attempt's result, once everything has ended, or would not: ``left`` names what is still there."""
+    def conclude(self, unkilled: list[str]) -> Result:
+        """The attempt's result. ``unkilled``: processes that could not be killed; empty if every service has ended."""
         return self.outcome.conclude(
-            left, self.snapshots.step() or 0, self.state_writer.diagnosis, self.sampler.learning_words
+            unkilled, self.snapshots.step() or 0, self.state_writer.diagnosis, self.sampler.learning_words
         )
 
     # --- what the supervisor calls ---
 
     def _on_change(self) -> None:
-        with self.supervisor.records.guarded():  # a run whose lists are at fault must still come to its end
+        with (
+            self.supervisor.records.guarded()
+        ):  # an error in the replica lists must not keep the run from ending
             self.replicas.update()
         self.outcome.update()
 
@@ -81,26 +87,26 @@ class Run:
         return self.source.serving() if self.source is not None else 0
 
     async def _look_at_replicas(self) -> float:
-        facts, told = self.sampler.facts, None
+        facts, trainer = self.sampler.facts, None
         if self.plan.ray is not None:
-            told = verl_trainer_facts(facts.metrics, facts.trials, self.plan.trials_per_step)
+            trainer = verl_trainer_facts(facts.metrics, facts.trials, self.plan.trials_per_step)
             if self.source is not None and self.source.total_steps is not None:
-                # verl's own, where the configuration leaves it open
-                told["total_steps"] = self.source.total_steps
-        return await self.replicas.look(facts.trials, told, self.scaling.drain)
+                # verl's number, where the configuration sets none
+                trainer["total_steps"] = self.source.total_steps
+        return await self.replicas.look(facts.trials, trainer, self.scaling.drain)
 
     # --- what the control socket calls ---
 
     def snapshot(self) -> Snapshot:
-        """The state at this moment."""
+        """The run's present state, for clients."""
         return self.snapshots.build(self.state_writer.symptoms)
 
     def events_since(self, seq: int) -> list[Event]:
-        """Every event after number ``seq``."""
+        """Every event with a number above ``seq``, oldest first."""
         return events_since(self.supervisor, seq)
 
     async def command(self, name: str, args: dict[str, Any], client: str) -> dict[str, Any]:
-        """Carry out one command.
+        """Carry out one command of a client; returns plain data.
 
         Raises:
             CommandError: see ``Commands.run``.

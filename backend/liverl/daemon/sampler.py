@@ -1,6 +1,6 @@
-"""What the backend keeps looking at while it supervises: processes, GPUs, steps, trials, boot stages.
+"""Samples facts while the backend supervises: processes, GPUs, training steps, trials, boot stages.
 
-Each look is bounded and off the event loop where it may block (driver calls, file systems over a network).
+Driver calls and scans of steps and trials run off the event loop; driver calls have a time limit.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ from liverl.util.blocking_call import BlockingCalls
 from liverl.util.ticks import until_tick
 
 Members = Callable[[dict[str, list[int]]], dict[str, list[int]]]
-_TOLD = (
+_STEP_METRICS = (  # metrics in the event of a step
     ("critic/score/mean", "reward {:.3f}"),
     ("actor/entropy", "entropy {:.3f}"),
     ("num_turns/mean", "turns {:.1f}"),
     ("timing_s/step", "{:.1f} s"),
 )
-# Seconds that NVML may take: it blocks for good on a GPU that has fallen off the bus. A start waits for it no longer
-# than whoever has asked for it waits for the start.
+# Seconds that a sample by NVML may take: it blocks for ever on a GPU that has fallen off the bus. FIRST_LOOK is
+# shorter, since the start of the backend waits for that sample, and a client waits for the start.
 DRIVER_PATIENCE = 60.0
 FIRST_LOOK = 12.0
-GPU_RETRY = 60.0  # seconds until a machine without NVML is asked again
-QUIET_LOOKS = 5  # looks at steps and trials without news, after which every second one is left out
+GPU_RETRY = 60.0  # seconds between two samples on a machine without GPUs
+QUIET_LOOKS = 5  # scans of steps and trials without news after which the interval is doubled
 
 
 @dataclass
 class SampledFacts:
-    """The newest of everything observed."""
+    """The newest samples. ``trees`` and ``stages``: by service. ``gpu_note``: why GPU data is missing or incomplete.
+    ``step_seconds``: pace of the training in seconds per step."""
 
     trees: Mapping[str, TreeStats] = field(default_factory=dict)
     host: HostStats = field(default_factory=HostStats)
@@ -59,6 +60,8 @@ class SampledFacts:
 
 
 class Sampler:
+    """Samples in the background from ``start`` on; the newest values are in ``facts``."""
+
     def __init__(
         self,
         supervisor: Supervisor,
@@ -68,8 +71,8 @@ class Sampler:
         trials_interval: float,
         gpu_members: Members = dict,
     ) -> None:
-        """Intervals in seconds. ``gpu_members`` tells the processes of one tree apart, where several owners share
-        it."""
+        """Intervals in seconds. ``gpu_members`` divides a process tree that several owners share: it maps pids by
+        service to pids by owner."""
         self.facts = SampledFacts()
         self.gpu_members = gpu_members
         self._supervisor = supervisor
@@ -83,16 +86,17 @@ class Sampler:
         self._config = ConfigEdits(supervisor.run_dir)
         self._trackers: dict[str, tuple[Path, StageTracker]] = {}
         self._indices: dict[Path, TailIndex] = {}
-        self._gpus_known = False
-        self._primed = False
-        self._looking = asyncio.Lock()
-        self._quiet = 0  # looks at the files without news, one after another
+        self._gpus_known = False  # GPUs were sampled once
+        self._primed = False  # files were scanned once
+        self._scanning = asyncio.Lock()
+        self._quiet = 0  # scans of the files in a row without news
         self._watch: FileWatch | None = None
         self._trial_folders: list[str] = []  # where new trials appear
         self._news: asyncio.Task[None] | None = None
         self._more_news = False
 
     def start(self) -> None:
+        """Begin to sample everything at its interval."""
         host, gpus, trials = self._intervals
         self._every(host, self._look_at_host)
         self._every(gpus, self._look_at_gpus)
@@ -111,7 +115,7 @@ class Sampler:
         return None
 
     async def look_at_gpus_now(self) -> None:
-        """Before one is assigned, or refused."""
+        """Sample the GPUs before some are assigned or refused; waits ``FIRST_LOOK`` seconds at most."""
         await self._look_at_gpus(FIRST_LOOK)
 
     async def _look_at_gpus(self, patience: float = DRIVER_PATIENCE) -> float | None:
@@ -134,15 +138,15 @@ class Sampler:
         return None if gpus else GPU_RETRY
 
     def watch_files(self, wanted: bool) -> None:
-        """Look at steps and trials as soon as their directories change, too, while that is ``wanted``; to be
-        called now and then, since the directories become others."""
+        """While ``wanted``, also scan steps and trials as soon as their directories change. Must be called regularly,
+        since new steps have new directories."""
         if self._watch is None:
             if not wanted:
                 return
             loop = asyncio.get_running_loop()
 
             def changed() -> None:
-                with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+                with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
                     loop.call_soon_threadsafe(self._look_soon)
 
             def failed(why: str) -> None:
@@ -156,7 +160,8 @@ class Sampler:
         self._watch.watch((*own, *map(Path, self._trial_folders)) if wanted else ())
 
     def _relevant(self, path: str) -> bool:
-        """Metrics, trials, the run's configuration; the backend writes other files into these directories itself."""
+        """Whether a changed path belongs to metrics, trials or the run's configuration; the backend itself writes
+        other files into these directories."""
         folder, _, name = path.rpartition("/")
         return (
             name.startswith(("metrics.", "config."))
@@ -165,7 +170,7 @@ class Sampler:
         )
 
     def _look_soon(self) -> None:
-        self._more_news = True  # also of what changes during a look
+        self._more_news = True  # a change during a scan causes another scan
         if self._news is None or self._news.done():
             self._news = self._supervisor.spawn_task(self._look_at_news())
 
@@ -176,52 +181,53 @@ class Sampler:
                 await self.look_at_files()
 
     async def look_at_files(self) -> float | None:
-        """Steps and trials."""
-        async with self._looking:  # two looks at once would tell a step twice
+        """Scan steps, trials and edits of the configuration. Returns the seconds until the next scan; None: the usual
+        interval."""
+        async with self._scanning:  # two scans at once would report a step twice
             return await self._look_at_files()
 
     async def _look_at_files(self) -> float | None:
         resets = self._steps.resets
 
-        def look() -> tuple[list[StepMetrics], TrialsStatus, int | None, list[str], list[str]]:
+        def scan() -> tuple[list[StepMetrics], TrialsStatus, int | None, list[str], list[str]]:
             steps = self._steps.poll()
-            told = last_step_told(self._supervisor.run_dir) if steps and not self._primed else None
-            return steps, self._trials.scan(), told, self._trials.newest_folders(), self._config.poll()
+            reported = last_step_told(self._supervisor.run_dir) if steps and not self._primed else None
+            return steps, self._trials.scan(), reported, self._trials.newest_folders(), self._config.poll()
 
         trials = self.facts.trials
-        found = await asyncio.get_running_loop().run_in_executor(None, look)
-        news, self.facts.trials, told, self._trial_folders, edits = found
+        scanned = await asyncio.get_running_loop().run_in_executor(None, scan)
+        new_steps, self.facts.trials, last_reported, self._trial_folders, edits = scanned
         for text in edits:
             self._supervisor.say("config", text)
-        self._quiet = 0 if news or self.facts.trials is not trials else self._quiet + 1
-        # What was there when this backend began, or was written anew by a resumed trainer, is no news.
+        self._quiet = 0 if new_steps or self.facts.trials is not trials else self._quiet + 1
+        # Steps that existed when this backend began, or that a resumed trainer wrote again, get no event.
         fresh = self._primed and self._steps.resets == resets
-        if news:
-            self.facts.metrics = news[-1]
+        if new_steps:
+            self.facts.metrics = new_steps[-1]
             if self._steps.resets != resets:
                 self._pace.clear()
-            self._pace.add(news, self._supervisor.now(), fresh=fresh)
+            self._pace.add(new_steps, self._supervisor.now(), fresh=fresh)
             self.facts.step_seconds = self._pace.seconds
         if fresh:
-            for metrics in news:
-                self._tell_step(metrics)
-        if told is not None:
-            self._tell_missed([metrics.step for metrics in news if metrics.step > told])
+            for metrics in new_steps:
+                self._report_step(metrics)
+        if last_reported is not None:
+            self._report_missed([metrics.step for metrics in new_steps if metrics.step > last_reported])
         self._primed = True
         return 2 * self._intervals[2] if self._quiet > QUIET_LOOKS else None
 
-    def _tell_missed(self, steps: list[int]) -> None:
-        """Steps that ended between an earlier backend's end and our beginning."""
+    def _report_missed(self, steps: list[int]) -> None:
+        """Add an event for the steps that finished after an earlier backend had died and before this one began."""
         if steps:
             which = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
             text = f"{which} finished while no backend was running"
             self._supervisor.say("step", text, service="trainer", step=steps[-1])
 
-    def _tell_step(self, metrics: StepMetrics) -> None:
+    def _report_step(self, metrics: StepMetrics) -> None:
         supervisor, values = self._supervisor, metrics.values
         total = supervisor.plan.total_steps
         parts = [f"step {metrics.step}/{total}" if total else f"step {metrics.step}"]
-        parts += [form.format(values[key]) for key, form in _TOLD if key in values]
+        parts += [form.format(values[key]) for key, form in _STEP_METRICS if key in values]
         text = f"{parts[0]}: {', '.join(parts[1:])}" if parts[1:] else parts[0]
         supervisor.say("step", text, service="trainer", step=metrics.step)
         trials = next((s for s in self.facts.trials.steps if s.step == metrics.step), None)
@@ -248,22 +254,23 @@ class Sampler:
         return None
 
     def _track(self, name: str, log: Path, kind: str) -> None:
-        known = self._trackers.get(name)
-        if known is None or known[0] != log:
-            known = self._trackers[name] = (log, StageTracker(log, kind))
+        tracked = self._trackers.get(name)
+        if tracked is None or tracked[0] != log:
+            tracked = self._trackers[name] = (log, StageTracker(log, kind))
             self.facts.stages.pop(name, None)
-        if not known[1].done:
-            stage = known[1].poll()
+        if not tracked[1].done:
+            stage = tracked[1].poll()
             if stage is not None:
                 self.facts.stages[name] = stage
 
     @property
     def pid_memory(self) -> Mapping[str, Mapping[int, int | None]]:
-        """Bytes on each GPU by process: UUID -> pid -> bytes, as NVML numbers and counts them."""
+        """GPU memory by process: UUID -> pid -> bytes, as NVML reports them; None: NVML does not know the size."""
         return self._gpus.pid_memory
 
     def learning_words(self) -> str | None:
-        """How the reward went, over the whole run: its first and last three steps."""
+        """The number of steps with a reward, and the mean reward of the first and of the last three, in words; None
+        without rewards. Reads the whole metrics file."""
         rewards = [
             metrics.values["critic/score/mean"]
             for metrics in MetricsReader.of_run(self._supervisor.run_dir).poll()
@@ -275,6 +282,7 @@ class Sampler:
         return f"{len(rewards)} steps, mean reward {first:.3f} -> {last:.3f} (first and last three steps)"
 
     def close(self) -> None:
+        """Stop watching files, and close NVML unless a call to it is blocked."""
         if self._watch is not None:
             self._watch.close()
         if not self._driver.busy:

@@ -1,7 +1,7 @@
-"""Everything about one service: what it was started with, how it is probed, and what became of each generation.
+"""Details of one service: its command, environment and probes, and the history of its generations.
 
-A living backend tells it (``live_detail``); without one the run's files do, as far as they can (``filed_detail``).
-Nothing that leaves here holds a secret.
+From a running backend (``live_detail``), or from the run's files without one (``filed_detail``), which know less.
+Secrets are redacted in both.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from liverl.supervise.services.supervisor import Supervisor
 
 PidMemory = Mapping[str, Mapping[int, int | None]]  # GPU's UUID -> pid -> bytes
-ENVIRONMENT = "env:"  # what the names of environments begin with
-KEPT = 50  # newest generations
+ENVIRONMENT = "env:"  # prefix of the names of environments
+KEPT = 50  # newest generations that are returned
 
 
 async def live_detail(supervisor: Supervisor, name: str, memory: PidMemory) -> dict[str, Any]:
     """The detail of a service or an environment, as plain data.
 
     Raises:
-        CommandError: there is none of this name.
+        CommandError: there is no service or environment of this name.
     """
     detail = _environment(supervisor.plan, name, live=True)
     if detail is not None:
@@ -48,8 +48,8 @@ async def live_detail(supervisor: Supervisor, name: str, memory: PidMemory) -> d
         detail = _live_service(supervisor, name, memory)
         history = await asyncio.to_thread(generations, supervisor.run_dir, name)
         detail = replace(detail, generations=tuple(history))
-    told: dict[str, Any] = msgspec.to_builtins(detail)
-    return told
+    data: dict[str, Any] = msgspec.to_builtins(detail)
+    return data
 
 
 def _live_service(supervisor: Supervisor, name: str, memory: PidMemory) -> ServiceDetail:
@@ -70,13 +70,15 @@ def _live_service(supervisor: Supervisor, name: str, memory: PidMemory) -> Servi
         supervisor.run_dir,
         supervisor.attempt_dir,
         generation,
-        _Known("python", supervisor.pythons()),
-        _Known("port", {**supervisor.service_ports(), **(process.ports if process is not None else {})}),
+        _KeepUnknown("python", supervisor.pythons()),
+        _KeepUnknown(
+            "port", {**supervisor.service_ports(), **(process.ports if process is not None else {})}
+        ),
     )
     tag = f"{supervisor.run}/{name}/{generation}"
     env = prepare.environment(spec, values, tag, process.gpus if process is not None else ())
-    ours = {k for k in env if k in spec.env or k.startswith("LIVERL_")}
-    env = {k: v for k, v in env.items() if k in ours or os.environ.get(k) != v}
+    own_variables = {k for k in env if k in spec.env or k.startswith("LIVERL_")}
+    env = {k: v for k, v in env.items() if k in own_variables or os.environ.get(k) != v}
     members = supervisor.process_scan.members().get(name, ())
     used = [
         GpuUse(uuid, pid, size)
@@ -95,8 +97,8 @@ def _live_service(supervisor: Supervisor, name: str, memory: PidMemory) -> Servi
 
 
 def actor_detail(name: str, pids: Iterable[int], memory: PidMemory) -> dict[str, Any]:
-    """The detail of a replica that verl keeps as an actor in Ray, as plain data: nobody tells what it was started
-    with, but its processes are known. ``pids``: of those that are on this host."""
+    """The detail of a replica that verl manages as a Ray actor, as plain data: only its processes and their GPU
+    memory, since its command is unknown. ``pids``: of its processes on this host."""
     members = tuple(pids)
     used = [
         GpuUse(uuid, pid, size)
@@ -105,8 +107,8 @@ def actor_detail(name: str, pids: Iterable[int], memory: PidMemory) -> dict[str,
         if pid in members
     ]
     detail = ServiceDetail(name, "replica", live=True, gpu_memory=tuple(used), members=members)
-    told: dict[str, Any] = msgspec.to_builtins(detail)
-    return told
+    data: dict[str, Any] = msgspec.to_builtins(detail)
+    return data
 
 
 def _outcome(probe: ProbeFacts, instance: Instance) -> ProbeFacts:
@@ -115,7 +117,8 @@ def _outcome(probe: ProbeFacts, instance: Instance) -> ProbeFacts:
 
 
 def filed_detail(run_dir: Path, name: str) -> ServiceDetail | None:
-    """What the files of a run tell of one of its services; None where they know no such service."""
+    """The detail of a service or environment from the run's files; None if the plan has none of this name or cannot be
+    read. Unknown ports and interpreters stay placeholders."""
     run = RunDir(run_dir)
     try:
         plan = moved.read_plan(run.plan.read_bytes())
@@ -133,8 +136,8 @@ def filed_detail(run_dir: Path, name: str) -> ServiceDetail | None:
         run_dir,
         run.attempt(history[-1].attempt if history else attempts[-1] if attempts else 1),
         history[-1].generation if history else 1,
-        _Known("python", {}),
-        _Known("port", _ports(run_dir, name)),
+        _KeepUnknown("python", {}),
+        _KeepUnknown("port", _ports(run_dir, name)),
     )
     env = {key: prepare.fill(text, values) for key, text in spec.env.items()}
     return replace(_of_spec(spec, values, env, live=False), generations=tuple(history))
@@ -157,13 +160,13 @@ def _planned(plan: Plan, name: str) -> ServiceSpec | None:
 
 
 def _environment(plan: Plan, name: str, *, live: bool) -> ServiceDetail | None:
-    wanted = name.removeprefix(ENVIRONMENT)
-    found: EnvironmentSpec | None = next((e for e in plan.environments if e.name == wanted), None)
-    if not name.startswith(ENVIRONMENT) or found is None:
+    bare_name = name.removeprefix(ENVIRONMENT)
+    spec: EnvironmentSpec | None = next((e for e in plan.environments if e.name == bare_name), None)
+    if not name.startswith(ENVIRONMENT) or spec is None:
         return None
-    where = found.venv_path or found.python
-    needs = tuple(redact.value(r) for r in found.requirements)
-    return ServiceDetail(name, "environment", live, interpreter=where, requirements=needs)
+    interpreter = spec.venv_path or spec.python
+    requirements = tuple(redact.value(r) for r in spec.requirements)
+    return ServiceDetail(name, "environment", live, interpreter=interpreter, requirements=requirements)
 
 
 def _of_spec(
@@ -215,11 +218,11 @@ def _words(probe: Probe, values: prepare.Placeholders) -> str:
     return "the process exists"
 
 
-class _Known(dict[str, Any]):
-    """Values of placeholders; what is not known stays the placeholder that it is."""
+class _KeepUnknown(dict[str, Any]):
+    """Values of placeholders; a name without a value gives its own placeholder."""
 
-    def __init__(self, kind: str, known: Mapping[str, Any]) -> None:
-        super().__init__(known)
+    def __init__(self, kind: str, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
         self._kind = kind
 
     def __contains__(self, _name: object) -> bool:
@@ -229,13 +232,13 @@ class _Known(dict[str, Any]):
         return f"{{{self._kind}:{name}}}"
 
 
-# --- what the journal tells -----------------------------------------------------------------------------
+# --- from the journal -----------------------------------------------------------------------------------
 
 
 def generations(run_dir: Path, service: str) -> list[Generation]:
-    """The newest generations of a service over all attempts, oldest first. Lines that cannot be read are passed
-    over."""
-    found: dict[tuple[int, int], Generation] = {}
+    """The newest ``KEPT`` generations of a service over all attempts, oldest first. Malformed lines of the journal are
+    skipped; without a journal the list is empty."""
+    by_number: dict[tuple[int, int], Generation] = {}
     attempt = 0
     for record in _records(run_dir, service):
         kind = record.get("k")
@@ -246,25 +249,28 @@ def generations(run_dir: Path, service: str) -> list[Generation]:
             if part.get("svc") != service or part.get("gen", 0) < 1:
                 continue
             key = (attempt, part["gen"])
-            known = found.get(key) or Generation(attempt, part["gen"], "current", record["at"])
-            found[key] = _with(known, kind or "", record["at"], part)
-    return sorted(found.values(), key=lambda g: (g.attempt, g.generation))[-KEPT:]
+            generation = by_number.get(key) or Generation(attempt, part["gen"], "current", record["at"])
+            by_number[key] = _with(generation, kind or "", record["at"], part)
+    return sorted(by_number.values(), key=lambda g: (g.attempt, g.generation))[-KEPT:]
 
 
-def _with(known: Generation, kind: str, at: float, part: Mapping[str, Any]) -> Generation:
+def _with(generation: Generation, kind: str, at: float, part: Mapping[str, Any]) -> Generation:
+    """The generation with the facts of one more record of the journal."""
     if kind == "intent":
-        return replace(known, role=part["role"], started_at=at, log=part.get("log"))
+        return replace(generation, role=part["role"], started_at=at, log=part.get("log"))
     if kind == "spawned":
-        return replace(known, pid=part["pid"])
+        return replace(generation, pid=part["pid"])
     if kind == "exit":
         exit_ = msgspec.convert(part["exit"], Exit)
-        return replace(known, exit=exit_, ended_at=exit_.at or at)
+        return replace(generation, exit=exit_, ended_at=exit_.at or at)
     if kind in ("state", "promoted"):
-        machine, role = part["unit"], part.get("role", known.role)
-        known = replace(known, role=role, ready_at=machine.get("ready_at") or known.ready_at)
-        if machine["state"] in ("stopping", "failed", "gave_up", "stopped", "backing_off") and not known.why:
-            known = replace(known, why=redact.value(machine.get("why", "")))
-    return known
+        machine, role = part["unit"], part.get("role", generation.role)
+        ready_at = machine.get("ready_at") or generation.ready_at
+        generation = replace(generation, role=role, ready_at=ready_at)
+        ended = machine["state"] in ("stopping", "failed", "gave_up", "stopped", "backing_off")
+        if ended and not generation.why:
+            generation = replace(generation, why=redact.value(machine.get("why", "")))
+    return generation
 
 
 def _ports(run_dir: Path, service: str) -> dict[str, int]:
@@ -276,7 +282,7 @@ def _ports(run_dir: Path, service: str) -> dict[str, int]:
 
 
 def _records(run_dir: Path, service: str) -> Iterable[dict[str, Any]]:
-    """The journal's records of attempts and of one service; others are not even decoded."""
+    """The journal's records of attempts and of one service; other lines are not decoded."""
     needles = (b'"svc":' + msgspec.json.encode(service), b'"k":"attempt"')
     try:
         file = RunDir(run_dir).journal.open("rb")

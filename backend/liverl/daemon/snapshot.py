@@ -1,4 +1,4 @@
-"""What clients see of a run: the snapshot, and the events that they have missed."""
+"""The snapshot of a run that clients see, and the events that they have missed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from liverl.version import __version__
 
 
 class SnapshotBuilder:
-    """Puts together what the parts of the backend know. ``script``: the launch script whose services were adopted, if
-    there is one. ``started_at``: Unix time at which the attempt began."""
+    """Builds snapshots from the parts of the backend. ``script``: the launch script whose services were adopted; None
+    if there is none. ``started_at``: Unix time at which the attempt began."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class SnapshotBuilder:
         self._backend_started_at = supervisor.now()
 
     def build(self, symptoms: tuple[Symptom, ...]) -> Snapshot:
-        """The state at this moment, with these symptoms."""
+        """The run's present state, with these symptoms."""
         supervisor, facts = self._supervisor, self._sampler.facts
         services = [*supervisor.environments.statuses()]
         services += [self._service(slot, facts.trees.get(slot.name)) for slot in supervisor.slots.values()]
@@ -130,19 +130,21 @@ class SnapshotBuilder:
         )
 
     def step(self) -> int | None:
-        """The newest training step that has ended, None before the first."""
+        """Number of the newest training step that has ended, by the trainer or by its metrics; None before the
+        first."""
         metrics = self._sampler.facts.metrics
         step = self._replicas.trainer.get("step")
-        known = [s for s in (step, metrics.step if metrics else None) if isinstance(s, int)]
-        return max(known) if known else None
+        numbers = [s for s in (step, metrics.step if metrics else None) if isinstance(s, int)]
+        return max(numbers) if numbers else None
 
 
 def events_since(supervisor: Supervisor, seq: int) -> list[Event]:
-    """Every event after number ``seq``: from memory, or from the run's file where memory no longer has it."""
-    kept = supervisor.records.events
-    newest = kept.since(seq)
-    if newest is not None:
-        return newest
+    """Every event with a number above ``seq``, oldest first: from memory, and those no longer in memory from the run's
+    file."""
+    event_log = supervisor.records.events
+    in_memory = event_log.since(seq)
+    if in_memory is not None:
+        return in_memory
     written = list(read_events(Path(supervisor.run_dir), seq))
     last = written[-1].seq if written else seq
-    return [*written, *(event for event in kept.newest if event.seq > last)]
+    return [*written, *(event for event in event_log.newest if event.seq > last)]

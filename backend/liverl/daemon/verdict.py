@@ -1,4 +1,4 @@
-"""When a run is over, why, and with which result."""
+"""Decides when a run ends and why, and builds its result."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
 
-FULL_BYTES = 64 << 10  # less than a step's records need
+FULL_BYTES = 64 << 10  # a disk with less free space counts as full: a step's records need more
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Why the run ends. The first one counts."""
+    """Why the run ends. Only the first verdict of an attempt counts."""
 
     state: str  # done, failed, stopped
     exit_code: int  # of ``exit_codes``
@@ -33,8 +33,9 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class RunOutcome:
-    """Decides when the run is over. ``source``: of verl's replicas, if the run has any. ``started_at``: Unix time at
-    which the attempt began."""
+    """Decides when the run ends. ``source``: of the replicas that verl manages; None if there are none.
+    ``started_at``: Unix time at which the attempt began. ``verdict`` is None while the run goes on, ``result`` until
+    ``conclude``."""
 
     def __init__(
         self,
@@ -67,10 +68,11 @@ class RunOutcome:
     # --- deciding ---
 
     def update(self) -> None:
-        """Something changed in the services: verdict, end."""
-        found = self._assess() if self.verdict is None else None
-        if found is not None:
-            self.end(found)
+        """Called after every change of a service: give a verdict if one is due, and note when all services are ready
+        or have ended."""
+        verdict = self._assess() if self.verdict is None else None
+        if verdict is not None:
+            self.end(verdict)
         if self._supervisor.stopping and self._supervisor.all_ended:
             self._over.set()
         if not self._was_ready and not self._supervisor.stopping and self._ready:
@@ -99,7 +101,7 @@ class RunOutcome:
         machine, name = slot.current.machine, slot.spec.environment
         failed = self._supervisor.environments.failed
         if name in failed and machine.state == "waiting" and machine.wanted:
-            # What runs already needs no environment any more: only who waits for it is lost.
+            # Only a service that waits for its environment fails; one that runs does not need it any more.
             return Verdict(
                 "failed", ExitCode.FAILED, Cause(f"env:{name}", failed[name], self._supervisor.now())
             )
@@ -109,7 +111,7 @@ class RunOutcome:
         if not fatal or machine.state not in ("failed", "gave_up") or slot.incoming is not None:
             return None
         if slot.spec.kind == "replica" and slot.name not in self._wanted_replicas():
-            return None  # a failed `scale +1` is that command's failure
+            return None  # the failure of a replica of `scale +1` is reported by that command
         number = machine.exit.signal if machine.exit is not None else None
         cause = cause_of(slot.current, self._supervisor, self._source)
         return Verdict("failed", of_signal(number) if number else ExitCode.FAILED, cause)
@@ -121,7 +123,8 @@ class RunOutcome:
         return {self._scaling.name_of(i) for i in range(plan.expected_replicas)}
 
     def end(self, verdict: Verdict, *, now: bool = False) -> None:
-        """Give the verdict and stop everything in order."""
+        """Set the verdict, unless there is one, and stop all services, dependents first. ``now``: kill them at
+        once."""
         if self.verdict is None:
             self.verdict = verdict
             cause = verdict.cause
@@ -134,37 +137,38 @@ class RunOutcome:
         self._supervisor.begin_stop(now=now)
 
     def resume_stop(self, record: Mapping[str, Any]) -> None:
-        """The stop that an earlier backend had begun."""
+        """Continue the stop that an earlier backend had begun; ``record`` is from the journal."""
         self.verdict = msgspec.convert(record["verdict"], Verdict)
         self._supervisor.begin_stop(now=bool(record.get("now")))
 
     def request_stop(self, *, now: bool, who: str, why: str | None = None) -> None:
-        """Somebody wants the run to end; a second request escalates. ``why``: what the result says instead of who
-        asked."""
-        finite = any(s.spec.ends_run for s in self._supervisor.slots.values())
+        """Stop the run on behalf of ``who``. A later request with ``now`` kills what is still being stopped. ``why``:
+        cause in the result instead of "stopped by WHO"."""
+        has_end = any(s.spec.ends_run for s in self._supervisor.slots.values())
         how = "killing all services" if now else "stopping services in dependency order"
         self._supervisor.say("stop", f"stop requested by {who}; {how}")
         cause = Cause(None, why or f"stopped by {who}", self._supervisor.now())
-        self.end(Verdict("stopped", ExitCode.STOPPED if finite else ExitCode.OK, cause), now=now)
+        self.end(Verdict("stopped", ExitCode.STOPPED if has_end else ExitCode.OK, cause), now=now)
 
     async def until_over(self) -> list[str]:
-        """Wait until every service has ended; returns the processes that could not be killed."""
+        """Wait until every service has ended, or until no more can be ended for ``stuck_after`` seconds. Returns the
+        processes that could not be killed, in words."""
         while True:
             try:
-                # Nothing can be stuck before a stop has gone through its stages.
+                # Only while stopping can processes be stuck, which is checked after each timeout.
                 async with asyncio.timeout(1.0 if self._supervisor.stopping else 5.0):
                     await self._over.wait()
                 await self._supervisor.environments.closed()
-                left = await self._supervisor.process_scan.sweep_strays()
-                return [f"pid {pid}" for pid in left]
+                strays = await self._supervisor.process_scan.sweep_strays()
+                return [f"pid {pid}" for pid in strays]
             except TimeoutError:
                 pass
             stuck = self._supervisor.process_scan.stuck()
             now = self._supervisor.now()
             slots = self._supervisor.slots.values()
             if not self._supervisor.stopping or not stuck or not all(map(self._supervisor.hopeless, slots)):
-                self._stuck_since = None  # the others are still being ended
-                self._supervisor.kick()  # or may be, now that so much time has passed
+                self._stuck_since = None  # other services are still being stopped
+                self._supervisor.kick()  # time alone can make a dependent hopeless, so that others can be stopped
             elif self._stuck_since is None:
                 self._stuck_since = now
             elif now - self._stuck_since > self._supervisor.plan.settings.stuck_after:
@@ -172,21 +176,22 @@ class RunOutcome:
                 return stuck
 
     def conclude(
-        self, left: list[str], steps: int, diagnosis: Symptom | None, learning: Callable[[], str | None]
+        self, unkilled: list[str], steps: int, diagnosis: Symptom | None, learning: Callable[[], str | None]
     ) -> Result:
-        """The attempt's result, once everything has ended (or would not: ``left``). ``steps``: of training that have
-        ended. ``diagnosis``: what is wrong at the root. ``learning``: reads from the metrics how the reward went."""
+        """Build the attempt's result, after ``until_over``. ``unkilled``: processes that could not be killed.
+        ``steps``: number of finished training steps. ``diagnosis``: the root problem, if there is one. ``learning``
+        returns how the reward developed, in words."""
         verdict = self.verdict or Verdict("stopped", ExitCode.STOPPED)
         code, summary = verdict.exit_code, verdict.state
-        if left:
+        if unkilled:
             code = ExitCode.LEFT_OVER
-            summary = f"{verdict.state}, but some processes could not be killed: {', '.join(left)}"
+            summary = f"{verdict.state}, but some processes could not be killed: {', '.join(unkilled)}"
         elif verdict.cause is not None:
-            because = f"{diagnosis.title}: " if diagnosis is not None and verdict.state == "failed" else ""
-            summary = f"{verdict.state}: {because}{verdict.cause.text}"
+            problem = f"{diagnosis.title}: " if diagnosis is not None and verdict.state == "failed" else ""
+            summary = f"{verdict.state}: {problem}{verdict.cause.text}"
         elif verdict.state == "done":
             summary = f"done: {learning() or 'completed'}"
-            if diagnosis is not None:  # it has reached its last step, and that is all
+            if diagnosis is not None:  # training reached its last step, but with this problem
                 summary += f"; but {diagnosis.title}"
         state = verdict.state if verdict.state in ("done", "failed", "stopped") else "failed"
         self.result = Result(
@@ -203,28 +208,28 @@ class RunOutcome:
 
 
 def cause_of(instance: Instance, supervisor: Supervisor, source: ReplicaSource | None) -> Cause:
-    """The line of its log that says why it ended, else its state's reason; and why it is not started again, if that
-    has a reason of its own."""
+    """Why an instance ended: the line of its log that explains the exit, else the reason for its state. Added to it:
+    why it could not be started again, a full disk, and a replica of verl that died before its trainer."""
     process, machine = instance.process, instance.machine
     how = machine.exit.words() if machine.exit is not None else ""
     reason = machine.last_failure or machine.why or how
-    also = ""
+    addition = ""
     if process is not None and process.generation != machine.generation and how:
-        reason, also = how, f"; {machine.why}"  # its next generation could not even be started
+        reason, addition = how, f"; {machine.why}"  # the next generation could not be started
     if _disk_is_full(supervisor.run_dir) and os.strerror(errno.ENOSPC) not in reason:
-        also += f"; {os.strerror(errno.ENOSPC)} in {supervisor.run_dir}"  # its log may have been cut
+        addition += f"; {os.strerror(errno.ENOSPC)} in {supervisor.run_dir}"  # the log may be incomplete
     if instance.spec.kind == "trainer" and source is not None and (dead := source.dead()):
-        also += f"; {dead}"  # verl ends some seconds after one of its replicas
-    says = supervisor.records.log_says
-    tells = machine.exit is not None and not machine.shut_down
-    found = says(process.log, process.log_start) if process is not None and tells else None
-    if process is None or found is None or (machine.exit is not None and machine.exit.signal == 9):
-        return Cause(instance.name, reason + also, supervisor.now())
-    text, offset = found
+        addition += f"; {dead}"  # verl exits some seconds after one of its replicas
+    log_says = supervisor.records.log_says
+    explained_by_log = machine.exit is not None and not machine.shut_down
+    cause = log_says(process.log, process.log_start) if process is not None and explained_by_log else None
+    if process is None or cause is None or (machine.exit is not None and machine.exit.signal == 9):
+        return Cause(instance.name, reason + addition, supervisor.now())
+    text, offset = cause
     if machine.exit is not None and machine.exit.ok:
-        text += f"; {reason}"  # a server's log seldom says that its end is a fault
+        text += f"; {reason}"  # the log of a server that exits 0 seldom shows a fault
     log = str(process.log.relative_to(supervisor.run_dir))
-    return Cause(instance.name, text + also, supervisor.now(), log, offset)
+    return Cause(instance.name, text + addition, supervisor.now(), log, offset)
 
 
 def _disk_is_full(folder: Path) -> bool:

@@ -1,8 +1,8 @@
 """Inference engines, one folder each: how a replica is started, and how its log and its metrics are read.
 
-A folder holds data and pure functions of configuration keys, no more, so this room stands below ``config``, ``plan``,
-``observe`` and ``serving``, which all ask it. A new engine is a folder with an ``ENGINE`` and its name in the two lines
-below; nothing else names an engine.
+A folder holds only data and pure functions of configuration keys, so ``config``, ``plan``, ``observe`` and ``serving``
+can all import it. To add an engine, add a folder with an ``ENGINE``, and its name in the import and in ``ENGINES``
+below; no other module names an engine.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ ENGINES: dict[str, Engine] = {engine.name: engine for engine in (embedded.ENGINE
 
 
 def engine_names() -> tuple[str, ...]:
-    """The values that run.engine takes."""
+    """The values of ``run.engine``, in the order of ``ENGINES``."""
     return tuple(ENGINES)
 
 
 def boot_log(name: str) -> BootLog | None:
-    """The boot log of that name; None if no engine prints it."""
+    """The boot log with this name (``ServiceSpec.stage_parser``); None if no engine has it."""
     return next((engine.boot for engine in ENGINES.values() if engine.boot.name == name), None)

@@ -1,0 +1,1 @@
+"""The form in which an engine is described: command line, boot log, metric names."""

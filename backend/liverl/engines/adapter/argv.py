@@ -1,6 +1,6 @@
 """A command line as data: which configuration key becomes which option.
 
-Being data, it also tells which keys an engine reads: a key that it does not read is reported as having no effect.
+Since it is data, the keys that an engine reads are known: a key that it does not read is reported as having no effect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class Key:
 
 @dataclass(frozen=True)
 class Switch:
-    """``on`` where the key's value is true or not zero, else ``off``. ``{}`` in them is the value."""
+    """The words ``on`` if the key's value is true or not zero, else ``off``. ``{}`` in a word is replaced by the
+    value."""
 
     key: str
     on: tuple[str, ...]
@@ -31,23 +32,27 @@ Part = str | Key | Switch
 
 
 def as_text(value: object) -> str:
-    """As it stands on a command line: 0.9 and not 0.90, 3 and not 3.0."""
+    """A value as text for a command line; floats in their shortest form: 0.9, and 3 for 3.0."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def render(parts: Iterable[Part], read: Read) -> tuple[str, ...]:
-    """The arguments. Raises AttributeError for a key that the configuration does not have."""
-    found: list[str] = []
+    """The words of the command line, with the values that ``read`` returns.
+
+    Raises:
+        AttributeError: the configuration does not have one of the keys.
+    """
+    words: list[str] = []
     for part in parts:
         if isinstance(part, str):
-            found.append(part)
+            words.append(part)
         elif isinstance(part, Key):
-            found.append(as_text(read(part.key)))
+            words.append(as_text(read(part.key)))
         else:
             value = read(part.key)
             text = as_text(value)
-            found += [word.replace("{}", text) for word in (part.on if value else part.off)]
-    return tuple(found)
+            words += [word.replace("{}", text) for word in (part.on if value else part.off)]
+    return tuple(words)
 
 
 def keys_of(parts: Iterable[Part]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What an engine prints while it starts: the form in which an adapter describes it."""
+"""How an adapter describes the lines that its engine prints while it starts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 
 class StageRule(NamedTuple):
+    """A line of the log that shows that a stage of the start is reached; ``words`` name the stage."""
+
     stem: str  # literal, searched first
     words: str  # may name groups of `bar`
     bar: re.Pattern[str] | None = None  # matched at the stem; groups a and b are the progress a/b
@@ -23,7 +25,7 @@ NUMBER = r"(\d[\d,]*(?:\.\d+)?)"
 
 
 def bar(stem: str, words: str) -> StageRule:
-    """A stage whose progress bar stands behind ``stem``."""
+    """A rule for a stage with a progress bar (``| a/b``) after ``stem`` on the same line."""
     return StageRule(stem, words, re.compile(re.escape(stem) + _BAR))
 
 

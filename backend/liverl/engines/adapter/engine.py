@@ -1,4 +1,4 @@
-"""What the rest of liverl needs to know of an inference engine, in one object."""
+"""One object per inference engine, with everything that the rest of liverl needs to know about it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def _no_arguments(read: Read) -> dict[str, tuple[str, ...]]:
 class Engine:
     """One engine. Everything is data or a pure function of configuration keys."""
 
-    name: str  # as run.engine says it
-    title: str  # in sentences: vLLM, the embedded engine
+    name: str  # value of run.engine
+    title: str  # name in sentences: vLLM, the embedded engine
     trainers: Mapping[str, tuple[str, ...]]  # run.topology -> the values of trainer.kind that go with it
     argv: tuple[Part, ...]  # of a replica in topology managed; placeholders as in ServiceSpec
     env: Mapping[str, Part] = field(default_factory=dict)
     arguments: Callable[[Read], dict[str, tuple[str, ...]]] = _no_arguments  # of single replicas, by index
     argument_keys: frozenset[str] = frozenset()  # keys that `arguments` reads
     environment: str | None = None  # key under environments; None = the interpreter that runs us
-    requirements: tuple[str, ...] = ()  # of that environment, where the configuration has none of the name
+    requirements: tuple[str, ...] = ()  # of that environment, if the configuration does not define it
     gpus: str = ""  # key whose value is the number of GPUs of one replica; "" = it needs none
-    policies: tuple[str, ...] = ()  # it serves these, named builtin:NAME, and no checkpoint; () = checkpoints
+    policies: tuple[str, ...] = ()  # serves only these, as builtin:NAME; () = serves checkpoints
     tool_parsers: tuple[str, ...]  # values of model.tool_parser
     metrics: MetricNames
     boot: BootLog
-    litellm_prefix: str  # LiteLLM's provider for its servers, with the slash
-    replica_kind: str = "managed"  # word in a replica's row for who made it
+    litellm_prefix: str  # LiteLLM's provider for its servers, with a slash at the end
+    replica_kind: str = "managed"  # kind of a replica, as shown in its row
 
     @functools.cached_property
     def keys(self) -> frozenset[str]:

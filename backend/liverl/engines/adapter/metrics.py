@@ -1,4 +1,4 @@
-"""How an engine's ``/metrics`` calls what ``EngineFacts`` holds: the form in which an adapter describes it."""
+"""How an adapter describes which metrics of its engine fill the fields of ``EngineFacts``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-Names = tuple[str, ...]  # of one metric in several versions, newest first; the first one present counts
+Names = tuple[
+    str, ...
+]  # names of one metric in several versions, newest first; the first one present is read
 
 
 class ByLabel(NamedTuple):
-    """A counter that is told apart by one label."""
+    """The samples of a counter whose ``label`` has the value ``value``."""
 
     names: Names
     label: str
@@ -34,7 +36,7 @@ class MetricNames:
 
     @functools.cached_property
     def wanted(self) -> frozenset[str]:
-        """Every metric that is read."""
+        """The names of all metrics that are read."""
         lists = (*self.values.values(), *(rule.names for rule in self.by_label.values()))
         named = {name for names in lists for name in names}
         return frozenset(named | {self.sleep_state, self.cache_info} - {""})

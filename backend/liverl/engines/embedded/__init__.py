@@ -12,17 +12,17 @@ _FAULTS = "embedded.faults"
 
 
 def _arguments(read: Read) -> dict[str, tuple[str, ...]]:
-    """Faults that only some replicas have."""
-    found: dict[str, tuple[str, ...]] = {}
+    """Further arguments by replica index: faults that only some replicas have."""
+    by_index: dict[str, tuple[str, ...]] = {}
     seconds: Any = read(f"{_FAULTS}.late_replica.seconds")
     if seconds:
-        found[str(read(f"{_FAULTS}.late_replica.index"))] = ("--fault-start-delay", f"{seconds:g}")
+        by_index[str(read(f"{_FAULTS}.late_replica.index"))] = ("--fault-start-delay", f"{seconds:g}")
     names: Any = read(f"{_FAULTS}.ignore_sigterm")
     for name in names:
         if name.startswith("replica-"):
             index = name.removeprefix("replica-")
-            found[index] = (*found.get(index, ()), "--fault-ignore-sigterm")
-    return found
+            by_index[index] = (*by_index.get(index, ()), "--fault-ignore-sigterm")
+    return by_index
 
 
 ENGINE = Engine(

@@ -1,4 +1,5 @@
-"""What vLLM 0.24 to 0.33 prints while it starts; the last lines of some stages are those of verl's servers."""
+"""Lines that vLLM 0.24 to 0.33 prints while it starts. The last rule of some stages is for a line of verl's
+servers."""
 
 from __future__ import annotations
 
@@ -45,13 +46,13 @@ _STAGES: Ranks = (
         StageRule("Detected the chat template content format", "server"),
         StageRule("Starting vLLM server on", "server"),
     ),
-    # the second one is verl's, which starts uvicorn itself and keeps it quiet
+    # the second rule is for verl, which starts uvicorn itself without its log
     (
         StageRule("Application startup complete", "server up"),
         StageRule("HTTP server started on port", "server up"),
     ),
 )
-SERVER_STAGE = 9  # rank of "server": the engine is up and the HTTP server is being made
+SERVER_STAGE = 9  # rank of "server": the engine is up and the HTTP server is being started
 
 _FACTS = (
     FactRule("Initializing a V1 LLM engine (v", ("version",), re.compile(r"engine \(v([^)\s]+)\)")),

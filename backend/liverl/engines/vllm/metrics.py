@@ -1,4 +1,4 @@
-"""The metrics of vLLM 0.8 to 0.33, and those that liverl's own replicas add to them."""
+"""Metric names of vLLM 0.8 to 0.33, and those that liverl's own replicas add (``liverl:*``)."""
 
 from __future__ import annotations
 

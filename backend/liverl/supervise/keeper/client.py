@@ -1,4 +1,4 @@
-"""The backend's side of the keeper: finding it or starting it, and its requests as coroutines."""
+"""The backend's client of the keeper: connects to it or starts it, and sends requests as coroutines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _SCRIPT = Path(__file__).with_name("process.py")
 
 
 class KeeperError(Exception):
-    """The keeper refused a request; the message says why."""
+    """The keeper refused a request; the message says why. ``errno`` is that of a system call
+    that failed in the keeper; None if the answer named none."""
 
     def __init__(self, message: str, errno: int | None = None) -> None:
         super().__init__(message)
@@ -31,15 +32,17 @@ class KeeperGone(Exception):
 
 
 def exit_of(record: dict[str, Any] | None) -> Exit:
-    """An exit as the keeper recorded it; without a record it is unknown."""
+    """The exit in a keeper's record. Without a record the exit status is unknown: all fields of ``Exit`` are None."""
     if not record:
         return Exit()
     return Exit(code=record.get("code"), signal=record.get("signal"), at=record.get("at"))
 
 
 class KeeperClient:
-    """A connection to a run's keeper. ``on_exit(token, exit)`` is called for every leader that ends,
-    ``on_gone()`` once when the keeper itself has."""
+    """A connection to a run's keeper.
+
+    ``on_exit(token, exit)`` is called for every leader that ends, ``on_gone()`` once when the connection ends because
+    the keeper has exited. ``pid`` is the keeper's, 0 before the first connection."""
 
     def __init__(
         self, run_dir: Path, on_exit: Callable[[str, Exit], None], on_gone: Callable[[], None]
@@ -52,36 +55,36 @@ class KeeperClient:
         self._buffer = b""
         self._fds: list[int] = []
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._last = 0
+        self._last_id = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._sending = asyncio.Lock()  # a request longer than the socket's buffer is sent in parts
+        self._sending = asyncio.Lock()  # a request longer than the socket's buffer is sent in several parts
 
     async def connect(self, environment: dict[str, str]) -> tuple[bool, list[dict[str, Any]], dict[str, int]]:
-        """Reach the run's keeper, starting one if none lives.
+        """Connect to the run's keeper; start one with ``environment`` if none is running.
 
-        Returns (whether it lived before, its children's records, its listening ports by name).
+        Returns (whether it was already running, its children's records, its listening ports by name).
 
         Raises:
-            KeeperError: it could not be started.
-            KeeperGone: it ended at once.
-            OSError: there is no room to start it.
+            KeeperError: it could not be started, or another user serves the socket.
+            KeeperGone: it exited before it answered.
+            OSError: its log cannot be written, or the process cannot be created.
         """
         self.close()
-        lived = self._open()
-        if not lived:
+        already_running = self._open()
+        if not already_running:
             await asyncio.get_running_loop().run_in_executor(None, self._launch, environment)
             if not self._open():
                 raise KeeperError("the keeper was started but cannot be reached")
         assert self._sock is not None
-        raw = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid, uid, _ = struct.unpack("3i", raw)
+        credentials = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid, uid, _ = struct.unpack("3i", credentials)
         if uid not in (os.geteuid(), 0):
             raise KeeperError(f"the keeper's socket is served by another user (uid {uid})")
         self.pid = pid
         asyncio.get_running_loop().add_reader(self._sock, self._readable)
         hello = await self.request("hello")
         self.pid = hello["pid"]
-        return lived, hello["children"], hello["listeners"]
+        return already_running, hello["children"], hello["listeners"]
 
     def _open(self) -> bool:
         directory = os.open(self.run_dir, os.O_PATH | os.O_DIRECTORY)
@@ -109,29 +112,29 @@ class KeeperClient:
             )
         assert self._process.stdout is not None
         with self._process.stdout as out:
-            first = out.readline()
-        if first.strip() != b"ready":
+            first_line = out.readline()
+        if first_line.strip() != b"ready":
             tail = (self.run_dir / "keeper.log").read_text(errors="replace").strip().splitlines()[-1:]
             raise KeeperError(f"the keeper did not start: {' '.join(tail) or 'no message'}")
 
     async def request(self, do: str, *, fd: int | None = None, **args: Any) -> dict[str, Any]:
-        """One request and its answer.
+        """Send the request ``do`` with its arguments and return the answer; ``fd`` is sent along (SCM_RIGHTS).
 
         Raises:
-            KeeperError: it refused.
-            KeeperGone: it died before it answered.
+            KeeperError: the keeper refused.
+            KeeperGone: there is no connection, or the keeper died before it answered.
         """
         if self._sock is None:
             raise KeeperGone
-        self._last += 1
-        number = self._last
+        self._last_id += 1
+        number = self._last_id
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         data = json.dumps({"id": number, "do": do, **args}).encode() + b"\n"
         try:
             async with self._sending:
                 if self._sock is None or future.done():
-                    pass  # it went while others were being sent, and the future says so
+                    pass  # the keeper died while we waited for the lock; the future holds KeeperGone
                 elif fd is not None:
                     socket.send_fds(self._sock, [data], [fd])
                 else:
@@ -145,7 +148,12 @@ class KeeperClient:
         return answer
 
     async def get_listener(self, name: str) -> int:
-        """A duplicate of a listening socket that the keeper holds, as a descriptor of ours."""
+        """A duplicate of the listening socket ``name`` that the keeper holds. The caller must close the descriptor.
+
+        Raises:
+            KeeperError: it holds no socket of that name.
+            KeeperGone: it died before it answered.
+        """
         await self.request("get_fd", name=name)
         return self._fds.pop(0)
 
@@ -175,7 +183,7 @@ class KeeperClient:
                     future.set_result(message)
 
     def close(self) -> None:
-        """End the connection; the keeper lives on."""
+        """Close the connection; the keeper keeps running. Pending requests raise KeeperGone."""
         if self._sock is not None:
             asyncio.get_running_loop().remove_reader(self._sock)
             self._sock.close()

@@ -1,8 +1,9 @@
 """The keeper: parent and subreaper of a run's services, holder of its listening sockets.
 
-A script of its own (``python -I -S process.py RUN_DIR``), standard library only, so that it stays small and
-outlives the backend: services keep their parent, exit statuses stay real, and the proxy's port stays ours
-while no backend lives. It decides nothing. One request per line on ``keeper.sock`` (JSON), one answer each:
+It runs as a separate script (``python -I -S process.py RUN_DIR``) with the standard library only, so that it stays
+small and outlives the backend. While no backend runs, services keep their parent, their exit statuses are still
+collected, and the proxy's port stays bound. It makes no decisions about services. Clients send one JSON request per
+line on ``keeper.sock`` and get one answer each:
 
 ``hello``                         -> pid, children, listeners
 ``spawn`` token argv env cwd log fds -> pid, tick (idempotent: a token is started once)
@@ -10,16 +11,17 @@ while no backend lives. It decides nothing. One request per line on ``keeper.soc
 ``adopt_fd`` name (+ SCM_RIGHTS)  -> takes over a listening socket
 ``get_fd`` name                   -> answer (+ SCM_RIGHTS)
 ``forget`` token                  -> drops an ended child's record
-``ends``                          -> empty, once the end of every child that ended before has been told
-``exit``                          -> ends the keeper; while children are left it is refused, and the keeper ends
-                                     with the last of them, once nobody is connected any more
+``close`` name                    -> closes a listening socket
+``ends``                          -> empty; sent after the exits of all children that have ended so far
+``exit``                          -> ends the keeper; refused while children are running, and then the keeper ends
+                                     after the last of them, once no client is connected
 
 Whenever a leader ends, every client is sent ``{"exit": {...}}`` and ``exits/TOKEN.json`` is written.
 
-Where the run's directory was removed and no backend is connected, nobody can find the run any more: the keeper ends
-every process below it (TERM to the leaders, TERM to all, KILL to all) and then itself, which frees the ports. The
-directory counts as removed when the kernel says that no link to it is left: one that was moved has a link, and a file
-system that does not answer, or answers with an error, says nothing.
+If the run's directory was removed and no backend is connected, nobody can find the run any more. The keeper then ends
+every process below it (TERM to the leaders, TERM to all, KILL to all) and exits, which frees the ports. The directory
+counts as removed when its link count is 0: a directory that was moved still has a link, and an error from the file
+system proves nothing.
 """
 
 import ctypes
@@ -37,16 +39,16 @@ from typing import Any
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 MAX_LINE = 4 << 20
-LOOK_AROUND_MS = 60_000  # between two looks at the directory while a backend is connected
-ALONE_MS = 5_000  # the same without one
-ENDING_MS = 200  # between two looks at what is being ended
-# How long each stage lasts, in seconds; the last one is how long something that cannot be killed is waited for.
+LOOK_AROUND_MS = 60_000  # between two checks of the run directory while a backend is connected
+ALONE_MS = 5_000  # the same while no backend is connected
+ENDING_MS = 200  # between two checks of the processes that are being ended
+# Seconds of each stage; after KILL_GRACE the keeper exits although processes could not be killed.
 LEADERS_GRACE, TREE_GRACE, KILL_GRACE = 10.0, 5.0, 30.0
-BACKLOG = 2048  # requests that wait for a proxy to accept them; the kernel caps it at net.core.somaxconn
+BACKLOG = 2048  # connections that wait for a proxy to accept them; the kernel caps it at net.core.somaxconn
 
 
 class Client:
-    """One connection: what has been read of its next line, and a descriptor it has sent along."""
+    """One connection, with the bytes of an incomplete request line and the descriptors received so far."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -55,11 +57,18 @@ class Client:
 
 
 class Keeper:
+    """Serves one run directory. Creating it binds ``keeper.sock`` and changes into the directory.
+
+    Raises:
+        SystemExit: another keeper serves this directory (code 3).
+        OSError: the directory cannot be written.
+    """
+
     def __init__(self, run_dir: str) -> None:
         self.run_dir = run_dir
         self.children: dict[str, dict[str, Any]] = {}
         self.by_pid: dict[int, str] = {}
-        self.unwritten: list[tuple[str, dict[str, Any]]] = []  # ends that are told already
+        self.unwritten: list[tuple[str, dict[str, Any]]] = []  # reported exits without their file yet
         self.listeners: dict[str, socket.socket] = {}
         self.clients: dict[int, Client] = {}
         self.server = self._bind()
@@ -68,20 +77,20 @@ class Keeper:
         os.set_blocking(wake_w, False)
         signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        # Ended by its backend, or by SIGKILL: a batch system's TERM to every process must not take the
-        # exit statuses and the port away before the services have ended.
+        # Only the request "exit" or SIGKILL ends the keeper: when a batch system sends TERM to every process, the
+        # exit statuses and the port must survive until the services have ended.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
         self.poll = select.poll()
         self.poll.register(self.server, select.POLLIN)
         self.poll.register(self.wake_r, select.POLLIN)
-        self.dismissed = False  # it ends with its last child, unless somebody comes
+        self.dismissed = False  # exit after the last child has ended, unless a client says hello
         self.ended = False
-        self.removed_at: float | None = None  # monotonic seconds: since when everything is being ended
-        self.stage = 0  # of ending it
+        self.removed_at: float | None = None  # monotonic seconds; None while the run directory exists
+        self.stage = 0  # 1: TERM sent to the leaders, 2: TERM sent to all
 
     def _bind(self) -> socket.socket:
-        os.chdir(self.run_dir)  # a relative socket path: no limit of 107 bytes
+        os.chdir(self.run_dir)  # a relative socket path avoids the limit of 107 bytes
         os.makedirs("exits", exist_ok=True)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -97,17 +106,18 @@ class Keeper:
             raise SystemExit(3)
         finally:
             probe.close()
-        before = os.umask(0o177)
+        old_umask = os.umask(0o177)
         sock.bind("keeper.sock")
-        os.umask(before)
+        os.umask(old_umask)
         sock.listen(8)
         sock.setblocking(False)
         return sock
 
     def run(self) -> None:
+        """Serve until a client requests the exit, or the run directory was removed and its processes have ended."""
         while not self.ended:
-            # Whoever removed the run's directory has given it up. A backend that is connected stops its services
-            # itself, and must not wait for us while the file system hangs.
+            # A connected backend stops the services itself, and must not wait for the keeper while the file
+            # system hangs.
             if self.removed_at is None and not (self.by_pid and self.clients) and directory_removed():
                 complain("the run directory was removed; stopping its services")
                 self.removed_at = time.monotonic()
@@ -125,18 +135,19 @@ class Keeper:
                 return
 
     def _pause(self) -> int:
-        """Milliseconds until the next look, where nothing happens."""
+        """Milliseconds until the next check of the directory or the processes, if no request comes."""
         if self.removed_at is not None:
             return ENDING_MS
         return LOOK_AROUND_MS if self.clients else ALONE_MS
 
     def _end_all(self, passed: float) -> bool:
-        """Carry out the stage that is due ``passed`` seconds after the first; whether nothing is left to end."""
+        """Carry out the stage that is due ``passed`` seconds after the directory was found removed. Returns whether to
+        exit: nothing is running any more, or the last grace is over."""
         tree = descendants(os.getpid())
         if not tree or passed > LEADERS_GRACE + TREE_GRACE + KILL_GRACE:
             return True
         if passed > LEADERS_GRACE + TREE_GRACE:
-            send(tree, signal.SIGKILL)  # again and again: what forks may have escaped the last one
+            send(tree, signal.SIGKILL)  # repeated: new forks may have escaped the previous signal
         elif passed > LEADERS_GRACE and self.stage < 2:
             self.stage = 2
             send(tree, signal.SIGTERM)
@@ -154,17 +165,18 @@ class Keeper:
     # --- children ---
 
     def _reap(self) -> None:
-        self._tell_ends()
-        # Told first: behind the last pages of a checkpoint an fsync takes longer than anybody waits for a word.
+        self._report_exits()
+        # Reported before the files are written: while a checkpoint is flushed, an fsync takes longer than clients wait.
         while self.unwritten:
             token, child = self.unwritten.pop(0)
             try:
                 self._write_exit(token, child)
             except OSError as error:
-                # Kept in memory, and told to whoever asks: a full disk must not lose a status.
+                # Kept in self.children, which "hello" returns: a full disk must not lose an exit status.
                 complain(f"could not write the exit status of {token}: {error}")
 
-    def _tell_ends(self) -> None:
+    def _report_exits(self) -> None:
+        """Reap every child that has ended, and send the exits of leaders to all clients."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -233,10 +245,10 @@ class Keeper:
     def _child(
         self, request: dict[str, Any], env: dict[str, str], out: int, fds: list[int], error_w: int
     ) -> None:
-        """After the fork: become the service. Never returns."""
-        what = "start"
+        """After the fork: become the service, or write the problem to ``error_w``. Never returns."""
+        step = "start"
         try:
-            what = "setsid"
+            step = "setsid"
             os.setsid()
             null = os.open("/dev/null", os.O_RDONLY)
             os.dup2(null, 0)
@@ -251,13 +263,13 @@ class Keeper:
                     except (OSError, ValueError):
                         continue
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
-            what = f"enter {request['cwd']}"
+            step = f"enter {request['cwd']}"
             os.chdir(request["cwd"])
             argv = request["argv"]
-            what = f"execute {argv[0]}"
+            step = f"execute {argv[0]}"
             os.execvpe(argv[0], argv, env)
         except BaseException as error:  # noqa: BLE001 - after a fork nothing may escape
-            os.write(error_w, f"cannot {what}: {error}".encode())
+            os.write(error_w, f"cannot {step}: {error}".encode())
         finally:
             os._exit(127)
 
@@ -322,45 +334,45 @@ class Keeper:
             self._drop(client)
 
     def _do(self, client: Client, request: dict[str, Any], send_fds: list[int]) -> dict[str, Any]:
-        what = request["do"]
-        if what == "hello":
-            self.dismissed = False  # there is somebody to keep for
+        kind = request["do"]
+        if kind == "hello":
+            self.dismissed = False  # a backend uses the keeper again
             ports = {name: sock.getsockname()[1] for name, sock in self.listeners.items()}
             return {"pid": os.getpid(), "children": list(self.children.values()), "listeners": ports}
-        if what == "ends":
-            self._tell_ends()
+        if kind == "ends":
+            self._report_exits()
             return {}
-        if what == "spawn":
+        if kind == "spawn":
             return self._spawn(request)
-        if what == "listen":
+        if kind == "listen":
             return {"port": self._listen(request["name"], request["host"], request["port"])}
-        if what == "get_fd":
+        if kind == "get_fd":
             send_fds.append(self.listeners[request["name"]].fileno())
             return {"name": request["name"]}
-        if what == "adopt_fd":
+        if kind == "adopt_fd":
             fd = client.fds.pop(0) if client.fds else -1
             if fd < 0:
                 raise ValueError("no descriptor came with the request")
             self.listeners.setdefault(request["name"], socket.socket(fileno=fd))
             return {"port": self.listeners[request["name"]].getsockname()[1]}
-        if what == "forget":
+        if kind == "forget":
             child = self.children.get(request["token"])
             if child is not None and child["exit"] is not None:
                 del self.children[request["token"]]
             return {}
-        if what == "close":
+        if kind == "close":
             sock = self.listeners.pop(request["name"], None)
             if sock is not None:
                 sock.close()
             return {}
-        if what == "exit":
+        if kind == "exit":
             self._reap()
             self.dismissed = True
             if self.by_pid:
                 return {"error": f"service processes still running: {len(self.by_pid)}"}
             self.ended = True
             return {}
-        raise ValueError(f"unknown request {what!r}")
+        raise ValueError(f"unknown request {kind!r}")
 
     def _listen(self, name: str, host: str, port: int) -> int:
         if name not in self.listeners:
@@ -379,7 +391,7 @@ class Keeper:
 
 
 def complain(text: str) -> None:
-    """A line for keeper.log; on a full disk there is no room for it, and that must not end the keeper."""
+    """Write a line to keeper.log. Write errors are ignored: a full disk must not end the keeper."""
     try:
         os.write(2, f"{text}\n".encode())
     except OSError:
@@ -387,7 +399,8 @@ def complain(text: str) -> None:
 
 
 def directory_removed() -> bool:
-    """Whether our working directory, the run's, was removed. Moved is not removed, and an error says nothing."""
+    """Whether the keeper's working directory, the run directory, was removed. False if it was moved, or if the file
+    system returns an error."""
     try:
         return os.stat(".").st_nlink == 0
     except OSError:
@@ -395,11 +408,11 @@ def directory_removed() -> bool:
 
 
 def stat_of(pid: int) -> list[bytes]:
-    """The fields of ``/proc/PID/stat`` from the third (state) on; empty where there is no such process, or it is
-    hidden from us.
+    """The fields of ``/proc/PID/stat`` from the third (state) on; empty if there is no such process, or if it
+    is hidden from this user.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read for another reason.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -411,6 +424,8 @@ def stat_of(pid: int) -> list[bytes]:
 
 
 def start_tick(pid: int) -> int | None:
+    """When the process started, in clock ticks since boot; None if there is no such process. With the pid it
+    identifies a process, since pids are reused."""
     fields = stat_of(pid)
     return int(fields[19]) if fields else None
 
@@ -418,23 +433,23 @@ def start_tick(pid: int) -> int | None:
 def descendants(root: int) -> dict[int, int]:
     """Every process below ``root`` that has not ended: pid -> start tick."""
     table = {
-        int(name): found for name in os.listdir("/proc") if name.isdigit() and (found := stat_of(int(name)))
+        int(name): fields for name in os.listdir("/proc") if name.isdigit() and (fields := stat_of(int(name)))
     }
     children: dict[int, list[int]] = {}
     for pid, fields in table.items():
         children.setdefault(int(fields[1]), []).append(pid)
     below: dict[int, int] = {}
-    left = list(children.get(root, ()))
-    while left:
-        pid = left.pop()
-        left += children.get(pid, ())
+    pending = list(children.get(root, ()))
+    while pending:
+        pid = pending.pop()
+        pending += children.get(pid, ())
         if table[pid][0] not in (b"Z", b"X"):
             below[pid] = int(table[pid][19])
     return below
 
 
 def send(processes: dict[int, int], number: signal.Signals) -> None:
-    """Signal exactly these processes (pid -> start tick), never one that has the number of another now."""
+    """Send a signal to exactly these processes (pid -> start tick), never to another process with a reused pid."""
     for pid, tick in processes.items():
         try:
             fd = os.pidfd_open(pid)
@@ -444,19 +459,21 @@ def send(processes: dict[int, int], number: signal.Signals) -> None:
             if start_tick(pid) == tick:
                 signal.pidfd_send_signal(fd, number)
         except OSError as error:
-            complain(f"pid {pid}: {number.name}: {error}")
+            complain(f"cannot send {number.name} to pid {pid}: {error}")
         finally:
             os.close(fd)
 
 
 def main() -> None:
+    """Run the keeper for the directory in ``sys.argv[1]``. Prints ``ready`` for the backend that started it once the
+    socket accepts connections."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_NAME, b"liverl-keeper", 0, 0, 0)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         print(f"cannot become a subreaper: {os.strerror(ctypes.get_errno())}", file=sys.stderr)
     keeper = Keeper(sys.argv[1])
     print("ready", flush=True)
-    # The pipe to the backend ends here: from now on the socket is the only tie.
+    # Close the pipe to the backend: from now on they communicate by the socket only.
     null = os.open("/dev/null", os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)

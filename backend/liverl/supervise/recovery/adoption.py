@@ -1,7 +1,7 @@
-"""Taking over a run whose backend was killed: the journal's word, the keeper's and the kernel's, joined.
+"""Take over a run whose backend was killed, from the journal, the keeper's records and /proc.
 
-Nothing is started here and nothing is ended: every service gets back the state it was journalled in, with its
-process if that lives, and the news of its end if it does not.
+No process is started or signalled directly: every service gets back its journalled state, with its process if that is
+alive, else with the exit status of that process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from liverl.supervise.services.supervisor import Supervisor
 def adopt_service(
     supervisor: Supervisor, spec: ServiceSpec, history: RunHistory, children: Mapping[str, dict[str, Any]]
 ) -> Slot:
-    """The slot of a service as the journal left it, joined to whatever of it still runs."""
+    """Add the slot of a service in its journalled state and attach the processes that are still running.
+
+    ``children``: the keeper's records by token (``service.generation``).
+    """
     highest = history.highest.get(spec.name, 0)
     past = history.current(spec.name)
     slot = supervisor.add_slot(spec, highest=highest)
@@ -47,7 +50,7 @@ def adopt_service(
         slot.retiring.append(instance)
         _restore(supervisor, instance, old, history, children)
         if instance.machine.state not in (*state_machine.ENDED, "stopping"):
-            instance.retire()  # it was replaced, and the backend was killed before it could tell it to drain
+            instance.retire()  # the backend was killed between the replacement and the start of draining
     return slot
 
 
@@ -65,31 +68,31 @@ def _restore(
     if history.era == procfs.pid_era():
         supervisor.process_scan.trees.seed(key, history.members.get(key, set()))
     if process is None:
-        known = machine.state in state_machine.ENDED or machine.state in (
+        without_process = machine.state in state_machine.ENDED or machine.state in (
             "waiting",
             "backing_off",
             "preparing",
         )
         instance.machine = replace(machine, floor=history.highest.get(past.service, 0))
-        if not known:
+        if not without_process:
             instance.machine = replace(instance.machine, state="waiting")
         instance.adopt()
         return
     if machine.state in ("waiting", "backing_off") and not procfs.alive(process.pid, process.tick):
         instance.machine = replace(machine, floor=history.highest.get(past.service, 0))
-        instance.adopt()  # that generation is over, and another was to come
+        instance.adopt()  # that generation has ended, and the next one was about to start
         return
     if machine.state in ("preparing", "waiting", "backing_off") and machine.generation == past.generation:
-        # It was started, and the backend was killed before it could note that.
+        # The process was started, and the backend was killed before it could journal that.
         machine = replace(
             machine, state="starting", why="waiting until it is ready", leader_gone=False, ready_at=None
         )
         machine = replace(machine, since=process.started_at, exit=None)
     instance.machine = machine
-    told = _exit(supervisor.run_dir, key, past, children.get(key))
+    exit_status = _exit(supervisor.run_dir, key, past, children.get(key))
     instance.leader.take(process)
     if machine.state == "stopped" and procfs.alive(process.pid, process.tick):
-        # It was told to stop while it was being started, and the backend was killed before it could see to it.
+        # The stop came while the process was being started, and the backend was killed before it could end it.
         instance.feed(state_machine.Spawned(process.generation))
         return
     if machine.state in state_machine.ENDED:
@@ -101,11 +104,11 @@ def _restore(
     instance.adopt()
     if procfs.alive(process.pid, process.tick):
         supervisor.note(instance, "adopted", f"adopted pid {process.pid} ({machine.state})")
-    elif told is not None:
+    elif exit_status is not None:
         supervisor.note(
-            instance, "adopted", f"exited while no backend was running ({told.words()})", "warning"
+            instance, "adopted", f"exited while no backend was running ({exit_status.words()})", "warning"
         )
-        instance.leader.told(process.generation, told)
+        instance.leader.exit_reported(process.generation, exit_status)
     else:
         supervisor.note(
             instance, "adopted", "exited while no backend was running; looking up its exit status", "warning"
@@ -128,7 +131,7 @@ def _process(
     if pid is None:
         return None
     if history.era != procfs.pid_era():
-        tick = -1  # numbers of another boot: this pid is somebody else now
+        tick = -1  # journalled before a reboot: the pid now belongs to another process, or to none
     return LeaderProcess(
         generation=past.generation,
         pid=pid,
@@ -142,7 +145,8 @@ def _process(
 
 
 def _exit(run_dir: Path, key: str, past: ServiceHistory, child: dict[str, Any] | None) -> Exit | None:
-    """How it ended, from the first witness that knows: journal, keeper, the keeper's file."""
+    """The exit of a generation from the first source that has it: the journal, the keeper, the keeper's file. None if
+    none has it."""
     if past.exit is not None:
         return past.exit
     if child is not None:
@@ -154,17 +158,21 @@ def _exit(run_dir: Path, key: str, past: ServiceHistory, child: dict[str, Any] |
     return exit_of(record.get("exit"))
 
 
-async def adopt_listeners(supervisor: Supervisor, specs: tuple[ServiceSpec, ...], lived: bool) -> None:
-    """Get hold of the run's listening sockets again.
+async def adopt_listeners(
+    supervisor: Supervisor, specs: tuple[ServiceSpec, ...], keeper_was_running: bool
+) -> None:
+    """Recover the run's listening sockets: from the keeper if it was already running, else from a service
+    that has inherited them (``pidfd_getfd``), which are then passed to the new keeper. If neither is possible, the
+    next start of the service binds the port again.
 
-    From the keeper, if it lives; else from a service that has inherited them (``pidfd_getfd``), to be handed to
-    the new keeper. Where neither is possible the next start binds the port anew.
+    Raises:
+        KeeperError, KeeperGone: the keeper refused the socket, or died.
     """
     for spec in specs:
         for port in (p for p in spec.ports if p.held):
             name = f"{spec.name}.{port.name}"
             slot = supervisor.slots.get(spec.name)
-            if lived and await supervisor.keeper_manager.recover_listener(name, port):
+            if keeper_was_running and await supervisor.keeper_manager.recover_listener(name, port):
                 continue
             process = slot.current.process if slot else None
             if process is None or not procfs.alive(process.pid, process.tick):
@@ -178,18 +186,19 @@ async def adopt_listeners(supervisor: Supervisor, specs: tuple[ServiceSpec, ...]
 
 
 def _steal_listener(pid: int, port: int) -> int | None:
-    """A duplicate of the descriptor with which a process listens on a port."""
+    """A duplicate of the descriptor with which a process listens on a port; None if it does not listen there, or if
+    the kernel does not permit it."""
     import ctypes
 
-    number = procfs.listening(pid).get(port)
-    if number is None:
+    descriptor = procfs.listening(pid).get(port)
+    if descriptor is None:
         return None
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
         return None
     libc = ctypes.CDLL(None, use_errno=True)
-    fd: int = libc.syscall(438, pidfd, number, 0)  # SYS_pidfd_getfd, the same number everywhere
+    fd: int = libc.syscall(438, pidfd, descriptor, 0)  # SYS_pidfd_getfd, the same number everywhere
     os.close(pidfd)
     if fd < 0:
         return None
@@ -198,15 +207,16 @@ def _steal_listener(pid: int, port: int) -> int | None:
 
 
 def anything_alive(run_dir: Path, run: str, history: RunHistory) -> bool:
-    """Whether any process of an earlier attempt still runs here."""
+    """Whether any process of the history still runs on this host: by the journal, by the last scan of the process
+    trees, or by the tag in its environment. The backend, the keeper and clients do not count."""
     same_boot = history.era == procfs.pid_era()
-    known = [
+    leaders = [
         (p.pid, p.tick)
         for generations in history.generations.values()
         for p in generations.values()
         if p.pid is not None
     ]
-    if same_boot and any(procfs.alive(pid, tick) for pid, tick in known):
+    if same_boot and any(procfs.alive(pid, tick) for pid, tick in leaders):
         return True
     if same_boot and any(procfs.alive(*m) for members in history.members.values() for m in members):
         return True

@@ -1,4 +1,4 @@
-"""What the journal tells a backend that takes over: a pure reading of its records."""
+"""Rebuild the state of a run from its journal, for a backend that takes over. Pure functions of the records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from liverl.supervise.services.state_machine import ENDED, MachineState
 
 @dataclass
 class ServiceHistory:
-    """One generation of a service, as far as it was journalled."""
+    """One generation of a service. Fields that were not journalled keep their defaults: ``intent`` is the record
+    written before the process was started, ``tick`` the process's start tick."""
 
     service: str
     generation: int
@@ -28,50 +29,56 @@ class ServiceHistory:
 
     @property
     def over(self) -> bool:
-        """Nothing of it can still run, by the journal."""
+        """Whether it has ended: according to the journal none of its processes can still run."""
         return self.machine is not None and self.machine.state in ENDED
 
 
 @dataclass
 class RunHistory:
+    """The newest attempt of a run. ``attempt`` is 0 if the journal holds none; times are Unix seconds."""
+
     attempt: int = 0
     era: str = ""  # see procfs.pid_era
     run_started_at: float | None = None
     attempt_started_at: float | None = None
-    ended: bool = False
-    stop: dict[str, Any] | None = None  # the request that the run end, if any
-    replicas: tuple[int, ...] | None = None  # indices that are wanted, if it was ever changed
-    leaving: tuple[int, ...] = ()
-    generations: dict[str, dict[int, ServiceHistory]] = field(default_factory=dict)
-    base: dict[str, int] = field(default_factory=dict)  # highest generation numbers before this attempt
-    highest: dict[str, int] = field(default_factory=dict)  # generation numbers used, all attempts
-    members: dict[str, set[Member]] = field(default_factory=dict)
+    ended: bool = False  # the result was written
+    stop: dict[str, Any] | None = None  # the newest stop record: verdict, and whether to kill at once
+    replicas: tuple[int, ...] | None = None  # wanted indices; None if the run was never scaled
+    leaving: tuple[int, ...] = ()  # indices of replicas that drain
+    generations: dict[str, dict[int, ServiceHistory]] = field(default_factory=dict)  # by service and number
+    base: dict[str, int] = field(default_factory=dict)  # highest generation number before this attempt
+    highest: dict[str, int] = field(default_factory=dict)  # highest generation number of all attempts
+    members: dict[str, set[Member]] = field(default_factory=dict)  # by ``service.generation``
 
     def current(self, service: str) -> ServiceHistory | None:
-        """The generation that speaks for a service."""
-        found = [p for p in self.generations.get(service, {}).values() if p.role == "current"]
-        return max(found, key=lambda p: p.generation, default=None)
+        """The newest generation with the role ``current``; None if there is none."""
+        candidates = [p for p in self.generations.get(service, {}).values() if p.role == "current"]
+        return max(candidates, key=lambda p: p.generation, default=None)
 
     def incoming(self, service: str) -> ServiceHistory | None:
-        """A generation that was to replace the current one, and had not failed yet."""
-        found = [p for p in self.generations.get(service, {}).values() if p.role == "incoming" and not p.over]
-        return max(found, key=lambda p: p.generation, default=None)
+        """The generation that was starting to replace the current one; None if there is none or it has ended."""
+        candidates = [
+            p for p in self.generations.get(service, {}).values() if p.role == "incoming" and not p.over
+        ]
+        return max(candidates, key=lambda p: p.generation, default=None)
 
     def retiring(self, service: str) -> list[ServiceHistory]:
-        found = self.generations.get(service, {}).values()
-        return [p for p in found if p.role == "retiring" and not p.over]
+        """The replaced generations that have not ended."""
+        generations = self.generations.get(service, {}).values()
+        return [p for p in generations if p.role == "retiring" and not p.over]
 
 
 def read_history(
     records: Iterable[Mapping[str, Any]], members: Mapping[str, Any] | None = None
 ) -> RunHistory:
-    """Fold the records; unknown kinds (of a newer version) are passed over. ``members``: the content of
-    ``members.json``, which holds the trees as they were last seen."""
+    """Rebuild the history from the journal's records, oldest first. Unknown kinds of record (of a newer version) are
+    skipped. ``members``: the content of ``members.json``, the process trees of the last scan; ignored if it is of
+    another attempt."""
     history = RunHistory()
     for record in records:
         _apply(history, record)
     if members is not None and members.get("attempt") == history.attempt:
-        history.members = {key: {(p, t) for p, t in found} for key, found in members["trees"].items()}
+        history.members = {key: {(p, t) for p, t in tree} for key, tree in members["trees"].items()}
     return history
 
 
@@ -104,13 +111,13 @@ def _apply(history: RunHistory, record: Mapping[str, Any]) -> None:
 
 
 def _machine(record: Mapping[str, Any]) -> MachineState:
-    """A journalled state. Versions that did not write ``ended_by_us`` gave an end of its own the exit's words as
-    ``last_failure``, and any other end the reason for our stop."""
+    """The state in a journal record. Older versions did not write ``ended_by_us``: there, ``last_failure`` is the exit
+    in words if the service exited by itself, else the reason for the stop."""
     machine = msgspec.convert(record, MachineState)
     if "ended_by_us" in record or machine.state not in ("stopping", "stopped"):
         return machine
-    by_itself = machine.exit is not None and machine.last_failure == machine.exit.words()
-    return replace(machine, ended_by_us=not by_itself)
+    exited_by_itself = machine.exit is not None and machine.last_failure == machine.exit.words()
+    return replace(machine, ended_by_us=not exited_by_itself)
 
 
 def _apply_service(history: RunHistory, kind: str, record: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What services wait for, and the sockets that must listen before their service does."""
+"""Dependencies of services, and listening sockets that are opened before their service starts."""
 
 from __future__ import annotations
 
@@ -16,41 +16,42 @@ if TYPE_CHECKING:
 
 
 class StartStagger:
-    """Replicas on GPUs start one after another, ``stagger`` seconds apart: side by side they would read the same
+    """Starts replicas on GPUs one after another, ``stagger`` seconds apart, so that they do not all read the same
     weights over one disk and one bus at the same time."""
 
     def __init__(self, stagger: float) -> None:
         self._stagger = stagger
-        self._last = float("-inf")
+        self._last_start = float("-inf")
 
     def take(self, spec: ServiceSpec, now: float) -> float:
-        """Seconds until this service's turn; 0 = it is now, and it counts as started."""
+        """Seconds until this service may start, at ``now`` seconds; 0: it may start now, and counts as started. Always
+        0 for services that are not replicas with GPUs."""
         if spec.kind != "replica" or not spec.gpus:
             return 0.0
-        left = self._last + self._stagger - now
-        if left > 0:
-            return left
-        self._last = now
+        delay = self._last_start + self._stagger - now
+        if delay > 0:
+            return delay
+        self._last_start = now
         return 0.0
 
 
 def unmet(supervisor: Supervisor, dependency: Dependency) -> str | None:
-    """What is missing, in words; None if the dependency holds."""
+    """What is missing, worded to follow "waiting for"; None if the dependency is met."""
     on, wanted = dependency.on, dependency.count or 0
     if dependency.condition == "environment_ready":
         return None if on in supervisor.environments.pythons else f"environment {on}"
     if dependency.condition == "all_ready":
-        # As many as are wanted now: the number may have been scaled since the plan was made.
+        # As many as are wanted now: the run may have been scaled since the plan was made.
         group = [s for s in supervisor.slots.values() if s.spec.kind == on and s.current.machine.wanted]
         wanted = len(group) or wanted
         ready = sum(s.state in state_machine.SERVING for s in group)
         return None if ready >= wanted else f"{on}s: {ready} of {wanted} ready"
     if dependency.condition == "discovered":
-        found = supervisor.found_serving()
-        return None if found >= wanted else f"{on}s: {found} of {wanted} found"
+        serving = supervisor.found_serving()
+        return None if serving >= wanted else f"{on}s: {serving} of {wanted} found"
     if dependency.condition == "listening":
-        served = supervisor.slots.get(on.partition(".")[0])
-        if supervisor.keeper_manager.holds(on) or (served is not None and _listens_itself(served)):
+        server = supervisor.slots.get(on.partition(".")[0])
+        if supervisor.keeper_manager.holds(on) or (server is not None and _listens_itself(server)):
             return None
         return supervisor.unheld.get(on, f"the socket {on}")
     slot = supervisor.slots.get(on)
@@ -64,7 +65,7 @@ def unmet(supervisor: Supervisor, dependency: Dependency) -> str | None:
 
 
 def dependents(slots: Iterable[Slot], slot: Slot) -> list[Slot]:
-    """The services that need ``slot``: they stop first."""
+    """The services that depend on ``slot``, by its name or its kind; they are stopped before it."""
     names = (slot.name, slot.spec.kind)
     return [
         other
@@ -78,7 +79,8 @@ def dependents(slots: Iterable[Slot], slot: Slot) -> list[Slot]:
 
 
 async def hold_sockets(supervisor: Supervisor) -> None:
-    """Listen where somebody relies on it before the service itself is up: connections queue until it is."""
+    """Open the sockets of services that others depend on with the condition ``listening``. Connections queue until the
+    service accepts them. A socket that cannot be opened is noted in ``supervisor.unheld``."""
     specs = [slot.spec for slot in supervisor.slots.values()]
     names = {d.on for spec in specs for d in spec.depends_on if d.condition == "listening"}
     for name in sorted(names):
@@ -89,12 +91,12 @@ async def hold_sockets(supervisor: Supervisor) -> None:
             supervisor.say("socket", text, "warning", service)
             continue
         for port in (p for p in slot.spec.ports if p.name == port_name):
-            for last in (False, False, True):
+            for last_try in (False, False, True):
                 try:
                     await supervisor.keeper_manager.hold_port(service, port)
                     break
-                except KeeperGone:  # another one comes up
-                    if last:
+                except KeeperGone:  # a new keeper is being started
+                    if last_try:
                         supervisor.unheld[name] = "the keeper has exited"
                 except PrepareProblem as problem:
                     supervisor.unheld[name] = str(problem)
@@ -103,5 +105,6 @@ async def hold_sockets(supervisor: Supervisor) -> None:
 
 
 def _listens_itself(slot: Slot) -> bool:
-    """Whether a service that outlived an earlier keeper is up: it has the socket that this keeper could not get."""
+    """Whether a service that outlived an earlier keeper is up: it still owns the socket that this keeper could not
+    get."""
     return slot.state in state_machine.LIVE

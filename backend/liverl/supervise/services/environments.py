@@ -1,4 +1,4 @@
-"""The boot's first stage: the plan's Python environments, built side by side, with their progress."""
+"""The Python environments of a plan, built in parallel when a run starts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class _Entry:
 
 
 class Environments:
-    """``pythons`` holds the interpreters of those that are ready; ``failed`` says why others are not.
+    """``pythons``: interpreters of the environments that are ready, by name; ``self`` is the backend's own.
+    ``failed``: why an environment cannot be built, by name.
 
-    ``changed(name, text, level)`` is called for every line worth an event.
+    ``changed(name, text, level)`` is called for each step of a build and for its result.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Environments:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
+        """Begin to check or build every environment; must be called on the event loop."""
         for entry in self._entries.values():
             self._tasks.append(asyncio.ensure_future(self._build(entry)))
 
@@ -71,7 +73,7 @@ class Environments:
         entry.progress = None
 
     def cancel(self) -> None:
-        """Stop what is being built; half-built environments are removed by their builder."""
+        """Cancel the builds; the builder removes half-built environments (see ``closed``)."""
         for task in self._tasks:
             task.cancel()
         for entry in self._entries.values():
@@ -83,6 +85,7 @@ class Environments:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def statuses(self) -> list[ServiceStatus]:
+        """A status for each environment, as a service named ``env:NAME``. ``progress``: 0..1 while it is built."""
         return [
             ServiceStatus(
                 name=f"env:{name}",

@@ -1,4 +1,4 @@
-"""``events.jsonl``: the run's story, one numbered line each, and the words for a service's changes."""
+"""``events.jsonl``, one numbered event per line, and the texts of events about a service's state."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from liverl.model import Event, Level
 from liverl.rundir.journal import LineFile, cut_torn_line
 from liverl.supervise.services.state_machine import MachineState
 
-KEPT = 2000  # newest events in memory, for clients that ask for what they missed
+KEPT = 2000  # newest events in memory, for clients that reconnect and read the ones they missed
 
 _EVENT = msgspec.json.Decoder(Event)
 
 
 class EventLog:
-    """Numbers, keeps and writes events, and gives each to those who have subscribed.
+    """Numbers events, writes them to ``path``, passes them to subscribers and keeps the newest ones in memory. Numbers
+    continue after the last event in the file.
 
     Raises:
         OSError: the file cannot be opened. Later write errors go to ``on_error`` once per kind of error.
@@ -37,11 +38,14 @@ class EventLog:
 
     @property
     def seq(self) -> int:
+        """Number of the newest event; 0 before the first."""
         return self._seq
 
     def add(
         self, kind: str, text: str, level: Level = "info", service: str | None = None, **data: Any
     ) -> Event:
+        """Add an event and return it. It is written in the background; ``service`` is the one that it is about,
+        ``data`` its further fields in JSON."""
         self._seq += 1
         event = Event(self._seq, self._now(), kind, text, level, service, data)
         self.newest.append(event)
@@ -55,7 +59,8 @@ class EventLog:
         self._listeners.append(listener)
 
     def since(self, seq: int) -> list[Event] | None:
-        """Events after ``seq``, or None if they are no longer in memory (read the file)."""
+        """Events with a number above ``seq``, oldest first; None if the first of them is no longer in memory and must
+        be read from the file."""
         if self.newest and self.newest[0].seq > seq + 1:
             return None
         return [event for event in self.newest if event.seq > seq]
@@ -66,11 +71,12 @@ class EventLog:
             self._on_error(str(error))
 
     def close(self) -> None:
+        """Write what is queued and close the file."""
         self._file.close()
 
 
 def last_seq(path: Path) -> int:
-    """The number of the last event in a file, 0 if there is none."""
+    """The number of the last event in the final MiB of a file; 0 if it holds none or does not exist."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
@@ -89,7 +95,8 @@ def last_seq(path: Path) -> int:
 def words(
     before: MachineState, after: MachineState, now: float, *, completes: bool
 ) -> tuple[str, Level] | None:
-    """What to say of a change of state; None if it is not worth a line. ``completes``: exit 0 is a success."""
+    """Text and level of the event for a change of state; None for a change without an event. ``now``: Unix seconds.
+    ``completes``: the service is a task, whose exit 0 is a success."""
     if before.state == after.state:
         if after.stuck and not before.stuck:
             return "could not be killed: some of its processes survived the last signal", "error"

@@ -1,8 +1,8 @@
-"""Named points at which a drill may kill the backend with SIGKILL: ``LIVERL_CRASH_AT=point[:service]``.
+"""Named points at which a test can kill the backend with SIGKILL: ``LIVERL_CRASH_AT=point[:service]``.
 
-Only the environment variable arms them; without it each call is one comparison. ``mid_swap`` has the stages
-``spawned`` (the new process exists), ``ready`` (it serves) and ``promoted`` (the old one is yet to drain) in the
-place of a service; ``mid_scale`` is when a new number is wanted and nothing has been done about it.
+Only the environment variable activates them; without it each call costs one comparison. ``mid_swap`` takes a stage
+instead of a service: ``spawned`` (the new process exists), ``ready`` (it serves) or ``promoted`` (the replaced one
+does not drain yet). ``mid_scale`` is after a new number of replicas was recorded, before any was started or stopped.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import signal
 
-_ARMED = os.environ.get("LIVERL_CRASH_AT")
+_ACTIVE = os.environ.get("LIVERL_CRASH_AT")
 
 
 def crashpoint(point: str, service: str = "") -> None:
-    """Die here, if this point (of this service) is the armed one."""
-    if _ARMED is not None and _ARMED in (point, f"{point}:{service}"):
+    """Kill this process with SIGKILL if ``LIVERL_CRASH_AT`` names this point, or this point of this service."""
+    if _ACTIVE is not None and _ACTIVE in (point, f"{point}:{service}"):
         os.kill(os.getpid(), signal.SIGKILL)

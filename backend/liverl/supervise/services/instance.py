@@ -1,7 +1,7 @@
-"""One service instance: the pure state machine (``state_machine``) joined to a real process.
+"""One service instance: drives the pure state machine (``state_machine``) with a real process.
 
-A service normally has one instance through all its generations. While a proxy is swapped there are more:
-the current one, an incoming one, and retiring ones that drain. The hub (the supervisor) lends what they share.
+A service normally has one instance through all its generations. While it is swapped there are more: the current one,
+an incoming one, and retiring ones that drain. ``hub`` is the supervisor, which owns what all instances share.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Role = Literal["current", "incoming", "retiring"]
 
 
 class InstanceHost(Protocol):
-    """What an instance needs of its supervisor."""
+    """The part of the supervisor that an instance uses."""
 
     run: str
     run_dir: Path
@@ -43,21 +43,39 @@ class InstanceHost(Protocol):
     keeper_manager: KeeperManager
 
     @property
-    def process_scan(self) -> ProcessScan: ...
+    def process_scan(self) -> ProcessScan:
+        """The process trees of all services."""
 
     http: probes.Http
 
-    def now(self) -> float: ...
-    def changed(self, instance: Instance, before: MachineState) -> None: ...
-    def note(self, instance: Instance, kind: str, text: str, level: str = "info", **data: Any) -> None: ...
-    def reserve_gpus(self, name: str, count: int) -> tuple[str, ...]: ...
-    def pythons(self) -> Mapping[str, Path]: ...
-    def service_ports(self) -> dict[str, int]: ...
-    def kick(self) -> None: ...
-    def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
+    def now(self) -> float:
+        """Unix seconds; never steps back."""
+
+    def changed(self, instance: Instance, before: MachineState) -> None:
+        """Called after each change of the instance's machine state."""
+
+    def note(self, instance: Instance, kind: str, text: str, level: str = "info", **data: Any) -> None:
+        """Add an event about the instance's service."""
+
+    def reserve_gpus(self, name: str, count: int) -> tuple[str, ...]:
+        """Reserve GPUs for a service; returns their UUIDs. Raises PrepareProblem if there are not enough."""
+
+    def pythons(self) -> Mapping[str, Path]:
+        """Interpreters of the environments that are ready, by name."""
+
+    def service_ports(self) -> dict[str, int]:
+        """Port numbers of all services, by ``service.port`` and by service name."""
+
+    def kick(self) -> None:
+        """Request a ``reconcile`` soon."""
+
+    def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine in the background; its exceptions are reported."""
 
 
 class Instance:
+    """One instance of a service: its machine state, its newest process, its probes and its timers."""
+
     def __init__(
         self,
         hub: InstanceHost,
@@ -70,12 +88,11 @@ class Instance:
         self.role: Role = role
         self.machine = machine or MachineState(since=hub.now())
         self.leader = Leader(hub, self._leader_ended)
-        self.last_problem: str | None = None  # of a start-up check
-        self.looks: dict[
-            str, tuple[float, str | None]
-        ] = {}  # the newest check by each probe: when, and problem
+        self.last_problem: str | None = None  # of the newest startup check
+        # The newest check of each probe: Unix time, and problem.
+        self.looks: dict[str, tuple[float, str | None]] = {}
         self.progress = ""  # content of spec.restart_needs at the last start
-        self.work: asyncio.Task[None] | None = None
+        self.work: asyncio.Task[None] | None = None  # the newest start
         self._probing: asyncio.Task[None] | None = None
         self._emptying: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -84,21 +101,26 @@ class Instance:
 
     @property
     def process(self) -> LeaderProcess | None:
+        """The newest process, also after it has ended; None before the first start."""
         return self.leader.process
 
     @property
     def name(self) -> str:
+        """The service's name."""
         return self.spec.name
 
     @property
     def key(self) -> str:
+        """``service.generation`` of the machine state: key of its process tree, and token at the keeper."""
         return f"{self.spec.name}.{self.machine.generation}"
 
     def key_of(self, generation: int) -> str:
+        """The key of another generation of this service."""
         return f"{self.spec.name}.{generation}"
 
     @property
     def rules(self) -> state_machine.RestartRules:
+        """The rules of the state machine; a retiring instance stops by its drain sequence, if it has one."""
         draining = self.role == "retiring" and self.spec.drain
         stop = self.spec.drain if draining else self.spec.stop
         spec = self.spec
@@ -106,16 +128,17 @@ class Instance:
 
     @property
     def busy(self) -> bool:
-        """Whether an earlier start is still being carried out."""
+        """Whether a start is still being carried out, also one that a stop has overtaken."""
         return self.work is not None and not self.work.done()
 
     def port(self, name: str) -> int | None:
+        """Number of a port of the newest process; None without a process or such a port."""
         return self.process.ports.get(name) if self.process else None
 
     # --- the machine ---
 
     def feed(self, event: state_machine.Input) -> None:
-        """Deliver an event and carry out what follows."""
+        """Pass an event to the state machine and carry out the resulting actions."""
         before = self.machine
         machine, actions = state_machine.step(
             before, event, self.hub.now(), self.rules, random.uniform(-1, 1)
@@ -123,18 +146,18 @@ class Instance:
         self._apply(before, machine, actions)
 
     def adopt(self) -> None:
-        """After a replayed journal has set ``machine`` and ``process``: make it live."""
+        """Set the timers and repeat the actions of a state that was restored from the journal."""
         before = self.machine
         machine, actions = state_machine.adopted(before, self.hub.now(), self.rules)
         self._apply(before, machine, actions)
 
     def retire(self) -> None:
-        """Replaced: end it by its drain sequence."""
+        """End a replaced instance by its drain sequence."""
         self.role = "retiring"
         self.feed(state_machine.Stop())
 
-    def hurry(self) -> None:
-        """The run ends: what drains goes on to the next stop stage at once."""
+    def end_drain(self) -> None:
+        """Go on to the second stop stage at once if this instance is draining. Called when the run stops."""
         if self.role == "retiring" and self.machine.state == "stopping" and self.machine.stage == 0:
             self.machine = replace(self.machine, deadline=self.hub.now())
             self.feed(state_machine.DeadlinePassed())
@@ -164,7 +187,7 @@ class Instance:
             case state_machine.Prepare(generation=generation):
                 self.last_problem = None
                 self.work = self.hub.spawn_task(self._start(generation))
-                # A stop may have come meanwhile: until this is over, the service is not.
+                # If a stop came meanwhile, the service has ended only when this task has.
                 self.work.add_done_callback(lambda _: self.hub.kick())
             case state_machine.Watch(generation=generation):
                 self._watch(generation)
@@ -194,24 +217,29 @@ class Instance:
                 if port.held
                 else prepare.choose_port(port)
             )
-        known = {**hub.service_ports(), **ports}
-        values = prepare.Placeholders(hub.run_dir, hub.attempt_dir, generation, hub.pythons(), known)
+        all_ports = {**hub.service_ports(), **ports}
+        values = prepare.Placeholders(hub.run_dir, hub.attempt_dir, generation, hub.pythons(), all_ports)
         prepare.write_files(spec, values)
         return values, ports
 
     def _check_progress(self) -> None:
-        """An automatic restart of something that got nowhere since its last start would go on for ever."""
+        """Refuse an automatic restart if the file ``spec.restart_needs`` has not changed since the last start: without
+        progress the service would be restarted for ever.
+
+        Raises:
+            PrepareProblem: the file has not changed.
+        """
         if not self.spec.restart_needs:
             return
         path = self.hub.run_dir / self.spec.restart_needs
-        now = path.read_text() if path.exists() else ""
-        again = self.machine.streak > 0
-        if again and now == self.progress:
+        progress = path.read_text() if path.exists() else ""
+        restarted_automatically = self.machine.streak > 0
+        if restarted_automatically and progress == self.progress:
             name = path.name
             raise prepare.PrepareProblem(
                 f"not restarted: {name} has not changed since the last start", final=True
             )
-        self.progress = now
+        self.progress = progress
 
     async def _spawn(self, generation: int, values: prepare.Placeholders, ports: dict[str, int]) -> None:
         hub, spec = self.hub, self.spec
@@ -234,7 +262,7 @@ class Instance:
         }
         await hub.records.journal(intent)
         if self.machine.generation == generation and self.machine.state != "preparing":
-            return  # stopped meanwhile, and nothing has been started
+            return  # stopped meanwhile; no process has been started
         self.feed(state_machine.Prepared(generation))
         tag = f"{hub.run}/{spec.name}/{generation}"
         try:
@@ -247,12 +275,12 @@ class Instance:
                 fds={"LIVERL_LISTEN_FD": held[0]} if held else {},
             )
         except KeeperGone:
-            # It may have forked before it died: another process beside that one would be a double.
-            found = await hub.keeper_manager.orphan(tag)
-            if found is None:
+            # The keeper may have forked before it died; a second process must not be started beside that one.
+            orphan = await hub.keeper_manager.orphan(tag)
+            if orphan is None:
                 raise
-            child = {"pid": found[0], "tick": found[1]}
-        # Known from here on, whatever its state: to the others it would be a stray.
+            child = {"pid": orphan[0], "tick": orphan[1]}
+        # Add it to the trees at once, whatever its state: a scan would take it for a stray.
         hub.process_scan.trees.seed(token, [(child["pid"], child["tick"] or 0)])
         if child.get("exit") is not None:
             raise prepare.PrepareProblem(f"generation number {generation} is already in use")
@@ -278,13 +306,13 @@ class Instance:
             "pid": child["pid"],
             "tick": child["tick"],
         }
-        # A full disk must not make a failure of it: it runs, and the keeper knows it.
+        # A full disk must not fail the start: the process runs, and the keeper has its record.
         hub.records.journal_soon(record)
         await hub.records.journalled()
         self.feed(state_machine.Spawned(generation))
         process = self.process
         if process is not None and not procfs.alive(process.pid, process.tick):
-            hub.spawn_task(self.leader.resolve(process))  # it died before anybody listened
+            hub.spawn_task(self.leader.resolve(process))  # it died before its pidfd was watched
 
     # --- the leader's end ---
 
@@ -355,7 +383,7 @@ class Instance:
             return
         if self._emptying is None or self._emptying.done():
             self._emptying = self.hub.spawn_task(self._until_empty(generation))
-        # What was asked comes before what is done: a successor must not take the end for a failure.
+        # Journal the stop before the signal: a later backend must not take the exit for a failure.
         await self.hub.records.journalled()
         number = signal.Signals[f"SIG{stage.signal}"]
         if stage.target == "leader":
@@ -375,20 +403,20 @@ class Instance:
                 self.hub.note(self, "signal", problem, "error")
 
     async def _until_empty(self, generation: int) -> None:
-        """Report when the leader has ended and two scans in a row find nothing of the tree."""
-        pause, empty = 0.005, 0
+        """Feed ``TreeEmpty`` once the leader has ended and two scans in a row find no process of the tree."""
+        pause, empty_scans = 0.005, 0
         while self.machine.state == "stopping" and self.machine.generation == generation:
             process = self.process
             if self.machine.leader_gone:
-                seen = self.hub.process_scan.tables
+                tables_before = self.hub.process_scan.tables
                 if self.hub.process_scan.live_members(self):
-                    empty = 0
-                elif self.hub.process_scan.tables != seen or not empty:
-                    empty += 1
-                if empty >= 2:
+                    empty_scans = 0
+                elif self.hub.process_scan.tables != tables_before or not empty_scans:
+                    empty_scans += 1
+                if empty_scans >= 2:
                     self.feed(state_machine.TreeEmpty(generation))
                     return
-                if empty:
+                if empty_scans:
                     await asyncio.sleep(0.001)
                     continue
             elif process is not None and not procfs.alive(process.pid, process.tick):
@@ -398,7 +426,7 @@ class Instance:
             pause = min(0.25, pause * 1.6)
 
     def close(self) -> None:
-        """The backend ends: let go of everything without touching the process."""
+        """Cancel all tasks and timers; the process keeps running. Called when the backend exits."""
         for task in (self.work, self._probing, self._emptying):
             if task is not None:
                 task.cancel()
@@ -407,7 +435,7 @@ class Instance:
         self.leader.drop()
 
     def record(self) -> dict[str, Any]:
-        """The state as a journal record."""
+        """The machine state as a journal record, without its deadline."""
         machine = replace(self.machine, deadline=None)
         return {
             "k": "state",

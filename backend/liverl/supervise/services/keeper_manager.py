@@ -1,4 +1,5 @@
-"""The run's keeper as the backend needs it: always one, with all our listening sockets, whatever dies."""
+"""Keeps a keeper running for the backend: reconnects, starts a new one if it dies, and restores its listening
+sockets."""
 
 from __future__ import annotations
 
@@ -22,13 +23,16 @@ from liverl.supervise.services.prepare import PrepareProblem
 from liverl.supervise.services.records import Records
 from liverl.util.atomic_file import write_atomic
 
-PATIENCE = 10.0  # seconds that a start waits for a new keeper; one comes up within 0.1
-_REAPING = 3.0  # seconds for the keeper to see the ends that we have seen
-_HEARING = 60.0  # seconds that a keeper may be at a disk, or at an exec, before it is not asked any more
+PATIENCE = 10.0  # seconds that a request waits for a new keeper, which normally starts within 0.1 s
+_REAPING = 3.0  # seconds for the keeper to reap the processes that the backend has already seen ending
+_EXIT_REPORTS = (
+    60.0  # seconds that a keeper may be blocked by a disk or an exec before its exit reports are given up
+)
 
 
 class KeeperManager:
-    """``on_exit(token, exit)``: a leader ended. ``on_keeper(pid)``: the keeper is this process now."""
+    """``on_exit(token, exit)`` is called when a leader has ended, ``on_keeper(pid)`` after each connection to a
+    keeper."""
 
     def __init__(
         self,
@@ -43,57 +47,62 @@ class KeeperManager:
         self._records = records
         self._on_keeper = on_keeper
         self._keeper = KeeperClient(run_dir, on_exit, self._gone)
-        self._listeners: dict[str, tuple[PortSpec, int]] = {}  # name -> (spec, our duplicate)
-        self._numbers: dict[str, int] = {}  # the same, their port numbers
+        self._listeners: dict[
+            str, tuple[PortSpec, int]
+        ] = {}  # ``service.port`` -> (spec, duplicated descriptor)
+        self._numbers: dict[str, int] = {}  # ``service.port`` -> port number
         self._up = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
-        self._spawns = 0  # asked for, and not yet told of
-        self._met = False  # a keeper has answered
-        self._over = False
+        self._spawns = 0  # spawn requests without an answer yet
+        self._connected_once = False
+        self._closing = False
 
     @property
     def pid(self) -> int:
+        """The keeper's pid; 0 before the first connection."""
         return self._keeper.pid
 
     def holds(self, name: str) -> bool:
-        """Whether a listening socket is held under this name."""
+        """Whether the run holds the listening socket ``service.port``."""
         return name in self._listeners
 
     def held_port(self, name: str) -> int | None:
-        """The port number of a listening socket that is held under this name."""
+        """The port number of the listening socket ``service.port``; None if the run does not hold it."""
         return self._numbers.get(name)
 
     # --- being connected ---
 
     async def connect(self) -> tuple[bool, list[dict[str, Any]]]:
-        """Reach or start the keeper. Returns whether it lived before, and its children's records.
+        """Connect to the keeper, or start one. Returns whether it was already running, and its children's records.
 
         Raises:
-            KeeperError, KeeperGone, OSError: it cannot be started.
+            KeeperError, KeeperGone, OSError: it cannot be started or reached.
         """
         env = {k: v for k, v in os.environ.items() if not k.startswith("LIVERL_")}
         env["LIVERL_RUN"] = f"{self.run}/keeper/0"
         env["LIVERL_RUN_DIR"] = str(self.run_dir)
         try:
-            lived, children, _ = await self._keeper.connect(env)
+            already_running, children, _ = await self._keeper.connect(env)
         except KeeperGone:
-            if self._met:
+            if self._connected_once:
                 raise
-            # One that had been dismissed before, and went with its last child as we came.
-            lived, children, _ = await self._keeper.connect(env)
-        self._met = True
+            # A keeper that had been dismissed exited after its last child while we connected.
+            already_running, children, _ = await self._keeper.connect(env)
+        self._connected_once = True
         self._on_keeper(self.pid)
         try:
             record = {"pid": self.pid, "tick": procfs.start_tick(self.pid)}
             write_atomic(self.run_dir / "keeper.json", msgspec.json.encode(record))
         except OSError as error:
-            self._records.write_failed(str(error))  # it is for people: we find the keeper by its socket
+            self._records.write_failed(
+                str(error)
+            )  # keeper.json is for people; the backend finds the keeper by its socket
         if not self._listeners:
             self._up.set()
-        return lived, children
+        return already_running, children
 
     def _gone(self) -> None:
-        if self._met and not self._over:
+        if self._connected_once and not self._closing:
             self._up.clear()
             self._records.say(
                 "keeper",
@@ -104,8 +113,8 @@ class KeeperManager:
                 self._renewing = asyncio.ensure_future(self._renew())
 
     async def _renew(self) -> None:
-        """Start keepers until one lives that has all our sockets."""
-        pause, told = 0.05, ""
+        """Start keepers until one is running and has all listening sockets of the run."""
+        pause, last_problem = 0.05, ""
         while not self._up.is_set():
             self._keeper.reap()
             try:
@@ -116,18 +125,18 @@ class KeeperManager:
                     self._records.say("keeper", text, "debug")
                 self._up.set()
             except (KeeperError, KeeperGone, OSError) as error:
-                if (why := str(error) or "it exited immediately") != told:
-                    told = why
+                if (why := str(error) or "it exited immediately") != last_problem:
+                    last_problem = why
                     self._records.say("keeper", f"could not start a new keeper: {why}; retrying", "error")
                 await asyncio.sleep(pause)
                 pause = min(5.0, pause * 2)
         self._records.say("keeper", f"the new keeper is running (pid {self.pid})")
 
     async def _until_up(self) -> None:
-        """Wait for a keeper that has all our sockets: another one would bind the port anew.
+        """Wait for a keeper that has all listening sockets: one without them would bind the ports a second time.
 
         Raises:
-            KeeperGone: there is none, and it takes long to get one.
+            KeeperGone: none is running after ``PATIENCE`` seconds.
         """
         try:
             async with asyncio.timeout(PATIENCE):
@@ -136,36 +145,37 @@ class KeeperManager:
             raise KeeperGone from None
 
     async def request(self, do: str, **args: Any) -> dict[str, Any]:
-        """One request to the keeper that serves.
+        """Send a request to the keeper and return the answer; waits while a new keeper is being started.
 
         Raises:
-            KeeperError: it refused.
-            KeeperGone: there is none, or it died over it.
+            KeeperError: the keeper refused.
+            KeeperGone: none is running, or it died before it answered.
         """
         await self._until_up()
         return await self._keeper.request(do, **args)
 
-    async def heard(self) -> None:
-        """Until the keeper has told of every exit that came before, however slow its disk; or there is none, or it
-        hangs."""
+    async def wait_for_exit_reports(self) -> None:
+        """Return once the keeper has reported every exit so far, or if no keeper is running, or if it does not answer
+        within ``_EXIT_REPORTS`` seconds."""
         with contextlib.suppress(KeeperError, KeeperGone, TimeoutError):
-            async with asyncio.timeout(_HEARING):
+            async with asyncio.timeout(_EXIT_REPORTS):
                 await self.request("ends")
 
     # --- forks ---
 
     @property
     def spawning(self) -> bool:
-        """Whether the keeper may have forked a process that we do not know yet: until it has become its service, it
-        bears no sign of it."""
+        """Whether the keeper may have forked a process that it has not reported yet. Until such a process executes its
+        service, nothing shows to which service it belongs."""
         return self._spawns > 0
 
     async def spawn(self, **what: Any) -> dict[str, Any]:
-        """Have a process started; returns its record. Whoever asks must make it known at once, before others run.
+        """Start a process (see ``spawn`` in ``keeper/process.py``); returns its record. The caller must add the
+        process to the process trees before it awaits anything else, or a scan takes it for a stray.
 
         Raises:
-            KeeperError: it cannot be executed.
-            KeeperGone: there is no keeper, or it died over it.
+            KeeperError: the command cannot be executed.
+            KeeperGone: no keeper is running, or it died before it answered.
         """
         self._spawns += 1
         try:
@@ -174,13 +184,13 @@ class KeeperManager:
             self._spawns -= 1
 
     async def orphan(self, tag: str) -> Member | None:
-        """The leader that a keeper forked before it died without a word, if it did."""
+        """The leader with this tag that a keeper forked before it died without answering; None if it forked none."""
         await self.forks_settled()
         return procfs.leader_by_tag(tag, self.run_dir)
 
     async def forks_settled(self) -> None:
-        """Wait until no fork of a dead keeper is left that has yet to become its service: until then it shows
-        the keeper's tag."""
+        """Wait, at most ``PATIENCE`` seconds, until every fork of a dead keeper has executed its service; until then
+        it carries the keeper's tag in its environment."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + PATIENCE
         while loop.time() < give_up:
@@ -193,53 +203,62 @@ class KeeperManager:
     # --- listening sockets ---
 
     async def hold_port(self, service: str, port: PortSpec) -> int:
-        """The number of a port whose socket the keeper holds for the run.
+        """Have the keeper open the listening socket of a port, if it is not open yet; returns the port number.
 
         Raises:
-            PrepareProblem: somebody else has it; the holder is named.
+            PrepareProblem: the port cannot be bound; the message names the process that holds it, if there is one.
+            KeeperGone: no keeper is running, or it died before it answered.
         """
         name = f"{service}.{port.name}"
         try:
             answer = await self.request("listen", name=name, host=port.host, port=port.number)
         except KeeperError as error:
             holder = procfs.port_holder(port.number)
-            who = f" is held by {holder.words()}" if holder else f": {error}"
-            raise PrepareProblem(f"port {port.number}{who}") from None
+            if holder is not None:
+                raise PrepareProblem(f"port {port.number} is held by {holder.words()}") from None
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise PrepareProblem(f"cannot listen on port {port.number} of {port.host}: {why}") from None
         if name not in self._listeners:
-            self._keep(name, port, await self._keeper.get_listener(name))
+            self._note_listener(name, port, await self._keeper.get_listener(name))
         number: int = answer["port"]
         return number
 
-    def _keep(self, name: str, port: PortSpec, fd: int) -> None:
+    def _note_listener(self, name: str, port: PortSpec, fd: int) -> None:
         self._listeners[name] = (port, fd)
         with socket.socket(fileno=os.dup(fd)) as sock:
             self._numbers[name] = sock.getsockname()[1]
 
     async def recover_listener(self, name: str, port: PortSpec) -> bool:
-        """Get a duplicate of a socket that the keeper has held for an earlier backend, if it does."""
+        """Get a duplicate of a socket that the keeper held for an earlier backend; False if it holds none of this
+        name."""
         listeners = (await self._keeper.request("hello"))["listeners"]
         if name not in listeners:
             return False
-        self._keep(name, port, await self._keeper.get_listener(name))
+        self._note_listener(name, port, await self._keeper.get_listener(name))
         return True
 
     async def hand_over(self, name: str, port: PortSpec, fd: int) -> None:
-        """Give the keeper a listening socket that it did not open."""
+        """Pass a listening socket to the keeper that it did not open. ``fd`` now belongs to this object.
+
+        Raises:
+            KeeperError, KeeperGone: the keeper refused it, or died.
+        """
         await self._keeper.request("adopt_fd", fd=fd, name=name)
-        self._keep(name, port, fd)
+        self._note_listener(name, port, fd)
 
     # --- the end ---
 
     async def dismiss(self) -> None:
-        """End the keeper, as nothing is left for it to keep."""
-        self._over = True
+        """End the keeper after all services have ended. It is killed if it does not answer within ``PATIENCE``
+        seconds."""
+        self._closing = True
         try:
             async with asyncio.timeout(PATIENCE):
-                await self._ask_to_go()
+                await self._request_exit()
         except KeeperGone:
             pass
         except TimeoutError:
-            # It is at a start that does not return: nothing may be started any more once we have gone.
+            # It hangs in a start; nothing may be started after the backend has exited.
             self._records.say(
                 "keeper", f"the keeper does not respond; killing it (pid {self.pid})", "warning"
             )
@@ -248,8 +267,14 @@ class KeeperManager:
         except KeeperError as error:
             self._records.say("keeper", f"the keeper keeps running: {error}", "warning")
 
-    async def _ask_to_go(self) -> None:
-        """What has been killed is no process any more to us a moment before its parent can reap it."""
+    async def _request_exit(self) -> None:
+        """Request the exit, again for ``_REAPING`` seconds: the keeper refuses until it has reaped the killed
+        processes.
+
+        Raises:
+            KeeperError: children are still running.
+            KeeperGone: it died before it answered.
+        """
         give_up = asyncio.get_running_loop().time() + _REAPING
         while True:
             try:
@@ -263,8 +288,8 @@ class KeeperManager:
                 await asyncio.sleep(0.05)
 
     def close(self) -> None:
-        """Let go of it; it lives on."""
-        self._over = True
+        """Close the connection and the duplicated sockets; the keeper keeps running."""
+        self._closing = True
         if self._renewing is not None:
             self._renewing.cancel()
         for _, fd in self._listeners.values():

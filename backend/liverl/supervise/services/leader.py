@@ -1,4 +1,4 @@
-"""The leader of a service's process tree: which process it is, and how it ended."""
+"""The leader of a service's process tree: its identity, and its exit status."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from liverl.procs.exit_status import kernel_exit
 if TYPE_CHECKING:
     from liverl.supervise.services.keeper_manager import KeeperManager
 
-# The keeper tells of an exit within milliseconds, if it is not at a slow disk; the kernel may take some seconds for a
-# process that init has yet to reap (measured 1.75 s).
+# Seconds. The keeper reports an exit within milliseconds unless it waits for a slow disk; for a process that init has
+# yet to reap, the kernel may take seconds (measured: 1.75 s).
 EXIT_PATIENCE = 4.0
 
 
 @dataclass
 class LeaderProcess:
-    """The newest process of an instance."""
+    """The newest process of an instance. ``tick``: start tick, 0 if unknown, -1 if the pid is of an earlier boot.
+    ``log_start``: byte offset in ``log`` at which it begins. ``started_at``: Unix seconds. ``gpus``: UUIDs. ``pidfd``:
+    -1 if it could not be opened."""
 
     generation: int
     pid: int
@@ -38,16 +40,20 @@ class LeaderProcess:
 
     @property
     def member(self) -> tree.Member:
+        """(pid, start tick), which identifies the process even after its pid is reused."""
         return (self.pid, self.tick)
 
 
 class LeaderHost(Protocol):
-    """What a leader needs of the supervisor."""
+    """The part of the supervisor that a leader uses."""
 
     keeper_manager: KeeperManager
 
-    def now(self) -> float: ...
-    def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
+    def now(self) -> float:
+        """Unix seconds."""
+
+    def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine in the background; its exceptions are reported."""
 
 
 class Leader:
@@ -57,11 +63,11 @@ class Leader:
         self.process: LeaderProcess | None = None
         self._host = host
         self._ended = ended
-        self._told: dict[int, Exit] = {}
-        self._news = asyncio.Event()
+        self._reported: dict[int, Exit] = {}  # by generation
+        self._new_report = asyncio.Event()
 
     def take(self, process: LeaderProcess) -> None:
-        """Hold on to a process: its pidfd tells of its end even if nobody else does."""
+        """Watch a process instead of the previous one. Its pidfd reports the exit even if the keeper does not."""
         self.drop()
         self.process = process
         try:
@@ -75,7 +81,7 @@ class Leader:
         asyncio.get_running_loop().add_reader(process.pidfd, self._readable, process)
 
     def drop(self) -> None:
-        """Let go of the process, without touching it."""
+        """Stop watching the process; no signal is sent."""
         if self.process is not None and self.process.pidfd >= 0:
             asyncio.get_running_loop().remove_reader(self.process.pidfd)
             os.close(self.process.pidfd)
@@ -85,26 +91,27 @@ class Leader:
         asyncio.get_running_loop().remove_reader(process.pidfd)
         self._host.spawn_task(self.resolve(process))
 
-    def told(self, generation: int, exit_: Exit) -> None:
-        """The keeper's word on a generation."""
-        self._told[generation] = exit_
-        self._news.set()
+    def exit_reported(self, generation: int, exit_: Exit) -> None:
+        """Take the exit status of a generation from the keeper or the journal."""
+        self._reported[generation] = exit_
+        self._new_report.set()
         if self.process is not None and self.process.generation == generation:
             self._ended(generation, exit_)
 
     async def resolve(self, process: LeaderProcess) -> None:
-        """Find out how a dead leader ended: from the keeper, else the kernel, else it is unknown."""
+        """Get the exit status of a dead leader: from the keeper, else from the kernel, else an ``Exit`` without code
+        and signal after ``EXIT_PATIENCE`` seconds."""
         give_up = self._host.now() + EXIT_PATIENCE
-        while process.generation not in self._told:
-            told = kernel_exit(process.pidfd) if process.pidfd >= 0 else None
-            if told is None and self._host.now() >= give_up:
-                await self._host.keeper_manager.heard()
-                told = self._told.get(process.generation, Exit())
-            if told is not None:
-                self._ended(process.generation, told)
+        while process.generation not in self._reported:
+            exit_status = kernel_exit(process.pidfd) if process.pidfd >= 0 else None
+            if exit_status is None and self._host.now() >= give_up:
+                await self._host.keeper_manager.wait_for_exit_reports()
+                exit_status = self._reported.get(process.generation, Exit())
+            if exit_status is not None:
+                self._ended(process.generation, exit_status)
                 return
-            self._news.clear()
+            self._new_report.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.2):
-                    await self._news.wait()
-        self._ended(process.generation, self._told[process.generation])
+                    await self._new_report.wait()
+        self._ended(process.generation, self._reported[process.generation])

@@ -1,4 +1,4 @@
-"""The state of something that is only watched: what was found out last, and since when it is so."""
+"""The state of a process that the run observes but does not start or stop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from liverl.supervise.services.supervisor import Supervisor
 
 
 class ObservedState:
-    """``name``: the service that events about it are told of. ``since``: Unix time of the last change of state."""
+    """``name``: the service named in its events. ``why``: reason for the state. ``since``: Unix time of the last
+    change of state. The state is ``waiting`` at first."""
 
     def __init__(self, supervisor: Supervisor, name: str, why: str) -> None:
         self.state: ServiceState = "waiting"
@@ -17,7 +18,7 @@ class ObservedState:
         self._name = name
 
     def enter(self, state: ServiceState, why: str) -> None:
-        """It is so now; a change of state is told."""
+        """Set the state and its reason. A change of state adds an event; a new reason alone does not."""
         if state != self.state:
             level: Level = "warning" if state in ("degraded", "failed") else "info"
             text = f"{state}: {why}" if why else state

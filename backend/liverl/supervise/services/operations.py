@@ -1,4 +1,5 @@
-"""Start, stop and restart one service: each returns when it is done, or says why it cannot be."""
+"""Start, stop and restart one service. Each returns when that is done, as plain data for the client that requested
+it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from liverl.supervise.services.supervisor import Supervisor, why_ended
 
 
 async def start(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
-    """Start a service that is down. Returns when it is ready.
+    """Start a service that is down; nothing happens if it is up or starting. Returns when it is ready.
 
     Raises:
         CommandError: the run is stopping, or the service did not start.
@@ -33,7 +34,8 @@ async def start(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
 
 
 async def stop(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
-    """End a service, and the successor that is being started. Returns when it has ended; it stays down."""
+    """Stop a service, and the new generation if one is being started beside it. Returns when the service has ended; it
+    is not restarted."""
     if slot.incoming is not None:
         slot.incoming.feed(state_machine.Stop())
     slot.current.feed(state_machine.Stop())
@@ -42,10 +44,12 @@ async def stop(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
 
 
 async def restart(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
-    """Restart a service; one with a drain sequence is swapped without a gap. Returns when it is done.
+    """Restart a service. One that serves and has a drain sequence is replaced without a gap: the new generation starts
+    beside the current one. Returns when the new generation is ready.
 
     Raises:
-        CommandError: the run is stopping, the service is not ours, it is being swapped, or it failed to restart.
+        CommandError: the run is stopping, the service was not started by this run, a new generation is already
+            starting, or the restart failed.
     """
     refuse_while_stopping(supervisor)
     if slot.spec.owner == "foreign":
@@ -53,7 +57,7 @@ async def restart(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
     if slot.spec.drain and slot.current.machine.state in state_machine.SERVING:
         return await _swap(supervisor, slot)
     machine = slot.current.machine
-    before = machine.generation - (machine.state == "preparing")  # what is being made is new already
+    before = machine.generation - (machine.state == "preparing")  # a generation in preparation is already new
     slot.current.feed(state_machine.Restart())
     await supervisor.until(
         lambda: (
@@ -76,7 +80,7 @@ async def _swap(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
         why = why_ended(incoming)
         text = f"the new {slot.name} did not start: {why}; the previous process is still serving"
         raise CommandError("not_started", text)
-    # If the old one died meanwhile, the new one was promoted before it was ready.
+    # If the previous process died meanwhile, the new one was promoted before it was ready.
     await supervisor.until(lambda: slot.state in state_machine.SERVING | state_machine.ENDED)
     return _restarted(slot)
 
@@ -90,7 +94,8 @@ def _restarted(slot: Slot) -> dict[str, Any]:
 
 
 def refuse_while_stopping(supervisor: Supervisor) -> None:
-    """
+    """Called before anything is started for a client.
+
     Raises:
         CommandError: the run is stopping.
     """

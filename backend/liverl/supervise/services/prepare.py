@@ -1,4 +1,4 @@
-"""What must stand before a process can be started: filled placeholders, free ports, files."""
+"""What a start needs before the process exists: filled placeholders, free ports, environment variables, files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLACEHOLDER = re.compile(r"\{(python|port|run_dir|attempt_dir|generation)(?::([
 
 
 class PrepareProblem(Exception):
-    """Why a service cannot be started now; ``final`` = trying again cannot help."""
+    """Why a service cannot be started now. ``final``: a retry would fail again."""
 
     def __init__(self, why: str, *, final: bool = False) -> None:
         super().__init__(why)
@@ -25,7 +25,8 @@ class PrepareProblem(Exception):
 
 @dataclass(frozen=True)
 class Placeholders:
-    """What placeholders stand for in one start."""
+    """Values of the placeholders in one start. ``pythons``: interpreters by environment; ``ports``: numbers by port
+    name, service name or ``service.port``."""
 
     run_dir: Path
     attempt_dir: Path
@@ -38,7 +39,7 @@ def fill(text: str, values: Placeholders) -> str:
     """Replace the placeholders of :mod:`liverl.plan.spec`.
 
     Raises:
-        PrepareProblem: a placeholder names something that does not exist.
+        PrepareProblem: the environment is not built yet, or the port does not exist (``final``).
     """
 
     def replace(match: re.Match[str]) -> str:
@@ -57,10 +58,10 @@ def fill(text: str, values: Placeholders) -> str:
 
 
 def choose_port(port: PortSpec) -> int:
-    """The number for a port that the service itself binds.
+    """The number for a port that the service binds itself: a free one where ``port.number`` is 0.
 
     Raises:
-        PrepareProblem: somebody else listens on it; the holder is named.
+        PrepareProblem: another process listens on it, which the message names, or no port is free.
     """
     if port.number == 0:
         try:
@@ -74,10 +75,11 @@ def choose_port(port: PortSpec) -> int:
 
 
 def environment(spec: ServiceSpec, values: Placeholders, tag: str, gpus: tuple[str, ...]) -> dict[str, str]:
-    """The whole environment of the process: the backend's, the service's own, its secrets, and the run's tag.
+    """The environment variables of the process: the backend's without ``LIVERL_*``, the service's own, its secrets,
+    its GPUs (UUIDs), and the tag ``project/name/service/generation``, by which its processes are found.
 
     Raises:
-        PrepareProblem: the file of a secret cannot be read.
+        PrepareProblem: the file of a secret cannot be read, or a placeholder cannot be filled.
     """
     env = {k: v for k, v in os.environ.items() if k not in spec.unset_env and not k.startswith("LIVERL_")}
     env.update({k: fill(v, values) for k, v in spec.env.items()})
@@ -100,10 +102,10 @@ def _secret(name: str, path: str) -> str:
 
 
 def write_files(spec: ServiceSpec, values: Placeholders) -> None:
-    """Write the service's files.
+    """Write the files of the service's spec below the run directory, with placeholders filled.
 
     Raises:
-        PrepareProblem: the disk is full or read-only.
+        PrepareProblem: a file cannot be written, or a placeholder cannot be filled.
     """
     for file in spec.files:
         path = values.run_dir / fill(file.path, values)

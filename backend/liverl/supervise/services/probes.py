@@ -1,4 +1,4 @@
-"""Carrying out probes: is it ready, is it still ready, does it live? Each kind is one coroutine -> problem or None."""
+"""Run the startup, ready and live probes of a process. Each check returns the problem in words, or None."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from liverl.plan.spec import Probe
 if TYPE_CHECKING:
     import aiohttp
 
-Report = Callable[[str, "str | None"], None]  # (meaning, problem or None)
+Report = Callable[[str, "str | None"], None]  # (what happened or which probe, problem or None)
 
 
-def _nothing(_probe: str, _problem: str | None) -> None:
+def _ignore(_probe: str, _problem: str | None) -> None:
     pass
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a probe needs to know of the process it looks at."""
+    """The process that is probed. ``ports``: numbers by the port's name. ``log_start``: byte offset in ``log`` at
+    which this generation begins."""
 
     host: str
     ports: Mapping[str, int]
@@ -36,12 +37,14 @@ class Target:
 
 
 class Http:
-    """The backend's one HTTP session, made when the first probe needs it (aiohttp is a slow import)."""
+    """The backend's shared HTTP session, created on first use since importing aiohttp is slow. It ignores the proxy
+    variables of the environment and opens a new connection for each request."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
 
     def session(self) -> aiohttp.ClientSession:
+        """The session; must be called on the event loop."""
         import aiohttp
 
         if self._session is None:
@@ -52,7 +55,7 @@ class Http:
     async def get(
         self, url: str, timeout: float, *, headers: Mapping[str, str] | None = None
     ) -> tuple[int, str]:
-        """GET; returns (status, text).
+        """GET ``url``; returns (status, body). ``timeout``: seconds for the whole request.
 
         Raises:
             OSError, asyncio.TimeoutError, aiohttp.ClientError: no answer.
@@ -64,6 +67,11 @@ class Http:
             return reply.status, await reply.text()
 
     async def post(self, url: str, body: object, timeout: float) -> tuple[int, str]:
+        """POST ``body`` as JSON; returns (status, body of the reply). ``timeout``: seconds for the whole request.
+
+        Raises:
+            OSError, asyncio.TimeoutError, aiohttp.ClientError: no answer.
+        """
         import aiohttp
 
         limit = aiohttp.ClientTimeout(total=timeout)
@@ -71,12 +79,13 @@ class Http:
             return reply.status, await reply.text()
 
     async def close(self) -> None:
+        """Close the session, if one was created."""
         if self._session is not None:
             await self._session.close()
 
 
 def bearer(path: Path) -> dict[str, str]:
-    """The header that proves who asks, by the token in the file ``path``.
+    """The ``Authorization`` header with the token in the file ``path``.
 
     Raises:
         OSError: the file cannot be read.
@@ -85,10 +94,10 @@ def bearer(path: Path) -> dict[str, str]:
 
 
 async def check(probe: Probe, target: Target, http: Http) -> str | None:
-    """One check: None = it holds, else the problem in words."""
+    """Check once. Returns None if the probe succeeds, else the problem in words; never raises an ``Exception``."""
     try:
         return await _check(probe, target, http)
-    except Exception as error:  # noqa: BLE001 - a probe that fails in an unknown way is a problem to be told
+    except Exception as error:  # noqa: BLE001 - reported as the problem
         return f"the probe failed: {type(error).__name__}: {error}"
 
 
@@ -110,7 +119,7 @@ async def _check(probe: Probe, target: Target, http: Http) -> str | None:
             try:
                 headers = bearer(target.run_dir / probe.token_file) if probe.token_file else None
             except OSError as error:
-                return f"cannot read its token file: {error}"
+                return f"cannot read the token file of the probe: {error}"
             status, _ = await http.get(url + probe.path, probe.timeout, headers=headers)
             return None if status == 200 else f"GET {probe.path} answered {status}"
         return await _completion(probe, url, http)
@@ -147,8 +156,12 @@ def _in_log(probe: Probe, target: Target) -> str | None:
             file.seek(target.log_start)
             text = file.read(32 << 20).decode("utf-8", "replace")
     except OSError as error:
-        return f"its log cannot be read: {error}"
-    return None if re.search(probe.pattern, text) else f"no line in its log matches '{probe.pattern}' yet"
+        return f"cannot read the service's log: {error}"
+    return (
+        None
+        if re.search(probe.pattern, text)
+        else f"no line in the service's log matches '{probe.pattern}' yet"
+    )
 
 
 def _status_file(probe: Probe, target: Target) -> str | None:
@@ -156,16 +169,17 @@ def _status_file(probe: Probe, target: Target) -> str | None:
     try:
         status = json.loads(path.read_bytes())
     except FileNotFoundError:
-        return "it has not written its status file yet"
+        return "the service has not written its status file yet"
     except (OSError, ValueError) as error:
-        return f"{path.name} cannot be read: {error}"
+        return f"cannot read {path.name}: {error}"
     if status.get("pid") != target.pid:
-        return "its status file was written by another process"
+        return f"{path.name} was written by another process"
     state = status.get("state")
     return (
         None
         if state == probe.pattern
-        else f"it reports {state!r}" + (f": {status['error']}" if status.get("error") else "")
+        else f"the service reports the state {state!r}"
+        + (f": {status['error']}" if status.get("error") else "")
     )
 
 
@@ -180,12 +194,18 @@ async def watch(
     already_up: bool = False,
     degraded: bool = False,
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    looked: Report = _nothing,
+    looked: Report = _ignore,
 ) -> None:
-    """Probe until cancelled: ``report("up", None)`` when it is (again) ready, ``report("down", problem)`` when
-    its ready probe failed often enough, ``report("dead", problem)`` when its live probe did, and
-    ``report("startup", problem)`` after each start-up check that failed. ``degraded``: its ready probe had failed
-    when an earlier backend last looked. ``looked`` is told of every check: (startup, ready or live; problem)."""
+    """Probe until cancelled, and report:
+
+    ``report("startup", problem)`` after each failed startup check; ``report("up", None)`` when the service is ready
+    for the first time or again; ``report("down", problem)`` and ``report("dead", problem)`` when the ready or the live
+    probe has failed ``failures`` times in a row. ``looked(probe, problem)`` is called after every check, with
+    ``startup``, ``ready`` or ``live``.
+
+    ``already_up``: skip the startup probe. ``degraded``: the ready probe had failed under an earlier backend.
+    ``pause``: replaces ``asyncio.sleep`` in tests.
+    """
     if not already_up:
         delay = min(0.05, startup.interval)
         while True:
@@ -198,16 +218,16 @@ async def watch(
             delay = min(startup.interval, delay * 1.5)
         report("up", None)
     loops = []
-    for bad, probe in (("down", ready), ("dead", live)):
+    for failure, probe in (("down", ready), ("dead", live)):
         if probe is not None:
-            failed = probe.failures if degraded and bad == "down" else 0
-            loops.append(_keep(probe, bad, target, http, report, pause, failed, looked))
+            failed = probe.failures if degraded and failure == "down" else 0
+            loops.append(_repeat(probe, failure, target, http, report, pause, failed, looked))
     await asyncio.gather(*loops)
 
 
-async def _keep(
+async def _repeat(
     probe: Probe,
-    bad: str,
+    failure: str,
     target: Target,
     http: Http,
     report: Report,
@@ -215,15 +235,16 @@ async def _keep(
     failed: int,
     looked: Report,
 ) -> None:
+    """Repeat a ready or live probe. ``failed``: failures in a row so far."""
     while True:
         await pause(probe.interval)
         problem = await check(probe, target, http)
-        looked("ready" if bad == "down" else "live", problem)
+        looked("ready" if failure == "down" else "live", problem)
         if problem is None:
-            if failed >= probe.failures and bad == "down":
+            if failed >= probe.failures and failure == "down":
                 report("up", None)
             failed = 0
             continue
         failed += 1
         if failed == probe.failures:
-            report(bad, problem)
+            report(failure, problem)

@@ -1,4 +1,4 @@
-"""What a backend writes down: the journal, the events, and the complaint when a disk refuses either."""
+"""The journal and the event log of a backend, and the reports of write errors and internal errors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from liverl.model import Event, Level
 from liverl.rundir.journal import LineFile, complain
 from liverl.supervise.services.event_log import EventLog
 
-DISK_PATIENCE = 2.0  # seconds that a signal waits for the journal; a flooded disk takes some 0.01
+DISK_PATIENCE = 2.0  # seconds that a signal waits for the journal; a busy disk takes about 0.01 s
 
 
 class Records:
-    """``now`` gives Unix seconds. Must be made on the event loop.
+    """Opens both files in ``run_dir``. ``now`` gives Unix seconds. Must be created on the event loop.
 
     Raises:
         OSError: the run directory cannot be written.
@@ -30,18 +30,18 @@ class Records:
         self.events = EventLog(run_dir / "events.jsonl", now, self.write_failed)
         self._journal = LineFile(run_dir / "journal.jsonl", durable=True)
         self._newest: Future[None] | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()  # texts of errors
         self._loop = asyncio.get_running_loop()
         self._closed = False
 
     def say(
         self, kind: str, text: str, level: Level = "info", service: str | None = None, **data: Any
     ) -> Event:
-        """Add an event."""
+        """Add an event to ``events.jsonl`` and send it to clients (see ``EventLog.add``)."""
         return self.events.add(kind, text, level, service, **data)
 
     async def journal(self, record: dict[str, Any]) -> None:
-        """Write a record, and return when it is on disk.
+        """Write a record to the journal, and return when it is on disk.
 
         Raises:
             OSError: it could not be written.
@@ -50,7 +50,7 @@ class Records:
         await asyncio.wrap_future(future)
 
     def journal_soon(self, record: dict[str, Any]) -> None:
-        """Write a record; a failure is told by an event."""
+        """Write a record to the journal in the background; an error is reported by an event."""
         self._append(record).add_done_callback(self._written)
 
     def _append(self, record: dict[str, Any]) -> Future[None]:
@@ -63,49 +63,51 @@ class Records:
             self.write_failed(str(error))
 
     async def journalled(self) -> None:
-        """Wait until everything given to ``journal_soon`` is on disk, or could not be written, or the disk
-        takes longer than is worth waiting for."""
+        """Wait until every record so far is on disk or has failed, at most ``DISK_PATIENCE`` seconds."""
         if self._newest is not None:
             written = asyncio.wrap_future(self._newest)
-            written.add_done_callback(lambda f: f.cancelled() or f.exception())  # told by write_failed
+            written.add_done_callback(lambda f: f.cancelled() or f.exception())  # reported by write_failed
             await asyncio.wait([written], timeout=DISK_PATIENCE)
 
     def write_failed(self, text: str) -> None:
-        """Something could not be written; told once for each text. May be called from any thread."""
+        """Report a write error by an event, once for each text. May be called from any thread."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell, "write", f"write failed: {text}", "")
+            self._loop.call_soon_threadsafe(self._report, "write", f"write failed: {text}", "")
 
     def log_says(self, log: Path, start: int) -> tuple[str, int] | None:
-        """What a service's log says of its end, from offset ``start`` on, with the byte offset of the line. A log that
-        cannot be read says nothing, which is told. May be called from any thread."""
+        """The line of a service's log that explains its exit, with the line's byte offset; None if no line does. The
+        log is read from byte ``start`` on. A log that cannot be read gives None and an event. May be called from any
+        thread."""
         try:
             return find_cause(log, start)
         except OSError as error:
-            self.write_failed(f"{log.name}: {error.strerror}")
+            if not self._loop.is_closed():
+                text = f"cannot read {log.name}: {error.strerror}"
+                self._loop.call_soon_threadsafe(self._report, "read", text, "")
             return None
 
     def internal(self, error: BaseException) -> None:
-        """A fault of ours: told once by an event, and with its traceback in our log."""
+        """Report an error in liverl itself: an event, once for each text, and the traceback in ``backend.log``."""
         text = f"{type(error).__name__}: {error}"
-        self._tell("internal", text, "".join(traceback.format_exception(error)))
+        self._report("internal", text, "".join(traceback.format_exception(error)))
 
-    def _tell(self, kind: str, text: str, details: str) -> None:
-        if text in self._told or self._closed:
+    def _report(self, kind: str, text: str, details: str) -> None:
+        if text in self._reported or self._closed:
             return
-        self._told.add(text)
+        self._reported.add(text)
         self.say(kind, text, "error")
         complain(details or text)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """What is done in here may have a fault of ours: it is told, and ends nothing else."""
+        """Report an exception raised in the ``with`` block and go on: it must not end the caller."""
         try:
             yield
         except Exception as error:  # noqa: BLE001
             self.internal(error)
 
     def close(self) -> None:
-        """Write what is queued, and close."""
+        """Write what is queued and close both files. Later errors are not reported."""
         self._closed = True
         self._journal.close()
         self.events.close()

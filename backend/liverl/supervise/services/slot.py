@@ -1,4 +1,4 @@
-"""A service's place in the run: its current instance, and during a swap an incoming and retiring ones."""
+"""The slot of a service: its current instance, and during a swap the incoming and the retiring ones."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from liverl.supervise.services.instance import Instance, InstanceHost
 
 @dataclass
 class Slot:
+    """One service of the run with all its instances."""
+
     spec: ServiceSpec
     current: Instance
     incoming: Instance | None = None
@@ -23,15 +25,17 @@ class Slot:
 
     @property
     def name(self) -> str:
+        """The service's name."""
         return self.spec.name
 
     @property
     def state(self) -> ServiceState:
+        """State of the current instance."""
         return self.current.machine.state
 
     @property
     def ended(self) -> bool:
-        """Nothing of it runs, and nothing will by itself."""
+        """Whether no instance runs, is being started or drains, and none will be started without a command."""
         return (
             self.state in state_machine.ENDED
             and not self.current.busy
@@ -40,8 +44,8 @@ class Slot:
         )
 
     def hopeless(self, now: float, patience: float) -> bool:
-        """Nothing more of it will end: it has ended, nothing can end what is left, or its start has not returned for
-        ``patience`` seconds since it was stopped."""
+        """Whether waiting for the end of this service is useless: each instance has ended, cannot be killed, or was
+        stopped more than ``patience`` seconds ago while its start has not returned."""
         return all(
             i.machine.stuck
             or (i.machine.state in state_machine.ENDED and (not i.busy or now - i.machine.since > patience))
@@ -50,17 +54,18 @@ class Slot:
 
     @property
     def restarts(self) -> int:
-        """Starts in this attempt beyond the first."""
+        """Number of starts in this attempt after the first."""
         return max(0, self.current.machine.generation - self.base - 1)
 
     def instances(self) -> Iterator[Instance]:
+        """The current instance, then the incoming one, then the retiring ones, oldest first."""
         yield self.current
         if self.incoming is not None:
             yield self.incoming
         yield from self.retiring
 
     def find(self, generation: int) -> Instance | None:
-        """The instance whose newest process, or newest start, is of this generation."""
+        """The instance whose state or newest process has this generation number; None if there is none."""
         for instance in self.instances():
             process = instance.process
             if instance.machine.generation == generation or (process and process.generation == generation):
@@ -68,7 +73,8 @@ class Slot:
         return None
 
     def begin_swap(self, hub: InstanceHost) -> Instance:
-        """A second instance beside the current one. It is tried once: a failure leaves the current one serving."""
+        """Create the incoming instance beside the current one. It is started once and not restarted: if it fails, the
+        current one keeps serving."""
         from msgspec.structs import replace
 
         spec = replace(self.spec, restart=replace(self.spec.restart, mode="never"))
@@ -79,7 +85,7 @@ class Slot:
         return self.incoming
 
     def drop_incoming(self) -> None:
-        """The incoming instance has failed; its generation number is used up."""
+        """Remove the incoming instance after its failure; its generation number is not reused."""
         assert self.incoming is not None
         self.highest = max(self.highest, self.incoming.machine.generation)
         self.current.machine = replace_machine(self.current.machine, floor=self.highest)
@@ -87,7 +93,8 @@ class Slot:
         self.incoming = None
 
     def promote(self) -> Instance:
-        """The incoming instance becomes the current one; the replaced one begins to drain."""
+        """Make the incoming instance the current one; returns the replaced one, which the caller must drain if it is
+        still running."""
         assert self.incoming is not None
         old, new = self.current, self.incoming
         new.spec, new.role = self.spec, "current"
@@ -99,9 +106,9 @@ class Slot:
         return old
 
     def settle(self) -> list[Instance]:
-        """Drop retiring instances that have ended; returns them."""
-        over = [i for i in self.retiring if i.machine.state in state_machine.ENDED and not i.busy]
-        self.retiring = [i for i in self.retiring if i not in over]
-        for instance in over:
+        """Remove the retiring instances that have ended, and return them."""
+        ended = [i for i in self.retiring if i.machine.state in state_machine.ENDED and not i.busy]
+        self.retiring = [i for i in self.retiring if i not in ended]
+        for instance in ended:
             instance.close()
-        return over
+        return ended

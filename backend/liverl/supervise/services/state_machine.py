@@ -1,8 +1,8 @@
-"""The life of one service as a pure state machine: (state, event, time) -> (state, actions). No I/O.
+"""One service as a pure state machine: (state, event, time) -> (state, actions). No I/O.
 
-The driver feeds what happened and carries out the actions. Every process event carries the generation it
-speaks of, so that news of an older process never moves a newer one, and a stop always wins over a restart
-in flight. ``deadline`` is the moment at which the driver must deliver :class:`DeadlinePassed`.
+The driver passes events and carries out the actions. Every event about a process carries its generation: events of
+older generations are ignored. A stop always overrides a restart in progress. ``deadline`` is the time at which the
+driver must deliver :class:`DeadlinePassed`.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ UNASKED_EXIT = "exited with code 0 without a stop request; a server must run unt
 
 @dataclass(frozen=True)
 class MachineState:
-    """One service's state. ``exit`` is that of the newest generation whose leader has ended."""
+    """State of one service. ``since``, ``deadline``, ``failures`` and ``ready_at`` are Unix seconds. ``exit`` is that
+    of the newest generation whose leader has ended."""
 
     state: ServiceState = "waiting"
     generation: int = 0
-    floor: int = 0  # generation numbers up to here are used up by other instances of the service
-    wanted: bool = True
+    floor: int = 0  # generation numbers up to this one are used by other instances of the service
+    wanted: bool = True  # should be up; False after a stop
     why: str = "not started yet"
     since: float = 0.0
     deadline: float | None = None
     exit: Exit | None = None
     leader_gone: bool = True
-    after: After = "decide"
+    after: After = "decide"  # what follows once the process tree is empty
     stage: int = 0  # index into the stop stages
-    stuck: bool = False  # the last stage passed and the tree is still there
-    failures: tuple[float, ...] = ()
-    streak: int = 0
-    ready_at: float | None = None
+    stuck: bool = False  # processes survived the last stop stage
+    failures: tuple[float, ...] = ()  # times within the policy's window
+    streak: int = 0  # automatic restarts in a row
+    ready_at: float | None = None  # when this generation was ready for the first time
     last_failure: str = ""
-    ended_by_us: bool = False  # the newest end began with a stop of ours, not with the leader's own exit
+    ended_by_us: bool = False  # the supervisor began the newest stop; False: the leader exited by itself
 
     @property
     def completed(self) -> bool:
@@ -47,13 +48,15 @@ class MachineState:
 
     @property
     def shut_down(self) -> bool:
-        """Whether we ended it and it exited 0: the last lines of its log are those of an orderly shutdown."""
+        """Whether the supervisor stopped it and it exited 0: the end of its log shows an orderly shutdown, no
+        cause."""
         return self.ended_by_us and self.exit is not None and self.exit.ok
 
 
 @dataclass(frozen=True)
 class RestartRules:
-    """What does not change while a service lives."""
+    """The fixed parameters of a service. ``startup_deadline``: seconds until it must be ready. ``stop``: its stop
+    stages; the state machine needs at least one."""
 
     restart: RestartPolicy = field(default_factory=RestartPolicy)
     stop: tuple[StopStage, ...] = ()
@@ -66,43 +69,49 @@ class RestartRules:
 
 @dataclass(frozen=True)
 class Start:
-    """Somebody wants it up. Forgives earlier failures."""
+    """Start requested. Resets the failures and the backoff."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Somebody wants it down; ``now`` skips to the last stage. Wins over everything."""
+    """Stop requested; ``now`` skips to the last stop stage. Overrides every other request."""
 
     now: bool = False
 
 
 @dataclass(frozen=True)
 class Restart:
+    """Restart requested: stop, then start a new generation; ``why`` is shown as the reason for both."""
+
     why: str = "restart requested"
 
 
 @dataclass(frozen=True)
 class AwaitSuccessor:
-    """It is dying while a successor starts: come to rest instead of starting a third. ``Start`` undoes it."""
+    """It is ending while the incoming generation starts: stay stopped afterwards. ``Start`` cancels this."""
 
 
 @dataclass(frozen=True)
 class NoRestart:
-    """The run is stopping: nothing is started any more. What runs keeps running until its own ``Stop``."""
+    """The run is stopping: do not start or restart. A running service keeps running until its ``Stop``."""
 
 
 @dataclass(frozen=True)
 class DependenciesMet:
-    pass
+    """Every dependency is met: a waiting service may be prepared."""
 
 
 @dataclass(frozen=True)
 class Prepared:
+    """Ports, files and journal record are done; the process is being started."""
+
     generation: int
 
 
 @dataclass(frozen=True)
 class PrepareFailed:
+    """The process could not be started; ``why`` says the reason."""
+
     generation: int
     why: str
     final: bool = False  # trying again cannot help
@@ -110,19 +119,21 @@ class PrepareFailed:
 
 @dataclass(frozen=True)
 class Spawned:
+    """The process exists."""
+
     generation: int
 
 
 @dataclass(frozen=True)
 class ProbeReady:
-    """The start-up or ready probe holds."""
+    """The startup or the ready probe succeeds."""
 
     generation: int
 
 
 @dataclass(frozen=True)
 class ProbeUnready:
-    """The ready probe fails."""
+    """The ready probe has failed as often as it may."""
 
     generation: int
     why: str
@@ -130,7 +141,7 @@ class ProbeUnready:
 
 @dataclass(frozen=True)
 class LivenessFailed:
-    """The live probe failed too often: it must be ended and started again."""
+    """The live probe has failed as often as it may: the process must be restarted."""
 
     generation: int
     why: str
@@ -138,18 +149,22 @@ class LivenessFailed:
 
 @dataclass(frozen=True)
 class LeaderExited:
+    """The leader of the process tree has ended; others of the tree may still run."""
+
     generation: int
     exit: Exit
 
 
 @dataclass(frozen=True)
 class TreeEmpty:
+    """No process of the tree is left."""
+
     generation: int
 
 
 @dataclass(frozen=True)
 class DeadlinePassed:
-    """The deadline has come."""
+    """The time ``MachineState.deadline`` has passed."""
 
 
 Input: TypeAlias = (
@@ -175,22 +190,22 @@ Input: TypeAlias = (
 
 @dataclass(frozen=True)
 class Prepare:
-    """Prepare and spawn one generation. A stop in between does not interrupt it: :class:`Spawned` then finds the
-    service stopped, and ends the process."""
+    """Prepare and spawn one generation. A stop in between does not interrupt it: when :class:`Spawned` arrives and the
+    service is stopped, the process is ended."""
 
     generation: int
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Begin probing, and the wait for the leader's end."""
+    """Begin to probe the process and to wait for the exit of its leader."""
 
     generation: int
 
 
 @dataclass(frozen=True)
 class Escalate:
-    """Carry out one stop stage, and report the tree's emptiness from now on."""
+    """Carry out one stop stage, and deliver :class:`TreeEmpty` once the process tree is empty."""
 
     generation: int
     stage: StopStage
@@ -204,7 +219,8 @@ ENDED: frozenset[ServiceState] = frozenset({"stopped", "failed", "gave_up"})
 
 
 def backoff(policy: RestartPolicy, streak: int, jitter: float) -> float:
-    """Seconds before restart number ``streak`` (0 = the first, immediate). ``jitter`` is in -1..1."""
+    """Seconds before restart number ``streak``; 0 for the first, which is immediate. ``jitter``, in -1..1, is scaled
+    by the policy's."""
     if streak <= 0:
         return 0.0
     return min(policy.cap, policy.base * 2.0 ** min(streak - 1, 30)) * (1.0 + policy.jitter * jitter)
@@ -213,7 +229,8 @@ def backoff(policy: RestartPolicy, streak: int, jitter: float) -> float:
 def step(
     machine: MachineState, event: Input, now: float, rules: RestartRules, jitter: float = 0.0
 ) -> tuple[MachineState, tuple[Action, ...]]:
-    """The next state and what to do. Events that do not apply leave the state as it is."""
+    """The next state, and the actions to carry out. ``now``: Unix seconds; ``jitter``: see :func:`backoff`. Events
+    that do not apply, or are of another generation, leave the state as it is."""
     generation = getattr(event, "generation", None)
     if generation is not None and generation != machine.generation:
         return machine, ()
@@ -241,7 +258,7 @@ def step(
             deadline = now + rules.startup_deadline
             return replace(started, deadline=deadline, ready_at=None), (Watch(machine.generation),)
         case Spawned() if machine.state == "stopped":
-            # The stop came while it was being started: it exists after all, and must end.
+            # The stop came while the process was being started: it exists now, and must be ended.
             late, escalate = _begin_stop(
                 replace(machine, leader_gone=False), now, rules, "down", "stop requested", 0
             )
@@ -267,7 +284,7 @@ def step(
 def adopted(
     machine: MachineState, now: float, rules: RestartRules
 ) -> tuple[MachineState, tuple[Action, ...]]:
-    """A state read from the journal, made live again: its timers are set and its actions repeated."""
+    """A state that was read from the journal, with its timers set and its actions repeated."""
     if machine.state == "starting":
         return replace(machine, deadline=now + rules.startup_deadline), (Watch(machine.generation),)
     if machine.state in SERVING:
@@ -279,7 +296,7 @@ def adopted(
     if machine.state in ("preparing", "backing_off"):
         return replace(machine, state="waiting", deadline=None, since=now), ()
     if machine.completed and machine.wanted and machine.after == "decide" and not rules.completes:
-        # Versions before this one took a server that exited 0 for a task that is done.
+        # Older versions treated a server that exited 0 as a completed task.
         if rules.restart.mode == "never":
             return _to(machine, "failed", now, UNASKED_EXIT, last_failure=UNASKED_EXIT), ()
         return _to(machine, "waiting", now, UNASKED_EXIT, last_failure=UNASKED_EXIT), ()
@@ -320,7 +337,7 @@ def _stop(
             return _enter_stage(machine, now, rules, last)
         return machine, ()
     if machine.state in ("waiting", "preparing", "backing_off"):
-        # A process that is being prepared may still appear: ``Spawned`` then ends it.
+        # The process may still appear after this; ``Spawned`` then ends it.
         return _to(machine, "stopped", now, "stop requested"), ()
     return machine, ()
 
@@ -363,16 +380,18 @@ def _leader_exited(
     machine: MachineState, now: float, rules: RestartRules, exit_: Exit
 ) -> tuple[MachineState, tuple[Action, ...]]:
     if machine.state in LIVE:
-        # Its own tree first: a restart beside an old worker is what every peer gets wrong.
-        gone = replace(machine, exit=exit_, leader_gone=True, ended_by_us=False)
-        stopping = _to(gone, "stopping", now, f"its main process exited ({exit_.words()})", after="decide")
+        # End the rest of the tree first: the next generation must not start beside an old worker.
+        leaderless = replace(machine, exit=exit_, leader_gone=True, ended_by_us=False)
+        stopping = _to(
+            leaderless, "stopping", now, f"its main process exited ({exit_.words()})", after="decide"
+        )
         return _enter_stage(replace(stopping, last_failure=exit_.words()), now, rules, _tree_stage(rules))
     if machine.state == "stopping" and not machine.leader_gone:
-        gone = replace(machine, exit=exit_, leader_gone=True)
+        leaderless = replace(machine, exit=exit_, leader_gone=True)
         stage = _tree_stage(rules)
-        if gone.stage < stage:
-            return _enter_stage(gone, now, rules, stage)
-        return gone, ()
+        if leaderless.stage < stage:
+            return _enter_stage(leaderless, now, rules, stage)
+        return leaderless, ()
     return machine, ()
 
 
@@ -399,7 +418,7 @@ def _tree_empty(
 
 
 def _failure(machine: MachineState, rules: RestartRules) -> str:
-    """What ended it, in words. Whatever code it exits with, the reason for a stop of ours is the failure."""
+    """Why it ended, in words. If the supervisor stopped it, that reason counts, whatever its exit code."""
     exit_ = machine.exit or Exit()
     if exit_.ok and not machine.ended_by_us and not rules.completes:
         return UNASKED_EXIT
@@ -422,8 +441,8 @@ def _after_failure(
     streak = 0 if stable else machine.streak
     failures = tuple(t for t in (*machine.failures, now) if now - t <= policy.window)
     if len(failures) > policy.max_failures:
-        verdict = f"{len(failures)} failures in {policy.window:.0f} s; last failure: {why}"
-        return _to(machine, "gave_up", now, verdict, failures=failures, last_failure=why), ()
+        reason = f"{len(failures)} failures in {policy.window:.0f} s; last failure: {why}"
+        return _to(machine, "gave_up", now, reason, failures=failures, last_failure=why), ()
     machine = replace(machine, failures=failures, streak=streak + 1, last_failure=why, ready_at=None)
     delay = backoff(policy, streak, jitter)
     if delay <= 0.0:
@@ -438,8 +457,8 @@ def _due(machine: MachineState, now: float, rules: RestartRules) -> tuple[Machin
     if machine.state == "starting":
         why = f"not ready after {rules.startup_deadline:.0f} s"
         return _begin_stop(machine, now, rules, "decide", why, 0)
-    # It is stopping: no other state has a deadline.
+    # The state is stopping: no other state has a deadline.
     if machine.stage + 1 < len(rules.stop):
         return _enter_stage(machine, now, rules, machine.stage + 1)
-    # Nothing is left but to try again and to say so.
+    # Repeat the last stage, and mark the service as stuck.
     return _enter_stage(replace(machine, stuck=True), now, rules, len(rules.stop) - 1)

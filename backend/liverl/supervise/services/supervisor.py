@@ -1,8 +1,7 @@
-"""The supervisor: services of a plan, kept as wanted. Event-driven; whatever changes leads to one ``reconcile``.
+"""The supervisor: brings the services of a plan into their wanted state. Every change leads to one ``_reconcile``.
 
-It owns the slots; ``records`` writes what happens, ``keeper_manager`` starts and ends processes, ``process_scan``
-finds them. What the run is *for* (replica lists, weights, metrics) is in other modules, which see it through
-``slots`` and ``now``.
+It owns the slots. ``records`` writes the journal and the events, ``keeper_manager`` starts processes, ``process_scan``
+finds them. It knows nothing of replica lists, weights and metrics: the modules for those read ``slots``.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from liverl.supervise.services.records import Records
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.state_machine import MachineState
 
-_WALL = time.time() - time.monotonic()
+_WALL = time.time() - time.monotonic()  # Unix time at which the monotonic clock was 0
 
 
 class Supervisor:
-    """Keeps the services of one attempt as wanted."""
+    """Starts, watches, restarts and stops the services of one attempt."""
 
     def __init__(
         self,
@@ -46,8 +45,12 @@ class Supervisor:
         on_change: Callable[[], None] = lambda: None,
         found_serving: Callable[[], int] = lambda: 0,
     ) -> None:
-        """``scan_interval``: seconds between two scans of the processes. ``on_change`` is called whenever something
-        has changed in the services, from ``start`` on. ``found_serving``: how many of verl's replicas serve now."""
+        """``scan_interval``: seconds between two scans of the processes. ``on_change`` is called after every change of
+        a service, from ``start`` on. ``found_serving`` returns how many of verl's replicas serve now.
+
+        Raises:
+            OSError: the run directory cannot be written.
+        """
         self.plan = plan
         self.run = plan.run
         self.run_dir = run_dir
@@ -58,87 +61,101 @@ class Supervisor:
         self.environments = Environments(plan.environments, self._environment_changed)
         self.ledger = GpuLedger()
         self.gpus: tuple[GpuStatus, ...] = ()  # from the last sample
-        self.allowed_gpus: tuple[str, ...] = ()  # UUIDs that the inherited environment lets us use
+        self.allowed_gpus: tuple[str, ...] = ()  # UUIDs that the inherited environment permits
         self.used_generations: dict[str, int] = {}  # highest numbers of services that were removed
         self.found_serving = found_serving
-        self.unheld: dict[str, str] = {}  # sockets that could not be had, and why
+        self.unheld: dict[str, str] = {}  # ``service.port`` of sockets that cannot be opened, and why
         self.stopping: bool = False
         self.stop_now: bool = False
         self.records = Records(run_dir, self.now)
-        self.keeper_manager = KeeperManager(self.run, run_dir, self.records, self._exit_told, self._keeper_is)
+        self.keeper_manager = KeeperManager(
+            self.run, run_dir, self.records, self._exit_reported, self._keeper_connected
+        )
         self.process_scan = ProcessScan(
             self.keeper_manager, attempt, self.records, self.instances, scan_interval
         )
         self.turns = StartStagger(plan.settings.replica_stagger)
         self._on_change = on_change
-        self._scheduled = False
-        self._populated = False  # nothing is decided before every service is known
+        self._scheduled = False  # a reconcile is due
+        self._populated = False  # every service has its slot; nothing is decided before
         self._closing = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    # --- what instances need (Hub) ---
+    # --- InstanceHost ---
 
     def now(self) -> float:
-        """Unix time that never steps: the wall clock at our start, plus what has passed since."""
+        """Unix seconds, monotonic: the wall clock when the backend started plus the time since then."""
         return _WALL + time.monotonic()
 
     def changed(self, instance: Instance, before: MachineState) -> None:
+        """Journal the new state of an instance, add its event, and release the GPUs of one that has ended."""
         if not self._closing:
             self.records.journal_soon(instance.record())
-            said = words(before, instance.machine, self.now(), completes=instance.spec.completes)
-            if said is not None:
-                text, level = said
+            event = words(before, instance.machine, self.now(), completes=instance.spec.completes)
+            if event is not None:
+                text, level = event
                 if instance.role != "current":
                     text = f"({instance.role} generation {instance.machine.generation}) {text}"
                 self.say("state", text, level, instance.name, state=instance.machine.state)
         if _starts_again(before, instance.machine) and instance.process is not None:
-            self.spawn_task(self._tell_why(instance.name, instance.process.log, instance.process.log_start))
+            self.spawn_task(
+                self._report_log_cause(instance.name, instance.process.log, instance.process.log_start)
+            )
         if instance.machine.state in ("stopped", "failed", "gave_up", "backing_off"):
             self.ledger.release(instance.name)
             self.process_scan.trees.forget(instance.key)
         self.kick()
 
-    async def _tell_why(self, service: str, log: Path, start: int) -> None:
-        found = await asyncio.to_thread(self.records.log_says, log, start)
-        if found is not None:
-            self.say("log_cause", f"its log shows: {found[0]}", "warning", service)
+    async def _report_log_cause(self, service: str, log: Path, start: int) -> None:
+        cause = await asyncio.to_thread(self.records.log_says, log, start)
+        if cause is not None:
+            self.say("log_cause", f"its log shows: {cause[0]}", "warning", service)
 
     def note(self, instance: Instance, kind: str, text: str, level: str = "info", **data: Any) -> None:
+        """Add an event about the instance's service."""
         self.say(kind, text, level, instance.name, **data)  # type: ignore[arg-type]
 
     def say(
         self, kind: str, text: str, level: Level = "info", service: str | None = None, **data: Any
     ) -> Event:
+        """Add an event; ``service`` is the one that it is about."""
         return self.records.say(kind, text, level, service, **data)
 
     def reserve_gpus(self, name: str, count: int) -> tuple[str, ...]:
+        """Reserve ``count`` GPUs for a service; returns their UUIDs. They are released when it ends.
+
+        Raises:
+            PrepareProblem: there are not enough free GPUs.
+        """
         grant = self.ledger.reserve(name, count, self.gpus, self.allowed_gpus)
         if grant.reason is not None:
             raise PrepareProblem(grant.reason)
         return grant.uuids
 
     def gpus_missing(self, names: Sequence[str], each: int) -> str | None:
-        """Why services that do not run yet cannot have ``each`` GPUs each, by the last sample; None if they can."""
+        """Why the services ``names``, which do not run yet, cannot get ``each`` GPUs each according to the newest
+        sample; None if they can."""
         return self.ledger.refusal(names, each, self.gpus, self.allowed_gpus)
 
     def pythons(self) -> Mapping[str, Path]:
+        """Interpreters of the environments that are ready, by name."""
         return self.environments.pythons
 
     def service_ports(self) -> dict[str, int]:
-        """Every port that a service has now, as ``service.port``, and its ``http`` port by its name alone; a socket
-        that the run holds counts before there is a process behind it."""
-        found: dict[str, int] = {}
+        """The port numbers of all services by ``service.port``, and their ``http`` ports also by ``service``. A socket
+        that the run holds is included before the service has a process."""
+        ports: dict[str, int] = {}
         for name, slot in self.slots.items():
             for spec in slot.spec.ports:
-                whole = f"{name}.{spec.name}"
-                port = slot.current.port(spec.name) or self.keeper_manager.held_port(whole)
+                full_name = f"{name}.{spec.name}"
+                port = slot.current.port(spec.name) or self.keeper_manager.held_port(full_name)
                 if port is not None:
-                    found[whole] = port
+                    ports[full_name] = port
                     if spec.name == "http":
-                        found[name] = port
-        return found
+                        ports[name] = port
+        return ports
 
-    # --- life ---
+    # --- slots and background tasks ---
 
     def instances(self) -> Iterator[Instance]:
         """Every instance of every service."""
@@ -146,6 +163,7 @@ class Supervisor:
             yield from slot.instances()
 
     def add_slot(self, spec: ServiceSpec, machine: MachineState | None = None, highest: int = 0) -> Slot:
+        """Add a service to the run. ``highest``: the highest generation number that it has used, in all attempts."""
         instance = Instance(
             self, spec, "current", machine or MachineState(generation=highest, since=self.now())
         )
@@ -155,7 +173,7 @@ class Supervisor:
         return slot
 
     def start(self) -> None:
-        """Begin: build environments, start what may start, scan from now on."""
+        """Begin to build environments, start services and scan processes. Called once every service has its slot."""
         self._populated = True
         if not self.stopping:
             self.environments.start()
@@ -164,6 +182,7 @@ class Supervisor:
         self.kick()
 
     def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine until it ends or ``close`` is called; its exceptions are reported as internal errors."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
@@ -176,18 +195,18 @@ class Supervisor:
             self.records.internal(error)
 
     async def forever(self, look: Callable[[], Coroutine[Any, Any, float]]) -> None:
-        """Call ``look`` again and again, each time after the seconds that it returned. A fault in one look must
-        not end all later ones."""
+        """Call ``look`` repeatedly; it returns the seconds until the next call. An exception is reported, and the next
+        call follows after 1 s."""
         while True:
             try:
                 pause = await look()
-            except Exception as error:  # noqa: BLE001 - told
+            except Exception as error:  # noqa: BLE001 - reported
                 self.records.internal(error)
                 pause = 1.0
             await asyncio.sleep(pause)
 
     def kick(self) -> None:
-        """Something changed: look once at everything, soon."""
+        """Request one ``_reconcile`` of all services, as soon as the event loop is free."""
         if self._populated and not self._scheduled and not self._closing:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._reconcile)
@@ -204,26 +223,26 @@ class Supervisor:
         for slot in self.slots.values():
             current, incoming = slot.current, slot.incoming
             if _may_start(current) and not self.blocked_by(slot.spec):
-                pause = self.turns.take(slot.spec, self.now())
-                if pause > 0:
-                    asyncio.get_running_loop().call_later(pause, self.kick)
+                delay = self.turns.take(slot.spec, self.now())
+                if delay > 0:
+                    asyncio.get_running_loop().call_later(delay, self.kick)
                 else:
                     current.feed(state_machine.DependenciesMet())
-            # A successor takes over what runs: it waits for nobody.
+            # The incoming generation replaces a service that has run: its dependencies were met before.
             if incoming is not None and _may_start(incoming):
                 incoming.feed(state_machine.DependenciesMet())
 
     def _settle(self, slot: Slot) -> None:
-        for over in slot.settle():
+        for instance in slot.settle():
             self.say(
-                "swap", f"generation {over.machine.generation} has drained and exited", service=slot.name
+                "swap", f"generation {instance.machine.generation} has drained and exited", service=slot.name
             )
         incoming = slot.incoming
         if incoming is None:
             return
         current = slot.current.machine
         if current.state == "stopping" and current.after == "decide" and current.wanted:
-            # It died while its successor starts: it must not start a third.
+            # It died while the incoming generation starts: it must not be restarted beside that one.
             slot.current.feed(state_machine.AwaitSuccessor())
         if incoming.machine.state == "ready":
             self._promote(slot)
@@ -231,8 +250,8 @@ class Supervisor:
             why = why_ended(incoming)
             slot.drop_incoming()
             current = slot.current.machine
-            goes = "will be restarted" if current.after == "hold" else "is still serving"
-            text = f"the new generation did not start ({why}); generation {current.generation} {goes}"
+            outlook = "will be restarted" if current.after == "hold" else "is still serving"
+            text = f"the new generation did not start ({why}); generation {current.generation} {outlook}"
             self.say("swap_failed", text, "error", slot.name)
             if current.after == "hold" and current.wanted and not self.stopping:
                 slot.current.feed(state_machine.Start())
@@ -244,7 +263,7 @@ class Supervisor:
         old = slot.promote()
         old.role = "retiring"
         new = slot.current
-        # One record: with half of it a successor would find two current generations, or none.
+        # One record for both: after a crash between two records, there would be two current generations or none.
         record = {"k": "promoted", "svc": slot.name, "records": [new.record(), old.record()]}
         if old in slot.retiring:
             text = f"generation {new.machine.generation} is serving; generation {old.machine.generation} is draining"
@@ -267,31 +286,32 @@ class Supervisor:
     # --- dependencies ---
 
     def blocked_by(self, spec: ServiceSpec) -> str | None:
-        """The first dependency that does not hold, in words; None if the service may start."""
+        """The first dependency that is not met, worded to follow "waiting for"; None if the service may start."""
         return next((why for d in spec.depends_on if (why := unmet(self, d)) is not None), None)
 
     def dependents(self, slot: Slot) -> list[Slot]:
-        """The services that need this one: they stop first."""
+        """The services that depend on this one; they are stopped before it."""
         return dependents(self.slots.values(), slot)
 
     # --- stopping ---
 
     def begin_stop(self, *, now: bool = False) -> None:
-        """End every service, dependents first; ``now`` skips to SIGKILL."""
+        """Stop every service, dependents first. ``now`` skips to the last stop stage, SIGKILL. Nothing is started any
+        more."""
         self.stopping = True
         self.stop_now = self.stop_now or now
         self.environments.cancel()
-        # What ends by itself while its dependents are still being stopped must not be started again.
+        # A service that exits while its dependents are still being stopped must not be restarted.
         for instance in list(self.instances()):
             instance.feed(state_machine.NoRestart())
         self.kick()
 
     def _stop_in_order(self) -> None:
         for slot in self.slots.values():
-            # What nothing can kill must not keep the rest alive.
+            # A dependent that cannot be killed must not keep this service running.
             if self.stop_now or all(self.hopeless(other) for other in self.dependents(slot)):
                 for instance in list(slot.instances()):
-                    instance.hurry()
+                    instance.end_drain()
                     machine = instance.machine
                     skip = self.stop_now and machine.stage < len(instance.rules.stop) - 1
                     if machine.state not in state_machine.ENDED and (
@@ -300,51 +320,52 @@ class Supervisor:
                         instance.feed(state_machine.Stop(now=self.stop_now))
 
     def hopeless(self, slot: Slot) -> bool:
-        """Whether waiting for a service's end is of no use any more."""
+        """Whether waiting for the end of a service is useless (see ``Slot.hopeless``)."""
         return slot.hopeless(self.now(), self.plan.settings.stuck_after)
 
     @property
     def all_ended(self) -> bool:
+        """Whether no service has a process and none will be started without a command."""
         return all(slot.ended for slot in self.slots.values())
 
-    # --- what the keeper tells ---
+    # --- called by the keeper manager ---
 
-    def _keeper_is(self, pid: int) -> None:
+    def _keeper_connected(self, pid: int) -> None:
         self.process_scan.set_keeper(pid)
 
-    def _exit_told(self, token: str, exit_: Exit) -> None:
+    def _exit_reported(self, token: str, exit_: Exit) -> None:
         name, _, generation = token.rpartition(".")
         slot = self.slots.get(name)
         instance = slot.find(int(generation)) if slot is not None else None
         if instance is not None:
-            instance.leader.told(int(generation), exit_)
+            instance.leader.exit_reported(int(generation), exit_)
 
     # --- commands ---
 
     def slot(self, name: str) -> Slot:
-        """A service by name.
+        """The slot of a service.
 
         Raises:
-            CommandError: there is none.
+            CommandError: there is no service of this name; the message lists the known ones.
         """
         slot = self.slots.get(name)
         if slot is None:
             import difflib
 
             near = difflib.get_close_matches(name, self.slots, 1, 0.5)
-            known = ", ".join(self.slots)
+            names = ", ".join(self.slots)
             raise CommandError(
-                "unknown_service", f"no service {name!r}; known services: {known}", near[0] if near else None
+                "unknown_service", f"no service {name!r}; known services: {names}", near[0] if near else None
             )
         return slot
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition over states."""
-        while not condition():  # noqa: ASYNC110 - conditions over many states, asked at most 50 times a second
+        """Wait until ``condition()`` is true; it is checked every 20 ms."""
+        while not condition():  # noqa: ASYNC110 - conditions over many states
             await asyncio.sleep(0.02)
 
     def close(self) -> None:
-        """Let go of everything; processes go on."""
+        """Cancel all tasks and close all files and connections; service processes keep running."""
         self._closing = True
         for task in list(self._tasks):
             task.cancel()
@@ -365,22 +386,23 @@ def _may_start(instance: Instance) -> bool:
 
 
 def _starts_again(before: MachineState, machine: MachineState) -> bool:
-    """Whether its process has failed and the next one is started at once: nothing else would ever say why. What
-    killed it from outside is not in its log, and neither is why we shut it down."""
+    """Whether the process has exited with a code after a failure and the next one is started at once, so that no
+    failed state shows the reason. The log does not explain a signal from outside, nor a stop by the supervisor."""
     failed = (
         bool(machine.failures)
         and machine.failures[-1:] != before.failures[-1:]
         and before.state == "stopping"
     )
-    told = machine.exit is not None and machine.exit.code is not None and not machine.shut_down
-    return failed and machine.state == "preparing" and told
+    explained_by_log = machine.exit is not None and machine.exit.code is not None and not machine.shut_down
+    return failed and machine.state == "preparing" and explained_by_log
 
 
 def why_ended(instance: Instance) -> str:
-    """Why an instance is not up: its state's reason and what its log says."""
+    """Why an instance is not up: its last failure or the reason for its state, and the line of its log that explains
+    it."""
     machine, process = instance.machine, instance.process
     why = machine.last_failure or machine.why
-    says = instance.hub.records.log_says
-    tells = process is not None and machine.exit is not None and not machine.shut_down
-    found = says(process.log, process.log_start) if process is not None and tells else None
-    return f"{why}: {found[0]}" if found else why
+    log_says = instance.hub.records.log_says
+    explained_by_log = machine.exit is not None and not machine.shut_down
+    cause = log_says(process.log, process.log_start) if process is not None and explained_by_log else None
+    return f"{why}: {cause[0]}" if cause else why
