@@ -112,7 +112,7 @@ async def test_it_is_not_started_again_at_once(client: Any) -> None:
     for _ in range(4):
         with pytest.raises(AddressClientGone, match="the address client exited"):
             await one.ask(["a"], "", 0.1)
-        with pytest.raises(AddressClientGone, match=r"it is restarted in (\d+) s") as refused:
+        with pytest.raises(AddressClientGone, match=r"restarting the address client in (\d+) s") as refused:
             await one.ask(["a"], "", 0.1)
         waits.append(int(str(refused.value).rsplit(" ", 2)[1]))
         clock.now += waits[-1]

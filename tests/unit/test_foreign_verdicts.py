@@ -136,7 +136,7 @@ def test_which_command_starts_the_whole_proxy_again() -> None:
 
 
 def test_what_cannot_be_started_again_is_named() -> None:
-    with pytest.raises(NotLiteLLM, match=r"^port 8002 is held by a process that is not visible from here$"):
+    with pytest.raises(NotLiteLLM, match=r"^port 8002 is held by a process that is not visible from here \("):
         litellm.tell(held(process(10, 1, LITELLM), unseen=(5,)), {}, 8002)
     vi, cat = process(999999, 1, ("vi",)), process(999998, 1)
     with pytest.raises(NotLiteLLM) as caught:

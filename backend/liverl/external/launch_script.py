@@ -145,7 +145,7 @@ class LaunchScript:
         if self._cluster is not None and not self._cluster.served:
             self._ray_state.enter(
                 "degraded",
-                "Ray's dashboard is disabled, so replicas cannot be found; set include_dashboard=True",
+                "Ray's dashboard is disabled, so replicas cannot be found; start Ray with include_dashboard=True",
             )
         elif problem is None:
             self._ray_state.enter("ready", "")

@@ -93,7 +93,9 @@ def tell(
         NotLiteLLM: a root is not a LiteLLM process, or there are several.
     """
     if held.unseen:
-        raise NotLiteLLM(f"port {port} is held by a process that is not visible from here")
+        raise NotLiteLLM(
+            f"port {port} is held by a process that is not visible from here (another user's, or in another container)"
+        )
     leaders = [root for root in held.roots if is_litellm(root.argv)]
     orphans = {
         root: options

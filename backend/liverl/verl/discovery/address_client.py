@@ -115,7 +115,7 @@ class AddressClient:
             self._fail(f"the address client exited (exit {code}); see {self._where}")
         wait = self._not_before - self._clock()
         if wait > 0:
-            raise AddressClientGone(f"{self._last}; it is restarted in {wait:.0f} s")
+            raise AddressClientGone(f"{self._last}; restarting the address client in {wait:.0f} s")
         argv, env = self._command()
         try:
             self._log.parent.mkdir(parents=True, exist_ok=True)
