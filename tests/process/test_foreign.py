@@ -83,7 +83,7 @@ async def test_the_deaf_are_killed_and_orphans_are_found_by_the_socket(start: St
     process.wait()
     orphans = port_holders.look(port)
     assert orphans is not None and len(orphans.roots) == len(orphans.holders) == 2
-    with pytest.raises(NotLiteLLM, match="not a LiteLLM process"):
+    with pytest.raises(NotLiteLLM, match="which are not LiteLLM processes"):
         litellm.capture(orphans, port)
     await restart.end(orphans)
     assert await restart.until_free(port) is None
@@ -134,7 +134,7 @@ def test_another_users_listener_is_refused(tmp_path: Path) -> None:
         held = wait_until(lambda: port_holders.look(port), 30, "the listener")
         assert held is not None
         why = restart.refusal(held)
-        assert why is not None and f"pid {process.pid} (user nobody)" in why and "another user" in why
+        assert why is not None and f"pid {process.pid} (user nobody, " in why and "another user" in why
     finally:
         process.kill()
         process.wait()

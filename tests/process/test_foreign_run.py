@@ -111,7 +111,7 @@ def test_a_proxy_from_elsewhere_is_shown_and_restarted_on_command(run: ToyRun, e
     before = port_holders.look(elsewhere.port)
     elsewhere.config.write_text("model_list: [")
     with pytest.raises(
-        CommandError, match=r"not restarted, because it could not start again: .*not valid YAML"
+        CommandError, match=r"the proxy was not restarted, because it could not read .*: not valid YAML"
     ):
         run.command("restart", service="proxy")
     assert port_holders.look(elsewhere.port) == before and process.poll() is None
@@ -156,7 +156,7 @@ def test_what_may_not_be_ended_is_refused_by_its_description(run: ToyRun, elsewh
     assert "http.server" in proxy.why and proxy.owner == "foreign"
     with pytest.raises(
         CommandError,
-        match=rf"not restarted: .*pid {server.pid} .*http\.server.* not a "
+        match=rf"the proxy was not restarted: .*pid {server.pid} .*http\.server.*, which is not a "
         rf"LiteLLM process",
     ):
         run.command("restart", service="proxy")
@@ -171,6 +171,8 @@ def test_what_may_not_be_ended_is_refused_by_its_description(run: ToyRun, elsewh
 
     other = elsewhere.start(LIVERL_RUN="other/run/proxy/1", LIVERL_RUN_DIR="/runs/other/run")
     run.until("proxy", "ready")
-    with pytest.raises(CommandError, match=r"the process belongs to run other/run/proxy in /runs/other/run"):
+    with pytest.raises(
+        CommandError, match=r"^pid \d+ .* belongs to run other/run/proxy in /runs/other/run; "
+    ):
         run.command("restart", service="proxy")
     assert other.poll() is None

@@ -113,8 +113,12 @@ async def test_a_late_replica_is_waited_for(cluster: raykit.Cluster, watching: C
         ("vllm_server_reward_0_0", "a reward server")
     ]
     assert watch.discovery.verdict is None
-    told = [text.split(": ", 1)[1].split(" after")[0] for text in watch.story if text.startswith("replica 1")]
-    assert told[-3:] == [f"actor ALIVE, pid {second.pid}", f"address {second.address}", "healthy"]
+    told = [text.split(" after")[0] for text in watch.story if text.startswith("replica 1 ")]
+    assert told[-3:] == [
+        f"replica 1 is ALIVE (pid {second.pid})",
+        f"replica 1 reported its address {second.address}",
+        "replica 1 is healthy",
+    ]
     assert len(set(watch.story)) == len(watch.story)
     cluster.order(kill="vllm_server_reward_0_0", namespace="late")
 
@@ -139,7 +143,7 @@ async def test_each_stage_that_stalls_is_told_in_rays_own_words(
     assert why[2].endswith("End of file.")
     await watch.until(lambda: watch.discovery.ranks[3].pid is not None)
     slow = watch.discovery.ranks[3]
-    assert slow.why == f"PENDING_CREATION: its constructor is still running (pid {slow.pid})"
+    assert slow.why == f"PENDING_CREATION: the actor's constructor is still running (pid {slow.pid})"
     assert why[4] == "DEAD: RuntimeError: no model there"
     await watch.until(lambda: "port is None" in watch.discovery.ranks[1].why)
 
@@ -149,7 +153,7 @@ async def test_each_stage_that_stalls_is_told_in_rays_own_words(
     verdict = pending.discovery.verdict
     assert verdict is not None and verdict.rank == 0
     assert re.match(
-        r"vllm_server_0_0: PENDING_CREATION for \d+ s \(limit 3 s\): waiting for resources {CPU: 1000}",
+        r"vllm_server_0_0 has been PENDING_CREATION for \d+ s \(limit 3 s\): waiting for resources {CPU: 1000}",
         verdict.text,
     )
     mute = watching(ns, 2, address_deadline=3)
@@ -157,7 +161,8 @@ async def test_each_stage_that_stalls_is_told_in_rays_own_words(
     verdict = mute.discovery.verdict
     assert verdict is not None and verdict.rank == 1
     assert re.match(
-        r"vllm_server_1_0: ALIVE, but it has not reported an address for \d+ s \(limit 3 s\)", verdict.text
+        r"vllm_server_1_0 is ALIVE, but the actor has not reported its address for \d+ s \(limit 3 s\)",
+        verdict.text,
     )
     cluster.order(kill="vllm_server_3_0", namespace=ns)
 
@@ -180,7 +185,7 @@ async def test_a_replaced_replica_comes_back_at_its_new_address(
     new = watch.discovery.ranks[0]
     assert (old.generation, new.generation) == (1, 2)
     assert new.address != old.address and new.pid != old.pid
-    assert "replica 0: new actor, generation 2" in watch.story
+    assert "replica 0 has a new actor (generation 2)" in watch.story
 
 
 async def test_the_token_and_a_foreign_controller(

@@ -182,7 +182,8 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
     ]
     assert shown.proxy.backends == (f"{first}/v1",) and shown.proxy.config == str(launch.config)
     assert launch.said("unlisted") == [
-        f"replica vllm_server_1_0 is up at {second}, but the proxy does not list it; add it, then restart the proxy"
+        f"replica vllm_server_1_0 is up at {second}, but the proxy's configuration does not list this replica; "
+        "add it (scale +1), then restart the proxy"
     ]
     for _ in range(10):
         assert launch.chat() == "server 0"
@@ -205,7 +206,7 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
     )
     names = ("claude-*", "hosted_vllm/policy", "policy")
     assert listed == {(name, f"{url}/v1"): 1 for name in names for url in (first, second)}
-    run.until("proxy", lambda status: status.why.startswith("restart it"))
+    run.until("proxy", lambda status: status.why.startswith("restart the proxy to load"))
     with pytest.raises(CommandError, match="all 2 replicas are listed; restart the proxy"):
         run.command("scale", delta=1)
     assert launch.chat() == "server 0"  # until it is restarted nothing has changed

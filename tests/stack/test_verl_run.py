@@ -238,7 +238,7 @@ def healthy_at(run: ToyRun) -> dict[int, float]:
     found: dict[int, float] = {}
     for event in run.events():
         for rank in (0, 1):
-            if event.kind == "discovery" and event.text.startswith(f"replica {rank}: healthy"):
+            if event.kind == "discovery" and event.text.startswith(f"replica {rank} is healthy"):
                 found.setdefault(rank, event.at)
     return found
 
@@ -466,18 +466,23 @@ FAILURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pending": (
         ("verl.faults.pending_replica=1", f"verl.actor_deadline={PENDING}"),
         (
-            *("vllm_server_1_0: PENDING_CREATION", f"limit {PENDING} s"),
+            *("vllm_server_1_0 has been PENDING_CREATION", f"limit {PENDING} s"),
             "waiting for resources {liverl_nobody_has_this: 1}; no node has more than {liverl_nobody_has_this: 0}",
         ),
     ),
     "mute": (
         ("verl.faults.mute_replica=1", "verl.address_deadline=45"),
-        ("vllm_server_1_0: ALIVE, but it has not reported an address", "limit 45 s", "port is None"),
+        (
+            "vllm_server_1_0 is ALIVE, but the actor has not reported its address",
+            "limit 45 s",
+            "port is None",
+        ),
     ),
     "dead": (
         ("verl.faults.dead_replica=1",),
         (
-            "vllm_server_1_0: DEAD: The actor is dead because its worker process has died",
+            "vllm_server_1_0 is DEAD and was not replaced within 15 s: "
+            "The actor is dead because its worker process has died",
             "Worker exit type: SYSTEM_ERROR",
         ),
     ),

@@ -103,7 +103,7 @@ async def test_symptoms_are_told_and_stand_in_the_snapshot(fake: Fake) -> None:
     fake.state = replace(fake.state, proxy=replace(fake.state.proxy, cooled_down=("http://127.0.0.1:8001",)))
     await fake.look(20)
     (said,) = fake.said
-    assert said.startswith("the proxy has put r1 in cooldown: requests to it failed")
+    assert said.startswith("the proxy has put r1 in cooldown: requests to r1 failed")
     last = fake.run.read_snapshot()
     assert last is not None and [s.id for s in last.symptoms] == ["proxy_cooled_down:r1"]
     fake.state = snapshot()

@@ -385,7 +385,7 @@ def test_only_two_repairs_of_a_launch_are_possible(command: ServiceCommand, did:
     with pytest.raises(CommandError) as caught:
         asyncio.run(Repaired().run(command))
     assert caught.value.code == "foreign"
-    assert ("it is managed by the launch script" in str(caught.value)) == (did == "foreign")
+    assert ("is managed by the launch script" in str(caught.value)) == (did == "foreign")
 
 
 def test_what_is_known_of_an_adopted_service_can_be_inspected() -> None:

@@ -535,10 +535,10 @@ def unlisted(proxy: dict[str, Any] | None = None, owner: str = "ours", **fields:
 
 def test_an_unlisted_replica_and_what_gives_it_a_place() -> None:
     (behind,) = unlisted(listed=False, policy_version=6)
-    assert behind.cause.startswith("it has policy version 6, the trainer has 7; ") and behind.action is None
+    assert behind.cause.startswith("r1 has policy version 6, the trainer has 7; ") and behind.action is None
     assert "the trainer sends its weights" in behind.fix
     (without,) = unlisted(listed=False, policy_version=None)
-    assert without.cause.startswith("it has policy version None, the trainer has 7; ")
+    assert without.cause.startswith("r1 has policy version None, the trainer has 7; ")
     (refused,) = unlisted(listed=False)
     assert "is not in the proxy's list" in refused.cause and refused.action == "restart r1"
     assert refused.evidence == (f"r1: {B}, policy version 7", f"the proxy routes to {A}/v1")

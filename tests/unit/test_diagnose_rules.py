@@ -110,7 +110,7 @@ def test_replica_missing(state: str, kind: str) -> None:
     assert symptom.evidence == ("1 of 2 replicas are up",)
     assert symptom.action == (None if kind == "verl" else "restart r1")
     assert symptom.fix == (
-        "it is managed by verl; restart the trainer to restart it" if kind == "verl" else "restart it"
+        "r1 is managed by verl; restart the trainer to restart it" if kind == "verl" else "restart r1"
     )
     assert "replica_missing:r1" in found(replace(now, state="starting")), "one of a boot may fail, too"
     both = replicas(replica(0, state, address=None, listed=False), gone)

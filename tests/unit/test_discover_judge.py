@@ -153,7 +153,7 @@ def test_what_is_shown_and_not_counted() -> None:
         ("vllm_server_decode_0_0", "a decode server"),
         ("vllm_server_2_0", "not one of the 2 expected replicas"),
         ("sglang_server_1_0", "a sglang server; expected vllm"),
-        ("vllm_server_0_0_b", "a second actor of rank 0"),
+        ("vllm_server_0_0_b", "a second actor of replica 0"),
     }
 
 
@@ -187,17 +187,19 @@ def test_each_stage_has_its_own_limit_and_words() -> None:
     assert [rank.stage for rank in ranks] == ["addressed", "pending", "alive", "dead", "missing"]
     assert not assess(expected, actors, facts, 117.9, ranks).verdicts
     assert [v.text for v in assess(expected, actors, facts, 118, ranks).verdicts] == [
-        f"vllm_server_3_0: DEAD: {DIED} (not replaced within 15 s)"
+        f"vllm_server_3_0 is DEAD and was not replaced within 15 s: {DIED}"
     ]
     assert [v.rank for v in assess(expected, actors, facts, 144.9, ranks).verdicts] == [3]
     assert [v.text for v in assess(expected, actors, facts, 165, ranks).verdicts] == [
-        f"vllm_server_3_0: DEAD: {DIED} (not replaced within 15 s)",
-        "vllm_server_1_0: PENDING_CREATION for 60 s (limit 60 s): waiting for resources {CPU: 1000}; no node "
+        f"vllm_server_3_0 is DEAD and was not replaced within 15 s: {DIED}",
+        "vllm_server_1_0 has been PENDING_CREATION for 60 s (limit 60 s): waiting for resources {CPU: 1000}; no node "
         "has more than "
         "{CPU: 4}",
-        "vllm_server_4_0: missing for 65 s (limit 60 s): Ray lists no actor of this name",
-        "vllm_server_2_0: ALIVE, but it has not reported an address for 61 s (limit 50 s): no answer within 3 s",
-        "vllm_server_0_0: at http://h:1, not healthy for 60 s (limit 40 s): ALIVE, but nothing listens at "
+        "vllm_server_4_0 has been missing for 65 s (limit 60 s): Ray lists no actor named vllm_server_4_0; check the "
+        "trainer's log",
+        "vllm_server_2_0 is ALIVE, but the actor has not reported its address for 61 s (limit 50 s): "
+        "no answer within 3 s",
+        "vllm_server_0_0 at http://h:1 has not been healthy for 60 s (limit 40 s): ALIVE, but nothing listens at "
         "http://h:1",
     ]
 
@@ -211,8 +213,8 @@ def test_why_an_actor_is_pending() -> None:
             .why
         )
 
-    assert why() == "PENDING_CREATION: waiting for Ray to start its process"
-    assert why(pid=7406) == "PENDING_CREATION: its constructor is still running (pid 7406)"
+    assert why() == "PENDING_CREATION: waiting for Ray to start the actor's process"
+    assert why(pid=7406) == "PENDING_CREATION: the actor's constructor is still running (pid 7406)"
     assert (
         why(resources={"GPU": 0.5, "CPU": 1.0})
         == "PENDING_CREATION: waiting for resources {CPU: 1, GPU: 0.5}"
@@ -253,17 +255,17 @@ def test_a_replacement_is_a_new_generation() -> None:
         ("lost", 3, False),
     ]
     assert [v.text for v in assess(expected, [], RankFacts(), 66, ranks).verdicts] == [
-        "vllm_server_0_0: lost: Ray no longer lists it; not replaced within 15 s"
+        "vllm_server_0_0 is lost and was not replaced within 15 s: Ray no longer lists the actor vllm_server_0_0"
     ]
     assert story[:3] == [
-        "replica 0: actor ALIVE, pid 7",
-        "replica 0: address http://a.0",
-        "replica 0: healthy after 10 s",
+        "replica 0 is ALIVE (pid 7)",
+        "replica 0 reported its address http://a.0",
+        "replica 0 is healthy after 10 s",
     ]
-    assert f"replica 0: DEAD: {DIED}" in story
-    assert levels["replica 0: new actor, generation 2"] == "info", "it was waited for"
-    assert levels["replica 0: new actor, generation 3"] == "warning", "the one before it had served"
-    assert story[-1] == "replica 0: Ray no longer lists it"
+    assert f"replica 0 is DEAD: {DIED}" in story
+    assert levels["replica 0 has a new actor (generation 2)"] == "info", "it was waited for"
+    assert levels["replica 0 has a new actor (generation 3)"] == "warning", "the one before it had served"
+    assert story[-1] == "replica 0 is lost: Ray no longer lists the actor vllm_server_0_0"
 
 
 def test_actors_of_an_earlier_trainer_do_not_count() -> None:

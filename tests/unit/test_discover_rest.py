@@ -147,8 +147,8 @@ async def test_the_recorded_answers_together(dashboard: Any) -> None:
     assert actors["vllm_server_2_0PENDING_CREATION"].started_at is None
     notes = await pending_notes(rest, actors.values())
     assert sorted(notes.values()) == [
-        "its placement group e7aec123 is PENDING, INFEASIBLE",
         "no node has more than {CPU: 4}",
+        "the actor's placement group e7aec123 is PENDING, INFEASIBLE",
     ]
     assert await placed(rest, [], known) == [] and not known
 
@@ -161,7 +161,7 @@ async def test_the_recorded_answers_together(dashboard: Any) -> None:
         (200, "<html>", "no JSON"),
         (200, "[]", "GET /api/v0/actors returned 200"),
         (200, '{"data": {"result": null}}', "returned no list"),
-        (500, '{"result": false, "msg": "GCS is gone"}', "500: GCS is gone"),
+        (500, '{"result": false, "msg": "GCS is gone"}', r"500 \(GCS is gone\)"),
     ],
 )
 async def test_wrong_answers_are_told(dashboard: Any, status: int, text: str, words: str) -> None:

@@ -72,22 +72,25 @@ async def test_it_answers_and_ends(client: Any) -> None:
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ('print(\'{"fatal": "ConnectionError: nobody"}\')', "cannot connect to Ray: ConnectionError: nobody"),
-        ("raise SystemExit(3)", r"it exited \(exit 3\); see child.log"),
-        ("print('Ray says hello')", "it sent an unexpected reply: Ray says hello"),
-        (READY + "sys.stdin.readline(); os._exit(5)", r"it exited \(exit 5\)"),
+        (
+            'print(\'{"fatal": "ConnectionError: nobody"}\')',
+            r"cannot connect to Ray \(ConnectionError: nobody\); see .*/child.log",
+        ),
+        ("raise SystemExit(3)", r"^the address client exited \(exit 3\); see .*/child.log"),
+        ("print('Ray says hello')", "the address client sent an unexpected reply: Ray says hello"),
+        (READY + "sys.stdin.readline(); os._exit(5)", r"^the address client exited \(exit 5\)"),
         (
             READY + "sys.stdin.readline(); print('[]', flush=True); time.sleep(60)",
-            "it sent an unexpected reply",
+            "the address client sent an unexpected reply",
         ),
         (
             READY + "sys.stdin.readline(); print('{\"id\": 7}', flush=True); time.sleep(60)",
-            "it sent an unexpected reply",
+            "the address client sent an unexpected reply",
         ),
-        (READY + "sys.stdin.readline(); time.sleep(60)", "it did not respond within 0.5 s"),
+        (READY + "sys.stdin.readline(); time.sleep(60)", "the address client did not respond within 0.5 s"),
         (
             READY + 'sys.stdin.readline(); print(\'{"id": 1, "addresses": 2}\', flush=True)',
-            "it sent an invalid reply",
+            "the address client sent an invalid reply",
         ),
     ],
 )
@@ -107,9 +110,9 @@ async def test_it_is_not_started_again_at_once(client: Any) -> None:
     one = client("raise SystemExit(3)", clock)
     waits = []
     for _ in range(4):
-        with pytest.raises(AddressClientGone, match="it exited"):
+        with pytest.raises(AddressClientGone, match="the address client exited"):
             await one.ask(["a"], "", 0.1)
-        with pytest.raises(AddressClientGone, match=r"restarting it in (\d+) s") as refused:
+        with pytest.raises(AddressClientGone, match=r"restarting the address client in (\d+) s") as refused:
             await one.ask(["a"], "", 0.1)
         waits.append(int(str(refused.value).rsplit(" ", 2)[1]))
         clock.now += waits[-1]
@@ -264,12 +267,12 @@ async def test_a_whole_discovery(tmp_path: Path) -> None:
     assert await discovery.look() == 3.0 and discovery.verdict is None
     told = [(text, rank) for text, _, rank in story]
     assert told[:4] == [
-        ("replica 0: actor PENDING_CREATION: its constructor is still running (pid 9)", 0),
-        ("replica 0: actor ALIVE, pid 9", 0),
-        (f"replica 0: address http://127.0.0.1:{port}", 0),
-        ("replica 0: healthy after 61 s", 0),
+        ("replica 0 is PENDING_CREATION: the actor's constructor is still running (pid 9)", 0),
+        ("replica 0 is ALIVE (pid 9)", 0),
+        (f"replica 0 reported its address http://127.0.0.1:{port}", 0),
+        ("replica 0 is healthy after 61 s", 0),
     ]
-    assert told[4][0].endswith("GET /api/v0/actors returned 503 and no JSON: 'busy'")
+    assert told[4][0].endswith("GET /api/v0/actors returned 503 and no JSON ('busy')")
     assert told[5:] == [("Ray's dashboard responds again", None)]
     # the next trainer's actors are others
     discovery.expect(Expectation(1, since=220.0, not_before=220.0))

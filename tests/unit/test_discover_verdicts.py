@@ -50,13 +50,28 @@ def verdict(rank: Rank, now: float, **limits: float) -> str | None:
 # --- deadlines ------------------------------------------------------------------------------------------
 
 DEADLINES: list[tuple[Stage, str, str, str]] = [
-    ("missing", "actor_deadline", "why", "n: missing for 60 s (limit 60 s): why"),
-    ("pending", "actor_deadline", "PENDING_CREATION: why", "n: PENDING_CREATION for 60 s (limit 60 s): why"),
-    ("alive", "address_deadline", "ALIVE, but silent", "n: ALIVE, but silent for 60 s (limit 60 s)"),
-    ("alive", "address_deadline", "ALIVE, but x (no y)", "n: ALIVE, but x for 60 s (limit 60 s): no y"),
-    ("addressed", "health_deadline", "why", "n: at http://h:1, not healthy for 60 s (limit 60 s): why"),
-    ("dead", "dead_grace", "DEAD: why", "n: DEAD: why (not replaced within 60 s)"),
-    ("lost", "dead_grace", "why", "n: lost: why; not replaced within 60 s"),
+    (
+        "missing",
+        "actor_deadline",
+        "why",
+        "n has been missing for 60 s (limit 60 s): why; check the trainer's log",
+    ),
+    (
+        "pending",
+        "actor_deadline",
+        "PENDING_CREATION: why",
+        "n has been PENDING_CREATION for 60 s (limit 60 s): why",
+    ),
+    ("alive", "address_deadline", "ALIVE, but silent", "n is ALIVE, but silent for 60 s (limit 60 s)"),
+    ("alive", "address_deadline", "ALIVE, but x (no y)", "n is ALIVE, but x for 60 s (limit 60 s): no y"),
+    (
+        "addressed",
+        "health_deadline",
+        "why",
+        "n at http://h:1 has not been healthy for 60 s (limit 60 s): why",
+    ),
+    ("dead", "dead_grace", "DEAD: why", "n is DEAD and was not replaced within 60 s: why"),
+    ("lost", "dead_grace", "why", "n is lost and was not replaced within 60 s: why"),
 ]
 
 
@@ -99,7 +114,7 @@ def test_a_missing_actor_is_waited_for_since_the_start_or_since_somebody_looks()
     for since, watched, from_ in ((100.0, 0.0, 100.0), (100.0, 400.0, 400.0), (400.0, 100.0, 400.0)):
         rank = one(None, RankFacts(), 500.0, since=since, watched=watched)
         assert (rank.stage, rank.since, rank.generation, rank.incarnation) == ("missing", from_, 0, "")
-        assert (rank.name, rank.why) == ("vllm_server_0_0", "Ray lists no actor of this name")
+        assert (rank.name, rank.why) == ("vllm_server_0_0", "Ray lists no actor named vllm_server_0_0")
 
 
 def test_a_stage_begins_when_ray_says_so_or_else_now() -> None:
@@ -130,7 +145,11 @@ def test_a_rank_that_ray_forgets_is_lost_since_then() -> None:
     first = one(actor(started_at=70.0), RankFacts(addresses={"id-vllm_server_0_0.0": "http://h:1"}), 100.0)
     assert first.address == "http://h:1"
     lost = one(None, RankFacts(), 200.0, first)
-    assert (lost.stage, lost.since, lost.why) == ("lost", 200.0, "Ray no longer lists it")
+    assert (lost.stage, lost.since, lost.why) == (
+        "lost",
+        200.0,
+        "Ray no longer lists the actor vllm_server_0_0",
+    )
     assert (lost.actor_state, lost.pid, lost.address) == (None, None, None)
     assert (lost.name, lost.generation, lost.incarnation) == (first.name, 1, first.incarnation)
     assert one(None, RankFacts(), 300.0, lost).since == 200.0
@@ -156,7 +175,7 @@ def test_what_is_known_of_each_stage() -> None:
     assert (healthy.stage, healthy.why, healthy.address) == ("healthy", "healthy", "http://h:1")
     assert (healthy.pid, healthy.ip, healthy.actor_state) == (7, "10.0.0.1", "ALIVE")
     asked = one(actor(), RankFacts(addresses={key: "http://h:1"}), 1.0)
-    assert (asked.why, asked.address) == ("ALIVE, but its server has not been checked yet", "http://h:1")
+    assert (asked.why, asked.address) == ("ALIVE, but the server has not been checked yet", "http://h:1")
     sick = one(actor(), RankFacts(addresses={key: "http://h:1"}, health={key: "/health returned 503"}), 1.0)
     assert (sick.stage, sick.why, sick.address) == (
         "addressed",
@@ -166,10 +185,10 @@ def test_what_is_known_of_each_stage() -> None:
     mute = one(actor(), RankFacts(silent={key: "no answer"}), 1.0)
     assert (mute.stage, mute.why, mute.address) == (
         "alive",
-        "ALIVE, but it has not reported an address (no answer)",
+        "ALIVE, but the actor has not reported its address (no answer)",
         None,
     )
-    assert one(actor(), RankFacts(), 1.0).why == "ALIVE, but it has not reported an address"
+    assert one(actor(), RankFacts(), 1.0).why == "ALIVE, but the actor has not reported its address"
     dead = one(actor(state="DEAD", death=KILLED), known, 1.0)
     assert (dead.stage, dead.why, dead.pid, dead.address) == ("dead", f"DEAD: {KILLED}", None, None)
 
@@ -248,7 +267,7 @@ def test_a_controller_is_described() -> None:
     controller = actor("TransferQueueController", "PENDING_CREATION", pid=None, job_id="03")
     assert controller_conflict([controller]) == (
         "the cluster already has a TransferQueueController (PENDING_CREATION, pid unknown, job 03); "
-        "two verl jobs cannot share a Ray cluster"
+        "two verl jobs cannot share a Ray cluster: stop that job, or use another cluster"
     )
     both = [replace(controller, state="DEAD"), replace(controller, pid=12)]
     assert "(PENDING_CREATION, pid 12, job 03)" in (controller_conflict(both) or "")
@@ -257,12 +276,12 @@ def test_a_controller_is_described() -> None:
 @pytest.mark.parametrize(
     ("state", "fields", "note", "why"),
     [
-        ("DEPENDENCIES_UNREADY", {}, "", "waiting for the arguments of its constructor"),
-        ("DEPENDENCIES_UNREADY", {}, "note", "waiting for the arguments of its constructor; note"),
-        ("PENDING_CREATION", {"pid": 9}, "", "its constructor is still running (pid 9)"),
-        ("PENDING_CREATION", {"pid": 9}, "note", "its constructor is still running (pid 9); note"),
-        ("PENDING_CREATION", {"pid": 0}, "", "waiting for Ray to start its process"),
-        ("PENDING_CREATION", {"pid": None}, "note", "waiting for Ray to start its process; note"),
+        ("DEPENDENCIES_UNREADY", {}, "", "waiting for the arguments of the actor's constructor"),
+        ("DEPENDENCIES_UNREADY", {}, "note", "waiting for the arguments of the actor's constructor; note"),
+        ("PENDING_CREATION", {"pid": 9}, "", "the actor's constructor is still running (pid 9)"),
+        ("PENDING_CREATION", {"pid": 9}, "note", "the actor's constructor is still running (pid 9); note"),
+        ("PENDING_CREATION", {"pid": 0}, "", "waiting for Ray to start the actor's process"),
+        ("PENDING_CREATION", {"pid": None}, "note", "waiting for Ray to start the actor's process; note"),
         ("RESTARTING", {"pid": None, "resources": {"GPU": 1.0}}, "", "waiting for resources {GPU: 1}"),
         (
             "RESTARTING",
@@ -288,18 +307,18 @@ def rank(stage: Stage, incarnation: str = "a.0", generation: int = 1, **more: An
 
 
 NONE = rank("missing", "", 0)
-ALIVE = ("replica 3: actor ALIVE, pid 7", "info")
-ADDRESS = ("replica 3: address http://h:1", "info")
-HEALTHY = ("replica 3: healthy after 12 s", "info")
+ALIVE = ("replica 3 is ALIVE (pid 7)", "info")
+ADDRESS = ("replica 3 reported its address http://h:1", "info")
+HEALTHY = ("replica 3 is healthy after 12 s", "info")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
         (NONE, NONE, []),
-        (NONE, rank("pending", why="PENDING: x"), [("replica 3: actor PENDING: x", "info")]),
+        (NONE, rank("pending", why="PENDING: x"), [("replica 3 is PENDING: x", "info")]),
         (NONE, rank("alive"), [ALIVE]),
-        (NONE, rank("alive", pid=None), [("replica 3: actor ALIVE, pid unknown", "info")]),
+        (NONE, rank("alive", pid=None), [("replica 3 is ALIVE (pid unknown)", "info")]),
         (NONE, rank("addressed"), [ALIVE, ADDRESS]),
         (NONE, rank("healthy"), [ALIVE, ADDRESS, HEALTHY]),
         (rank("pending"), rank("healthy"), [ALIVE, ADDRESS, HEALTHY]),
@@ -307,41 +326,49 @@ HEALTHY = ("replica 3: healthy after 12 s", "info")
         (rank("alive"), rank("addressed"), [ADDRESS]),
         (rank("addressed"), rank("healthy"), [HEALTHY]),
         (rank("healthy"), rank("healthy"), []),
-        (rank("healthy"), rank("addressed", why="x"), [("replica 3: no longer healthy: x", "warning")]),
+        (rank("healthy"), rank("addressed", why="x"), [("replica 3 is no longer healthy: x", "warning")]),
         (rank("addressed"), rank("addressed", why="x"), []),
-        (rank("alive"), rank("pending", why="RESTARTING: x"), [("replica 3: actor RESTARTING: x", "info")]),
+        (rank("alive"), rank("pending", why="RESTARTING: x"), [("replica 3 is RESTARTING: x", "info")]),
         (
             rank("pending", actor_state="A"),
             rank("pending", why="B: x", actor_state="B"),
-            [("replica 3: actor B: x", "info")],
+            [("replica 3 is B: x", "info")],
         ),
         (rank("pending", actor_state="A"), rank("pending", why="A: y", actor_state="A"), []),
-        (rank("healthy"), rank("dead", why="DEAD: x"), [("replica 3: DEAD: x", "error")]),
-        (rank("healthy"), rank("lost", why="x"), [("replica 3: x", "warning")]),
+        (rank("healthy"), rank("dead", why="DEAD: x"), [("replica 3 is DEAD: x", "error")]),
+        (rank("healthy"), rank("lost", why="x"), [("replica 3 is lost: x", "warning")]),
         (rank("dead"), rank("dead", why="DEAD: y"), []),
-        (rank("dead"), rank("lost", why="x"), [("replica 3: x", "warning")]),
+        (rank("dead"), rank("lost", why="x"), [("replica 3 is lost: x", "warning")]),
         # another actor in its place
-        (rank("dead"), rank("alive", "b.0", 2), [("replica 3: new actor, generation 2", "info"), ALIVE]),
-        (rank("lost"), rank("alive", "b.0", 2), [("replica 3: new actor, generation 2", "info"), ALIVE]),
+        (
+            rank("dead"),
+            rank("alive", "b.0", 2),
+            [("replica 3 has a new actor (generation 2)", "info"), ALIVE],
+        ),
+        (
+            rank("lost"),
+            rank("alive", "b.0", 2),
+            [("replica 3 has a new actor (generation 2)", "info"), ALIVE],
+        ),
         (
             rank("missing", "", 1),
             rank("alive", "b.0", 2),
-            [("replica 3: new actor, generation 2", "info"), ALIVE],
+            [("replica 3 has a new actor (generation 2)", "info"), ALIVE],
         ),
         (
             rank("healthy"),
             rank("healthy", "b.0", 2),
-            [("replica 3: new actor, generation 2", "warning"), ALIVE, ADDRESS, HEALTHY],
+            [("replica 3 has a new actor (generation 2)", "warning"), ALIVE, ADDRESS, HEALTHY],
         ),
         (
             rank("healthy"),
             rank("pending", "b.0", 2, why="P: x"),
-            [("replica 3: new actor, generation 2", "warning"), ("replica 3: actor P: x", "info")],
+            [("replica 3 has a new actor (generation 2)", "warning"), ("replica 3 is P: x", "info")],
         ),
         (
             rank("dead"),
             rank("dead", "b.0", 2, why="DEAD: y"),
-            [("replica 3: new actor, generation 2", "info"), ("replica 3: DEAD: y", "error")],
+            [("replica 3 has a new actor (generation 2)", "info"), ("replica 3 is DEAD: y", "error")],
         ),
         (rank("lost"), rank("healthy"), [ALIVE, ADDRESS, HEALTHY]),
         (rank("pending"), rank("missing"), []),

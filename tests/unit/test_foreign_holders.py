@@ -107,7 +107,8 @@ def test_what_is_litellms_own_command(argv: tuple[str, ...], right: bool) -> Non
 def test_anything_else_on_the_port_is_described_and_refused() -> None:
     server = process(30, 1, PYTHON, "-m", "http.server", "8002", "--api-key", "sk-secret-of-mine")
     with pytest.raises(
-        NotLiteLLM, match=r"port 8002 is held by pid 30 .* -m http\.server .*: not a LiteLLM process"
+        NotLiteLLM,
+        match=r"port 8002 is held by pid 30 .* -m http\.server .*, which is not a LiteLLM process$",
     ) as e:
         litellm.tell(held(server), {}, 8002)
     assert "secret" not in str(e.value)

@@ -64,7 +64,7 @@ def test_names_that_lead_elsewhere_are_told_by_the_replicas_or_by_what_they_mean
     stale["model_list"][1]["litellm_params"]["model"] = "openai/judge"
     assert model_list.add(stale, B, [A, B])[1] == ("policy",)
     only_judge = {"model_list": [stale["model_list"][1]]}
-    with pytest.raises(ListingError, match="none of its model names routes to a replica"):
+    with pytest.raises(ListingError, match="no entry of model_list routes to a replica"):
         model_list.add(only_judge, B, [A, B])
 
 
@@ -106,9 +106,9 @@ def test_two_spellings_of_one_place() -> None:
     [
         ("model_list: [", r"not valid YAML \(line"),
         ("model_list: !include other.yaml", "not valid YAML"),
-        ("- a", "no model_list"),
-        ("", "no model_list"),
-        ("include: [models.yaml]", "no model_list"),
+        ("- a", "model_list is missing"),
+        ("", "model_list is missing"),
+        ("include: [models.yaml]", "model_list is missing"),
         ("model_list: [{model_name: a}]", "no litellm_params"),
     ],
 )

@@ -136,19 +136,20 @@ def test_which_command_starts_the_whole_proxy_again() -> None:
 
 
 def test_what_cannot_be_started_again_is_named() -> None:
-    with pytest.raises(NotLiteLLM, match=r"^port 8002 is held by a process that is not visible from here$"):
+    with pytest.raises(NotLiteLLM, match=r"^port 8002 is held by a process that is not visible from here \("):
         litellm.tell(held(process(10, 1, LITELLM), unseen=(5,)), {}, 8002)
     vi, cat = process(999999, 1, ("vi",)), process(999998, 1)
     with pytest.raises(NotLiteLLM) as caught:
         litellm.tell(held(vi, cat, process(10, 1, LITELLM)), {}, 8002)
     assert str(caught.value) == (
-        "port 8002 is held by pid 999999 (user ?): vi; pid 999998 (user ?): [no command line]: not a LiteLLM process"
+        "port 8002 is held by pid 999999 (user ?, vi); pid 999998 (user ?, [no command line]), "
+        "which are not LiteLLM processes"
     )
     two = held(process(999999, 1, LITELLM), process(999998, 1, ("litellm",)))
     with pytest.raises(NotLiteLLM) as caught:
         litellm.tell(two, {}, 8002)
     assert str(caught.value) == (
-        f"port 8002 is held by pid 999999 (user ?): {' '.join(LITELLM)}; pid 999998 (user ?): litellm: "
+        f"port 8002 is held by pid 999999 (user ?, {' '.join(LITELLM)}); pid 999998 (user ?, litellm), "
         "more than one LiteLLM process"
     )
 
@@ -156,8 +157,8 @@ def test_what_cannot_be_started_again_is_named() -> None:
 def test_a_process_in_words() -> None:
     secret = process(999999, 1, ("x", "--api-key", "sk-0123456789", "-v", *["y" * 50] * 9))
     text = litellm.words(secret)
-    assert "sk-" not in text and text.startswith("pid 999999 (user ?): x --api-key *** -v yy")
-    assert len(text.partition(": ")[2]) == 200
+    assert "sk-" not in text and text.startswith("pid 999999 (user ?, x --api-key *** -v yy")
+    assert len(text.partition(", ")[2]) == 201 and text.endswith("y)")
     launch = litellm.LiteLLMLaunch(("x", "--api-key", "s"), "/", {}, Path("c"), None)
     assert launch.words() == "x --api-key ***"
     assert litellm.usual_files(8002) == (Path("/tmp/litellm_cc_8002.yaml"), Path("/tmp/litellm_cc_8002.pid"))
@@ -168,7 +169,7 @@ def test_another_users_process_is_not_touched() -> None:
     mine, other = process(999999, 1, ("x",), uid=me), process(999998, 1, ("y",), uid=me + 1)
     assert restart.refusal(held(mine)) is None and restart.refusal(held()) is None
     assert restart.refusal(held(mine, other)) == (
-        "pid 999998 (user ?): y: it belongs to another user; this run does not stop it"
+        "pid 999998 (user ?, y) belongs to another user, so this run cannot stop it; restart it as that user"
     )
 
 
@@ -179,13 +180,13 @@ def test_how_long_is_waited() -> None:
 
 def test_the_end_of_a_log_that_has_grown(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    assert restart._said(log, 0) == "(cannot read it: No such file or directory)"
+    assert restart._output(log, 0) == "(cannot read the log: No such file or directory)"
     log.write_text("old\n")
-    assert restart._said(log, 4) == "(nothing)" and restart._said(log, 9) == "(nothing)"
-    assert restart._said(log, 0) == "old"
+    assert restart._output(log, 4) == "(no new lines)" and restart._output(log, 9) == "(no new lines)"
+    assert restart._output(log, 0) == "old"
     with log.open("a") as out:
         out.write("".join(f"line {n} sk-0123456789abc\n" for n in range(20)))
-    assert restart._said(log, 4).splitlines() == [f"line {n} ***" for n in range(8, 20)]
+    assert restart._output(log, 4).splitlines() == [f"line {n} ***" for n in range(8, 20)]
 
 
 # --- the list of models ---------------------------------------------------------------------------------
@@ -209,11 +210,11 @@ def bases(document: dict[str, Any]) -> list[tuple[str, str]]:
             "not valid YAML (line 2): expected the node content, but found '<stream end>'",
         ),
         ("\x07", "not valid YAML: unacceptable character #x0007: special characters are not allowed\n"),
-        ("{}", "it has no model_list"),
-        ("model_list: {a: b}", "it has no model_list"),
-        ("model_list: [1]", "an entry of its model_list has no litellm_params"),
-        ("model_list: [{litellm_params: 1}]", "an entry of its model_list has no litellm_params"),
-        ("model_list: [{litellm_params: {}}, {}]", "an entry of its model_list has no litellm_params"),
+        ("{}", "model_list is missing"),
+        ("model_list: {a: b}", "model_list is missing"),
+        ("model_list: [1]", "an entry of model_list has no litellm_params"),
+        ("model_list: [{litellm_params: 1}]", "an entry of model_list has no litellm_params"),
+        ("model_list: [{litellm_params: {}}, {}]", "an entry of model_list has no litellm_params"),
     ],
 )
 def test_what_is_no_list_of_models(text: str, why: str) -> None:
@@ -224,7 +225,7 @@ def test_what_is_no_list_of_models(text: str, why: str) -> None:
 
 def test_an_empty_list_is_one() -> None:
     assert model_list.read("model_list: []") == {"model_list": []}
-    with pytest.raises(ListingError, match=r"^none of its model names routes to a replica$"):
+    with pytest.raises(ListingError, match=r"^no entry of model_list routes to a replica$"):
         model_list.add({"model_list": []}, A, [A])
 
 
@@ -300,7 +301,7 @@ def test_names_that_mean_a_vllm_count_where_no_replica_is_listed() -> None:
     assert model_list.add({"model_list": [known, gone]}, B, [A])[1] == ("c",), (
         "one is listed: it tells them apart"
     )
-    with pytest.raises(ListingError, match=r"^not an address: 'http://'$"):
+    with pytest.raises(ListingError, match=r"^the replica's address 'http://' is not valid$"):
         model_list.add({"model_list": [gone]}, "http://", [A])
 
 
@@ -351,7 +352,7 @@ def test_a_copy_is_kept_of_every_file_that_is_replaced(
     assert {p.stat().st_mode & 0o777 for p in tmp_path.iterdir()} == {0o640}
     for number in range(4, 100):
         (tmp_path / f"{stem}-{number}").touch()
-    with pytest.raises(FileExistsError, match=rf"^{stem}: too many backups in the same second$"):
+    with pytest.raises(FileExistsError, match=rf"^{stem}: too many backups in the same second; try again$"):
         config_file.replace_with_backup(path, "4")
     assert path.read_text() == "3"
     (tmp_path / f"{stem}-99").unlink()

@@ -58,7 +58,7 @@ def test_the_checkpoint(tmp_path: Path) -> None:
         (check,) = verl.model(config_of(f"model.model_path={tmp_path}", *sets))
         return check.status, check.text
 
-    assert status() == ("fail", f"{tmp_path / 'config.json'}: No such file or directory")
+    assert status() == ("fail", f"cannot read {tmp_path / 'config.json'}: No such file or directory")
     (tmp_path / "config.json").write_text(json.dumps({"num_attention_heads": 32, "num_key_value_heads": 4}))
     assert status()[0] == "ok"
     state, words = status("vllm.gen_tp=8")

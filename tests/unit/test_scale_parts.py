@@ -269,7 +269,9 @@ async def test_a_replica_for_which_no_gpu_is_free_is_refused_before_anything_is_
     with pytest.raises(CommandError) as caught:
         await made.add(delta=1)
     assert caught.value.code == "no_gpus"
-    assert str(caught.value) == f"not added: r1 needs 1 GPU, 0 of 2 free; GPU 0: r0, GPU 1: {stranger}"
+    assert (
+        str(caught.value) == f"replicas not added: r1 needs 1 GPU, 0 of 2 free; GPU 0: r0, GPU 1: {stranger}"
+    )
     assert made.looks == 1, "the last sample may have been old"
     assert (set(made.supervisor.slots), made.scaling.indices) == ({"r0"}, [0])
     assert not (made.supervisor.run_dir / "journal.jsonl").read_bytes()

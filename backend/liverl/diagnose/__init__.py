@@ -1,1 +1,1 @@
-"""Symptoms: what is wrong with a run, by what evidence, why, and what to do about it."""
+"""Symptoms: what is wrong with a run, the evidence, the cause, and what to do about it."""

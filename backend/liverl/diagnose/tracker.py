@@ -1,5 +1,5 @@
-"""Symptoms over time: what is new, what goes on, what is over. A condition that comes and goes within its rule's
-``linger`` is one symptom; one that does not last for ``hold`` is none."""
+"""Symptoms over time: which are new, which persist, which have cleared. A condition that disappears for less than its
+rule's ``linger`` is still the same symptom; one that lasts less than ``hold`` is not reported."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import msgspec
 from liverl.model import Cause, Level, Snapshot, Symptom
 
 GOING = ("starting", "running")  # states of a run in which its services should be up
-FEWEST = 4  # trials from which a share means something
-SHOWN = 8  # pieces of evidence
+FEWEST = 4  # fewer trials are too few to judge a share of them
+SHOWN = 8  # pieces of evidence at most
 _RANK = {"info": 0, "warning": 1, "critical": 2}
 LEVELS: dict[str, Level] = {"info": "info", "warning": "warning", "critical": "error"}
 
 
 class Resolved(NamedTuple):
-    """It is known that this symptom has ended: it must not linger."""
+    """A rule's report that the symptom with this id has ended, so that it clears without waiting for ``linger``."""
 
     id: str
 
 
 class RunContext(msgspec.Struct, frozen=True):
-    """What rules need and a snapshot does not hold. ``disk_free``: bytes where the run is written; ``causes``: the
-    telling line of a failed service's log; ``aliases``: the models that agents may ask for; ``unwanted``: services
-    that somebody stopped."""
+    """Facts for rules that are not in a snapshot. ``disk_free``: free bytes on the disk of the run
+    directory; ``causes``: for each failed service, the log line that says why; ``aliases``: the model names that
+    agents may request; ``unwanted``: services that a user stopped."""
 
     disk_free: int | None = None
     causes: Mapping[str, Cause] = {}
@@ -37,7 +37,7 @@ class RunContext(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Window:
-    """What a rule looks at. ``before``: the snapshot of the look before this one."""
+    """The input of a rule. ``before``: the snapshot of the previous update; None at the first."""
 
     now: Snapshot
     before: Snapshot | None
@@ -49,8 +49,8 @@ Evaluate = Callable[[Window], Iterator[Symptom | Resolved]]
 
 @dataclass(frozen=True)
 class Rule:
-    """``hold``: seconds for which it must hold before it is told; ``linger``: seconds for which it must not hold
-    before it counts as over."""
+    """A function that yields symptoms. ``hold``: seconds for which a symptom must persist before it is reported;
+    ``linger``: seconds without it before it counts as cleared."""
 
     look: Evaluate
     hold: float = 0.0
@@ -58,7 +58,7 @@ class Rule:
 
 
 class SymptomChange(NamedTuple):
-    """``worse``: told before, and more severe now."""
+    """One thing to report. ``worse``: was reported before, and is more severe now."""
 
     what: Literal["new", "worse", "cleared"]
     symptom: Symptom
@@ -68,54 +68,54 @@ class SymptomChange(NamedTuple):
 class _Case:
     symptom: Symptom
     rule: Rule
-    first: float  # when it was found first ...
-    last: float | None  # ... and last; None: an earlier backend found it
-    told: int = -1  # rank of the severity that was told; -1: none was
+    first: float  # Unix time of its first detection ...
+    last: float | None  # ... and of its last one; None: detected by an earlier backend
+    reported: int = -1  # rank of the severity that was reported; -1: none was
 
 
-_TAKEN_OVER = Rule(lambda _: iter(()), linger=60.0)  # until its own rule finds it again
+_TAKEN_OVER = Rule(lambda _: iter(()), linger=60.0)  # until its own rule detects it again
 
 
 class Diagnosis:
-    """The symptoms of a run, look by look. ``known``: what an earlier backend had told already."""
+    """The symptoms of a run over its updates. ``earlier``: symptoms that an earlier backend has reported already."""
 
-    def __init__(self, rules: Sequence[Rule], known: Iterable[Symptom] = ()) -> None:
+    def __init__(self, rules: Sequence[Rule], earlier: Iterable[Symptom] = ()) -> None:
         self.symptoms: tuple[Symptom, ...] = ()  # the most severe first, then the oldest
         self._rules = rules
         self._cases: dict[str, _Case] = {
-            s.id: _Case(s, _TAKEN_OVER, s.since or 0.0, None, _RANK[s.severity]) for s in known
+            s.id: _Case(s, _TAKEN_OVER, s.since or 0.0, None, _RANK[s.severity]) for s in earlier
         }
         self._before: Snapshot | None = None
 
     def update(self, now: Snapshot, beside: RunContext) -> list[SymptomChange]:
-        """One look at the run; returns what is to be told."""
-        seen, at = Window(now, self._before, beside), now.at
+        """Apply all rules to a new snapshot; returns what is to be reported. Snapshots must come in order of time."""
+        window, at = Window(now, self._before, beside), now.at
         self._before = now
-        over: set[str] = set()
+        resolved: set[str] = set()
         for rule in self._rules:
-            for found in rule.look(seen):
-                if isinstance(found, Resolved):
-                    over.add(found.id)
+            for result in rule.look(window):
+                if isinstance(result, Resolved):
+                    resolved.add(result.id)
                 else:
-                    self._found(found, rule, at)
+                    self._detect(result, rule, at)
         news: list[SymptomChange] = []
         for name, case in list(self._cases.items()):
             case.last = at if case.last is None else case.last
-            gone = at - case.last
-            if name in over or gone > (case.rule.linger if case.told >= 0 else 0.0):
+            absent = at - case.last  # seconds
+            if name in resolved or absent > (case.rule.linger if case.reported >= 0 else 0.0):
                 del self._cases[name]
-                if case.told >= 0:
+                if case.reported >= 0:
                     news.append(SymptomChange("cleared", case.symptom))
-            elif gone == 0.0 and at - case.first >= case.rule.hold:
+            elif absent == 0.0 and at - case.first >= case.rule.hold:
                 rank = _RANK[case.symptom.severity]
-                if rank > case.told:
-                    news.append(SymptomChange("new" if case.told < 0 else "worse", case.symptom))
-                    case.told = rank
-        shown = [case.symptom for case in self._cases.values() if case.told >= 0]
+                if rank > case.reported:
+                    news.append(SymptomChange("new" if case.reported < 0 else "worse", case.symptom))
+                    case.reported = rank
+        shown = [case.symptom for case in self._cases.values() if case.reported >= 0]
         self.symptoms = tuple(sorted(shown, key=lambda s: (-_RANK[s.severity], s.since or 0.0, s.id)))
         return news
 
-    def _found(self, symptom: Symptom, rule: Rule, at: float) -> None:
+    def _detect(self, symptom: Symptom, rule: Rule, at: float) -> None:
         case = self._cases.get(symptom.id)
         if case is None:
             first = symptom.since if symptom.since is not None else at
@@ -126,7 +126,7 @@ class Diagnosis:
 
 
 def words(news: SymptomChange, now: float) -> tuple[str, Level]:
-    """One line for the run's story."""
+    """One line for the run's events, and its level. ``now``: Unix seconds."""
     symptom = news.symptom
     if news.what == "cleared":
         minutes, seconds = divmod(int(now - (symptom.since or now)), 60)

@@ -1,4 +1,4 @@
-"""Building an environment once: under a lock, beside its final place, published by one rename."""
+"""Builds an environment once: under a lock, in a temporary folder beside its final path, published by one rename."""
 
 from __future__ import annotations
 
@@ -82,17 +82,18 @@ async def _check_python(python: Path, what: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _lock(plan: EnvPlan, progress: Progress) -> AsyncIterator[None]:
-    """One builder per environment, over all runs of this cache; the others wait and say for whom."""
+    """Hold the build lock of an environment, over all runs with this cache. While another process holds it,
+    ``progress`` says which."""
     assert plan.folder is not None
     plan.folder.parent.mkdir(parents=True, exist_ok=True)
     path = plan.folder.with_name(f".{plan.folder.name}.lock")
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        told = ""
+        announced = ""
         while not _try_lock(fd):
             holder = _holder(fd)
-            if holder != told:
-                told = holder
+            if holder != announced:
+                announced = holder
                 progress(f"waiting for {holder}, which is building the same environment", None)
             await asyncio.sleep(_LOCK_POLL)
         note = {"pid": os.getpid(), "host": socket.gethostname(), "since": round(time.time(), 1)}
@@ -120,7 +121,7 @@ def _holder(fd: int) -> str:
 
 
 async def _build(spec: EnvironmentSpec, plan: EnvPlan, progress: Progress) -> None:
-    """Build beside the final place and publish by rename. A failure or a cancellation leaves nothing."""
+    """Build in a temporary folder and publish by rename. A failure or a cancellation leaves no files behind."""
     assert plan.folder is not None
     parent, prefix = plan.folder.parent, f".build-{plan.folder.name}-"
     for stale in parent.glob(f"{prefix}*"):  # of builders that were killed: we hold their lock
@@ -128,7 +129,7 @@ async def _build(spec: EnvironmentSpec, plan: EnvPlan, progress: Progress) -> No
     draft = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     try:
         await _fill(spec, plan, draft, progress)
-        if plan.folder.exists():  # its interpreter is gone, or it was never completed
+        if plan.folder.exists():  # its interpreter was removed, or it was never completed
             broken = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)) / "broken"
             plan.folder.rename(broken)
             await asyncio.to_thread(shutil.rmtree, broken.parent, ignore_errors=True)
@@ -143,7 +144,7 @@ async def _fill(spec: EnvironmentSpec, plan: EnvPlan, draft: Path, progress: Pro
     began = time.monotonic()
     python = spec.python or sys.executable
     first = InstallStep(plan.first, spec.first.installer, spec.first.index_url or spec.index_url)
-    # What came first is required again: the others then leave it as it is.
+    # The first step's requirements are given again, so that the second step keeps them installed.
     rest = InstallStep((*plan.first, *plan.requirements), spec.installer, spec.index_url)
     steps = [step for step in (first, rest) if step.requirements]
     try:

@@ -1,6 +1,6 @@
-"""Package indexes: what pip is configured to use is told to uv, at run time only, and never shown.
+"""Package indexes: passes pip's configured index to uv, at run time only, and never shows it.
 
-An index address often holds a host or a token that belongs in no log, so all that uv says is redacted.
+An index address often holds a host or a token that must not be in a log, so uv's output is redacted.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def with_index(env: Mapping[str, str], index_url: str, find_links: Sequence[str]
         result |= {"UV_DEFAULT_INDEX": address, "PIP_INDEX_URL": address, "PIP_EXTRA_INDEX_URL": ""}
     if find_links:
         links = [_expanded(text, env) for text in find_links]
-        known = [part for part in result.get("UV_FIND_LINKS", "").split(",") if part]
-        result["UV_FIND_LINKS"] = ",".join([*links, *known])
+        configured = [part for part in result.get("UV_FIND_LINKS", "").split(",") if part]
+        result["UV_FIND_LINKS"] = ",".join([*links, *configured])
         result["PIP_FIND_LINKS"] = " ".join([*links, *result.get("PIP_FIND_LINKS", "").split()])
     return result
 
@@ -196,15 +196,15 @@ class Redactor:
 
 
 def _hosts(urls: Iterable[str]) -> set[str]:
-    found = set()
+    hosts = set()
     for url in urls:
         try:
             host = urlsplit(url).hostname
         except ValueError:
             continue
         if host and host not in _LOCAL:
-            found.add(host)
-    return found
+            hosts.add(host)
+    return hosts
 
 
 def _hide_host(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""From a description to a place: where the environment of an EnvironmentSpec is, or will be."""
+"""Finds the path of the environment that an EnvironmentSpec describes, built or not yet built."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(.*)", re.DOTALL)
 class EnvPlan(msgspec.Struct, frozen=True):
     """``own``: the interpreter that runs us, as with ``venv_path: self``. ``existing``: a path of the user's.
     ``built``: in the cache, in ``folder``; ``key`` names its contents. ``python`` is the interpreter to start,
-    there or not yet there."""
+    which may not exist yet."""
 
     name: str
     kind: Literal["own", "existing", "built"]
@@ -50,7 +50,7 @@ class EnvPlan(msgspec.Struct, frozen=True):
 def normalise_requirement(text: str) -> str:
     """One spelling per requirement: the name as in PEP 503, no white space that means nothing.
 
-    Raises BuildError for what is no requirement, such as an option.
+    Raises BuildError for text that is no requirement, such as an option.
     """
     match = _REQUIREMENT.fullmatch(text.strip())
     if match is None:
@@ -63,7 +63,7 @@ def normalise_requirement(text: str) -> str:
 
 
 def resolve(spec: EnvironmentSpec, cache_dir: Path) -> EnvPlan:
-    """Where ``spec`` lives. Touches no file. Raises BuildError for a description that makes no sense."""
+    """Where ``spec`` lives. Touches no file. Raises BuildError for an invalid description."""
     if not _NAME.fullmatch(spec.name):
         raise BuildError(f"invalid environment name: {spec.name!r}")
     if spec.venv_path is not None:

@@ -1,4 +1,4 @@
-"""Running an installer: where uv is, what uv and pip say, and their end with everything that they started."""
+"""Runs an installer (uv or pip), reads its progress, and stops it with all processes that it started."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def find_uv() -> list[str]:
             return [os.fspath(find_uv_bin())]
         except (ImportError, FileNotFoundError):
             return [sys.executable, "-m", "uv"]
-    found = shutil.which("uv")
-    if found is None:
+    path = shutil.which("uv")
+    if path is None:
         raise BuildError(
             "uv not found: install it (pip install uv), or set venv_path to an existing environment"
         )
-    return [found]
+    return [path]
 
 
 class UvProgress:
-    """Turns uv's lines into (text, share of the whole or None). Pure."""
+    """Turns uv's lines into (text, share of the whole (0..1) or None). Pure."""
 
     def __init__(self) -> None:
         self._total = 0
@@ -81,6 +81,7 @@ class PipProgress:
     """The same for pip, which does not say beforehand how much there is. Pure."""
 
     def take(self, line: str) -> tuple[str, float | None] | None:
+        """As in ``UvProgress``; the share is always None."""
         text = line.strip()
         if match := re.match(r"(Collecting|Downloading|Building wheel for) (\S+)(.*)", text):
             size = match[3].strip()
@@ -123,9 +124,9 @@ async def run_installer(
             line = redact(raw.decode("utf-8", "replace").rstrip())
             if line:
                 tail.append(line)
-            told = parser.take(line)
-            if told is not None:
-                progress(*told)
+            step = parser.take(line)
+            if step is not None:
+                progress(*step)
         code = await process.wait()
     except BaseException:
         await asyncio.shield(_end(process))

@@ -1,7 +1,8 @@
-"""A launch that somebody else's script makes: its Ray, its LiteLLM, and the two repairs that it may need.
+"""A run that a user's launch script starts (``trainer.kind: command``): its Ray, its LiteLLM proxy, and two repairs.
 
-``cluster`` finds Ray by the processes that serve it; ``holders`` finds who really listens on the proxy's port;
-``litellm`` tells how that was started and by which file; ``listing`` reads and edits that file's list of models;
-``restart`` ends exactly these processes and starts the same command line again. Nothing is ever found by its name
-alone, and nothing is ended that does not hold the port's own socket.
+``ray_cluster`` finds Ray by the process of its dashboard; ``port_holders`` finds the processes that hold the proxy's
+port; ``litellm`` reads how the proxy was started and with which configuration; ``model_list`` reads and edits the
+replicas in that configuration; ``restart`` stops exactly the processes that hold the port and starts the same command
+line again. ``launch_script`` and ``proxy`` watch, ``repair`` carries out commands. No process is identified by its name
+alone, and none is stopped that does not hold the port's socket.
 """

@@ -1,4 +1,4 @@
-"""Writing a configuration that is not ours: a copy of the old one beside it first, then the new one in its place."""
+"""Replaces a configuration file of the user's, after a backup was written beside it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from liverl.util.atomic_file import write_atomic
 
 
 def replace_with_backup(path: Path, text: str) -> Path:
-    """Give ``path`` this text, with its mode and owner as they are; returns the copy of what it was.
+    """Write ``text`` to ``path``, keeping mode and owner; returns the path of the backup of the old content.
 
-    The copy's name ends in ``.bak-<UTC time>``. A link is followed: what it leads to is replaced.
+    The backup's name ends in ``.bak-<UTC time>``. A link is followed: its target is replaced.
 
     Raises:
-        OSError: one of the two cannot be written; the file is as it was.
+        OSError: the backup or the file cannot be written; the file is unchanged.
     """
     path = path.resolve()
     before = path.read_bytes()
-    about = path.stat()
-    backup = _write_new(path, before, about.st_mode & 0o777)
-    if (about.st_uid, about.st_gid) != (os.geteuid(), os.getegid()):
-        os.chown(backup, about.st_uid, about.st_gid)
-    write_atomic(path, text.encode(), about.st_mode & 0o777)
-    if path.stat().st_uid != about.st_uid or path.stat().st_gid != about.st_gid:
-        os.chown(path, about.st_uid, about.st_gid)
+    status = path.stat()
+    backup = _write_new(path, before, status.st_mode & 0o777)
+    if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+        os.chown(backup, status.st_uid, status.st_gid)
+    write_atomic(path, text.encode(), status.st_mode & 0o777)
+    if path.stat().st_uid != status.st_uid or path.stat().st_gid != status.st_gid:
+        os.chown(path, status.st_uid, status.st_gid)
     return backup
 
 
@@ -42,4 +42,4 @@ def _write_new(path: Path, data: bytes, mode: int) -> Path:
             file.flush()
             os.fsync(fd)
         return backup
-    raise FileExistsError(f"{path.name}.bak-{stamp}: too many backups in the same second")
+    raise FileExistsError(f"{path.name}.bak-{stamp}: too many backups in the same second; try again")

@@ -1,5 +1,6 @@
-"""A launch that somebody's script makes (``trainer.kind: command``): its Ray, its replicas and its proxy are found,
-shown, and on a command repaired. Nothing of it is started by us, and nothing is ended without that command."""
+"""Watches what a launch script has started (``trainer.kind: command``): its Ray, its replicas and its proxy.
+
+This module starts and stops none of them; ``repair`` does, on a command."""
 
 from __future__ import annotations
 
@@ -32,16 +33,16 @@ from liverl.verl.discovery.ray_rest import RayError, RayRest
 from liverl.verl.replicas import IDLE, VerlReplicas
 
 NAME = "ray"
-# Seconds after the script's start from which a Ray at the usual address counts, if the script's own tree has none.
-# Its own comes within seconds, and another one there would be a stranger's.
-USUAL_AFTER = 60.0
+# Seconds after the script's start from which a Ray at the default address is used, if the script has started none.
+# The script's own Ray appears within seconds; one that is at that address before may belong to another run.
+DEFAULT_ADDRESS_AFTER = 60.0
 SOON = 1.0  # seconds between looks while there is no Ray
 
 
 class LaunchScript:
-    """Looks for what the script has started. Stands where ``VerlReplicas`` stands in runs of our own."""
+    """Finds Ray, the replicas and the proxy of a launch script. The ``ReplicaSource`` of such a run."""
 
-    cause: Cause | None = None  # what the script does about a missing replica is its own affair: never set
+    cause: Cause | None = None  # never set: a missing replica is for the script to handle
 
     def __init__(self, supervisor: Supervisor, plan: Plan) -> None:
         assert plan.ray is not None and plan.adopted_port is not None
@@ -49,85 +50,89 @@ class LaunchScript:
         self._supervisor = supervisor
         self._plan: RayPlan = plan.ray
         self._cluster: RayCluster | None = None
-        self._asked = replace(plan.ray, dashboard="")  # what is known of the Ray that is asked
-        self._found = VerlReplicas(supervisor, self._asked)
-        self._told: set[object] = set()  # warnings, with the proxy's process at that time
-        self._now = ObservedState(supervisor, NAME, "the launch script has not started Ray yet")
+        self._queried = replace(plan.ray, dashboard="")  # the Ray that is polled; dashboard "" = none yet
+        self._replicas = VerlReplicas(supervisor, self._queried)
+        self._reported: set[object] = set()  # warnings, each with the proxy's process at that time
+        self._ray_state = ObservedState(supervisor, NAME, "the launch script has not started Ray yet")
         self._generation = 0
 
-    # --- looking ---
+    # --- polling ---
 
     async def look(self) -> float:
-        """Look once; returns seconds until the next look."""
+        """Poll Ray, the replicas and the proxy once; returns seconds until the next poll."""
         trainer = self._supervisor.slots.get("trainer")
         process = trainer.current.process if trainer is not None else None
         if trainer is None or process is None or trainer.state not in state_machine.LIVE:
-            self._look_at_what_is_left()
+            self._look_after_script()
             return IDLE
         await self._find_ray(self._supervisor.now() - process.started_at)
-        # A dashboard that comes up is no trouble yet: it is looked into once it answers.
-        pause = SOON if self._now.state in ("waiting", "starting") else await self._found.look()
-        cause = self._found.cause
+        # While the dashboard starts, its silence is no problem: replicas are polled once it responds.
+        pause = SOON if self._ray_state.state in ("waiting", "starting") else await self._replicas.look()
+        cause = self._replicas.cause
         if cause is not None:
             self._once("discovery", "trainer", cause.text)
         await self.proxy.look()
-        self._tell_unlisted()
+        self._report_unlisted()
         self._supervisor.kick()
         return pause
 
-    def _look_at_what_is_left(self) -> None:
-        """The script is over: what was part of it has ended, or is about to."""
-        found = self._cluster
-        if found is not None and not procfs.alive(found.pid, found.tick):
+    def _look_after_script(self) -> None:
+        """Note what has exited since the launch script did."""
+        cluster = self._cluster
+        if cluster is not None and not procfs.alive(cluster.pid, cluster.tick):
             self._cluster = None
-            self._now.enter("stopped", "it exited with the launch script")
-        self.proxy.look_at_what_is_left()
+            self._ray_state.enter("stopped", "Ray exited with the launch script")
+        self.proxy.look_after_script()
 
     async def _find_ray(self, age: float) -> None:
-        known = self._cluster
-        if known is None or not known.ours or not procfs.alive(known.pid, known.tick):
+        """Choose the Ray to poll. ``age``: seconds since the launch script started."""
+        current = self._cluster
+        if current is None or not current.ours or not procfs.alive(current.pid, current.tick):
             wanted = self._plan.earlier  # the configuration names it
-            usual = wanted or age > USUAL_AFTER
+            at_default = wanted or age > DEFAULT_ADDRESS_AFTER
             running = await asyncio.to_thread(clusters.running, runs_in_launch(self._supervisor))
-            chosen = clusters.choose(running, self._plan.dashboard if usual else "", wanted=wanted)
-            if chosen is not None and (known is None or chosen.identity != known.identity):
+            chosen = clusters.choose(running, self._plan.dashboard if at_default else "", wanted=wanted)
+            if chosen is not None and (current is None or chosen.identity != current.identity):
                 await self._adopt(chosen)
             elif chosen is not None:
                 self._cluster = chosen
-            elif known is not None:
-                self._now.enter("failed", "its dashboard has exited")
+            elif current is not None:
+                self._ray_state.enter("failed", "Ray's dashboard has exited")
                 return
-            elif usual and not self._asked.dashboard and await self._problem(self._plan) is None:
-                await self._ask(self._plan)  # it answers, and its processes cannot be seen from here
-        if self._asked.dashboard:
+            elif at_default and not self._queried.dashboard and await self._problem(self._plan) is None:
+                await self._poll_at(self._plan)  # it responds, but its processes are not visible from here
+        if self._queried.dashboard:
             await self._look_at_dashboard()
 
-    async def _adopt(self, found: RayCluster) -> None:
-        self._cluster = found
-        where = (
-            "in the launch script's process tree" if found.ours else "not in the launch script's process tree"
+    async def _adopt(self, cluster: RayCluster) -> None:
+        self._cluster = cluster
+        what = (
+            "the launch script has started Ray"
+            if cluster.ours
+            else "using a Ray that the launch script did not start"
         )
-        text = f"Ray's dashboard is at {found.api} (pid {found.pid}, {where}), its GCS at {found.gcs}"
+        text = f"{what}: dashboard at {cluster.api} (pid {cluster.pid}), GCS at {cluster.gcs}"
         self._supervisor.say("adopted", text, service=NAME)
         plan = replace(
             self._plan,
-            dashboard=found.api,
-            address=found.gcs,
-            python=found.python,
-            token_file=self._plan.token_file or found.token_file,
-            child_env={**found.env, **self._plan.child_env, "RAY_ADDRESS": found.gcs},
+            dashboard=cluster.api,
+            address=cluster.gcs,
+            python=cluster.python,
+            token_file=self._plan.token_file or cluster.token_file,
+            child_env={**cluster.env, **self._plan.child_env, "RAY_ADDRESS": cluster.gcs},
         )
-        await self._ask(plan)
+        await self._poll_at(plan)
 
-    async def _ask(self, plan: RayPlan) -> None:
-        before, self._found = self._found, VerlReplicas(self._supervisor, plan)
-        self._asked = plan
+    async def _poll_at(self, plan: RayPlan) -> None:
+        """Poll this Ray from now on."""
+        before, self._replicas = self._replicas, VerlReplicas(self._supervisor, plan)
+        self._queried = plan
         self._generation += 1
-        self._now.enter("starting", "waiting for its dashboard to respond")
+        self._ray_state.enter("starting", "waiting for Ray's dashboard to respond")
         await before.close()
 
     async def _problem(self, plan: RayPlan) -> str | None:
-        """What the dashboard does instead of answering."""
+        """Why the dashboard gave no usable answer; None if it did."""
         token = self._supervisor.run_dir / plan.token_file if plan.token_file else None
         try:
             await RayRest(self._supervisor.http, f"http://{plan.dashboard}", token).version()
@@ -136,96 +141,100 @@ class LaunchScript:
         return None
 
     async def _look_at_dashboard(self) -> None:
-        problem = await self._problem(self._asked)
+        problem = await self._problem(self._queried)
         if self._cluster is not None and not self._cluster.served:
-            self._now.enter(
-                "degraded", "its dashboard is disabled (include_dashboard); its actors cannot be listed"
+            self._ray_state.enter(
+                "degraded",
+                "Ray's dashboard is disabled, so replicas cannot be found; start Ray with include_dashboard=True",
             )
         elif problem is None:
-            self._now.enter("ready", "")
+            self._ray_state.enter("ready", "")
         else:
-            self._now.enter("degraded" if self._now.state in ("ready", "degraded") else "starting", problem)
+            self._ray_state.enter(
+                "degraded" if self._ray_state.state in ("ready", "degraded") else "starting", problem
+            )
 
-    def _tell_unlisted(self) -> None:
+    def _report_unlisted(self) -> None:
         if self.proxy.leader is None or self.proxy.restarting:
             return
         for endpoint in self.unlisted():
             self._once(
                 "unlisted",
                 endpoint.name,
-                f"replica {endpoint.name} is up at {endpoint.address}, but the proxy does not list it; "
-                "add it, then restart the proxy",
+                f"replica {endpoint.name} is up at {endpoint.address}, but the proxy's configuration does not list "
+                "this replica; add it (scale +1), then restart the proxy",
             )
 
     def _once(self, kind: str, service: str, text: str) -> None:
         key = (self.proxy.leader.member if self.proxy.leader is not None else None, service, text)
-        if key not in self._told:
-            self._told.add(key)
+        if key not in self._reported:
+            self._reported.add(key)
             self._supervisor.say(kind, text, "warning", service)
 
     async def close(self) -> None:
-        """End the child that asks for addresses."""
-        await self._found.close()
+        """Stop the address client."""
+        await self._replicas.close()
 
-    # --- what was found ---
+    # --- results ---
 
     def endpoints(self) -> list[ReplicaEndpoint]:
-        """Every expected replica, found or not."""
-        return self._found.endpoints()
+        """Every expected replica, by rank, found or not."""
+        return self._replicas.endpoints()
 
     def doing(
         self, endpoint: ReplicaEndpoint, facts: EngineFacts | None, trainer: Mapping[str, Any]
     ) -> ActivityState:
-        """What one of them does now."""
-        return self._found.doing(endpoint, facts, trainer)
+        """What a replica does now, from its metrics (``facts``) and the trainer's log and report."""
+        return self._replicas.doing(endpoint, facts, trainer)
 
     @property
     def total_steps(self) -> int | None:
-        """Of the training, as its trainer has printed it."""
-        return self._found.total_steps
+        """Of the training, from the trainer's log; None before it is printed."""
+        return self._replicas.total_steps
 
     def dead(self) -> str | None:
-        """A replica that died by itself, in words."""
-        return self._found.dead()
+        """The replica that died first, with Ray's cause; None if none died by itself."""
+        return self._replicas.dead()
 
     def serving(self) -> int:
-        """How many of them serve now."""
-        return self._found.serving()
+        """The number of replicas that serve now."""
+        return self._replicas.serving()
 
     def members(self, trees: dict[str, list[int]]) -> dict[str, list[int]]:
-        """``trees`` with each replica's processes told apart from the trainer's."""
-        return self._found.members(trees)
+        """``trees`` (service -> pids) with each replica's processes under its own name instead of the trainer's."""
+        return self._replicas.members(trees)
 
     def unlisted(self) -> list[ReplicaEndpoint]:
-        """Replicas that serve and that the proxy's configuration does not have, by rank."""
+        """Replicas that serve and are not in the proxy's configuration, by rank."""
         return [e for e in self.endpoints() if e.serving and e.address and not self.proxy.lists(e.address)]
 
     def routed(self) -> set[str]:
-        """Names of the serving replicas that the proxy has read."""
+        """Names of the serving replicas that the running proxy has loaded."""
         return {
             e.name for e in self.endpoints() if e.serving and e.address and self.proxy.routes_to(e.address)
         }
 
     def services(self) -> list[ServiceStatus]:
-        """Ray and the proxy, beside the script itself."""
+        """Ray and the proxy of the launch script; the script itself is the service ``trainer``."""
         return [self._ray(), self.proxy.service()]
 
     def proxy_status(self) -> ProxyStatus:
+        """The proxy's address and routes, for the snapshot. Its requests are not counted."""
         return self.proxy.status()
 
     def _ray(self) -> ServiceStatus:
-        found = self._cluster
-        owner: Owner = "adopted" if found is not None and found.ours else "foreign"
-        members = (found.pid,) if found is not None else ()
-        at = self._asked.dashboard
+        cluster = self._cluster
+        owner: Owner = "adopted" if cluster is not None and cluster.ours else "foreign"
+        members = (cluster.pid,) if cluster is not None else ()
+        at = self._queried.dashboard
         return ServiceStatus(
             name=NAME,
             kind="ray",
             owner=owner,
-            state=self._now.state,
-            why=self._now.why,
-            since=self._now.since,
-            pid=found.pid if found is not None else None,
+            state=self._ray_state.state,
+            why=self._ray_state.why,
+            since=self._ray_state.since,
+            pid=cluster.pid if cluster is not None else None,
             generation=self._generation,
             restarts=max(0, self._generation - 1),
             log=None,
@@ -237,7 +246,8 @@ class LaunchScript:
 
 
 class LaunchScriptReplicas(ReplicaRegistry):
-    """Replicas whose proxy somebody else configures: listed is what that one has read, not what we tell it."""
+    """The replicas of a launch script. The script configures the proxy, so a replica is *listed* when the running proxy
+    has loaded its address; this class publishes no list of its own."""
 
     def __init__(
         self, supervisor: Supervisor, plan: Plan, cooldown: float, interval: float, script: LaunchScript
@@ -246,7 +256,7 @@ class LaunchScriptReplicas(ReplicaRegistry):
         self._script = script
 
     def update(self) -> None:
-        """Follow what the proxy does. Called on every change."""
+        """Set ``listed`` to the replicas that the proxy has loaded. Called on every change."""
         endpoints, routed = self.endpoints(), self._script.routed()
         for endpoint in endpoints:
             if not endpoint.serving:
@@ -259,4 +269,5 @@ class LaunchScriptReplicas(ReplicaRegistry):
         self.complete = bool(self.expected) and len(routed) >= self.expected
 
     def proxy_status(self) -> ProxyStatus:
+        """That of the launch script's proxy."""
         return self._script.proxy_status()

@@ -1,6 +1,6 @@
 """How a LiteLLM that we did not start was started: its command line, directory, environment, log and configuration.
 
-``tell`` judges what was read (pure); ``capture`` reads it, before anything is ended.
+``capture`` reads this from the running processes, before any of them is stopped; ``tell`` evaluates it (pure).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from liverl.util import redact
 
 _NAMES = ("litellm", "litellm-proxy")
 _WORKER = "multiprocessing.spawn"
-_WORKER_CONFIG = "WORKER_CONFIG"  # by which LiteLLM hands its options to its workers: JSON
+_WORKER_CONFIG = "WORKER_CONFIG"  # environment variable with LiteLLM's options for its workers: JSON
 
 
 class NotLiteLLM(Exception):
-    """What listens is none that can be started again; the text says what it is and why not."""
+    """The process on the port is not a LiteLLM that can be started again; the text says what it is, and why not."""
 
 
 @dataclass(frozen=True)
 class LiteLLMLaunch:
-    """What it takes to start it again. ``env`` holds secrets: it goes to the new process and nowhere else. ``log``:
-    the file that its output is appended to; None = it went to no file."""
+    """What is needed to start the proxy again. ``env`` holds secrets and may only go to the new process. ``log``: the
+    file to which its output is appended; None = its output is not in a file."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -37,11 +37,12 @@ class LiteLLMLaunch:
     log: Path | None
 
     def words(self) -> str:
+        """The command line for messages, with secrets redacted."""
         return " ".join(redact.command(self.argv))
 
 
 def usual_files(port: int) -> tuple[Path, Path]:
-    """LiveRL's names for configuration and pid file of the proxy on ``port``."""
+    """LiveRL's default paths of the configuration and the pid file of the proxy on ``port``."""
     return Path(f"/tmp/litellm_cc_{port}.yaml"), Path(f"/tmp/litellm_cc_{port}.pid")
 
 
@@ -62,7 +63,7 @@ def is_litellm(argv: Sequence[str]) -> bool:
 
 
 def worker_config(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, object] | None:
-    """The options of a process that is a worker of LiteLLM; None if it is none."""
+    """LiteLLM's options in the environment of one of its worker processes; None if this is not such a process."""
     if not any(_WORKER in word for word in argv):
         return None
     try:
@@ -73,26 +74,28 @@ def worker_config(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, obje
 
 
 def option(argv: Sequence[str], *names: str) -> str | None:
-    """The value of the last of these options, in either spelling."""
-    found = None
+    """The value of the last of these options, written as ``--name value`` or ``--name=value``; None without one."""
+    chosen = None
     for index, word in enumerate(argv):
         name, equals, value = word.partition("=")
         if name in names:
-            found = value if equals else next(iter(argv[index + 1 : index + 2]), found)
-    return found
+            chosen = value if equals else next(iter(argv[index + 1 : index + 2]), chosen)
+    return chosen
 
 
 def tell(
     held: PortHolders, envs: Mapping[int, Mapping[str, str]], port: int
 ) -> tuple[HolderProcess, tuple[str, ...], str | None]:
-    """The process that stands for the whole proxy, the command line that starts it again, and the configuration
-    file that it names. ``envs``: environments of the roots, by pid. Pure.
+    """The main process of the proxy, the command line that starts the proxy again, and the configuration file in that
+    command line. ``envs``: environments of the roots, by pid. Pure.
 
     Raises:
-        NotLiteLLM: a root is something else.
+        NotLiteLLM: a root is not a LiteLLM process, or there are several.
     """
     if held.unseen:
-        raise NotLiteLLM(f"port {port} is held by a process that is not visible from here")
+        raise NotLiteLLM(
+            f"port {port} is held by a process that is not visible from here (another user's, or in another container)"
+        )
     leaders = [root for root in held.roots if is_litellm(root.argv)]
     orphans = {
         root: options
@@ -102,14 +105,13 @@ def tell(
     others = [root for root in held.roots if root not in leaders and root not in orphans]
     if others or len(leaders) > 1:
         who = "; ".join(words(root) for root in others or leaders)
-        raise NotLiteLLM(
-            f"port {port} is held by {who}: "
-            + ("not a LiteLLM process" if others else "more than one LiteLLM process")
-        )
+        what = "which is not a LiteLLM process" if len(others) == 1 else "which are not LiteLLM processes"
+        problem = what if others else "more than one LiteLLM process"
+        raise NotLiteLLM(f"port {port} is held by {who}, {problem}")
     if leaders:
         leader = leaders[0]
         return leader, leader.argv, option(leader.argv, "--config", "-c")
-    # Its parent was killed and its workers go on: the options that they were given start it again.
+    # The parent was killed and its workers still run: the options in their environment start the proxy again.
     orphan, options = next(iter(orphans.items()))
     config = str(options["config"])
     script = os.path.join(os.path.dirname(orphan.argv[0]), "litellm")
@@ -118,16 +120,16 @@ def tell(
 
 
 def words(process: HolderProcess) -> str:
-    """A process as people look for it."""
+    """A process for messages: pid, user and command line, which is redacted and cut at 200 characters."""
     command = " ".join(redact.command(process.argv))[:200] or "[no command line]"
-    return f"pid {process.pid} (user {procfs.user_of(process.pid)}): {command}"
+    return f"pid {process.pid} (user {procfs.user_of(process.pid)}, {command})"
 
 
 def capture(held: PortHolders, port: int) -> tuple[HolderProcess, LiteLLMLaunch]:
-    """How the proxy that holds ``port`` was started.
+    """The main process of the proxy that holds ``port``, and how it was started.
 
     Raises:
-        NotLiteLLM: it is something else, or cannot be started again as it was.
+        NotLiteLLM: the port is held by something else, or the proxy cannot be started again as it was.
     """
     envs = {root.pid: procfs.whole_environment(root.pid) or {} for root in held.roots}
     process, argv, named = tell(held, envs, port)
@@ -142,19 +144,19 @@ def capture(held: PortHolders, port: int) -> tuple[HolderProcess, LiteLLMLaunch]
         ) from None
     config = Path(cwd, named) if named else usual_files(port)[0]
     if not config.is_file():
-        raise NotLiteLLM(f"{words(process)}: its configuration {config} does not exist")
+        raise NotLiteLLM(f"the configuration {config} of {words(process)} does not exist")
     if process.argv != argv and not os.path.isfile(argv[1]):
         raise NotLiteLLM(
             f"the parent of {words(process)} has exited, and {argv[1]}, which is needed to "
-            f"restart it, does not exist"
+            "restart the proxy, does not exist"
         )
     if procfs.start_tick(process.pid) != process.tick:
-        raise NotLiteLLM(f"pid {process.pid} has just exited")
+        raise NotLiteLLM(f"pid {process.pid} has just exited; try again")
     return process, LiteLLMLaunch(argv, cwd, env, config, _log(process.pid))
 
 
 def _log(pid: int) -> Path | None:
-    """The file that its output goes to."""
+    """The regular file that is the process's stdout; None if there is none, or it was deleted."""
     try:
         path = Path(os.readlink(f"/proc/{pid}/fd/1"))
         opened, named = os.stat(f"/proc/{pid}/fd/1"), path.stat()

@@ -1,4 +1,4 @@
-"""The list of models in a LiteLLM configuration that is not ours: which servers it routes to, and one more. Pure."""
+"""Reads the servers in a LiteLLM configuration that is not ours, and adds one. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Place = tuple[str, int]  # host in one spelling, port
 
 
 class ListingError(Exception):
-    """The file is no list of models that can be edited; the text says why."""
+    """The configuration has no list of models that can be edited; the text says why."""
 
 
 def read(text: str) -> Document:
-    """The configuration.
+    """Parse a configuration. Comments are lost.
 
     Raises:
-        ListingError: it is not YAML, or has no list of models.
+        ListingError: the text is not YAML, or has no list of models.
     """
     try:
         document = yaml.safe_load(text)
@@ -37,22 +37,22 @@ def read(text: str) -> Document:
         raise ListingError(f"not valid YAML{line}: {getattr(error, 'problem', None) or error}") from None
     models = document.get("model_list") if isinstance(document, dict) else None
     if not isinstance(models, list):
-        raise ListingError("it has no model_list")
+        raise ListingError("model_list is missing")
     for model in models:
         if not isinstance(model, dict) or not isinstance(model.get("litellm_params"), dict):
-            raise ListingError("an entry of its model_list has no litellm_params")
+            raise ListingError("an entry of model_list has no litellm_params")
     return dict(document)
 
 
 def render(document: Document) -> str:
-    """YAML for ``document``, keys in their order; comments are gone."""
-    # Escapes: PyYAML writes some characters as they are that it reads as line breaks (U+0085).
+    """YAML for ``document``, with its keys in their order."""
+    # Without allow_unicode: PyYAML would write some characters raw that it reads as line breaks (U+0085).
     return yaml.safe_dump(document, sort_keys=False, width=4096)
 
 
 def place(url: str, own: Collection[str] = ()) -> Place | None:
-    """Where an address leads, so that two spellings can be compared: without scheme, path and the difference between
-    this host's names (``own``: its addresses). None if it leads nowhere."""
+    """Host and port of ``url``, so that two spellings can be compared: without scheme and path, and with all names of
+    this host as ``localhost`` (``own``: its addresses). None if there is no host."""
     try:
         parts = urlsplit(url if "//" in url else f"//{url}")
         host, port = parts.hostname, parts.port
@@ -65,10 +65,10 @@ def place(url: str, own: Collection[str] = ()) -> Place | None:
 
 
 def backends(document: Document, env: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """The addresses to which the list routes, each once, in order. ``env``: the proxy's environment, which an
-    address may name."""
-    found = (_base(model, env or {}) for model in document["model_list"])
-    return tuple(dict.fromkeys(base for base in found if base))
+    """The addresses to which the list routes, each once, in order. ``env``: the proxy's environment, for addresses
+    written as ``os.environ/NAME``."""
+    bases = (_base(model, env or {}) for model in document["model_list"])
+    return tuple(dict.fromkeys(base for base in bases if base))
 
 
 def add(
@@ -80,24 +80,24 @@ def add(
     *,
     prefix: str = ENGINES["vllm"].litellm_prefix,
 ) -> tuple[Document, tuple[str, ...]]:
-    """``document`` with ``address`` once under every model name that routes to a replica, and these names.
+    """``document`` with ``address`` once under every model name that routes to a replica, and the changed names.
 
-    ``replicas``: the addresses of all known replicas, by which a name of the policy is told from one that leads
-    elsewhere (a judge, another provider). Where none of them is listed, the names whose model begins with the engine's
-    ``prefix`` count. A name that lists the address already gets no second entry. The rest stays as it is.
+    ``replicas``: the addresses of all known replicas; they distinguish names of the policy from others (a judge,
+    another provider). If none of them is listed, the names whose model begins with the engine's ``prefix`` are used. A
+    name that lists the address already gets no second entry. The rest is unchanged.
 
     Raises:
-        ListingError: no name routes to a replica.
+        ListingError: no name routes to a replica, or ``address`` is not valid.
     """
     env = env or {}
     wanted = place(address, own)
     if wanted is None:
-        raise ListingError(f"not an address: {address!r}")
-    known = {place(url, own) for url in replicas} | {wanted}
-    names = _names(document, lambda base, _: place(base, own) in known, env)
+        raise ListingError(f"the replica's address {address!r} is not valid")
+    replica_places = {place(url, own) for url in replicas} | {wanted}
+    names = _names(document, lambda base, _: place(base, own) in replica_places, env)
     names = names or _names(document, lambda _, model: model.startswith(prefix), env)
     if not names:
-        raise ListingError("none of its model names routes to a replica")
+        raise ListingError("no entry of model_list routes to a replica")
     models: list[Document] = list(document["model_list"])
     added = []
     for name, pattern in names.items():
@@ -111,17 +111,17 @@ def add(
 
 
 def _names(document: Document, fits: Any, env: Mapping[str, str]) -> dict[Any, Document]:
-    """Model names with the first fitting entry of each."""
-    found: dict[Any, Document] = {}
+    """Model names with the first entry of each for which ``fits(base, model)`` holds."""
+    first: dict[Any, Document] = {}
     for model in document["model_list"]:
         base = _base(model, env)
         if base and fits(base, str(model["litellm_params"].get("model", ""))):
-            found.setdefault(model.get("model_name"), model)
-    return found
+            first.setdefault(model.get("model_name"), model)
+    return first
 
 
 def _entry(pattern: Document, address: str, env: Mapping[str, str]) -> Document:
-    """A copy of ``pattern`` that leads to ``address``; the path behind the address is the pattern's."""
+    """A copy of ``pattern`` with the scheme and path of its address, and the host and port of ``address``."""
     entry = copy.deepcopy(pattern)
     params = entry["litellm_params"]
     new = _parts(address)
@@ -129,7 +129,9 @@ def _entry(pattern: Document, address: str, env: Mapping[str, str]) -> Document:
         old = _parts(_value(params[key], env))
         params[key] = urlunsplit((old.scheme or "http", new.netloc, old.path, "", ""))
     if isinstance(entry.get("model_info"), dict):
-        entry["model_info"].pop("id", None)  # LiteLLM makes one; two entries of one id would be one
+        entry["model_info"].pop(
+            "id", None
+        )  # LiteLLM makes one; two entries with the same id would count as one
     return entry
 
 

@@ -1,8 +1,8 @@
-"""Who really listens on a port: every process that has the listening socket open, and who of them was first.
+"""The processes that listen on a port: all that have the listening socket open, and which of them are parents.
 
-A proxy with workers has one socket that its parent bound and all of its workers listen on. Their command line says
-``multiprocessing.spawn`` and not what they do, and they go on listening when their parent is killed: only the
-socket's inode tells. psutil cannot: ``net_connections`` names one process of each socket, and neither inode nor user.
+A proxy with workers has one socket, which the parent binds and all workers listen on. The command line of a worker is
+only ``multiprocessing.spawn``, and workers continue to listen when their parent is killed, so they are identified by
+the socket's inode. psutil does not do this: ``net_connections`` gives one process per socket, no inode and no user.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from liverl.procs.tree import Member
 
 @dataclass(frozen=True)
 class HolderProcess:
-    """``uid``: of the user it runs as. ``argv``: empty where it cannot be read."""
+    """A process that has the socket open. ``tick``: start time in clock ticks since boot, which identifies the process
+    with its pid. ``uid``: the user it runs as. ``argv``: empty if it cannot be read."""
 
     pid: int
     tick: int
@@ -28,14 +29,14 @@ class HolderProcess:
 
     @property
     def member(self) -> Member:
+        """(pid, tick), which no other process has."""
         return self.pid, self.tick
 
 
 @dataclass(frozen=True)
 class PortHolders:
-    """A listening port. ``roots``: the processes that hold its socket and whose parent does not (the parent with
-    its workers; or the workers alone, once their parent has gone). ``unseen``: users of sockets that nobody whom
-    we can see holds."""
+    """A listening port. ``roots``: the holders whose parent is no holder (the parent of workers, or the workers once
+    their parent has exited). ``unseen``: uids of the owners of sockets for which no holder is visible from here."""
 
     inodes: frozenset[int]
     address: str  # local address of one of its sockets
@@ -49,34 +50,34 @@ def resolve(
     open_by: Mapping[int, Collection[int]],
     processes: Mapping[int, HolderProcess],
 ) -> PortHolders | None:
-    """Who holds ``sockets`` (local address, inode, uid). ``open_by``: pid -> inodes of the sockets it has open. None
-    without any socket. Pure."""
-    found = list(sockets)
-    if not found:
+    """The holders of ``sockets`` (local address, inode, uid). ``open_by``: pid -> inodes of the sockets it has open.
+    None without any socket. Pure."""
+    listening = list(sockets)
+    if not listening:
         return None
-    inodes = frozenset(inode for _, inode, _ in found)
+    inodes = frozenset(inode for _, inode, _ in listening)
     pids = {pid for pid, opened in open_by.items() if pid in processes and not inodes.isdisjoint(opened)}
     holders = sorted((processes[pid] for pid in pids), key=lambda p: (p.tick, p.pid))
-    seen = {inode for pid in pids for inode in open_by[pid]}
+    visible = {inode for pid in pids for inode in open_by[pid]}
     return PortHolders(
         inodes=inodes,
-        address=found[0][0],
+        address=listening[0][0],
         holders=tuple(holders),
         roots=tuple(p for p in holders if p.ppid not in pids),
-        unseen=tuple(dict.fromkeys(uid for _, inode, uid in found if inode not in seen)),
+        unseen=tuple(dict.fromkeys(uid for _, inode, uid in listening if inode not in visible)),
     )
 
 
 def look(port: int) -> PortHolders | None:
-    """Who listens on ``port`` now; None if nobody does."""
+    """The processes that listen on ``port`` now; None if there is no listening socket. Scans all of ``/proc``."""
     sockets = list(procfs.listeners(port))
     return _held(sockets) if sockets else None
 
 
-def look_again(known: PortHolders) -> PortHolders | None:
-    """Who holds the very sockets of ``known``, listening or only bound; None if nobody does any more."""
-    found = _held([(known.address, inode, -1) for inode in known.inodes])
-    return found if found is not None and found.holders else None
+def look_again(earlier: PortHolders) -> PortHolders | None:
+    """The processes that hold the same sockets now, listening or only bound; None if there are none any more."""
+    held = _held([(earlier.address, inode, -1) for inode in earlier.inodes])
+    return held if held is not None and held.holders else None
 
 
 def _held(sockets: list[tuple[str, int, int]]) -> PortHolders | None:
@@ -94,8 +95,8 @@ def _held(sockets: list[tuple[str, int, int]]) -> PortHolders | None:
 
 
 def sockets_of(pid: int) -> set[int]:
-    """Inodes of the sockets that a process has open; none where we may not look."""
-    found = set()
+    """Inodes of the sockets that a process has open; empty if its descriptors cannot be read."""
+    inodes = set()
     try:
         with os.scandir(f"/proc/{pid}/fd") as entries:
             for entry in entries:
@@ -104,14 +105,14 @@ def sockets_of(pid: int) -> set[int]:
                 except OSError:
                     continue  # closed meanwhile
                 if target.startswith("socket:["):
-                    found.add(int(target[8:-1]))
+                    inodes.add(int(target[8:-1]))
     except OSError:
-        return set()  # gone, or another user's
-    return found
+        return set()  # it has exited, or belongs to another user
+    return inodes
 
 
 def read(pid: int) -> HolderProcess | None:
-    """One process; None when it has gone."""
+    """One process; None if it has exited, or is a zombie."""
     proc = procfs.read_proc(pid)
     try:
         uid = os.stat(f"/proc/{pid}").st_uid
@@ -127,5 +128,5 @@ def own_addresses() -> frozenset[str]:
     import psutil
 
     internet = (socket.AF_INET, socket.AF_INET6)
-    found = (one for of in psutil.net_if_addrs().values() for one in of if one.family in internet)
-    return frozenset(one.address.partition("%")[0] for one in found)
+    addresses = (one for of in psutil.net_if_addrs().values() for one in of if one.family in internet)
+    return frozenset(one.address.partition("%")[0] for one in addresses)

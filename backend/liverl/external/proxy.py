@@ -1,5 +1,6 @@
-"""The proxy of a launch that is not ours, as it is seen from outside: who listens, by which file, and whether it
-answers. Looking changes nothing."""
+"""Watches the proxy of a launch script: which processes listen, with which configuration, and whether they respond.
+
+Nothing here starts, stops or changes the proxy."""
 
 from __future__ import annotations
 
@@ -24,55 +25,53 @@ from liverl.util.atomic_file import write_atomic
 
 NAME = "proxy"
 HEALTH = "/health/liveliness"
-_TIMEOUT = 5.0  # seconds for its answer
-_AGAIN = (
-    15.0  # seconds until its workers are looked for again: a scan of all descriptors is dear on a large host
-)
-_FAILURES = 3  # checks in a row that it may miss: two workers on busy cores answer late
+_TIMEOUT = 5.0  # seconds for the answer of a health check
+# Seconds between two scans for the holders of the port: reading all descriptors is expensive on a large host.
+_AGAIN = 15.0
+_FAILURES = 3  # failed checks in a row until it is degraded: two workers on busy cores respond late
 
 
 class ExternalProxy:
-    """``port``: where the script's proxy listens. ``restarting``: it is being restarted by us, and what is seen
-    meanwhile means nothing."""
+    """The state of the script's proxy on ``port``. While ``restarting``, results of polls are dropped."""
 
     def __init__(self, supervisor: Supervisor, port: int) -> None:
         self.port = port
         self.restarting = False
         self.held: PortHolders | None = None
         self.leader: HolderProcess | None = None
-        self.launch: LiteLLMLaunch | None = None  # of the newest LiteLLM that was seen there
+        self.launch: LiteLLMLaunch | None = None  # of the newest LiteLLM on this port
         self.listed: tuple[str, ...] = ()  # addresses in its configuration
         self.own = port_holders.own_addresses()
         self._supervisor = supervisor
-        self._now = ObservedState(supervisor, NAME, f"nothing listens on port {port} yet")
+        self._state = ObservedState(supervisor, NAME, f"nothing listens on port {port} yet")
         self._generation = 0
         # adopted: it runs in the trainer's process tree, and ends with it; foreign: elsewhere
         self._owner: Owner = "foreign"
-        self._loaded: tuple[str, ...] = ()  # addresses that this process has read when it started
+        self._loaded: tuple[str, ...] = ()  # addresses that the running process read when it started
         self._ready_at: float | None = None
         self._scanned = 0.0
         self._missed = 0
-        self._known_file: tuple[int, int, int] | None = None
+        self._file_key: tuple[int, int, int] | None = None  # mtime (ns), size, inode of the file read last
         self._unreadable = ""
         self._memory = supervisor.run_dir / "adopted_proxy.json"
 
-    # --- looking ---
+    # --- polling ---
 
     async def look(self) -> None:
-        """Look once."""
+        """Poll the port, the configuration and the health check once."""
         held = await asyncio.to_thread(self._holders)
         if self.restarting:
             return
         if held is None:
             self.held = None
-            if self._generation or self._now.state != "waiting":
-                self._now.enter("failed", f"the proxy has exited: no process listens on port {self.port}")
+            if self._generation or self._state.state != "waiting":
+                self._state.enter("failed", f"the proxy has exited; no process listens on port {self.port}")
             return
         if self.held is None or held.inodes != self.held.inodes or self._changed(held):
-            seen = await asyncio.to_thread(self._capture, held)
+            captured = await asyncio.to_thread(self._capture, held)
             if self.restarting:
                 return
-            self._meet(held, seen)
+            self._take(held, captured)
         self.held = held
         if self.leader is None:
             return
@@ -83,57 +82,58 @@ class ExternalProxy:
         self._missed = 0 if problem is None else self._missed + 1
         if problem is None:
             self._ready_at = self._ready_at or self._supervisor.now()
-            self._now.enter("ready", self._pending_words())
+            self._state.enter("ready", self._pending_words())
         elif self._ready_at is None:
-            self._now.enter("starting", problem)
+            self._state.enter("starting", problem)
         elif self._missed >= _FAILURES:
-            self._now.enter("degraded", problem)
+            self._state.enter("degraded", problem)
 
-    def look_at_what_is_left(self) -> None:
-        """The launch script is over."""
+    def look_after_script(self) -> None:
+        """Note whether the proxy has exited since the launch script did."""
         if self.leader is not None and not procfs.alive(*self.leader.member):
             self.held = self.leader = None
-            self._now.enter("stopped", "it exited with the launch script")
+            self._state.enter("stopped", "the proxy exited with the launch script")
 
     def _holders(self) -> PortHolders | None:
-        known, sockets = self.held, list(procfs.listeners(self.port))
-        if known is None or not sockets:
+        earlier, sockets = self.held, list(procfs.listeners(self.port))
+        if earlier is None or not sockets:
             return port_holders.look(self.port) if sockets else None
-        same = known.inodes == {inode for _, inode, _ in sockets}
-        alive = all(procfs.alive(*process.member) for process in known.holders)
+        same = earlier.inodes == {inode for _, inode, _ in sockets}
+        alive = all(procfs.alive(*process.member) for process in earlier.holders)
         if same and alive and self._supervisor.now() - self._scanned < _AGAIN:
-            return known
+            return earlier
         self._scanned = self._supervisor.now()
         return port_holders.look(self.port)
 
     def _changed(self, held: PortHolders) -> bool:
-        known = self.leader
-        return known is None or known.member not in {root.member for root in held.roots}
+        leader = self.leader
+        return leader is None or leader.member not in {root.member for root in held.roots}
 
-    def _meet(
-        self, held: PortHolders, seen: tuple[HolderProcess, LiteLLMLaunch, tuple[str, ...]] | str
+    def _take(
+        self, held: PortHolders, captured: tuple[HolderProcess, LiteLLMLaunch, tuple[str, ...]] | str
     ) -> None:
-        """Somebody else listens than before."""
-        if isinstance(seen, str):
+        """Take over the facts of a process that listens now and did not before."""
+        if isinstance(captured, str):
             self.leader, self._loaded, self.listed = None, (), ()
-            self._now.enter("degraded", seen)
+            self._state.enter("degraded", captured)
             return
-        self.leader, self.launch, self.listed = seen
-        known = self._remembered(self.leader.member)
-        self._generation, self._loaded = known or (self._generation + 1, self.listed)
-        self._ready_at, self._missed, self._known_file = None, 0, None
+        self.leader, self.launch, self.listed = captured
+        stored = self._remembered(self.leader.member)
+        self._generation, self._loaded = stored or (self._generation + 1, self.listed)
+        self._ready_at, self._missed, self._file_key = None, 0, None
         self._owner = "adopted" if runs_in_launch(self._supervisor)(self.leader.pid) else "foreign"
         self._remember()
         others = len(held.holders) - 1
-        said = f"{litellm.words(self.leader)} listens on port {self.port}, with {others} other processes"
+        count = f" and {others} other process{'es' * (others != 1)}" if others else ""
         lists = ", ".join(self.listed) or "no replica"
-        self._supervisor.say("adopted", f"{said}; {self.launch.config} lists {lists}", service=NAME)
+        text = f"the proxy on port {self.port} is {litellm.words(self.leader)}{count}"
+        self._supervisor.say("adopted", f"{text}; {self.launch.config} lists {lists}", service=NAME)
         if self._owner == "foreign":
             self._supervisor.say("adopted", self._stranger(self.leader), "warning", NAME)
-        self._now.enter("starting", "waiting for its first response")
+        self._state.enter("starting", "waiting for the proxy's first response")
 
     def _capture(self, held: PortHolders) -> tuple[HolderProcess, LiteLLMLaunch, tuple[str, ...]] | str:
-        """Who it is, how it was started, whom it lists; or why that cannot be told."""
+        """The main process, how it was started, and the addresses that it lists; or why they cannot be read."""
         try:
             leader, launch = litellm.capture(held, self.port)
         except NotLiteLLM as error:
@@ -141,109 +141,111 @@ class ExternalProxy:
         try:
             return leader, launch, model_list.backends(model_list.read(launch.config.read_text()), launch.env)
         except (ListingError, OSError, ValueError) as error:
-            return f"{launch.config}: {error}"
+            return f"cannot read the proxy's configuration {launch.config}: {error}"
 
     def _stranger(self, leader: HolderProcess) -> str:
         trainer = self._supervisor.slots["trainer"].current.process
         if trainer is not None and leader.tick < trainer.tick:
             return (
-                "it was started before the launch script; a process left over from an earlier launch may "
-                "receive this run's requests"
+                f"the proxy on port {self.port} (pid {leader.pid}) was started before the launch script; if an "
+                "earlier launch left this process behind, stop it, as it receives this run's requests"
             )
         return (
-            f"pid {leader.pid} on port {self.port} was not started by the launch script and does not end with it; "
-            "if it is left over from an earlier launch, stop it"
+            f"the proxy on port {self.port} (pid {leader.pid}) was not started by the launch script and does not exit "
+            "with the script; if an earlier launch left this process behind, stop it"
         )
 
     async def read_file(self) -> None:
-        """Take notice of what its configuration lists now."""
+        """Update ``listed`` from the proxy's configuration if the file has changed. A file that cannot be read is
+        reported once and leaves ``listed`` as it was."""
         launch = self.launch
         assert launch is not None
         try:
-            about = await asyncio.to_thread(launch.config.stat)
-            key = (about.st_mtime_ns, about.st_size, about.st_ino)
-            if key == self._known_file:
+            status = await asyncio.to_thread(launch.config.stat)
+            key = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if key == self._file_key:
                 return
-            self._known_file = key
+            self._file_key = key
             text = await asyncio.to_thread(launch.config.read_text)
             self.listed = model_list.backends(model_list.read(text), launch.env)
         except (OSError, ListingError, ValueError) as error:
             if str(error) != self._unreadable:
                 self._unreadable = str(error)
-                why = f"cannot read {launch.config}: {error}"
+                why = f"cannot read the proxy's configuration {launch.config}: {error}"
                 self._supervisor.say("adopted", why, "warning", NAME)
         else:
             self._unreadable = ""
 
     async def problem(self) -> str | None:
-        """What it does instead of answering."""
+        """Why the health check failed; None if it returned 200."""
         import aiohttp
 
         try:
             status, _ = await self._supervisor.http.get(f"{self.address}{HEALTH}", _TIMEOUT)
         except TimeoutError:
-            return f"no response from {HEALTH} within {_TIMEOUT:g} s"
+            return f"the proxy did not respond to GET {HEALTH} within {_TIMEOUT:g} s"
         except (OSError, aiohttp.ClientError) as error:
-            return f"no response: {error}"
-        return None if status == 200 else f"GET {HEALTH} returned {status}"
+            return f"the proxy did not respond: {error}"
+        return None if status == 200 else f"the proxy returned {status} for GET {HEALTH}"
 
     def restart_begins(self) -> None:
-        """From now on its end is wanted."""
+        """Drop the results of polls until ``restart_ends``, as the proxy is being stopped and started."""
         self.restarting = True
-        self._now.enter("stopping", "restarting")
+        self._state.enter("stopping", "restarting")
 
     def restart_ends(self) -> None:
-        """Whatever came of it: look at it anew."""
+        """Take the process on the port as new at the next poll, whether the restart succeeded or not."""
         self.restarting = False
         self.held = self.leader = None
         self._scanned = 0.0
 
-    # --- what a process has loaded, for a backend that comes later ---
+    # --- what the process has loaded, stored for a later backend ---
 
     def _remembered(self, member: Member) -> tuple[int, tuple[str, ...]] | None:
-        told = read_object(self._memory)
-        if told is None or tuple(told["leader"]) != member:
+        record = read_object(self._memory)
+        if record is None or tuple(record["leader"]) != member:
             return None
-        return told["generation"], tuple(told["loaded"])
+        return record["generation"], tuple(record["loaded"])
 
     def _remember(self) -> None:
         assert self.leader is not None
-        told = {"leader": self.leader.member, "generation": self._generation, "loaded": self._loaded}
+        record = {"leader": self.leader.member, "generation": self._generation, "loaded": self._loaded}
         try:
-            write_atomic(self._memory, msgspec.json.encode(told))
+            write_atomic(self._memory, msgspec.json.encode(record))
         except OSError as error:
             self._supervisor.records.write_failed(f"{self._memory.name}: {error.strerror}")
 
-    # --- what is known ---
+    # --- results ---
 
     @property
     def address(self) -> str:
-        """Where clients on this host reach it."""
+        """The URL at which clients on this host reach the proxy."""
         host = reachable(self.held.address) if self.held is not None else "127.0.0.1"
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def lists(self, address: str) -> bool:
-        """Whether its configuration has this address now."""
+        """Whether the proxy's configuration file has this address now."""
         return self._among(address, self.listed)
 
     def routes_to(self, address: str) -> bool:
-        """Whether the process that serves has read this address."""
+        """Whether the running process has loaded this address."""
         return self.leader is not None and self._among(address, self._loaded)
 
-    def _among(self, address: str, known: Collection[str]) -> bool:
+    def _among(self, address: str, urls: Collection[str]) -> bool:
         wanted = model_list.place(address, self.own)
-        return wanted is not None and wanted in {model_list.place(url, self.own) for url in known}
+        return wanted is not None and wanted in {model_list.place(url, self.own) for url in urls}
 
     @property
     def pending(self) -> list[str]:
-        """Addresses that its configuration has, and it has not read yet."""
+        """Addresses in the configuration file that the running process has not loaded."""
         return [url for url in self.listed if not self._among(url, self._loaded)]
 
     def _pending_words(self) -> str:
-        waits = self.pending
-        return f"restart it to load {', '.join(waits)} from its configuration" if waits else ""
+        pending = self.pending
+        return f"restart the proxy to load {', '.join(pending)} from its configuration" if pending else ""
 
     def service(self) -> ServiceStatus:
+        """The proxy as a service, for the snapshot. ``owner``: adopted if it runs in the launch script's tree."""
         held, leader = self.held, self.leader
         log = self.launch.log if self.launch is not None and leader is not None else None
         members = tuple(process.pid for process in held.holders) if held is not None else ()
@@ -251,9 +253,9 @@ class ExternalProxy:
             name=NAME,
             kind="proxy",
             owner=self._owner,
-            state=self._now.state,
-            why=self._now.why,
-            since=self._now.since,
+            state=self._state.state,
+            why=self._state.why,
+            since=self._state.since,
             pid=leader.pid if leader is not None else None,
             generation=self._generation,
             restarts=max(0, self._generation - 1),
@@ -266,6 +268,7 @@ class ExternalProxy:
         )
 
     def status(self) -> ProxyStatus:
+        """The proxy's address and loaded routes, for the snapshot. Its requests are not counted."""
         config: Path | None = self.launch.config if self.launch is not None else None
         return ProxyStatus(
             address=self.address,
@@ -276,12 +279,12 @@ class ExternalProxy:
 
 
 def runs_in_launch(supervisor: Supervisor) -> Callable[[int], bool]:
-    """Tells whether a process is in the trainer's process tree: by the last scan, by descent, or by its tag. What it
-    returns may be called in another thread."""
+    """A function that says whether a pid is in the trainer's process tree: by the last scan, by its ancestors, or by
+    its environment tag. The function may be called in another thread."""
     tree = frozenset(supervisor.process_scan.members().get("trainer", ()))
     run, run_dir = supervisor.run, str(supervisor.run_dir)
 
-    def told(pid: int) -> bool:
+    def in_launch(pid: int) -> bool:
         at: int | None = pid
         while at is not None and at > 1:
             if at in tree:
@@ -292,4 +295,4 @@ def runs_in_launch(supervisor: Supervisor) -> Callable[[int], bool]:
         ours = procfs.environment_tag(pid, b"LIVERL_RUN_DIR") == run_dir
         return ours and tag.startswith(f"{run}/trainer/")
 
-    return told
+    return in_launch

@@ -1,7 +1,7 @@
-"""Which Ray a script has started: told by the process that serves its dashboard.
+"""Finds the Ray clusters on this host by the processes of their dashboards.
 
-Ray's own command line of that process names everything that is needed: where it serves, where its GCS is, and the
-Python that has this very Ray.
+The command line of a dashboard contains all that is needed: its address, the address of the GCS, and the Python in
+which this Ray is installed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _TOKEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_TOKEN")
 
 @dataclass(frozen=True)
 class RayDashboard:
-    """``first`` and ``retries``: Ray takes the first free port of these. ``served``: it answers more than usage
-    statistics (``include_dashboard=False`` leaves those alone)."""
+    """The command line of a dashboard. ``first`` and ``retries``: Ray takes the first free port of ``first`` to
+    ``first + retries``. ``served``: False with ``include_dashboard=False``, which serves usage statistics only."""
 
     python: str
     host: str
@@ -34,8 +34,8 @@ class RayDashboard:
 
 @dataclass(frozen=True)
 class RayCluster:
-    """A Ray that runs. ``env``: what lets a client in; may hold a token. ``token_file`` "" = no token, or its file
-    is not known."""
+    """A running Ray. ``env``: the variables with which a client authenticates; may hold a token. ``token_file`` "" = no
+    token, or it is not in a file. ``served``: as in ``RayDashboard``."""
 
     pid: int
     tick: int
@@ -49,11 +49,12 @@ class RayCluster:
 
     @property
     def identity(self) -> tuple[int, int, str]:
+        """Changes when the dashboard is another process, or has another port."""
         return self.pid, self.tick, self.api
 
 
 def parse(argv: tuple[str, ...]) -> RayDashboard | None:
-    """What the command line of a dashboard says; None if it is of something else. Pure."""
+    """The options in the command line of a dashboard; None if this is another program. Pure."""
     script = next((word for word in argv[1:4] if Path(word).parts[-3:] == _SCRIPT), None)
     gcs, port = option(argv, "--gcs-address"), option(argv, "--port")
     if script is None or not gcs or not port or not port.isdigit() or not os.path.isabs(argv[0]):
@@ -71,22 +72,22 @@ def parse(argv: tuple[str, ...]) -> RayDashboard | None:
 
 
 def reachable(host: str) -> str:
-    """An address under which a client on this host reaches a server that listens on ``host``."""
+    """The host name with which a client on this host reaches a server that listens on ``host``."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "localhost": "127.0.0.1"}.get(host, host)
 
 
 def running(ours: Callable[[int], bool]) -> list[RayCluster]:
     """Every Ray of this user on this host, newest first. ``ours``: whether a pid is in the trainer's process tree."""
-    found = [cluster for pid in _pids() if (cluster := _cluster(pid, ours)) is not None]
-    return sorted(found, key=lambda cluster: cluster.tick, reverse=True)
+    clusters = [cluster for pid in _pids() if (cluster := _cluster(pid, ours)) is not None]
+    return sorted(clusters, key=lambda cluster: cluster.tick, reverse=True)
 
 
 def choose(clusters: Iterable[RayCluster], api: str, *, wanted: bool) -> RayCluster | None:
-    """The one that serves the run: in the trainer's tree, or the one at ``api`` (host:port) where its tree has none;
-    ``wanted``: the one at ``api`` and no other. Pure."""
-    known = list(clusters)
-    ours = [] if wanted else [cluster for cluster in known if cluster.ours]
-    at = [cluster for cluster in known if cluster.api == api]
+    """The cluster of the run: the first in the trainer's process tree, else the one at ``api`` (host:port). ``wanted``:
+    only the one at ``api``. None if there is none. Pure."""
+    candidates = list(clusters)
+    ours = [] if wanted else [cluster for cluster in candidates if cluster.ours]
+    at = [cluster for cluster in candidates if cluster.api == api]
     return next(iter(ours or at), None)
 
 
@@ -95,34 +96,34 @@ def _pids() -> list[int]:
 
 
 def _cluster(pid: int, ours: Callable[[int], bool]) -> RayCluster | None:
-    told = parse(procfs.arguments(pid))
-    process = port_holders.read(pid) if told is not None else None
+    dashboard = parse(procfs.arguments(pid))
+    process = port_holders.read(pid) if dashboard is not None else None
     # Another user's command line could name any program as its Python.
-    if told is None or process is None or process.uid != os.geteuid():
+    if dashboard is None or process is None or process.uid != os.geteuid():
         return None
     env = procfs.whole_environment(pid) or {}
     token = {name: env[name] for name in _TOKEN if name in env}
-    host = reachable(told.host)
+    host = reachable(dashboard.host)
     return RayCluster(
         pid=pid,
         tick=process.tick,
-        api=f"{host}:{_port(pid, told)}",
-        gcs=told.gcs,
-        python=told.python,
+        api=f"{host}:{_port(pid, dashboard)}",
+        gcs=dashboard.gcs,
+        python=dashboard.python,
         token_file=_token_file(token),
         env=token,
-        served=told.served,
+        served=dashboard.served,
         ours=ours(pid),
     )
 
 
-def _port(pid: int, told: RayDashboard) -> int:
-    """The port that it has got."""
-    if not told.retries:
-        return told.first
+def _port(pid: int, dashboard: RayDashboard) -> int:
+    """The port on which the dashboard listens: the first of its range that the process has open."""
+    if not dashboard.retries:
+        return dashboard.first
     listening = procfs.listening(pid)
-    tried = range(told.first, told.first + told.retries + 1)
-    return next((port for port in tried if port in listening), told.first)
+    tried = range(dashboard.first, dashboard.first + dashboard.retries + 1)
+    return next((port for port in tried if port in listening), dashboard.first)
 
 
 def _token_file(env: Mapping[str, str]) -> str:

@@ -1,5 +1,5 @@
-"""The two repairs of a launch that is not ours, as commands: list a replica that its proxy has left out, and restart
-that proxy by the processes that really hold its port."""
+"""The two repairs of a launch script's run, as commands: add a replica to the proxy's configuration, and restart the
+processes that hold the proxy's port."""
 
 from __future__ import annotations
 
@@ -30,45 +30,45 @@ from liverl.supervise.services.operations import refuse_while_stopping
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util import redact
 
-_NOT_OURS = "it is managed by the launch script; this run does not start or stop it"
+_NOT_OURS = "is managed by the launch script; start or stop it there"
 
 
 class Repair:
-    """One repair at a time."""
+    """Carries out the two repairs, one at a time."""
 
     def __init__(self, supervisor: Supervisor, adopted: LaunchScript) -> None:
         self._supervisor = supervisor
         self._adopted = adopted
         self._proxy = adopted.proxy
         self._turn = asyncio.Lock()
-        self._newest: Member | None = None  # what was started last
+        self._newest: Member | None = None  # the proxy process that was started last
 
     def knows(self, service: str) -> bool:
-        """Whether this name is of something that was adopted and is no service of ours."""
+        """Whether ``service`` is Ray, the proxy or a replica of the launch script, and no service of ours."""
         return service in (RAY, PROXY) or service in {endpoint.name for endpoint in self._adopted.endpoints()}
 
     async def run(self, command: ServiceCommand) -> dict[str, Any]:
-        """Carry out a command about something adopted.
+        """Carry out a command on Ray, the proxy or a replica of the launch script.
 
         Raises:
-            CommandError: it cannot be done; the message says why.
+            CommandError: the command cannot be carried out; the message says why.
         """
         service, cluster = command.service, command.service in (RAY, PROXY)
         match command:
             case Inspect():
-                told: dict[str, Any] = msgspec.to_builtins(self._detail(service))
-                return told
+                detail: dict[str, Any] = msgspec.to_builtins(self._detail(service))
+                return detail
             case Restart() if service == PROXY:
                 return await self.restart()
             case StartService() if not cluster:
                 return await self.add(name=service)
         if cluster:
-            raise CommandError("foreign", f"{service}: {_NOT_OURS}")
+            raise CommandError("foreign", f"{service} {_NOT_OURS}")
         raise owned_by_verl(service)
 
     def _detail(self, service: str) -> ServiceDetail:
         launch = self._proxy.launch if service == PROXY else None
-        kind: Any = service  # Ray and the proxy are called by what they are
+        kind: Any = service  # the names of Ray and the proxy are also their kinds
         if launch is None:
             return ServiceDetail(service, kind, live=True)
         return ServiceDetail(service, kind, live=True, argv=redact.command(launch.argv), cwd=launch.cwd)
@@ -82,11 +82,11 @@ class Repair:
         remove: str | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:
-        """List replicas that serve and are left out: ``delta`` more, as many more as make ``to``, or the one of this
-        name. The proxy reads its list when it is restarted.
+        """Add replicas that serve and are not listed to the proxy's configuration: ``delta`` of them, as many as make
+        ``to`` in all, or the one of this ``name``. The proxy loads the list when it is restarted.
 
         Raises:
-            CommandError: nobody is left out, fewer are wanted, or the configuration cannot be edited.
+            CommandError: no replica is unlisted, fewer are wanted, or the configuration cannot be edited.
         """
         self._may()
         if remove is not None or (delta is not None and delta <= 0):
@@ -111,7 +111,7 @@ class Repair:
 
     def _choose(self, to: int | None, delta: int | None, name: str | None) -> list[ReplicaEndpoint]:
         endpoints = self._adopted.endpoints()
-        left_out = self._adopted.unlisted()
+        unlisted = self._adopted.unlisted()
         count = delta or 1
         if to is not None:
             count = to - sum(
@@ -120,25 +120,25 @@ class Repair:
             if count < 0:
                 raise CommandError("not_scalable", "verl manages its replicas; this run cannot remove them")
         if name is not None:
-            left_out = [endpoint for endpoint in left_out if endpoint.name == name]
-        if not left_out or count == 0:
+            unlisted = [endpoint for endpoint in unlisted if endpoint.name == name]
+        if not unlisted or count == 0:
             raise CommandError("nothing_unlisted", self._all_listed(endpoints, name))
-        if count > len(left_out):
-            text = f"cannot add {count} replicas: only {len(left_out)} are up and not listed by the proxy"
+        if count > len(unlisted):
+            text = f"cannot add {count} replicas: only {len(unlisted)} are up and not listed by the proxy"
             raise CommandError(
                 "out_of_range", f"{text}; verl manages its replicas, and this run cannot start more"
             )
-        return left_out[:count]
+        return unlisted[:count]
 
     def _all_listed(self, endpoints: list[ReplicaEndpoint], name: str | None) -> str:
-        missing = [f"{endpoint.name}: {endpoint.why}" for endpoint in endpoints if not endpoint.serving]
+        missing = [f"{endpoint.name} ({endpoint.why})" for endpoint in endpoints if not endpoint.serving]
         restart_it = "; restart the proxy to reload its list" if self._proxy.pending else ""
         if name is not None and any(endpoint.name == name and endpoint.serving for endpoint in endpoints):
             return f"{name} is already listed{restart_it}"
         serving = len(endpoints) - len(missing)
         if missing:
             return (
-                f"all {serving} replicas that are up are listed{restart_it}; not up yet: {'; '.join(missing)}"
+                f"all {serving} replicas that are up are listed{restart_it}; not up yet: {', '.join(missing)}"
             )
         return f"all {serving} replicas are listed{restart_it}"
 
@@ -162,21 +162,25 @@ class Repair:
                 names += [name for name in added if name not in names]
             backup = config_file.replace_with_backup(config, model_list.render(document))
         except ListingError as error:
-            raise CommandError("bad_config", f"{config}: {error}") from None
+            raise CommandError(
+                "bad_config", f"cannot edit the proxy's configuration {config}: {error}"
+            ) from None
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
-            raise CommandError("not_written", f"cannot edit {config}: {why}") from None
+            raise CommandError(
+                "not_written", f"cannot edit the proxy's configuration {config}: {why}"
+            ) from None
         return names, backup
 
     # --- restarting the proxy ---
 
     async def restart(self) -> dict[str, Any]:
-        """End the processes that hold the proxy's port, these only, and start its command line again. Returns when
-        it answers.
+        """Stop the processes that hold the proxy's port, these only, and start their command line again. Returns when
+        the new proxy responds.
 
         Raises:
-            CommandError: they are not ours to end, no LiteLLM, or it did not come back; the message says what is
-                there now.
+            CommandError: the processes belong to another user or run, are no LiteLLM, or the new proxy did not
+                start; the message says what state the proxy is in now.
         """
         self._may()
         async with self._turn:
@@ -192,31 +196,32 @@ class Repair:
                 self._supervisor.kick()
 
     def _look(self) -> tuple[PortHolders | None, LiteLLMLaunch]:
-        """Who is to be ended, and what is to be started."""
+        """The processes to stop (None = none listens), and the launch to start again."""
         proxy = self._proxy
         held = port_holders.look(proxy.port)
         if held is None and proxy.held is not None:
-            held = port_holders.look_again(
-                proxy.held
-            )  # its workers have died, and it keeps the port to itself
+            # A parent whose workers have died keeps the port bound without listening.
+            held = port_holders.look_again(proxy.held)
         if held is None:
             if proxy.launch is None:
                 raise CommandError(
-                    "no_proxy", f"nothing listens on port {proxy.port}, and this run has seen no proxy there"
+                    "no_proxy",
+                    f"nothing listens on port {proxy.port}, and no proxy did since this run started; start the "
+                    "proxy with the launch script",
                 )
             launch = proxy.launch
         else:
-            refused = self._refusal(held)
-            if refused is not None:
-                raise CommandError("foreign", refused)
+            reason = self._refusal(held)
+            if reason is not None:
+                raise CommandError("foreign", reason)
             try:
                 launch = litellm.capture(held, proxy.port)[1]
             except NotLiteLLM as error:
-                raise CommandError("not_litellm", f"not restarted: {error}") from None
+                raise CommandError("not_litellm", f"the proxy was not restarted: {error}") from None
         try:
             model_list.read(launch.config.read_text())
         except (OSError, ListingError, ValueError) as error:
-            text = f"not restarted, because it could not start again: {launch.config}: {error}"
+            text = f"the proxy was not restarted, because it could not read {launch.config}: {error}"
             raise CommandError("bad_config", text) from None
         return held, launch
 
@@ -227,8 +232,8 @@ class Repair:
             where = procfs.environment_tag(process.pid, b"LIVERL_RUN_DIR")
             if tag is not None and where != str(hub.run_dir):
                 return (
-                    f"{litellm.words(process)}: the process belongs to run {tag.rpartition('/')[0]} in {where}; "
-                    f"restart it there: liverl-tui restart proxy --run {where}"
+                    f"{litellm.words(process)} belongs to run {tag.rpartition('/')[0]} in {where}; "
+                    f"restart it there with: liverl-tui restart proxy --run {where}"
                 )
         return restart.refusal(held)
 
@@ -238,9 +243,9 @@ class Repair:
             who = ", ".join(str(process.pid) for process in held.holders)
             hub.say("restart", f"stopping the processes that hold port {port}: pids {who}", service=PROXY)
             ended = await restart.end(held)
-            hub.say("restart", f"stopped: pids {', '.join(map(str, ended))}", service=PROXY)
+            hub.say("restart", f"stopped pids {', '.join(map(str, ended))}", service=PROXY)
         if self._newest is not None:
-            await restart.end_tree(self._newest)  # one that never came to listen keeps the port to itself
+            await restart.end_tree(self._newest)  # it may hold the port without listening
         taken = await restart.until_free(port)
         if taken is not None:
             who = (
@@ -248,23 +253,24 @@ class Repair:
                 or "a process that is not visible from here"
             )
             raise RestartProblem(
-                f"port {port} was taken by {who} before the proxy could restart; nothing was started"
+                f"port {port} was taken by {who} before the proxy could restart; nothing was started. Stop that "
+                "process, then restart the proxy"
             )
         if hub.stopping:
             raise RestartProblem("the run is stopping; the proxy was not restarted")
         log = launch.log or hub.attempt_dir / "logs" / "adopted-proxy.log"
         start = log.stat().st_size if log.is_file() else 0
         member = await self._spawn(launch, log)
-        hub.say("restart", f"started pid {member[0]}: {launch.words()}", service=PROXY)
+        hub.say("restart", f"started the proxy (pid {member[0]}): {launch.words()}", service=PROXY)
         try:
             pid_files = (litellm.usual_files(port)[1], launch.config.with_suffix(".pid"))
             written = await asyncio.to_thread(restart.write_pid, pid_files, member[0])
         except OSError as error:
             written = []
-            hub.say("restart", f"cannot write its pid file: {error}", "warning", PROXY)
+            hub.say("restart", f"cannot write the proxy's pid file: {error}", "warning", PROXY)
         await restart.until_up(member, self._proxy.problem, log, start)
-        files = f", {', '.join(map(str, written))} written" if written else ""
-        text = f"it responds on port {port} again (pid {member[0]}{files})"
+        files = f"; wrote {', '.join(map(str, written))}" if written else ""
+        text = f"the proxy responds on port {port} again (pid {member[0]}{files})"
         hub.say("restart", text, service=PROXY)
         return {"service": PROXY, "pid": member[0], "text": text}
 
@@ -272,7 +278,7 @@ class Repair:
         hub = self._supervisor
         trainer = hub.slots["trainer"].current
         generation = trainer.process.generation if trainer.process is not None else 1
-        # By its tag it belongs to the trainer's tree, and ends with that.
+        # With this tag it belongs to the trainer's process tree, and is stopped with that.
         tag = {"LIVERL_RUN": f"{hub.run}/trainer/{generation}", "LIVERL_RUN_DIR": str(hub.run_dir)}
         try:
             child = await hub.keeper_manager.spawn(
@@ -284,7 +290,7 @@ class Repair:
             )
         except (KeeperError, KeeperGone) as error:
             why = str(error) or "the keeper has exited"
-            raise RestartProblem(f"the proxy has exited and cannot be restarted: {why}") from None
+            raise RestartProblem(f"the proxy was stopped and cannot be started again: {why}") from None
         member = (int(child["pid"]), int(child["tick"]))
         self._newest = member
         hub.process_scan.trees.seed(trainer.key_of(generation), [member])
@@ -293,4 +299,7 @@ class Repair:
     def _may(self) -> None:
         refuse_while_stopping(self._supervisor)
         if self._turn.locked():
-            raise CommandError("busy", "another repair is in progress")
+            raise CommandError(
+                "busy",
+                "the proxy is already being changed by another command; try again when that has finished",
+            )

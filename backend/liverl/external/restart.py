@@ -1,4 +1,4 @@
-"""Ending a proxy that we did not start, exactly it, and starting the same command line again."""
+"""Stops a proxy that we did not start, and waits until its replacement responds."""
 
 from __future__ import annotations
 
@@ -18,49 +18,47 @@ from liverl.procs import procfs, tree
 from liverl.util import redact
 from liverl.util.atomic_file import write_atomic
 
-GRACE = DEFAULT_STOP[
-    0
-].grace  # seconds after TERM: what is in flight may end, a trial's whole time is not waited for
+# Seconds between TERM and KILL: requests in flight may finish, but a trial may take longer.
+GRACE = DEFAULT_STOP[0].grace
 _KILLED = 5.0  # seconds in which a killed process disappears
-_FREE = 10.0  # seconds until nobody listens any more
-UP = (
-    180.0  # seconds until it answers: LiteLLM needs 6 to 12, with two workers on busy cores a minute and more
-)
-_LAST = 12  # lines of its log that say why it did not start
+_FREE = 10.0  # seconds until no process listens any more
+# Seconds until the proxy responds: LiteLLM needs 6 to 12, with two workers on busy cores a minute and more.
+UP = 180.0
+_LAST = 12  # lines of the new proxy's log that an error quotes
 
-Healthy = Callable[[], Awaitable[str | None]]  # None = it answers, else what it did instead
+Healthy = Callable[[], Awaitable[str | None]]  # None = the proxy responds, else what failed
 
 
 class RestartProblem(Exception):
-    """Why it is not restarted, or did not come back; the text says how things are now."""
+    """The proxy was not restarted, or its replacement did not start; the text says why, and what state it is in now."""
 
 
 def refusal(held: PortHolders) -> str | None:
-    """Why these processes may not be ended by us; None if nothing speaks against it."""
+    """Why this run may not stop these processes; None if it may."""
     for process in held.holders:
         if process.uid != os.geteuid():
-            return f"{words(process)}: it belongs to another user; this run does not stop it"
+            return f"{words(process)} belongs to another user, so this run cannot stop it; restart it as that user"
     return None
 
 
 async def end(held: PortHolders, grace: float = GRACE) -> list[int]:
-    """End every holder of exactly these sockets: TERM to the first of them, who end their workers, and KILL to
-    whoever is left after ``grace`` seconds. Returns the pids that have been ended, once none of them lives: a server
-    closes its socket first and then ends what is in flight.
+    """Stop every holder of exactly these sockets: TERM to the parents, which stop their workers, and KILL to all that
+    live after ``grace`` seconds. Returns the stopped pids once none of them lives: a server closes its socket first
+    and then finishes the requests in flight.
 
     Raises:
-        RestartProblem: one may not be signalled, or does not end.
+        RestartProblem: a process may not be signalled, or does not exit.
     """
-    known = {process.member: process for process in held.holders}
+    processes = {process.member: process for process in held.holders}
     _send(held.roots, signal.SIGTERM)
-    left = await _until_gone(held, known, grace)
+    living = await _until_exited(held, processes, grace)
     give_up = time.monotonic() + _KILLED
-    while left:
+    while living:
         if time.monotonic() > give_up:
-            raise RestartProblem(f"{'; '.join(words(p) for p in left)}: could not be killed")
-        _send(left, signal.SIGKILL)
-        left = await _until_gone(held, known, 0.5)
-    return sorted(pid for pid, _ in known)
+            raise RestartProblem(f"{'; '.join(words(p) for p in living)} could not be killed")
+        _send(living, signal.SIGKILL)
+        living = await _until_exited(held, processes, 0.5)
+    return sorted(pid for pid, _ in processes)
 
 
 def _send(processes: Iterable[HolderProcess], number: signal.Signals) -> None:
@@ -70,7 +68,8 @@ def _send(processes: Iterable[HolderProcess], number: signal.Signals) -> None:
 
 
 async def end_tree(root: tree.Member, grace: float = GRACE) -> None:
-    """End a process that we have started ourselves, and what descends from it."""
+    """Stop a process that we have started ourselves, and all that descend from it: TERM, then KILL after ``grace``
+    seconds. Returns at once if the process has exited."""
     table = await asyncio.to_thread(procfs.scan)
     if root[0] not in table or table[root[0]].tick != root[1]:
         return
@@ -86,35 +85,35 @@ async def end_tree(root: tree.Member, grace: float = GRACE) -> None:
     tree.send_all(members, signal.SIGKILL)
 
 
-async def _until_gone(
-    held: PortHolders, known: dict[tree.Member, HolderProcess], seconds: float
+async def _until_exited(
+    held: PortHolders, processes: dict[tree.Member, HolderProcess], seconds: float
 ) -> list[HolderProcess]:
-    """Who of ``known`` still lives after at most ``seconds``, parents first. A parent that lost a worker meanwhile may
-    have started another: whoever holds the sockets now is added to ``known``."""
+    """The ``processes`` that still live after at most ``seconds``, parents first. A parent that lost a worker may have
+    started another, so all holders of the sockets are added to ``processes``."""
     give_up = time.monotonic() + seconds
     while True:
         again = await asyncio.to_thread(port_holders.look_again, held)
         if again is not None:
-            known.update((process.member, process) for process in again.holders)
-        left = [process for member, process in known.items() if procfs.alive(*member)]
-        if not left or time.monotonic() > give_up:
-            return sorted(left, key=lambda process: (process.tick, process.pid))
+            processes.update((process.member, process) for process in again.holders)
+        living = [process for member, process in processes.items() if procfs.alive(*member)]
+        if not living or time.monotonic() > give_up:
+            return sorted(living, key=lambda process: (process.tick, process.pid))
         await asyncio.sleep(0.1)
 
 
 async def until_free(port: int) -> PortHolders | None:
-    """Wait until nobody listens on ``port``; returns who does if somebody takes it at once."""
+    """Wait up to 10 s until no process listens on ``port``; returns the holders if one still or again does."""
     give_up = time.monotonic() + _FREE
-    while time.monotonic() < give_up and list(procfs.listeners(port)):  # noqa: ASYNC110 - the kernel tells nobody
+    while time.monotonic() < give_up and list(procfs.listeners(port)):  # noqa: ASYNC110 - the kernel sends no event
         await asyncio.sleep(0.1)
     return await asyncio.to_thread(port_holders.look, port)
 
 
 def write_pid(paths: Iterable[Path], pid: int) -> list[Path]:
-    """Write ``pid`` into those pid files that exist; returns them.
+    """Write ``pid`` into those of ``paths`` that exist as regular files; returns these.
 
     Raises:
-        OSError: one cannot be written.
+        OSError: a file cannot be written.
     """
     written = [path for path in dict.fromkeys(paths) if path.is_file() and not path.is_symlink()]
     for path in written:
@@ -123,10 +122,10 @@ def write_pid(paths: Iterable[Path], pid: int) -> list[Path]:
 
 
 async def until_up(member: tree.Member, healthy: Healthy, log: Path, start: int, limit: float = UP) -> None:
-    """Wait until it answers; ``start``: offset in its log at which its output begins.
+    """Wait until the new proxy is healthy. ``start``: byte in ``log`` at which its output begins; ``limit``: seconds.
 
     Raises:
-        RestartProblem: it ended, or did not answer in time; quotes the last lines of its log.
+        RestartProblem: it exited, or did not respond in time; quotes the last lines of its log.
     """
     give_up = time.monotonic() + limit
     while True:
@@ -136,16 +135,16 @@ async def until_up(member: tree.Member, healthy: Healthy, log: Path, start: int,
             return
         if not alive or time.monotonic() > give_up:
             state = f"has not responded within {limit:g} s ({problem})" if alive else "has exited"
-            said = await asyncio.to_thread(_said, log, start)
-            raise RestartProblem(f"the new proxy, pid {member[0]}, {state}; last lines of {log}:\n{said}")
+            output = await asyncio.to_thread(_output, log, start)
+            raise RestartProblem(f"the new proxy, pid {member[0]}, {state}; last lines of {log}:\n{output}")
         await asyncio.sleep(0.3)
 
 
-def _said(log: Path, start: int) -> str:
-    """The last lines that have come into ``log`` since it was ``start`` bytes long."""
+def _output(log: Path, start: int) -> str:
+    """The last lines of ``log`` after byte ``start``."""
     try:
         grown = log.stat().st_size - start
         lines = last_lines(log, _LAST, grown) if grown > 0 else []
     except OSError as error:
-        return f"(cannot read it: {os.strerror(error.errno or 0)})"
-    return "\n".join(redact.value(line) for line in lines) or "(nothing)"
+        return f"(cannot read the log: {os.strerror(error.errno or 0)})"
+    return "\n".join(redact.value(line) for line in lines) or "(no new lines)"

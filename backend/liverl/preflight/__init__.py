@@ -1,4 +1,4 @@
-"""What must hold before anything is started. Every check only looks."""
+"""Checks before anything is started. No check changes anything."""
 
 from liverl.preflight.host import run_checks
 

@@ -22,7 +22,7 @@ _RAY_HINT = (
 
 
 def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
-    """What must hold before anything is started. Nothing is changed.
+    """All checks before a run is started. Nothing is changed.
 
     ``config``, from which the plan was made, is needed for what topology verl reads: data, model, batches.
     """

@@ -1,4 +1,4 @@
-"""How many CPUs this process may use, and who limits it. Nothing here changes anything."""
+"""How many CPUs this process may use, and what limits it. Nothing here changes anything."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class CpuLimits(msgspec.Struct, frozen=True):
 
     @property
     def allowed(self) -> float:
-        """The smallest of them."""
-        known = [self.machine, self.affinity, self.quota, self.slurm]
-        return min(float(value) for value in known if value is not None)
+        """The smallest of the limits, in CPUs."""
+        limits = [self.machine, self.affinity, self.quota, self.slurm]
+        return min(float(value) for value in limits if value is not None)
 
     @property
     def who(self) -> str:
-        """Who sets it, in words; "" = nobody: the machine has no more."""
+        """What sets the smallest limit, for a message; "" = only the number of CPUs of the machine does."""
         if self.allowed >= self.machine:
             return ""
         if self.slurm is not None and self.slurm <= self.allowed:

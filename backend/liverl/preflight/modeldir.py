@@ -18,7 +18,7 @@ class Heads(msgspec.Struct, frozen=True):
     key_value: int | None = None
 
     def problem(self, tensor_parallel: int) -> str:
-        """Why the model cannot be cut into so many parts; "" = it can, or nobody knows."""
+        """Why the model cannot be split over ``tensor_parallel`` GPUs; "" = it can, or the heads are unknown."""
         if self.attention is not None and self.attention % tensor_parallel:
             return f"{self.attention} attention heads are not divisible by {tensor_parallel}"
         few = self.key_value
@@ -45,10 +45,10 @@ def read_heads(config: Path) -> Heads:
     if not isinstance(data, dict):
         raise ValueError("not a mapping")
     inner = data.get("text_config")
-    told = inner if isinstance(inner, dict) else data
+    section = inner if isinstance(inner, dict) else data
 
     def number(key: str) -> int | None:
-        value = told.get(key)
+        value = section.get(key)
         return value if isinstance(value, int) and value > 0 else None
 
     attention = number("num_attention_heads")

@@ -1,4 +1,4 @@
-"""Checks for Ray: its CPUs, GPUs, memory and directories, and the cluster that a run is to use."""
+"""Checks for Ray: its CPUs, GPUs, memory and directories, and a cluster that the run shall use."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _REACH_SECONDS = 5.0
 
 
 def checks(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
-    """Everything about the cluster of a run whose trainer we start."""
+    """All checks of the Ray cluster; none for a launch script, which starts its own."""
     ray = plan.ray
     if ray is None or plan.adopted_port is not None:
-        return  # a launch script has its own
+        return  # a launch script starts its own Ray
     yield from gpus(config, env)
     if ray.owner == "foreign":
         yield from foreign(ray)
@@ -46,15 +46,16 @@ def checks(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -
 def cpus(config: RunConfig, limits: CpuLimits) -> Check:
     """CPUs that Ray counts against those that this process may use."""
     need = sizing.cpus_needed(config)
-    told = config.ray.num_cpus or need
-    if told < need:
+    num_cpus = config.ray.num_cpus or need
+    if num_cpus < need:
         return Check(
             "Ray CPUs",
             "fail",
-            f"ray.num_cpus {told} is below {need}: verl would wait forever without a message",
+            f"ray.num_cpus is {num_cpus}, but verl needs {need} CPUs and would wait forever without a message; "
+            f"set ray.num_cpus to {need} or more",
         )
-    counted = f"ray.num_cpus is {told}; this process may use {limits.allowed:g} CPUs"
-    if limits.who and told > limits.allowed:
+    counted = f"ray.num_cpus is {num_cpus}; this process may use {limits.allowed:g} CPUs"
+    if limits.who and num_cpus > limits.allowed:
         return Check(
             "Ray CPUs",
             "warn",
@@ -94,7 +95,7 @@ def temp(folder: str) -> Check:
 
 
 def memory(wanted: int | None, free: int) -> Check:
-    """Room for the object store. ``wanted`` None = Ray takes what it finds."""
+    """Room for the object store, in bytes. ``wanted`` None = not configured; Ray then takes what is free."""
     need = _SHM_BYTES if wanted is None else wanted
     if free < need:
         text = f"{free >> 20} MiB free in /dev/shm, {need >> 20} MiB are requested (ray.object_store_memory)"
@@ -103,14 +104,14 @@ def memory(wanted: int | None, free: int) -> Check:
 
 
 def gpus(config: RunConfig, env: Mapping[str, str]) -> Iterator[Check]:
-    """GPUs of this host, where Ray is ours."""
+    """GPUs of this host against those that the run needs; nothing if it uses another cluster or no GPUs."""
     if config.verl.device != "cuda" or config.ray.address:
         return
     from liverl.observe.gpu.sampler import GpuSampler
 
-    found, note = GpuSampler().sample()
+    devices, note = GpuSampler().sample()
     need, visible = config.infrastructure.ngpus_per_node, env.get("CUDA_VISIBLE_DEVICES")
-    have = len(found)
+    have = len(devices)
     if visible is not None:
         have = min(have, len([part for part in visible.split(",") if part.strip()]))
     if have < need:
@@ -124,12 +125,14 @@ def gpus(config: RunConfig, env: Mapping[str, str]) -> Iterator[Check]:
 
 
 def foreign(ray: RayPlan) -> Iterator[Check]:
-    """A cluster that runs already: whether it is there, and whether it may be used."""
+    """A cluster that runs already (``ray.address``): whether it responds, and whether the run may use it."""
     host, _, port = ray.address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
     except OSError as error:
-        yield Check("Ray cluster", "fail", f"ray.address {ray.address}: {error.strerror or error}")
+        yield Check(
+            "Ray cluster", "fail", f"cannot connect to ray.address {ray.address}: {error.strerror or error}"
+        )
         return
     if ray.token_file and not os.access(ray.token_file, os.R_OK):
         yield Check("Ray token", "fail", f"ray.auth_token_file {ray.token_file} cannot be read")
@@ -138,7 +141,7 @@ def foreign(ray: RayPlan) -> Iterator[Check]:
 
 
 async def data_plane(ray: RayPlan) -> Check:
-    """Two verl jobs in one cluster would share TransferQueue: the second one is refused."""
+    """Whether another verl job runs in the cluster: two would share TransferQueue, so the second one is refused."""
     from liverl.supervise.services.probes import Http
     from liverl.verl.discovery.assess import controller_conflict
     from liverl.verl.discovery.ray_rest import RayError, RayRest
@@ -149,7 +152,7 @@ async def data_plane(ray: RayPlan) -> Check:
         rest = RayRest(http, f"http://{ray.dashboard}", token)
         conflict = controller_conflict(await rest.actors())
     except RayError as error:
-        return Check("Ray cluster", "fail", f"cannot list actors from its dashboard {ray.dashboard}: {error}")
+        return Check("Ray cluster", "fail", f"cannot list the cluster's actors: {error}")
     finally:
         await http.close()
     return Check("Ray cluster", "fail" if conflict else "ok", conflict or f"{ray.address}, no other verl job")

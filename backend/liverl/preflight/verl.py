@@ -1,4 +1,4 @@
-"""Checks for topology verl: what verl and Ray would find out minutes after their start, or never."""
+"""Checks for topology verl: problems that verl and Ray would report minutes after their start, or never."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from liverl.util.paths import default_cache_dir
 MODULES = ("transfer_queue", "cachetools", "tensordict", "ray", "hydra", "verl")
 _DISTRIBUTIONS = ("verl", "ray", "torch", "vllm", "TransferQueue", "transformers")
 _IMPORT_SECONDS = 60.0  # a cold network disk is slow
-# verl/utils/tracking.py; an unknown one is found out only when all engines are up.
+# verl/utils/tracking.py; verl rejects an unknown one only when all engines are up.
 LOGGERS = (
     "wandb",
     "mlflow",
@@ -51,7 +51,7 @@ print(json.dumps({
 
 
 def checks(plan: Plan, config: RunConfig) -> Iterator[Check]:
-    """Everything that the files and the configuration tell. Nothing is changed."""
+    """All checks of environment, data, model and configuration. Nothing is changed."""
     yield environment(plan)
     if config.trainer.kind != "verl":
         return
@@ -63,7 +63,7 @@ def checks(plan: Plan, config: RunConfig) -> Iterator[Check]:
 
 
 def environment(plan: Plan) -> Check:
-    """Whether verl's environment has what the trainer imports. Its modules are looked for, not loaded: verl's own
+    """Whether verl's environment has what the trainer imports. Its modules are located, not loaded: verl's own
     import takes 10 to 30 s."""
     name = "environment verl"
     spec = next((e for e in plan.environments if e.name == "verl"), None)
@@ -81,10 +81,10 @@ def environment(plan: Plan) -> Check:
 
 
 def imports(python: Path) -> Check:
-    """What ``python`` has of verl's modules, with versions."""
+    """Which of the modules that the trainer imports ``python`` has, with versions."""
     name = "environment verl"
     try:
-        told = subprocess.run(
+        process = subprocess.run(
             [str(python), "-c", _ASK, json.dumps([MODULES, _DISTRIBUTIONS])],
             capture_output=True,
             text=True,
@@ -92,17 +92,17 @@ def imports(python: Path) -> Check:
             stdin=subprocess.DEVNULL,
             check=True,
         )
-        answer = json.loads(told.stdout)
+        answer = json.loads(process.stdout)
         missing, versions = answer["missing"], answer["versions"]
     except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
         return Check(name, "fail", f"cannot check {python}: {error}")
     if missing:
         hint = "; a plain `pip install verl` does not install TransferQueue and cachetools"
         return Check(name, "fail", f"missing modules in {python}: {', '.join(missing)}{hint}")
-    found = ", ".join(f"{n} {v}" for n, v in versions.items() if v)
+    installed = ", ".join(f"{n} {v}" for n, v in versions.items() if v)
     if not str(versions.get("verl") or "").startswith("0.9."):
-        return Check(name, "warn", f"{found}: liverl's overrides are written for verl 0.9")
-    return Check(name, "ok", found)
+        return Check(name, "warn", f"{installed}; liverl's overrides are written for verl 0.9")
+    return Check(name, "ok", installed)
 
 
 def data_files(config: RunConfig) -> Iterator[Check]:
@@ -122,21 +122,21 @@ def data_files(config: RunConfig) -> Iterator[Check]:
 def parquet(key: str, name: str) -> Check:
     """One parquet file, by its first bytes."""
     if not name:
-        return Check(key, "fail", "no parquet file is configured")
+        return Check(key, "fail", f"no parquet file is configured; set {key}")
     if "://" in name:
         return Check(key, "ok", f"{name}: read by verl")
     try:
         with open(name, "rb") as file:
             magic = file.read(4)
     except OSError as error:
-        return Check(key, "fail", f"{name}: {os.strerror(error.errno or 0)}")
+        return Check(key, "fail", f"cannot read {name}: {os.strerror(error.errno or 0)}")
     if magic != b"PAR1":
         return Check(key, "fail", f"{name} is not a parquet file")
     return Check(key, "ok", name)
 
 
 def model(config: RunConfig) -> Iterator[Check]:
-    """The checkpoint, and whether it can be cut over the GPUs of a replica."""
+    """The checkpoint, and whether it can be split over the GPUs of a replica."""
     path = sizing.model_path(config)
     if not os.path.isabs(path):
         yield Check("model", "ok", f"{path}: a model id; verl downloads it if it is not cached")
@@ -147,15 +147,15 @@ def model(config: RunConfig) -> Iterator[Check]:
     try:
         heads = read_heads(folder / "config.json")
     except OSError as error:
-        yield Check("model", "fail", f"{folder / 'config.json'}: {os.strerror(error.errno or 0)}")
+        yield Check("model", "fail", f"cannot read {folder / 'config.json'}: {os.strerror(error.errno or 0)}")
         return
     except ValueError as error:
-        yield Check("model", "fail", f"{folder / 'config.json'}: {error}")
+        yield Check("model", "fail", f"cannot parse {folder / 'config.json'}: {error}")
         return
     tensor = config.vllm.gen_tp
     problem = heads.problem(tensor)
     if problem:
-        yield Check("model", "fail", f"vllm.gen_tp: {tensor}: {problem}")
+        yield Check("model", "fail", f"vllm.gen_tp is {tensor}, but {problem}")
     else:
         yield Check(
             "model", "ok", f"{path}: {heads.key_value or 'unknown'} key-value heads, vllm.gen_tp {tensor}"
@@ -163,7 +163,7 @@ def model(config: RunConfig) -> Iterator[Check]:
 
 
 def loggers(config: RunConfig) -> Check:
-    """``trainer.logger`` of the overrides."""
+    """The names in ``trainer.logger`` of the overrides against those that verl supports."""
     given = sizing.override(config, "trainer.logger")
     if given is None:
         return Check("loggers", "ok", "console, file")
@@ -185,7 +185,7 @@ def loggers(config: RunConfig) -> Check:
 
 
 def tool_parser(config: RunConfig) -> Check:
-    """One name drives vLLM's parser and verl's; verl knows fewer formats."""
+    """``model.tool_parser`` is used for vLLM and for verl, which supports fewer formats."""
     parser = config.model.tool_parser
     if parser in FORMATS:
         return Check("tool parser", "ok", f"{parser} (verl: {FORMATS[parser]})")
@@ -196,7 +196,7 @@ def tool_parser(config: RunConfig) -> Check:
 
 
 def batches(config: RunConfig) -> Check:
-    """The arithmetic that verl asserts after its start."""
+    """The divisibility of the batch sizes, which verl asserts only after its start."""
     training = config.training
     trials = training.train_batch_size * training.n_resp_per_prompt
     mini = training.train_prompt_mini_batch_size * training.n_resp_per_prompt

@@ -1,4 +1,4 @@
-"""A replica as the proxy, the trainer and the views need it, whoever owns its process.
+"""A replica as the proxy, the trainer and the views need it, whoever started its process.
 
 Managed replicas are services of ours; verl's are Ray actors that discovery finds. Both come as ``ReplicaEndpoint``.
 """
@@ -16,8 +16,9 @@ from liverl.supervise.services.slot import Slot
 
 @dataclass(frozen=True)
 class ReplicaEndpoint:
-    """``address``: ``http://host:port`` where it answers or will answer; None = not known. ``generation`` counts
-    its processes: what was learned of an older one is void. ``since``: Unix time at which it entered ``state``."""
+    """One replica. ``address``: ``http://host:port`` where it responds or will respond; None = not known.
+    ``generation`` counts its processes: facts about an older one are void. ``since``: Unix time at which it entered
+    ``state``."""
 
     name: str
     state: ServiceState
@@ -28,17 +29,18 @@ class ReplicaEndpoint:
     since: float
     gpus: tuple[str, ...]
     kind: str
-    pids: tuple[int, ...] = ()  # of its processes that are known by number; services are known by their tree
-    stage: str | None = None  # of its boot, where it is known
+    pids: tuple[int, ...] = ()  # of verl's actors; the processes of services are in their process tree
+    stage: str | None = None  # of its start, if known
     progress: float | None = None  # 0..1
 
     @property
     def serving(self) -> bool:
+        """Whether it can answer requests: ready or degraded."""
         return self.state in state_machine.SERVING
 
 
 def owned_by_verl(name: str) -> CommandError:
-    """Why a replica that is an actor of verl's can be neither restarted, stopped nor started."""
+    """The error for a command to restart, stop or start a replica that is an actor of verl's."""
     return CommandError("foreign", f"{name} is managed by verl; restart the trainer to restart it")
 
 
@@ -52,7 +54,7 @@ def slot_address(slot: Slot) -> str | None:
 
 
 def slot_endpoints(slots: Iterable[Slot], kind: str) -> list[ReplicaEndpoint]:
-    """The replicas among our services."""
+    """The replicas among our services, in the order of ``slots``."""
     return [slot_endpoint(slot, kind) for slot in slots if slot.spec.kind == "replica"]
 
 

@@ -1,6 +1,6 @@
-"""What all proxy processes of a run have counted together, from ``proxy/status.<generation>.json``.
+"""The sums of the counters of all proxy processes of a run, from ``proxy/status.<generation>.json``.
 
-Each generation counts from zero, and leaves its last report behind.
+Each generation counts from zero, and its last report stays on disk.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _REPORT = re.compile(r"status\.(\d{1,9})\.json")
 
 
 class ProxyCounters(msgspec.Struct, frozen=True):
-    """Requests, how many of them failed, named no trial, or named a model that is not there (``unknown``); and
-    those that had no valid key (``refused``), which are no requests to the policy."""
+    """Requests; how many of them failed, named no trial (``unattributed``), or named a model that is not served
+    (``unknown``). Requests without a valid key (``refused``) are not among ``requests``."""
 
     requests: int = 0
     failures: int = 0
@@ -35,7 +35,7 @@ class ProxyCounters(msgspec.Struct, frozen=True):
 
 
 def counts_of(report: Mapping[str, Any]) -> ProxyCounters:
-    """Those of one process; what is no number counts as none."""
+    """The counters in one process's report; a value that is no integer counts as 0."""
     unknown = sum(_models(report).values())
     numbers = (
         unknown if field == "unknown" else report.get(field) for field in ProxyCounters.__struct_fields__
@@ -44,30 +44,31 @@ def counts_of(report: Mapping[str, Any]) -> ProxyCounters:
 
 
 def unknown_models(reports: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The models that requests named and the proxy does not have, the one that was asked for most often first."""
-    asked: Counter[str] = Counter()
+    """The models that requests named and the proxy does not have, the most frequent first."""
+    requests: Counter[str] = Counter()
     for report in reports:
-        asked.update(_models(report))
-    names = [name for name, _ in asked.most_common()]
-    return tuple(sorted(names, key=lambda name: name == OTHERS))  # what is no name comes last
+        requests.update(_models(report))
+    names = [name for name, _ in requests.most_common()]
+    return tuple(sorted(names, key=lambda name: name == OTHERS))  # OTHERS, which is no name, comes last
 
 
 def _models(report: Mapping[str, Any]) -> dict[str, int]:
-    found = report.get("unknown_models")
-    return {k: n for k, n in found.items() if isinstance(n, int)} if isinstance(found, dict) else {}
+    counts = report.get("unknown_models")
+    return {k: n for k, n in counts.items() if isinstance(n, int)} if isinstance(counts, dict) else {}
 
 
 def ended_counts(folder: Path, living: Collection[int]) -> dict[int, ProxyCounters]:
-    """By generation, of those that are not among ``living``. Reports that cannot be read are left out."""
+    """The counters of ended proxy processes by generation: of all reports in ``folder`` but those of the ``living``
+    generations. Reports that cannot be read are left out."""
     try:
         names = [path.name for path in folder.iterdir()]
     except OSError:
         return {}
-    found = {}
+    counters = {}
     for name in names:
         match = _REPORT.fullmatch(name)
         if match is not None and int(match[1]) not in living:
             report = read_object(folder / name)
             if report is not None:
-                found[int(match[1])] = counts_of(report)
-    return found
+                counters[int(match[1])] = counts_of(report)
+    return counters

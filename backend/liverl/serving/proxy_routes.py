@@ -1,7 +1,7 @@
-"""What the proxy is told, and what it tells: ``proxy/litellm.yaml`` + SIGHUP, ``proxy/status.<generation>.json``.
+"""Sends the proxy its routes (``proxy/litellm.yaml`` and SIGHUP), and reads its reports
+(``proxy/status.<generation>.json``).
 
-A proxy process that starts reads the file by itself; one that serves is told to reload until it reports that it
-has the newest list.
+A proxy process that starts reads the file by itself; one that serves gets SIGHUP until it reports the newest list.
 """
 
 from __future__ import annotations
@@ -20,31 +20,32 @@ from liverl.supervise.services import state_machine
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
 
-AGAIN = 1.0  # seconds until a proxy that has not taken the list is told once more
+AGAIN = 1.0  # seconds until a proxy that has not loaded the list gets another SIGHUP
 
 
 class ProxyRoutes:
-    """``cooldown``: seconds that a replica stays in cooldown after its requests failed."""
+    """The routes and reports of the run's proxy. ``cooldown``: seconds that a replica stays in cooldown after its
+    requests failed."""
 
     def __init__(self, supervisor: Supervisor, plan: Plan, cooldown: float) -> None:
-        self.reports: dict[int, dict[str, Any]] = {}  # generation -> what its process reported last
+        self.reports: dict[int, dict[str, Any]] = {}  # generation -> the last report of its process
         self._supervisor = supervisor
         self._plan = plan
         self._cooldown = cooldown
         self._sha = ""
-        self._told: dict[int, float] = {}  # generation -> when it was last told to reload
-        self._ended: dict[int, ProxyCounters] | None = (
-            None  # generation -> what it has counted; None = not read yet
-        )
+        self._reload_sent: dict[int, float] = {}  # generation -> time of the last SIGHUP
+        self._ended: dict[int, ProxyCounters] | None = None  # generation -> its counters; None = not read yet
 
     @property
     def exists(self) -> bool:
+        """Whether the proxy is a service of this run."""
         return "proxy" in self._supervisor.slots
 
-    # --- telling ---
+    # --- to the proxy ---
 
     def publish(self, backends: Sequence[str], draining: Sequence[str]) -> None:
-        """Have every serving proxy process route to ``backends``, and end what lives on ``draining``."""
+        """Make every serving proxy process send new trials to ``backends`` only; trials on ``draining`` replicas go on
+        there. Call again until ``knows``."""
         if not self.exists:
             return
         text = render_litellm_config(
@@ -65,27 +66,30 @@ class ProxyRoutes:
                 self._supervisor.records.write_failed(f"{path.name}: {error.strerror}")
             else:
                 self._sha = sha
-                self._told.clear()
+                self._reload_sent.clear()
         self._reload()
 
     def _reload(self) -> None:
-        """Tell each serving process whose list is an old one; again after a second if need be."""
+        """Send SIGHUP to each serving process with an old list, at most once in ``AGAIN`` seconds."""
         for instance in self._supervisor.slots["proxy"].instances():
             process = instance.process
             if process is None or instance.machine.state not in state_machine.SERVING:
                 continue
             report = self.reports.get(process.generation, {})
             now = self._supervisor.now()
-            if report.get("config_sha") == self._sha or now - self._told.get(process.generation, 0.0) < AGAIN:
+            if (
+                report.get("config_sha") == self._sha
+                or now - self._reload_sent.get(process.generation, 0.0) < AGAIN
+            ):
                 continue
             if report.get("pid") == process.pid:
-                self._told[process.generation] = now
+                self._reload_sent[process.generation] = now
                 tree.send(process.member, signal.SIGHUP)
 
-    # --- hearing ---
+    # --- from the proxy ---
 
     def read(self) -> None:
-        """Read the reports of all its processes."""
+        """Read the reports of all proxy processes."""
         slot = self._supervisor.slots.get("proxy")
         if slot is None:
             return
@@ -96,13 +100,13 @@ class ProxyRoutes:
             if report is not None:
                 self.reports[generation] = report
         if self._ended is None or not wanted.issuperset(self.reports):
-            # The last report is written at the very end, after what was read here.
-            gone = {g: counts_of(r) for g, r in self.reports.items() if g not in wanted}
-            self._ended = (self._ended or {}) | gone | ended_counts(folder, wanted)
+            # A process writes its last report when it exits, after the one that was read here.
+            ended = {g: counts_of(r) for g, r in self.reports.items() if g not in wanted}
+            self._ended = (self._ended or {}) | ended | ended_counts(folder, wanted)
         self.reports = {g: r for g, r in self.reports.items() if g in wanted}
 
     def knows(self) -> bool:
-        """Whether the serving process has the newest list; also where none serves."""
+        """Whether the serving process has loaded the newest list. Also True if no process serves."""
         slot = self._supervisor.slots.get("proxy")
         if slot is None or slot.state in state_machine.ENDED:
             return True
@@ -111,7 +115,7 @@ class ProxyRoutes:
 
     @property
     def behind(self) -> bool:
-        """Whether a process that serves has an old list."""
+        """Whether a ready process has reported an older list."""
         slot = self._supervisor.slots.get("proxy")
         if slot is None or slot.state != "ready":
             return False
@@ -119,7 +123,7 @@ class ProxyRoutes:
         return report is not None and report.get("config_sha") != self._sha
 
     def holds(self) -> bool:
-        """Whether a process that lives has requests that are not answered yet."""
+        """Whether a living process has requests in flight."""
         slot = self._supervisor.slots.get("proxy")
         return slot is not None and any(
             self.reports.get(i.process.generation, {}).get("in_flight")
@@ -128,6 +132,7 @@ class ProxyRoutes:
         )
 
     def status(self) -> ProxyStatus:
+        """For the snapshot: the routes of the current process, and the counters of all processes of the run."""
         slot = self._supervisor.slots.get("proxy")
         if slot is None:
             return ProxyStatus()

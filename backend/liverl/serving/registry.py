@@ -1,9 +1,9 @@
-"""Replicas and what the proxy may route to: weights before listing, draining before the end.
+"""The run's replicas, and to which of them the proxy may route.
 
 A replica is *joining* until it serves the trainer's current policy version, *listed* while the proxy may send
-it new trials, *leaving* while it only finishes what it has. The list is told to the trainer (``replicas.json``)
-and to the proxy (see ``proxy_routes``). verl brings its replicas' weights up to date by itself: they are listed all
-together when all of them have been found, so that no part of a step's trials runs on a part of the replicas.
+it new trials, *leaving* while it only finishes what it has. The list is written for the trainer
+(``replicas.json``) and sent to the proxy (see ``proxy_routes``). verl updates its replicas' weights by itself: they are
+listed all together once all of them serve, so that no step's trials run on only a part of the replicas.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class ReplicaRegistry:
         self.trainer: dict[str, Any] = {}
         self.expected: int = plan.expected_replicas
         self.leaving: set[str] = set()  # they finish what they have
-        self.unlisted: set[str] = set()  # leaving ones that have finished: the proxy forgets them
+        self.unlisted: set[str] = set()  # leaving ones that have finished: no longer in the proxy's list
         self.doing: dict[str, ActivityState] = {}
-        self.complete = plan.topology != "verl"  # all of verl's replicas have been seen serving once
+        self.complete = plan.topology != "verl"  # all of verl's replicas have served once
         self._generations: dict[str, int] = {}  # of listed replicas
         self._idle = IdleDetector()
         self._interval = interval
-        self._told = b""
+        self._published = b""
         self._version = 0
 
     # --- names and endpoints ---
@@ -76,14 +76,16 @@ class ReplicaRegistry:
         return [*ours, *(self.source.endpoints() if self.source is not None else ())]
 
     def _endpoint(self, name: str) -> ReplicaEndpoint | None:
-        """The replica of that name as it is now, without a look at all of them: each is asked for at every look."""
+        """The replica of that name as it is now; None without one. Does not build the endpoints of all our replicas, as
+        it is called for each of them at every poll."""
         slot = self.supervisor.slots.get(name)
         if slot is not None:
             return slot_endpoint(slot, self.kind)
-        found = self.source.endpoints() if self.source is not None else []
-        return next((endpoint for endpoint in found if endpoint.name == name), None)
+        endpoints = self.source.endpoints() if self.source is not None else []
+        return next((endpoint for endpoint in endpoints if endpoint.name == name), None)
 
     def state_of(self, name: str) -> str:
+        """``joining``, ``listed`` or ``leaving``."""
         if name in self.leaving:
             return "leaving"
         return "listed" if name in self.listed else "joining"
@@ -114,7 +116,7 @@ class ReplicaRegistry:
                 version = self.policy_version if self._trainer_lives() else None
                 having = "" if version is None else f" (policy version {version})"
                 self.supervisor.say(
-                    "listed", f"added to the proxy; it receives new trials{having}", service=name
+                    "listed", f"added to the proxy; new trials can use this replica{having}", service=name
                 )
         if self.complete:
             for name in self.listed - {endpoint.name for endpoint in endpoints}:
@@ -124,7 +126,9 @@ class ReplicaRegistry:
     def _delist(self, name: str) -> None:
         self.listed.discard(name)
         if not self.supervisor.stopping:
-            self.supervisor.say("delisted", "removed from the proxy; it receives no new trials", service=name)
+            self.supervisor.say(
+                "delisted", "removed from the proxy; new trials do not use this replica", service=name
+            )
 
     def _trainer_lives(self) -> bool:
         trainer = self.supervisor.slots.get("trainer")
@@ -132,14 +136,14 @@ class ReplicaRegistry:
 
     def _has_weights(self, endpoint: ReplicaEndpoint) -> bool:
         if self.source is not None or not self._trainer_lives():
-            return True  # verl itself sees to its replicas' weights
+            return True  # verl updates its replicas' weights by itself
         facts = self.engines.get(endpoint.name)
         wanted = self.policy_version
         return facts is not None and wanted is not None and facts.policy_version == wanted
 
     @property
     def policy_version(self) -> int | None:
-        """The trainer's, once it has told one."""
+        """The trainer's, from its report; None before it has reported one."""
         version = self.trainer.get("policy_version")
         return version if isinstance(version, int) else None
 
@@ -150,7 +154,7 @@ class ReplicaRegistry:
                 continue
             state = self.state_of(endpoint.name)
             if state == "joining" and endpoint.state == "starting":
-                continue  # nothing can be pushed to it yet
+                continue  # the trainer cannot send weights to it yet
             items.append(
                 {
                     "name": endpoint.name,
@@ -159,19 +163,19 @@ class ReplicaRegistry:
                     "generation": endpoint.generation,
                 }
             )
-        told = json.dumps(items).encode()
-        if told != self._told:
+        encoded = json.dumps(items).encode()
+        if encoded != self._published:
             self._version += 1
             body = {"version": self._version, "replicas": items}
             if self._write(self.supervisor.run_dir / "replicas.json", json.dumps(body).encode()):
-                self._told = told
+                self._published = encoded
         self.proxy.publish(
             [i["url"] for i in items if i["state"] == "listed"],
             [i["url"] for i in items if i["state"] == "leaving" and i["name"] not in self.unlisted],
         )
 
     def _write(self, path: Path, data: bytes) -> bool:
-        """Whether it could be written; if not, the next look tries again."""
+        """Whether ``data`` was written; if not, the next poll tries again."""
         try:
             write_atomic(path, data)
         except OSError as error:
@@ -179,7 +183,7 @@ class ReplicaRegistry:
             return False
         return True
 
-    # --- looking ---
+    # --- polling ---
 
     async def look(
         self,
@@ -188,15 +192,15 @@ class ReplicaRegistry:
         drain: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> float:
         """Poll engines, the trainer's report and the proxies' reports once; returns seconds until the next.
-        ``trials``: as they were last counted. ``trainer``: of one that writes no report, what is known of it.
-        ``drain``: what is to be done about replicas that leave, once their load is known."""
+        ``trials``: as they were last counted. ``trainer``: a report that replaces ``trainer.json``, for a trainer that
+        writes none. ``drain``: called once the load of all replicas is known, for those that leave."""
         before = self.engines.all()
-        told = trainer or read_object(self.supervisor.run_dir / "trainer.json")
-        self.trainer = told or self.trainer
+        report = trainer or read_object(self.supervisor.run_dir / "trainer.json")
+        self.trainer = report or self.trainer
         self.proxy.read()
         endpoints = self.endpoints()
         if not self.proxy.exists and not endpoints:
-            return until_tick(self._interval)  # nobody to look at, and nobody to tell of it
+            return until_tick(self._interval)  # there is nothing to poll or to publish
         answered = set(await asyncio.gather(*(self._look(endpoint) for endpoint in endpoints)))
         if self.source is not None:
             self.doing = {
@@ -215,7 +219,7 @@ class ReplicaRegistry:
         return until_tick(FAST if waiting or self.proxy.behind or self.leaving else self._interval)
 
     async def _look(self, endpoint: ReplicaEndpoint) -> str | None:
-        """The name of the replica, if it has told its load."""
+        """Read the metrics of one replica; returns its name, or None if they could not be read."""
         import aiohttp
 
         if endpoint.address is None or not endpoint.serving:
@@ -233,7 +237,7 @@ class ReplicaRegistry:
     def _load(
         self, trials: TrialsStatus, before: Mapping[str, EngineFacts], answered: set[str | None]
     ) -> LoadSample:
-        """What everybody does now, for the verdict on idle replicas."""
+        """The load of all replicas now, for the detection of idle ones."""
         now, trainer = self.supervisor.now(), self.trainer
         if trainer.get("phase") != "rollout" or not self._trainer_lives():
             return LoadSample(now, None, {})
@@ -262,18 +266,18 @@ class ReplicaRegistry:
         )
 
     def restore_listing(self) -> None:
-        """What an earlier backend had listed stays listed while the same process serves: nothing about it has
-        changed, and a proxy that was told otherwise for a moment would refuse requests."""
-        told = read_object(self.supervisor.run_dir / "replicas.json")
-        if told is None:
+        """Keep replicas listed that an earlier backend had listed and whose process is the same. A proxy that lost
+        them for a moment would refuse requests."""
+        stored = read_object(self.supervisor.run_dir / "replicas.json")
+        if stored is None:
             return
-        self._version = told["version"]
-        for item in told["replicas"]:
+        self._version = stored["version"]
+        for item in stored["replicas"]:
             slot = self.supervisor.slots.get(item["name"])
             if slot is None or item["state"] != "listed" or slot.name in self.leaving:
                 continue
             if slot.current.machine.generation == item["generation"]:
-                self.listed.add(slot.name)  # the next update takes it back if it does not serve
+                self.listed.add(slot.name)  # the next update removes it if it does not serve
                 self._generations[slot.name] = item["generation"]
 
     def forget(self, name: str) -> None:
@@ -285,10 +289,11 @@ class ReplicaRegistry:
 
     @property
     def kind(self) -> str:
-        """Who made the replicas that are services of ours: the word for their engine."""
+        """The kind of the replicas that are services of ours, which names their engine."""
         return self.plan.replica_engine.replica_kind
 
     def status(self, stages: Mapping[str, Stage]) -> ReplicaSet:
+        """All replicas, for the snapshot. ``stages``: by name, how far the start of our own ones is."""
         items = []
         now = self.supervisor.now()
         for endpoint in self.endpoints():
@@ -322,11 +327,12 @@ class ReplicaRegistry:
         return ReplicaSet(self.expected, ready, len(self.listed), tuple(items))
 
     def proxy_status(self) -> ProxyStatus:
+        """The proxy, for the snapshot; ``LaunchScriptReplicas`` has another one."""
         return self.proxy.status()
 
 
 def _moved(before: EngineFacts | None, after: EngineFacts) -> bool:
-    """Whether an engine has generated or answered anything between two looks, however short it was."""
+    """Whether an engine has generated tokens or finished requests between two polls."""
     if before is None:
         return False
     return (before.generation_tokens_total, before.request_success_total) != (

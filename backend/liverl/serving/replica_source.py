@@ -1,4 +1,4 @@
-"""Where replicas come from that are no services of ours: verl's actors, of our own run or of a launch script."""
+"""The interface to replicas that are no services of ours: verl's actors, of our trainer or of a launch script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from liverl.serving.endpoint import ReplicaEndpoint
 
 
 class ReplicaSource(Protocol):
-    """Finds verl's replicas from outside. ``VerlReplicas`` and ``LaunchScript`` are the two that there are."""
+    """Finds verl's replicas from outside. Implemented by ``VerlReplicas`` and ``LaunchScript``."""
 
     @property
     def cause(self) -> Cause | None:
@@ -19,28 +19,28 @@ class ReplicaSource(Protocol):
 
     @property
     def total_steps(self) -> int | None:
-        """Steps of the training, as its trainer has printed them; None before."""
+        """Steps of the training, from the trainer's log; None before they are printed."""
 
     async def look(self) -> float:
-        """Look once; returns seconds until the next look."""
+        """Poll once; returns seconds until the next poll."""
 
     async def close(self) -> None:
         """End the child process that asks Ray for addresses."""
 
     def endpoints(self) -> list[ReplicaEndpoint]:
-        """Every expected replica, found or not."""
+        """Every expected replica, by rank, found or not."""
 
     def serving(self) -> int:
-        """How many of them serve now."""
+        """The number of replicas that serve now."""
 
     def doing(
         self, endpoint: ReplicaEndpoint, facts: EngineFacts | None, trainer: Mapping[str, Any]
     ) -> ActivityState:
-        """What one of them does now. ``facts``: of its engine, None if it did not answer. ``trainer``: the trainer's
+        """What one replica does now. ``facts``: of its engine, None if it did not answer. ``trainer``: the trainer's
         report."""
 
     def dead(self) -> str | None:
-        """A replica that died by itself, in words; None if none did."""
+        """The replica that died first, with its cause; None if none died by itself."""
 
     def members(self, trees: dict[str, list[int]]) -> dict[str, list[int]]:
-        """``trees`` (service -> pids) with each replica's processes told apart from the trainer's."""
+        """``trees`` (service -> pids) with each replica's processes under its own name instead of the trainer's."""

@@ -1,4 +1,4 @@
-"""How many replicas there are: adding with the current weights, removing when their trials have ended."""
+"""Changes the number of replicas: new ones are listed with the current weights, others are drained before they stop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def replica_spec(template: ServiceSpec, index: int, further: tuple[str, ...] = (
 
 
 class Scaling:
-    """The numbers of the replicas that are wanted, and the way out of those that are not."""
+    """The indices of the replicas that are wanted, and of those that are leaving."""
 
     def __init__(
         self,
@@ -54,26 +54,27 @@ class Scaling:
         self.plan = plan
         self.replicas = replicas
         self.indices: list[int] = list(range(plan.expected_replicas))
-        self._leaving: dict[int, float] = {}  # index -> quiet since (0 = not quiet)
+        self._leaving: dict[int, float] = {}  # index -> time since which it has no requests (0 = it has some)
         self._deadlines: dict[int, float] = {}
-        self._unfinished: dict[int, set[str]] = {}  # trials that live on a leaving replica
+        self._unfinished: dict[int, set[str]] = {}  # index -> unfinished trials on a leaving replica
 
     def name_of(self, index: int) -> str:
+        """The service name of the replica with this index. Only for runs with managed replicas."""
         assert self.plan.replica_template is not None
         return self.plan.replica_template.name.replace("{index}", str(index))
 
     def spec(self, index: int) -> ServiceSpec:
-        """The service of one replica."""
+        """The service of the replica with this index. Only for runs with managed replicas."""
         assert self.plan.replica_template is not None
         further = self.plan.replica_arguments.get(str(index), ())
         return replica_spec(self.plan.replica_template, index, further)
 
     def specs(self) -> list[ServiceSpec]:
-        """Those of every replica that is wanted, or is on its way out."""
+        """The services of all replicas that are wanted or leaving, by index."""
         return [self.spec(index) for index in sorted({*self.indices, *self._leaving})]
 
     def restore(self, indices: tuple[int, ...], leaving: tuple[int, ...]) -> None:
-        """What the journal says was wanted."""
+        """Take over the wanted and leaving replicas of an earlier backend, from the journal."""
         self.indices = list(indices)
         for index in leaving:
             self._begin_leaving(index)
@@ -111,11 +112,11 @@ class Scaling:
             raise CommandError("bad_args", "scale takes exactly one of: to, delta, remove")
         wanted, leaving = self._wish(to, delta, remove)
         if self._gpus_missing(wanted - len(self.indices)) is not None:
-            await self._look_at_gpus()  # the last sample may still show what has just been given back
+            await self._look_at_gpus()  # GPUs that were just released may be busy in the last sample
             wanted, leaving = self._wish(to, delta, remove)
             missing = self._gpus_missing(wanted - len(self.indices))
             if missing is not None:
-                raise CommandError("no_gpus", f"not added: {missing}")
+                raise CommandError("no_gpus", f"replicas not added: {missing}")
         now_wanted = len(self.indices)
         added = await self._add(wanted - now_wanted) if wanted > now_wanted else []
         if wanted < now_wanted:
@@ -155,7 +156,7 @@ class Scaling:
             self.indices = [index for index in self.indices if index not in failed]
             for index in failed:
                 self._drop(index)
-            raise CommandError("not_started", f"not added: {why}")
+            raise CommandError("not_started", f"replicas not added: {why}")
         return names
 
     def _unused(self, count: int) -> list[int]:
@@ -165,14 +166,14 @@ class Scaling:
         return free[: max(0, count)]
 
     def _gpus_missing(self, count: int) -> str | None:
-        """Why ``count`` more replicas cannot have their GPUs, with the holders named; None if they can."""
+        """Why there are no GPUs for ``count`` more replicas, with the holders named; None if there are."""
         assert self.plan.replica_template is not None
         each = self.plan.replica_template.gpus
         names = [self.name_of(index) for index in self._unused(count)]
         return self.supervisor.gpus_missing(names, each) if each else None
 
     def _reserve_gpus(self, chosen: list[int]) -> None:
-        """From now on, so that no other command counts on the same ones."""
+        """Reserve GPUs for the new replicas, so that no other command plans with the same ones."""
         for spec in map(self.spec, chosen):
             if spec.gpus:
                 self.supervisor.reserve_gpus(spec.name, spec.gpus)
@@ -207,13 +208,13 @@ class Scaling:
         )
         return names
 
-    # --- the way out ---
+    # --- draining ---
 
     async def drain(self) -> None:
         """Stop leaving replicas when their trials have ended, and drop those that have stopped.
 
-        First the proxy gives it no new trials; when no trial lives there and it has been quiet for a while the
-        proxy forgets it; when that is done and nothing runs there, it is stopped: so no request meets its end.
+        First the proxy sends it no new trials. When it has no unfinished trial and no request for ``QUIET`` seconds,
+        it is removed from the proxy's list. When the proxy has loaded that list, it is stopped, so no request fails.
         """
         now = self.supervisor.now()
         for index in list(self._leaving):
@@ -233,8 +234,8 @@ class Scaling:
             elif since == 0.0 and not late:
                 self._leaving[index] = now
             elif late or (name in self.replicas.unlisted and now - since >= FAST):
-                said = "drain timed out" if late else "drained"
-                self.supervisor.say("drained", f"{said}; stopping it", service=name)
+                how = "drain timed out" if late else "drained"
+                self.supervisor.say("drained", f"{how}; stopping this replica", service=name)
                 slot.current.feed(state_machine.Stop())
             elif now - since >= QUIET and not await self._trials_left(index, slot):
                 self.replicas.unlisted.add(name)
@@ -243,16 +244,18 @@ class Scaling:
     async def _trials_left(self, index: int, slot: Slot) -> bool:
         """Whether a trial of the newest step that lives on this replica has no result yet."""
         address, run_dir = slot_address(slot), self.supervisor.run_dir
-        known = self._unfinished.get(index)
+        trials = self._unfinished.get(index)
         try:
-            if known is None and address is not None:
-                known = await asyncio.to_thread(trials_of, run_dir, address)
-            known = await asyncio.to_thread(unfinished, run_dir, known or set())
+            if trials is None and address is not None:
+                trials = await asyncio.to_thread(trials_of, run_dir, address)
+            trials = await asyncio.to_thread(unfinished, run_dir, trials or set())
         except OSError as error:
-            self.supervisor.say("drain", f"cannot read its trials: {error}", "warning", slot.name)
+            self.supervisor.say(
+                "drain", f"cannot read the trials of {slot.name}: {error}", "warning", slot.name
+            )
             return False
-        self._unfinished[index] = known
-        return bool(known)
+        self._unfinished[index] = trials
+        return bool(trials)
 
     def _drop(self, index: int) -> None:
         name = self.name_of(index)

@@ -1,4 +1,4 @@
-"""Which trials still live on a replica that is to leave, from the files that proxy and trainer write."""
+"""The trials that still run on a replica that is leaving, from the files that proxy and trainer write."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def trials_of(run_dir: Path, address: str) -> set[str]:
     where: dict[str, str] = {}
     for line in lines:
         try:
-            found = _decode(line)
+            assignment = _decode(line)
         except msgspec.MsgspecError:
-            continue  # torn when a proxy was killed: that trial was placed again
-        where[found.trial] = found.replica
+            continue  # an incomplete line of a proxy that was killed: that trial was placed again
+        where[assignment.trial] = assignment.replica
     return {trial for trial, replica in where.items() if replica == address}
 
 
 def unfinished(run_dir: Path, trials: set[str]) -> set[str]:
-    """Those that have a folder in the newest step and no result: a step ends when all its trials have."""
+    """Those of ``trials`` that have a folder in the newest step and no result. Older steps have none."""
     newest = max((run_dir / "trials").glob("step_*"), default=None)
     if newest is None:
         return set()

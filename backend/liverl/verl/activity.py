@@ -1,6 +1,6 @@
-"""What each of verl's replicas does: how far its boot is, whether it sleeps, takes weights or serves, and for how long.
+"""What each of verl's replicas does: the stage of its start, whether it sleeps, receives weights or serves, since when.
 
-Two witnesses: the trainer's log, into which Ray copies what the engines print, and each engine's own metrics.
+There are two sources: the trainer's log, into which Ray copies what the engines print, and each engine's metrics.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ from liverl.observe.engine.activity import Activity, ActivitySigns, ActivityStat
 
 
 class ReplicaActivity:
-    """One trainer's replicas. ``read`` may block; the rest does not."""
+    """The activity of one trainer's replicas. ``read`` blocks on the disk; nothing else here does."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
         self._log: TrainerLog | None = None
         self._activities: dict[str, Activity] = {}
-        self._heard: dict[str, int] = {}  # replica -> its finished cycles
-        self._told = 0  # cycles that all replicas had finished when they were last told
+        self._finished: dict[str, int] = {}  # replica -> its finished cycles
+        self._reported = 0  # cycles that all replicas had finished at the last news
 
     def read(self, path: Path, now: float) -> tuple[EngineEvent, ...]:
-        """What was appended to the trainer's log. Raises OSError but "not there"."""
+        """Engine events in what was appended to the trainer's log at ``path``; none while it does not exist.
+
+        Raises OSError if the log cannot be read.
+        """
         if path != self._path or self._log is None:
             self._path, self._log = path, TrainerLog(path)
         self._log.poll(now)
@@ -31,22 +34,22 @@ class ReplicaActivity:
 
     @property
     def printed(self) -> dict[int, str]:
-        """Addresses (``ip:port``) by rank that the trainer has printed; it does once all of its replicas are up."""
+        """Addresses (``ip:port``) by rank from the trainer's log; empty until all of its replicas are up."""
         return dict(enumerate(self._log.facts.addresses)) if self._log is not None else {}
 
     @property
     def total_steps(self) -> int | None:
-        """As the trainer has printed it."""
+        """Of the training, from the trainer's log; None before it is printed."""
         return self._log.facts.total_steps if self._log is not None else None
 
     def boot(self, pid: int | None) -> ReplicaBoot | None:
-        """How far the start of the actor with this pid is, if its log has told."""
+        """The stage of the start of the actor with this pid; None if its log does not say."""
         if self._log is None or pid is None:
             return None
         return self._log.replicas.boots.get(pid)
 
     def hear(self, events: Iterable[EngineEvent], names: Mapping[int, str]) -> None:
-        """``names``: actor's pid -> replica."""
+        """Add ``events`` to the replicas that they belong to. ``names``: actor's pid -> replica; others are dropped."""
         by_name: dict[str, list[EngineEvent]] = {}
         for event in events:
             if event.pid in names:
@@ -57,23 +60,23 @@ class ReplicaActivity:
             activity.hear(own)
             after = activity.cycles[-1] if activity.cycles else None
             if after is not None and after is not before:
-                self._heard[name] = self._heard.get(name, 0) + 1
+                self._finished[name] = self._finished.get(name, 0) + 1
 
     def look(self, name: str, signs: ActivitySigns) -> ActivityState:
-        """What a replica does now."""
+        """What the replica does now, from its events and ``signs``."""
         return self._of(name).look(signs)
 
     def forget(self, name: str) -> None:
-        """Another process serves under this name."""
+        """Drop the history of a replica, as another process serves under its name."""
         self._activities.pop(name, None)
-        self._heard.pop(name, None)
+        self._finished.pop(name, None)
 
     def news(self, expected: int) -> str | None:
-        """In words, once all ``expected`` replicas have slept and taken weights again since the last news."""
-        common = min(self._heard.values(), default=0) if len(self._heard) >= expected else 0
-        if common <= self._told:
+        """One line once all ``expected`` replicas have finished another cycle of sleep and new weights; else None."""
+        common = min(self._finished.values(), default=0) if len(self._finished) >= expected else 0
+        if common <= self._reported:
             return None
-        self._told = common
+        self._reported = common
         return cycle_words([a.cycles[-1] for a in self._activities.values() if a.cycles])
 
     def _of(self, name: str) -> Activity:
@@ -81,18 +84,18 @@ class ReplicaActivity:
 
 
 def cycle_words(cycles: Iterable[Cycle]) -> str:
-    """``2 replicas slept 21 s, took new weights in 1 s, fell asleep in 0.01 s``; the longest of each."""
+    """``2 replicas slept for 21 s, received new weights within 1 s``; each number is the largest of all cycles."""
     cycles = list(cycles)
 
     def longest(values: Iterable[float | None], form: str) -> str:
-        known = [value for value in values if value is not None]
-        return form.format(max(known)) if known else ""
+        numbers = [value for value in values if value is not None]
+        return form.format(max(numbers)) if numbers else ""
 
     parts = (
         longest((c.asleep_for for c in cycles), "slept for {:.0f} s"),
         longest((c.update_for for c in cycles), "received new weights within {:.0f} s"),
-        longest((c.sleep_seconds for c in cycles), "entering sleep took {:.2f} s"),
-        longest((c.wake_seconds for c in cycles), "waking up {:.2f} s"),
+        longest((c.sleep_seconds for c in cycles), "took {:.2f} s to enter sleep"),
+        longest((c.wake_seconds for c in cycles), "took {:.2f} s to wake up"),
         longest((c.freed_gib for c in cycles), "freed {:.1f} GiB"),
     )
     count = f"{len(cycles)} replica{'s' * (len(cycles) != 1)}"

@@ -1,5 +1,5 @@
-"""The directory of a run's own Ray head: sockets, logs and spilled objects, outside of the run directory because its
-name must be short."""
+"""The directory of a run's own Ray head: sockets, logs and spilled objects. It is outside of the run directory because
+the path of a socket must be short."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 
 def remove_ray_directory(path: Path) -> str | None:
-    """Remove it; why not, in words, where that cannot be done. What is not there needs no removal.
+    """Remove the directory at ``path``. Returns why it could not be removed; None if it is gone or never existed.
 
-    A link, or somebody else's directory, is left alone: the name can be guessed, and /tmp is everybody's.
+    A link, or another user's directory, is not removed: the name can be guessed, and /tmp is writable for all.
     """
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return None
-    if not path.is_dir() or path.is_symlink() or found.st_uid != os.geteuid():
+    if not path.is_dir() or path.is_symlink() or status.st_uid != os.geteuid():
         return f"{path} is not a directory of this user"
     problems: list[str] = []
 

@@ -1,7 +1,8 @@
-"""verl's replicas: found in Ray, joined to the processes that they are.
+"""verl's replicas: found in Ray, and joined to their processes on this host.
 
-Discovery looks; this module says from when on, for which start of the trainer, and what its findings mean for the
-run: endpoints for the proxy's list, a cause when a replica will not come, and whose the cluster's processes are.
+``Discovery`` polls Ray. This module decides for which start of the trainer it does, and turns the result into what the
+run needs: endpoints for the proxy's list, a cause of failure when a replica does not start, and the owner of each
+process of the cluster.
 """
 
 from __future__ import annotations
@@ -34,22 +35,23 @@ _STATES: dict[str, ServiceState] = {
     "dead": "failed",
     "lost": "failed",
 }
-# Ray's words for actors of a driver that ended: causes OWNER_DIED and INTENDED_USER_EXIT.
+# What Ray says of actors whose driver exited: causes OWNER_DIED and INTENDED_USER_EXIT.
 _WITH_TRAINER = ("its owner has died", "because its job has finished")
 IDLE = 1.0  # seconds between looks while no trainer runs
 
 
 class VerlReplicas:
-    """``cause`` is set once a replica is lost for good, or a deadline has passed."""
+    """The replicas of the run's trainer. ``cause``: why the run fails; set once a replica was lost and not replaced,
+    or a deadline has passed."""
 
     def __init__(self, supervisor: Supervisor, ray: RayPlan) -> None:
         self.cause: Cause | None = None
         self._supervisor = supervisor
         self._ray = ray
-        self._trainer = 0  # generation of the trainer whose replicas are looked for
+        self._trainer = 0  # generation of the trainer whose replicas are watched
         self._served: dict[int, int] = {}  # rank -> generation that has been healthy
-        self._lives = ReplicaActivity()
-        self._watched = supervisor.now()
+        self._activity = ReplicaActivity()
+        self._observing_since = supervisor.now()
         self._discovery = Discovery(
             supervisor.http,
             self._dashboard,
@@ -64,7 +66,7 @@ class VerlReplicas:
     # --- looking ---
 
     async def look(self) -> float:
-        """Look once; returns seconds until the next look."""
+        """Poll Ray and the trainer's log once; returns seconds until the next poll."""
         trainer = self._supervisor.slots.get("trainer")
         process = trainer.current.process if trainer is not None else None
         if trainer is None or process is None or trainer.state not in state_machine.LIVE:
@@ -73,35 +75,36 @@ class VerlReplicas:
             self._trainer = process.generation
             self._discovery.expect(self._expectation(process.started_at))
         await self._read(process.log)
-        pause = await self._discovery.look(self._lives.printed)
+        pause = await self._discovery.look(self._activity.printed)
         for rank in self._discovery.ranks:
             if rank.stage == "healthy":
                 self._served[rank.rank] = rank.generation
         verdict = self._discovery.verdict
         if verdict is not None and self.cause is None and not self._supervisor.stopping:
-            self.cause = Cause("trainer", f"replica {verdict.text}", self._supervisor.now())
+            text = verdict.text if verdict.rank is None else f"replica {verdict.text}"
+            self.cause = Cause("trainer", text, self._supervisor.now())
         self._supervisor.kick()
         return pause
 
     async def _read(self, log: Path) -> None:
         now = self._supervisor.now()
         try:
-            events = await asyncio.to_thread(self._lives.read, log, now)
+            events = await asyncio.to_thread(self._activity.read, log, now)
         except OSError as error:
             self._supervisor.records.internal(error)
             return
         ranks = self._discovery.ranks
-        self._lives.hear(events, {rank.pid: rank.name for rank in ranks if rank.pid is not None})
-        news = self._lives.news(len(ranks))
+        self._activity.hear(events, {rank.pid: rank.name for rank in ranks if rank.pid is not None})
+        news = self._activity.news(len(ranks))
         if news is not None:
             self._supervisor.say("weights", news, service="trainer")
 
     def doing(
         self, endpoint: ReplicaEndpoint, facts: EngineFacts | None, trainer: Mapping[str, Any]
     ) -> ActivityState:
-        """What one of them does now, by its metrics and by the trainer's log."""
+        """What a replica does now, from its metrics (``facts``) and the trainer's log and report."""
         version = trainer.get("policy_version")
-        return self._lives.look(
+        return self._activity.look(
             endpoint.name,
             ActivitySigns(
                 at=self._supervisor.now(),
@@ -114,11 +117,11 @@ class VerlReplicas:
 
     @property
     def total_steps(self) -> int | None:
-        """Of the training, as the trainer has printed it."""
-        return self._lives.total_steps
+        """Of the training, from the trainer's log; None before it is printed."""
+        return self._activity.total_steps
 
     async def close(self) -> None:
-        """End the child that asks for addresses."""
+        """Stop the address client."""
         await self._discovery.close()
 
     def _expectation(self, since: float) -> Expectation:
@@ -130,7 +133,7 @@ class VerlReplicas:
             address_deadline=ray.address_deadline,
             health_deadline=ray.health_deadline,
             not_before=0.0 if ray.earlier else since,
-            watched=self._watched,
+            watched=self._observing_since,
             namespace=ray.namespace,
         )
 
@@ -153,7 +156,7 @@ class VerlReplicas:
         try:
             env |= {name: prepare.fill(value, values) for name, value in self._ray.child_env.items()}
             address = prepare.fill(self._ray.address, values)
-        except prepare.PrepareProblem as error:  # Ray's port is not known at the moment
+        except prepare.PrepareProblem as error:  # Ray's port is not known now
             raise AddressClientGone(str(error)) from None
         python = self._ray.python or hub.pythons().get(self._ray.environment)
         if not python:
@@ -161,26 +164,28 @@ class VerlReplicas:
         return address_argv(str(python), address, self._ray.namespace), env
 
     def _tell(self, text: str, level: Level, rank: int | None) -> None:
-        if _with_trainer(text):  # what the trainer's own end did to it is no news of its own
-            text, level = f"replica {rank}: it exited with the trainer", "info"
+        if _with_trainer(text):  # a consequence of the trainer's exit, which is reported by itself
+            text, level = f"replica {rank} exited with the trainer", "info"
         name = self._discovery.ranks[rank].name if rank is not None else "ray"
         self._supervisor.say("discovery", text, level, name)
 
-    # --- what was found ---
+    # --- results ---
 
     def endpoints(self) -> list[ReplicaEndpoint]:
-        """Every rank, found or not."""
+        """Every expected replica, by rank, found or not."""
         return [self._endpoint(rank) for rank in self._discovery.ranks]
 
     def serving(self) -> int:
-        """How many of them serve now."""
+        """The number of replicas that serve now."""
         return sum(endpoint.serving for endpoint in self.endpoints())
 
     def _endpoint(self, rank: Rank) -> ReplicaEndpoint:
         state = _STATES[rank.stage]
         if rank.stage == "addressed" and self._served.get(rank.rank) == rank.generation:
-            state = "degraded"  # it has served: one slow answer is no reason to send its trials elsewhere
-        boot = self._lives.boot(rank.pid) if state in ("preparing", "starting") else None
+            state = (
+                "degraded"  # it has served before: one slow answer must not move its trials to other replicas
+            )
+        boot = self._activity.boot(rank.pid) if state in ("preparing", "starting") else None
         return ReplicaEndpoint(
             name=rank.name,
             state=state,
@@ -197,14 +202,15 @@ class VerlReplicas:
         )
 
     def dead(self) -> str | None:
-        """A replica that died by itself, in words; one that ended with its trainer did not."""
+        """The replica that died first, with Ray's cause; None if none died. Replicas that exited with their trainer
+        do not count."""
         ended = [r for r in self._discovery.ranks if r.stage == "dead" and not _with_trainer(r.why)]
         first = min(ended, key=lambda rank: rank.since, default=None)
-        return f"{first.name}: {first.why}" if first is not None else None
+        return f"{first.name} is {first.why}" if first is not None else None
 
     def members(self, trees: dict[str, list[int]]) -> dict[str, list[int]]:
-        """``trees`` (service -> pids) with what hangs in Ray's tree told apart: each replica's processes by its
-        name; the rest does the trainer's work. A Ray that the trainer has started itself hangs in its tree."""
+        """``trees`` (service -> pids) with Ray's process tree divided: each replica's processes under its name, the
+        rest under ``trainer``. A Ray that the trainer has started itself is in the trainer's tree."""
         home = self._ray.service or "trainer"
         actors = {pid: endpoint.name for endpoint in self.endpoints() for pid in endpoint.pids}
         tree = trees.get(home, [])
@@ -212,8 +218,8 @@ class VerlReplicas:
             return trees
         parents = {pid: proc.ppid for pid in tree if (proc := procfs.read_proc(pid)) is not None}
         owned = {name: sorted(pids) for name, pids in shares(tree, parents, actors).items()}
-        taken = {pid for pids in owned.values() for pid in pids}
-        rest = [pid for pid in tree if pid not in taken]
+        of_replicas = {pid for pids in owned.values() for pid in pids}
+        rest = [pid for pid in tree if pid not in of_replicas]
         others = {name: pids for name, pids in trees.items() if name != home}
         return {**others, "trainer": [*others.get("trainer", []), *rest], **owned}
 

@@ -1,4 +1,4 @@
-"""Rules for the agents: whether they call tools, reach the policy, and are heard of at all. Pure."""
+"""Rules for the agents: whether they call tools, reach the policy, and send requests at all. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Symptom
 
-SILENT_S = 180.0  # a guess: longer than most tools run, while a whole batch of trials has one after the other
+SILENT_S = 180.0  # an estimate: longer than most tool calls of a batch of trials take
 
 
-def zero_tool_calls(seen: Window) -> Iterator[Symptom | Resolved]:
-    """The newest step of which enough trials are at their end. Counted from the trials' files alone."""
-    now = seen.now
+def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
+    """Half or more of the trials called no tool, in the newest step in which enough trials have ended. Counted from the
+    trials' files."""
+    now = window.now
     step = next((s for s in now.trials.steps if max(s.finished, s.zero_tool_calls) >= FEWEST), None)
     if step is None:
         return
@@ -36,21 +37,21 @@ def zero_tool_calls(seen: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
-def agents_silent(seen: Window) -> Iterator[Symptom | Resolved]:
-    """Trials run, replicas wait for work, and no request comes. It must hold for ``SILENT_S``: a part of the trials
-    always is between two turns, and the last few of a step may all run a long tool."""
-    now, before = seen.now, seen.before
+def agents_silent(window: Window) -> Iterator[Symptom | Resolved]:
+    """Trials run, replicas are idle, and no request arrives. It must hold for ``SILENT_S``: some trials are always
+    between two turns, and the last few of a step may all run a long tool."""
+    now, before = window.now, window.before
     step = now.trials.steps[0] if now.trials.steps else None
     if before is None or step is None or now.state != "running" or step.step <= (now.step or 0):
         return
-    # Of this attempt: an earlier one leaves trials of the same step that nobody will finish.
+    # Only of this attempt: an earlier one leaves unfinished trials of the same step.
     heads = [
         h
         for h in now.trials.newest
         if h.step == step.step and h.state == "running" and h.updated_at >= now.started_at
     ]
-    left = min(len(heads), step.total - step.finished)
-    if left < FEWEST or 4 * (step.total - step.finished) < step.total:
+    unfinished = min(len(heads), step.total - step.finished)
+    if unfinished < FEWEST or 4 * (step.total - step.finished) < step.total:
         return
     serving = [r for r in now.replicas.items if r.state == "ready" and r.listed]
     awake = all(r.activity not in ("asleep", "waking", "updating") for r in serving)
@@ -61,7 +62,7 @@ def agents_silent(seen: Window) -> Iterator[Symptom | Resolved]:
         id="agents_silent",
         severity="warning",
         title="the agents send no requests",
-        cause=f"{left} of {step.total} trials of step {step.step} are running, but none has sent a request, and "
+        cause=f"{unfinished} of {step.total} trials of step {step.step} are running, but none has sent a request, and "
         f"{len(serving)} replicas are idle: the sandboxes or the tools may be stuck",
         fix="check the sandboxes (kubectl get pods -l harbor-managed=true, or docker ps) and the last tool call "
         "of these trials; each trial times out after harbor_agent.override_timeout_sec seconds: lower that "
@@ -70,9 +71,9 @@ def agents_silent(seen: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
-def trials_do_not_begin(seen: Window) -> Iterator[Symptom | Resolved]:
-    """verl's replicas take new weights, or have them, and are not asked. While the trainer trains they sleep."""
-    now = seen.now
+def trials_do_not_begin(window: Window) -> Iterator[Symptom | Resolved]:
+    """verl's replicas receive new weights, or have them, and get no request. They sleep while the trainer trains."""
+    now = window.now
     ready = [r for r in now.replicas.items if r.state == "ready"]
     waits = [r.activity_since for r in ready if r.activity == "updating" and r.activity_since is not None]
     if now.state != "running" or not ready or len(waits) < len(ready) or now.at - max(waits) < SILENT_S:
@@ -90,9 +91,9 @@ def trials_do_not_begin(seen: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
-def trials_unattributed(seen: Window) -> Iterator[Symptom | Resolved]:
-    """Requests that name no trial, while they come."""
-    before, proxy = seen.before, seen.now.proxy
+def trials_unattributed(window: Window) -> Iterator[Symptom | Resolved]:
+    """Since the previous snapshot, requests arrived that name no trial."""
+    before, proxy = window.before, window.now.proxy
     if before is None or before.proxy.generation != proxy.generation:
         return
     if proxy.unattributed > before.proxy.unattributed:
@@ -106,19 +107,19 @@ def trials_unattributed(seen: Window) -> Iterator[Symptom | Resolved]:
         )
 
 
-def model_unknown(seen: Window) -> Iterator[Symptom | Resolved]:
-    """Requests for a model that the proxy does not have, while they come ."""
-    before, proxy = seen.before, seen.now.proxy
+def model_unknown(window: Window) -> Iterator[Symptom | Resolved]:
+    """Since the previous snapshot, requests arrived for a model that the proxy does not have."""
+    before, proxy = window.before, window.now.proxy
     if before is not None and proxy.unknown > before.proxy.unknown:
         names = [f"'{name}'" for name in proxy.unknown_models[:SHOWN]] or ["a model"]
-        asked = ", ".join(names)
-        served = seen.beside.aliases
+        requested = ", ".join(names)
+        served = window.beside.aliases
         yield Symptom(
             id="model_unknown",
             severity="warning",
             title=f"agents request {names[0]}, which is not served",
-            cause=f"{proxy.unknown} requests so far asked for {asked} and were rejected; their trials end as if the "
-            "model had not answered",
+            cause=f"{proxy.unknown} requests so far asked for {requested} and were rejected; their trials end as if "
+            "the model had not answered",
             fix=f"set the agents' model name to one of: {', '.join(served)}"
             if served
             else "set the agents' model name to a model that is served",
@@ -126,9 +127,9 @@ def model_unknown(seen: Window) -> Iterator[Symptom | Resolved]:
         )
 
 
-def key_refused(seen: Window) -> Iterator[Symptom | Resolved]:
-    """Requests without this run's key, while they come."""
-    before, proxy = seen.before, seen.now.proxy
+def key_refused(window: Window) -> Iterator[Symptom | Resolved]:
+    """Since the previous snapshot, requests arrived without this run's key."""
+    before, proxy = window.before, window.now.proxy
     if before is not None and proxy.refused > before.proxy.refused:
         yield Symptom(
             id="key_refused",

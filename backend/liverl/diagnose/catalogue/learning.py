@@ -1,4 +1,4 @@
-"""Rules for what the policy learns from: rewards, and what the trainer measures of itself. Pure.
+"""Rules for what the policy learns from: rewards, and the trainer's own metrics. Pure.
 
 The limits are those of the reference documents: verl's FAQ, and the pages on scaling and on training.
 """
@@ -15,13 +15,14 @@ PEARSON = 0.99  # of the probabilities that engine and trainer give a token; 0.9
 ROLLOUT_KL = 0.01  # 3e-4 is usual
 # Mean difference below which a correlation means nothing; healthy runs on H200 had up to 0.0014.
 PEARSON_FROM = 0.002
-BROKEN_PEARSON = 0.9  # 0.75 was seen where routing was corrupted: what is learned then is noise
-DROPPED = 0.1  # share of trajectories that a filter takes out
+BROKEN_PEARSON = 0.9  # 0.75 was measured where routing was corrupted: the policy then learns noise
+DROPPED = 0.1  # share (0..1) of trajectories that a filter drops
 
 
-def rewards_equal(seen: Window) -> Iterator[Symptom | Resolved]:
-    """The newest complete step, unless its trials called no tool: that is the cause then."""
-    now = seen.now
+def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
+    """All trials of the newest complete step have the same reward. Not if half of them called no tool: that is the
+    cause then, and has its own rule."""
+    now = window.now
     step = _complete_step(now)
     if step is None or 2 * step.zero_tool_calls >= step.judged:
         return
@@ -45,9 +46,9 @@ def rewards_equal(seen: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
-def rollout_mismatch(seen: Window) -> Iterator[Symptom | Resolved]:
+def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
     """The engine and the trainer give the same tokens different probabilities."""
-    metrics = seen.now.metrics
+    metrics = window.now.metrics
     if metrics is None:
         return
     diff = metrics.values.get("training/rollout_probs_diff_mean")
@@ -57,7 +58,7 @@ def rollout_mismatch(seen: Window) -> Iterator[Symptom | Resolved]:
     if diff is not None and diff > PROBS_DIFF:
         off.append(f"training/rollout_probs_diff_mean {diff:.4g}, above {PROBS_DIFF}")
     if diff is not None and diff < PEARSON_FROM:
-        pearson = None  # where all probabilities are nearly 1, their noise has no correlation
+        pearson = None  # where all probabilities are nearly 1, only noise is left, which has no correlation
     if pearson is not None and pearson < PEARSON:
         off.append(f"training/rollout_actor_probs_pearson_corr {pearson:.4g}, below {PEARSON}")
     if kl is not None and abs(kl) > ROLLOUT_KL:
@@ -79,9 +80,10 @@ def rollout_mismatch(seen: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
-def learning_rate_zero(seen: Window) -> Iterator[Symptom | Resolved]:
-    """Not in the first step, as a warm-up may begin at zero, nor in the last one, where a decay may end there."""
-    metrics, total = seen.now.metrics, seen.now.total_steps
+def learning_rate_zero(window: Window) -> Iterator[Symptom | Resolved]:
+    """The learning rate is 0. Not in the first step, as a warm-up may begin at 0, nor in the last, where a decay may
+    end at 0."""
+    metrics, total = window.now.metrics, window.now.total_steps
     if metrics is None or total is None or not 2 <= metrics.step < total:
         return
     if metrics.values.get("actor/lr") == 0.0:
@@ -95,8 +97,9 @@ def learning_rate_zero(seen: Window) -> Iterator[Symptom | Resolved]:
         )
 
 
-def trajectories_dropped(seen: Window) -> Iterator[Symptom | Resolved]:
-    metrics = seen.now.metrics
+def trajectories_dropped(window: Window) -> Iterator[Symptom | Resolved]:
+    """The trainer's filter dropped more than ``DROPPED`` of the newest step's trajectories."""
+    metrics = window.now.metrics
     share = metrics.values.get("trajectory_filter/invalid_ratio") if metrics is not None else None
     if metrics is None or share is None or share <= DROPPED:
         return
@@ -121,7 +124,7 @@ def trajectories_dropped(seen: Window) -> Iterator[Symptom | Resolved]:
 
 
 def _complete_step(now: Snapshot) -> StepTrials | None:
-    """The newest step whose trials are all in."""
+    """The newest step whose trials have all finished."""
     newest = now.trials.steps[0].step if now.trials.steps else 0
     for step in now.trials.steps:
         over = step.step < newest or (now.step is not None and step.step <= now.step)
@@ -136,5 +139,5 @@ def _only_reward(now: Snapshot, step: StepTrials) -> float | None:
     mean = step.mean_reward
     if len(rewards) < FEWEST or mean is None or min(rewards) != max(rewards):
         return None
-    # The newest trials are not all of a large step, but the mean is over all of it.
+    # ``newest`` may hold only a part of a large step, but the mean is over all of it.
     return rewards[0] if abs(mean - rewards[0]) < 1e-9 else None

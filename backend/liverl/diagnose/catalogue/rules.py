@@ -1,7 +1,7 @@
-"""All rules for a run under way, with how long each must hold and may linger.
+"""All rules for a run in progress, with how long each must hold and may linger.
 
-A rule is a pure look at a snapshot (and the one before) that names what it finds. It fires on its own evidence
-only, and gives way to the cause of what it sees: rewards that are all zero are no symptom of their own where no
+A rule is a pure function of a snapshot (and the one before) that yields symptoms. It uses only its own evidence, and
+yields nothing where another rule reports the cause: rewards that are all zero are no symptom of their own where no
 trial called a tool.
 """
 
@@ -11,13 +11,13 @@ from liverl.diagnose.catalogue import agents, learning, serving
 from liverl.diagnose.tracker import Rule
 
 UNLISTED_S = 30.0  # a ready replica waits for weights and for the proxy's new list: seconds, seldom more
-RESTARTED_S = 60.0  # a service that stays up for so long has got over its failure
-MISSING_S = 10.0  # Ray tells of the end of verl's replicas some seconds before their trainer's end is seen
+RESTARTED_S = 60.0  # a service that stays up for so long has recovered
+MISSING_S = 10.0  # Ray reports the exit of verl's replicas some seconds before their trainer exits
 LATE_S = 600.0  # a large model is loaded within ten minutes
-PAUSED_S = 300.0  # an idle replica cannot show itself between two rollouts
-RECENT_S = 600.0
+PAUSED_S = 300.0  # between two rollouts, an idle replica cannot be detected
+RECENT_S = 600.0  # for rules that count new requests: cleared after so long without one
 
-# What a run's files alone can tell; the others need its backend's eyes.
+# These need only a run's files; the others need the facts of its backend.
 FILE_RULES = (
     Rule(serving.service_down, linger=0.0),
     Rule(agents.zero_tool_calls, linger=60.0),

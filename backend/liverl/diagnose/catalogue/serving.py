@@ -1,4 +1,4 @@
-"""Rules for what serves: replicas, the proxy, services and the disk they write to. Pure."""
+"""Rules for replicas, the proxy, services and the disk that they write to. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ LOW_DISK = 1 << 30  # bytes; checkpoints of a real model need more, logs and rec
 # --- replicas -------------------------------------------------------------------------------------------
 
 
-def replica_idle(seen: Window) -> Iterator[Symptom | Resolved]:
-    """Verdict of ``observe.idle``; it is over once something runs there."""
-    now = seen.now
+def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
+    """``observe.engine.idle`` found a replica idle during a rollout. Resolved once it runs a request."""
+    now = window.now
     for replica in now.replicas.items:
         name = f"replica_idle:{replica.name}"
         if now.state in GOING and replica.idle_for is not None:
@@ -25,45 +25,46 @@ def replica_idle(seen: Window) -> Iterator[Symptom | Resolved]:
                 id=name,
                 severity="warning",
                 title=f"{replica.name} is loaded but idle",
-                cause=f"it has run no request for {replica.idle_for:.0f} s during the rollout, although "
-                f"requests were waiting: "
-                "the proxy sends it no trials, or it no longer accepts requests",
-                fix="check in its log whether requests arrive; if not, restart it: it then loads the current weights "
-                "and is added to the proxy again",
+                cause=f"{replica.name} has run no request for {replica.idle_for:.0f} s during the rollout, although "
+                "requests were waiting: the proxy sends no trials to this replica, or the replica no longer accepts "
+                "requests",
+                fix=f"check the log of {replica.name} for requests; if none arrive, restart {replica.name}, which then "
+                "loads the current weights and is added to the proxy again",
                 evidence=(_load(replica), *_gpus_of(now, replica), *_others(now, replica)),
                 since=now.at - replica.idle_for,
                 action=f"restart {replica.name}",
             )
         elif replica.engine.running or replica.state not in SERVING:
             yield Resolved(name)
-    for name in _removed(seen, lambda snapshot: snapshot.replicas.items):
+    for name in _removed(window, lambda snapshot: snapshot.replicas.items):
         yield Resolved(f"replica_idle:{name}")
 
 
-def replica_missing(seen: Window) -> Iterator[Symptom | Resolved]:
-    """Expected, ended, and not started again. ``service_down`` tells of those that failed as services of ours."""
-    now = seen.now
-    told = {s.name for s in now.services if s.state in DOWN}
-    for replica in _expected(seen):
-        if replica.state in ("stopped", *DOWN) and replica.name not in told:
+def replica_missing(window: Window) -> Iterator[Symptom | Resolved]:
+    """An expected replica has ended and is not started again. ``service_down`` reports those that are services of ours
+    and failed."""
+    now = window.now
+    reported = {s.name for s in now.services if s.state in DOWN}
+    for replica in _expected(window):
+        if replica.state in ("stopped", *DOWN) and replica.name not in reported:
             yield _absent("replica_missing", now, replica, "is missing", replica.why or replica.state)
 
 
-def replica_late(seen: Window) -> Iterator[Symptom | Resolved]:
-    """Expected, has served before, and still does not serve again."""
-    for replica in _expected(seen):
+def replica_late(window: Window) -> Iterator[Symptom | Resolved]:
+    """An expected replica was restarted and does not serve yet."""
+    for replica in _expected(window):
         if replica.restarts and replica.state not in (*SERVING, "stopped", *DOWN):
             cause = f"{replica.state}: {replica.why}" if replica.why else replica.state
-            yield _absent("replica_late", seen.now, replica, "has not served since its restart", cause)
+            yield _absent("replica_late", window.now, replica, "has not served since its restart", cause)
 
 
-def _expected(seen: Window) -> Iterator[ReplicaStatus]:
-    """The replicas that should serve now. Those of verl end and come back with its trainer."""
-    now = seen.now
+def _expected(window: Window) -> Iterator[ReplicaStatus]:
+    """The replicas that should serve now. Those of verl exit and start with its trainer."""
+    now = window.now
     trainers = [s.state for s in now.services if s.kind == "trainer"]
     trains = not trainers or any(state in (*SERVING, "starting") for state in trainers)
     for replica in now.replicas.items if now.state in GOING else ():
-        wanted = not replica.leaving and replica.name not in seen.beside.unwanted
+        wanted = not replica.leaving and replica.name not in window.beside.unwanted
         if wanted and (trains or replica.kind != "verl"):
             yield replica
 
@@ -76,35 +77,40 @@ def _absent(rule: str, now: Snapshot, replica: ReplicaStatus, what: str, cause: 
         severity="warning" if serving else "critical",
         title=f"{replica.name} {what}",
         cause=cause,
-        fix="it is managed by verl; restart the trainer to restart it" if by_verl else "restart it",
+        fix=f"{replica.name} is managed by verl; restart the trainer to restart it"
+        if by_verl
+        else f"restart {replica.name}",
         evidence=(f"{serving} of {now.replicas.expected} replicas are up",),
         action=None if by_verl else f"restart {replica.name}",
     )
 
 
-def replica_unlisted(seen: Window) -> Iterator[Symptom | Resolved]:
-    now = seen.now
+def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
+    """A ready replica gets no trials, as the proxy does not route to it."""
+    now = window.now
     proxy = next((s for s in now.services if s.kind == "proxy"), None)
     if now.state not in GOING or proxy is None or proxy.state != "ready":
         return
-    known = {_root(address) for address in now.proxy.backends}
+    routed = {_root(address) for address in now.proxy.backends}
     for replica in now.replicas.items:
         if replica.state != "ready" or replica.leaving or replica.address is None:
             continue
-        if replica.listed and _root(replica.address) in known:
+        if replica.listed and _root(replica.address) in routed:
             continue
         version = replica.engine.policy_version
         behind = version != now.policy_version and now.policy_version is not None
         if replica.kind == "verl" and proxy.owner != "ours":
             cause = (
-                "the configuration with which this proxy was started does not list it: the file was written "
+                f"the configuration with which the proxy was started does not list {replica.name}: the file was "
+                "written before this replica was registered"
             )
-            cause += "before this replica was registered"
-            fix = "add it to the proxy's configuration (key a), then restart the proxy (key r)"
+            fix = f"add {replica.name} to the proxy's configuration (key a), then restart the proxy (key r)"
             action = "scale +1"
         elif behind and replica.kind != "verl":
-            cause = f"it has policy version {version}, the trainer has {now.policy_version}; it receives no "
-            cause += "trials until it has the trainer's weights"
+            cause = (
+                f"{replica.name} has policy version {version}, the trainer has {now.policy_version}; this replica "
+                "receives no trials until it has the trainer's weights"
+            )
             fix = "the trainer sends its weights to new replicas; check the trainer's log for errors of that transfer"
             action = None
         elif replica.listed:
@@ -112,8 +118,8 @@ def replica_unlisted(seen: Window) -> Iterator[Symptom | Resolved]:
             fix = "check the proxy's log for the reason; restart the proxy to load the list (no requests are lost)"
             action = f"restart {proxy.name}"
         else:
-            cause = "it is ready and has the current weights, but it is not in the proxy's list"
-            fix = "restart it to register it again"
+            cause = f"{replica.name} is ready and has the current weights, but is not in the proxy's list"
+            fix = f"restart {replica.name} to register this replica again"
             action = f"restart {replica.name}"
         yield Symptom(
             id=f"replica_unlisted:{replica.name}",
@@ -129,9 +135,9 @@ def replica_unlisted(seen: Window) -> Iterator[Symptom | Resolved]:
         )
 
 
-def proxy_cooled_down(seen: Window) -> Iterator[Symptom | Resolved]:
-    """Of replicas that are up: that one which has died cannot be reached is no news."""
-    now = seen.now
+def proxy_cooled_down(window: Window) -> Iterator[Symptom | Resolved]:
+    """The proxy has put a replica in cooldown that is up. One that is down has an alert of its own."""
+    now = window.now
     if now.state not in GOING:
         return
     up = [r for r in now.replicas.items if r.address is not None and r.state in SERVING]
@@ -145,9 +151,9 @@ def proxy_cooled_down(seen: Window) -> Iterator[Symptom | Resolved]:
             id=f"proxy_cooled_down:{name}",
             severity="warning",
             title=f"the proxy has put {name} in cooldown",
-            cause="requests to it failed: it could not be reached, or it returned three server errors in a row; "
-            "its trials move to other replicas, which must compute their cached prefixes again",
-            fix=f"check the last errors in the log of {name}; restart it if it does not recover",
+            cause=f"requests to {name} failed: it could not be reached, or it returned three server errors in a row; "
+            f"the trials of {name} move to other replicas, which must compute the cached prefixes again",
+            fix=f"check the last errors in the log of {name}; restart {name} if it does not recover",
             evidence=(
                 f"in cooldown: {address}",
                 _load(replica),
@@ -160,9 +166,9 @@ def proxy_cooled_down(seen: Window) -> Iterator[Symptom | Resolved]:
 # --- services -------------------------------------------------------------------------------------------
 
 
-def service_down(seen: Window) -> Iterator[Symptom | Resolved]:
-    """Failed, or given up on."""
-    now = seen.now
+def service_down(window: Window) -> Iterator[Symptom | Resolved]:
+    """A service failed, or failed too often to be restarted."""
+    now = window.now
     for service in now.services:
         if service.state not in DOWN:
             continue
@@ -172,18 +178,19 @@ def service_down(seen: Window) -> Iterator[Symptom | Resolved]:
             id=f"service_{service.state}:{service.name}",
             severity="critical",
             title=f"{service.name} failed too often" if gave_up else f"{service.name} has failed",
-            cause=_cause(seen, service),
-            fix="fix the error shown in its log, then restart it"
+            cause=_cause(window, service),
+            fix=f"fix the error shown in the log of {service.name}, then restart {service.name}"
             if again
             else "fix the error shown, then resume the run",
-            evidence=_log_evidence(seen, service),
+            evidence=_log_evidence(window, service),
             since=service.since,
             action=f"restart {service.name}" if again else None,
         )
 
 
-def service_backing_off(seen: Window) -> Iterator[Symptom | Resolved]:
-    now = seen.now
+def service_backing_off(window: Window) -> Iterator[Symptom | Resolved]:
+    """A service failed and waits for its next restart."""
+    now = window.now
     for service in now.services:
         name = f"service_backing_off:{service.name}"
         if service.state == "backing_off":
@@ -191,23 +198,24 @@ def service_backing_off(seen: Window) -> Iterator[Symptom | Resolved]:
                 id=name,
                 severity="warning",
                 title=f"{service.name} keeps failing",
-                cause=_cause(seen, service),
-                fix="it is restarted automatically with increasing delays; after too many failures, restarts "
-                "stop. Fix the error shown in its log",
-                evidence=(*_log_evidence(seen, service), f"{service.restarts} restarts so far"),
+                cause=_cause(window, service),
+                fix=f"fix the error shown in the log of {service.name}; {service.name} is restarted automatically with "
+                "increasing delays, until it has failed too often",
+                evidence=(*_log_evidence(window, service), f"{service.restarts} restarts so far"),
                 action=f"restart {service.name}",
             )
         elif service.state in ("stopped", *DOWN):
             yield Resolved(name)
-    for name in _removed(seen, lambda snapshot: snapshot.services):
+    for name in _removed(window, lambda snapshot: snapshot.services):
         yield Resolved(f"service_backing_off:{name}")
 
 
 # --- the host -------------------------------------------------------------------------------------------
 
 
-def disk_low(seen: Window) -> Iterator[Symptom | Resolved]:
-    free = seen.beside.disk_free
+def disk_low(window: Window) -> Iterator[Symptom | Resolved]:
+    """Less than ``LOW_DISK`` bytes are free where the run is written."""
+    free = window.beside.disk_free
     if free is not None and free < LOW_DISK:
         yield Symptom(
             id="disk_low",
@@ -217,7 +225,7 @@ def disk_low(seen: Window) -> Iterator[Symptom | Resolved]:
             f"checkpoint or a log "
             "fails",
             fix="delete old checkpoints of this run, or other runs in the same directory",
-            evidence=(f"{seen.now.run_dir}: {free / (1 << 20):.0f} MiB free",),
+            evidence=(f"{window.now.run_dir}: {free / (1 << 20):.0f} MiB free",),
         )
 
 
@@ -225,12 +233,12 @@ def disk_low(seen: Window) -> Iterator[Symptom | Resolved]:
 
 
 def _removed(
-    seen: Window, members: Callable[[Snapshot], Iterable[ServiceStatus | ReplicaStatus]]
+    window: Window, members: Callable[[Snapshot], Iterable[ServiceStatus | ReplicaStatus]]
 ) -> set[str]:
-    """The names of what the run had at the look before this one, and does not have any more."""
-    if seen.before is None:
+    """The names in the previous snapshot that are no longer in this one."""
+    if window.before is None:
         return set()
-    return {one.name for one in members(seen.before)} - {one.name for one in members(seen.now)}
+    return {one.name for one in members(window.before)} - {one.name for one in members(window.now)}
 
 
 def _root(address: str) -> str:
@@ -259,18 +267,18 @@ def _others(now: Snapshot, replica: ReplicaStatus) -> list[str]:
     return [_load(r) for r in busy[:SHOWN]]
 
 
-def _cause(seen: Window, service: ServiceStatus) -> str:
-    found = seen.beside.causes.get(service.name)
-    return found.text if found is not None else service.why
+def _cause(window: Window, service: ServiceStatus) -> str:
+    cause = window.beside.causes.get(service.name)
+    return cause.text if cause is not None else service.why
 
 
-def _log_evidence(seen: Window, service: ServiceStatus) -> tuple[str, ...]:
-    found = seen.beside.causes.get(service.name)
+def _log_evidence(window: Window, service: ServiceStatus) -> tuple[str, ...]:
+    cause = window.beside.causes.get(service.name)
     lines = []
-    if found is not None and found.log is not None:
-        lines.append(f"{found.log} at byte {found.offset}: {found.text}")
+    if cause is not None and cause.log is not None:
+        lines.append(f"{cause.log} at byte {cause.offset}: {cause.text}")
     elif service.log is not None:
         lines.append(service.log)
-    if found is None or found.text != service.why:
+    if cause is None or cause.text != service.why:
         lines.append(f"{service.name}: {service.why}")
     return tuple(lines)

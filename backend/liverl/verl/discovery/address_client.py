@@ -1,4 +1,5 @@
-"""The one child of verl's Python that asks actors for their addresses (``verl_runtime/addresses.py``), from outside."""
+"""Runs and queries the address client: one child process of verl's Python (``verl_runtime/addresses.py``) that asks
+Ray actors for the addresses of their servers."""
 
 from __future__ import annotations
 
@@ -12,39 +13,42 @@ from typing import Any, NoReturn
 import msgspec
 
 SCRIPT = Path(__file__).parents[2] / "verl_runtime" / "addresses.py"
-# Importing and connecting Ray took 9 s on a machine with two busy cores; Ray itself gives up after about 20 s.
+# Seconds until the child is connected. Importing and connecting Ray took 9 s on a machine with two busy cores;
+# Ray itself gives up after about 20 s.
 CONNECT = 60.0
-# What an answer may take beyond the time that was given: looking up names in a busy cluster.
+# Seconds that an answer may take beyond the timeout of each call: looking up names in a busy cluster.
 SLACK = 10.0
-# The first one takes longer: with an actor's handle Ray loads its class, which imports vLLM (more than 13 s on a host
-# with 32 cores where nothing was cached).
+# Seconds for the first answer. It takes longer: with an actor's handle Ray loads its class, which imports vLLM
+# (more than 13 s on a host with 32 cores where nothing was cached).
 FIRST = 240.0
 _BACKOFF = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before each further start in a row
-_FAREWELL = 1.0  # seconds to leave after the end of its stdin
+_FAREWELL = 1.0  # seconds in which the child exits after its stdin was closed
 
 Command = tuple[Sequence[str], Mapping[str, str]]  # argv, whole environment
 
 
 class AddressClientGone(Exception):
-    """The child is not there, or went away; the text says why."""
+    """The address client is not running, or exited during a request; the text says why."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """By name: ``ip:port``, or in words why there is none."""
+    """The address client's reply. Both mappings have actor names as keys: ``addresses`` gives ``ip:port``, ``errors``
+    says why an actor has no address."""
 
     addresses: dict[str, str] = {}
     errors: dict[str, str] = {}
 
 
 def address_argv(python: str, address: str, namespace: str = "") -> tuple[str, ...]:
-    """The command line; ``address`` is that of Ray's GCS (``host:port``)."""
+    """The command line of the address client. ``address``: Ray's GCS (``host:port``)."""
     return (python, str(SCRIPT), "--address", address, *(("--namespace", namespace) if namespace else ()))
 
 
 class AddressClient:
-    """Starts the child when it is first needed, and again after it ended; there is never more than one.
+    """Starts the child when it is first needed, and again after it exited; there is never more than one.
 
     ``command`` gives argv and environment at each start. What the child and Ray print is appended to ``log``.
+    ``clock``: seconds, for the delays between starts.
     """
 
     def __init__(
@@ -55,21 +59,22 @@ class AddressClient:
         self._clock = clock
         self._process: asyncio.subprocess.Process | None = None
         self._number = 0
-        self._fresh = True  # this child has not been asked yet
+        self._fresh = True  # no request has been sent to this child yet
         self._failures = 0
         self._not_before = 0.0
-        self._last = "it has not started yet"
+        self._last = "the address client has not started yet"
         self._turn = asyncio.Lock()
 
     @property
     def pid(self) -> int | None:
+        """Of the running child; None while there is none."""
         return None if self._process is None else self._process.pid
 
     async def ask(self, names: Iterable[str], namespace: str, timeout: float) -> Answer:
-        """Addresses of these actors; ``timeout`` seconds are what each call may take.
+        """Addresses of these actors; ``timeout``: seconds that each actor may take to answer.
 
         Raises:
-            AddressesGone: there is no child to ask, or it ended or hung over this question.
+            AddressClientGone: the child cannot be started, exited, or did not respond in time.
         """
         async with self._turn:
             await self._start()
@@ -80,15 +85,15 @@ class AddressClient:
             first, self._fresh = self._fresh, False
             reply = await self._exchange(json.dumps(question), timeout + (FIRST if first else SLACK))
             if reply.get("id") != self._number:
-                await self._give_up(f"it sent an unexpected reply: {str(reply)[:200]}")
+                await self._give_up(f"the address client sent an unexpected reply: {str(reply)[:200]}")
             self._failures = 0
             try:
                 return msgspec.convert(reply, Answer)
             except msgspec.ValidationError as error:
-                raise AddressClientGone(f"it sent an invalid reply: {error}") from error
+                raise AddressClientGone(f"the address client sent an invalid reply: {error}") from error
 
     async def close(self) -> None:
-        """End the child: its stdin first, its process if that does not do."""
+        """Stop the child: close its stdin, and kill it if it has not exited after a second."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -107,10 +112,10 @@ class AddressClient:
         if self._process is not None:
             code = self._process.returncode
             self._process = None
-            self._fail(f"it exited (exit {code}); see {self._log.name}")
+            self._fail(f"the address client exited (exit {code}); see {self._where}")
         wait = self._not_before - self._clock()
         if wait > 0:
-            raise AddressClientGone(f"{self._last}; restarting it in {wait:.0f} s")
+            raise AddressClientGone(f"{self._last}; restarting the address client in {wait:.0f} s")
         argv, env = self._command()
         try:
             self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -125,15 +130,17 @@ class AddressClient:
                     start_new_session=True,
                 )
         except OSError as error:
-            self._fail(f"it failed to start: {error}")
+            self._fail(f"the address client failed to start: {error}")
             raise AddressClientGone(self._last) from error
         self._fresh = True
         reply = await self._exchange(None, CONNECT)
         if "ready" not in reply:
-            await self._give_up(f"it cannot connect to Ray: {reply.get('fatal', reply)}")
+            await self._give_up(
+                f"the address client cannot connect to Ray ({reply.get('fatal', reply)}); see {self._where}"
+            )
 
     async def _exchange(self, line: str | None, seconds: float) -> Mapping[str, Any]:
-        """Send a line (None: nothing), read the next one."""
+        """Send ``line`` (None: nothing) and return the next line of the child, which is a JSON object."""
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         try:
@@ -143,34 +150,42 @@ class AddressClient:
             async with asyncio.timeout(seconds):
                 raw = await process.stdout.readline()
         except TimeoutError:
-            await self._give_up(f"it did not respond within {seconds:g} s")
-        except asyncio.CancelledError:  # half an answer would be taken for the next question's
+            await self._give_up(f"the address client did not respond within {seconds:g} s; see {self._where}")
+        except (
+            asyncio.CancelledError
+        ):  # the rest of this answer would be read as the answer to the next request
             self._process = None
             self._kill(process)
             await process.wait()
             raise
         except (OSError, ValueError) as error:
-            await self._give_up(f"cannot communicate with it: {error}")
+            await self._give_up(f"cannot communicate with the address client: {error}")
         if not raw:
-            code = await self._ended(process)
-            await self._give_up(f"it exited ({code}); see {self._log.name}")
+            ending = await self._ending(process)
+            await self._give_up(f"the address client {ending}; see {self._where}")
         try:
             reply = json.loads(raw)
         except ValueError:
             reply = raw.decode("utf-8", "replace")
         if not isinstance(reply, dict):
-            await self._give_up(f"it sent an unexpected reply: {str(reply)[:200]}")
+            await self._give_up(f"the address client sent an unexpected reply: {str(reply)[:200]}")
         return dict(reply)
 
-    async def _ended(self, process: asyncio.subprocess.Process) -> str:
+    @property
+    def _where(self) -> str:
+        """The log as it is named in messages: with its folder, from the attempt's directory."""
+        return f"{self._log.parent.name}/{self._log.name}"
+
+    async def _ending(self, process: asyncio.subprocess.Process) -> str:
+        """How a child ended whose stdout is closed."""
         try:
             async with asyncio.timeout(_FAREWELL):
-                return f"exit {await process.wait()}"
+                return f"exited (exit {await process.wait()})"
         except TimeoutError:
-            return "it closed its output"
+            return "closed its output without exiting"
 
     async def _give_up(self, why: str) -> NoReturn:
-        """End this child and raise ``AddressClientGone``."""
+        """Kill this child, delay the next start, and raise ``AddressClientGone``."""
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
             self._kill(process)
@@ -188,4 +203,4 @@ class AddressClient:
         try:
             process.kill()
         except ProcessLookupError:
-            pass  # it has ended by itself
+            pass  # it has exited by itself

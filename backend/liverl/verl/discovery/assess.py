@@ -1,8 +1,9 @@
-"""How far each expected replica has come, from what Ray, the actors and their servers say. Pure.
+"""How far the start of each expected replica is, from what Ray, the actors and their servers report. Pure.
 
-A rank is *missing* until Ray lists its actor, *pending* until that is ALIVE, *alive* until it has told its address,
-*addressed* until its server answers, then *healthy*; *dead* and *lost* (Ray has forgotten it) are ends from which
-only another actor of the same rank leads on. Each stage has its own limit: verl itself has none.
+A rank is *missing* until Ray lists its actor, *pending* until that is ALIVE, *alive* until it has reported its
+address, *addressed* until its server responds, then *healthy*. *dead* and *lost* (Ray no longer lists the actor) are
+final for this actor; only a new actor of the same rank replaces it. Each stage has its own time limit, as verl itself
+has none.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ _CONTROLLER = "TransferQueueController"
 
 
 class Expectation(msgspec.Struct, frozen=True):
-    """What must come: ranks 0 to ``count``-1, each stage within its limit in seconds.
+    """The replicas that are expected: ranks 0 to ``count``-1, each stage within its limit in seconds.
 
-    ``since``: Unix seconds from which a missing actor is waited for. ``watched``: from which anybody looks: what came
-    before counts against no limit, as a backend that adopts a run of hours has yet to learn what stands there.
-    ``not_before``: jobs with an actor that was
-    alive before then belong to an earlier trainer and do not count. ``namespace`` "" = any. ``dead_grace``: how long
-    a dead actor may stay without a replacement. verl 0.9.1 makes none, and its trainer ends about 10 s after a
-    replica's death: with a longer grace the trainer's own end is told first.
+    ``since``: Unix seconds from which a missing actor is waited for. ``watched``: Unix seconds from which this backend
+    observes; time before that counts against no limit, as a backend that adopts a run may come hours later.
+    ``not_before``: Unix seconds; jobs with an actor that was alive before then belong to an earlier trainer and are
+    ignored. ``namespace`` "" = any. ``dead_grace``: seconds that a dead actor may stay without a replacement. verl
+    0.9.1 makes none, and its trainer exits about 10 s after a replica's death: with a longer grace the exit of the
+    trainer is reported first.
     """
 
     count: int
@@ -56,10 +57,10 @@ class Expectation(msgspec.Struct, frozen=True):
 
 
 class RankFacts(msgspec.Struct, frozen=True):
-    """What is known beside Ray's list, by ``RayActor.incarnation``.
+    """Facts about actors that Ray's list does not have, by ``RayActor.incarnation``.
 
-    ``addresses``: ``http://ip:port``. ``silent``: why there is no address. ``health``: None = its server answered,
-    else what it did instead; not there = not asked yet. ``waits``: more about why an actor is pending.
+    ``addresses``: ``http://ip:port``. ``silent``: why there is no address. ``health``: None = the server responded,
+    else a description of the failure; no key = not checked yet. ``waits``: more about why an actor is pending.
     """
 
     addresses: Mapping[str, str] = {}
@@ -77,7 +78,7 @@ class Rank(msgspec.Struct, frozen=True):
     stage: Stage
     why: str
     since: float
-    actor_state: str | None = None  # Ray's own word
+    actor_state: str | None = None  # Ray's own name of the state
     pid: int | None = None
     ip: str | None = None
     address: str | None = None  # http://ip:port
@@ -98,7 +99,8 @@ class Other(msgspec.Struct, frozen=True):
 
 
 class RankVerdict(msgspec.Struct, frozen=True):
-    """A rank that will not come by itself any more, in words. ``rank`` None: none of them can be seen."""
+    """A rank that exceeded a limit. ``text`` says so, beginning with the replica's name; ``rank`` None: Ray's dashboard
+    does not respond, so no rank can be seen."""
 
     rank: int | None
     stage: Stage
@@ -106,7 +108,7 @@ class RankVerdict(msgspec.Struct, frozen=True):
 
 
 class Assessment(msgspec.Struct, frozen=True):
-    """``verdicts``: the most telling one first (the dead, then the ranks that came the least far)."""
+    """``verdicts``: dead ranks first, then those in the earliest stage."""
 
     ranks: tuple[Rank, ...]
     verdicts: tuple[RankVerdict, ...] = ()
@@ -114,6 +116,7 @@ class Assessment(msgspec.Struct, frozen=True):
 
     @property
     def all_healthy(self) -> bool:
+        """Whether the server of every expected rank has responded."""
         return all(rank.stage == "healthy" for rank in self.ranks)
 
 
@@ -124,7 +127,8 @@ def assess(
     now: float,
     previous: Sequence[Rank] = (),
 ) -> Assessment:
-    """Where every rank stands. ``previous``: the ranks of the look before, for generations and times."""
+    """The stage of every rank. ``now``: Unix seconds; ``previous``: the ranks of the previous assessment, from which
+    generations and times are carried over."""
     servers = by_name(expected, actors)
     chosen = choose(expected, servers)
     before = {rank.rank: rank for rank in previous}
@@ -142,7 +146,7 @@ def assess(
 
 
 def by_name(expected: Expectation, actors: Iterable[RayActor]) -> dict[ServerName, RayActor]:
-    """The newest actor of each server name, of the trainer that is waited for."""
+    """The newest actor of each server name; actors of earlier trainers and other namespaces are left out."""
     named = [
         (name, actor)
         for actor in actors
@@ -164,7 +168,7 @@ def by_name(expected: Expectation, actors: Iterable[RayActor]) -> dict[ServerNam
 
 
 def choose(expected: Expectation, servers: Mapping[ServerName, RayActor]) -> dict[int, RayActor]:
-    """Rank -> the actor that counts for it: a living one before a dead one, a plain name before a suffixed one."""
+    """The actor of each rank: a living one before a dead one, a plain name before a suffixed one."""
     chosen: dict[int, RayActor] = {}
     order = sorted(servers, key=lambda name: (servers[name].dead, name.suffix, name.engine))
     for name in order:
@@ -174,15 +178,15 @@ def choose(expected: Expectation, servers: Mapping[ServerName, RayActor]) -> dic
 
 
 def controller_conflict(actors: Iterable[RayActor]) -> str | None:
-    """Why a trainer must not be started in this cluster; None if nothing speaks against it.
+    """Why a trainer must not be started in this cluster; None if it may be.
 
-    verl's data plane has a fixed name and namespace: a second job would take the first one's controller for its own.
+    verl's data plane has a fixed name and namespace, so a second job would use the first job's controller.
     """
     for actor in actors:
         if actor.name == _CONTROLLER and not actor.dead:
             return (
                 f"the cluster already has a {_CONTROLLER} ({actor.state}, pid {actor.pid or 'unknown'}, "
-                f"job {actor.job_id}); two verl jobs cannot share a Ray cluster"
+                f"job {actor.job_id}); two verl jobs cannot share a Ray cluster: stop that job, or use another cluster"
             )
     return None
 
@@ -201,14 +205,14 @@ def _rank(
             lost = msgspec.structs.replace(
                 old,
                 stage="lost",
-                why="Ray no longer lists it",
+                why=f"Ray no longer lists the actor {old.name}",
                 actor_state=None,
                 pid=None,
                 address=None,
             )
             return lost if old.stage == "lost" else msgspec.structs.replace(lost, since=now)
         plain = ServerName(expected.engine, "policy", number).text
-        why = "Ray lists no actor of this name"
+        why = f"Ray lists no actor named {plain}"
         since = max(expected.since, expected.watched)
         return Rank(number, plain, "missing", why, since, generation=generation)
     key = actor.incarnation
@@ -217,8 +221,8 @@ def _rank(
     if old is not None and same and old.stage == stage:
         since = old.since
     else:
-        told = {"alive": actor.started_at, "dead": actor.ended_at}.get(stage)
-        since = now if told is None else min(told, now)
+        reported = {"alive": actor.started_at, "dead": actor.ended_at}.get(stage)
+        since = now if reported is None else min(reported, now)
         if stage == "alive":
             since = max(since, expected.watched)
     return Rank(
@@ -243,10 +247,12 @@ def _stage(actor: RayActor, facts: RankFacts) -> tuple[Stage, str]:
     if actor.state != "ALIVE":
         return "pending", f"{actor.state}: {_waiting(actor, facts.waits.get(key, ''))}"
     if key not in facts.addresses:
-        silence = facts.silent.get(key)
-        return "alive", "ALIVE, but it has not reported an address" + (f" ({silence})" if silence else "")
+        reason = facts.silent.get(key)
+        return "alive", "ALIVE, but the actor has not reported its address" + (
+            f" ({reason})" if reason else ""
+        )
     if key not in facts.health:
-        return "addressed", "ALIVE, but its server has not been checked yet"
+        return "addressed", "ALIVE, but the server has not been checked yet"
     problem = facts.health[key]
     return ("healthy", "healthy") if problem is None else ("addressed", f"ALIVE, but {problem}")
 
@@ -254,12 +260,12 @@ def _stage(actor: RayActor, facts: RankFacts) -> tuple[Stage, str]:
 def _waiting(actor: RayActor, note: str) -> str:
     more = f"; {note}" if note else ""
     if actor.state == "DEPENDENCIES_UNREADY":
-        return "waiting for the arguments of its constructor" + more
+        return "waiting for the arguments of the actor's constructor" + more
     if actor.pid:
-        return f"its constructor is still running (pid {actor.pid})" + more
+        return f"the actor's constructor is still running (pid {actor.pid})" + more
     if actor.resources:
         return f"waiting for resources {resource_words(actor.resources)}" + more
-    return "waiting for Ray to start its process" + more
+    return "waiting for Ray to start the actor's process" + more
 
 
 def _other(expected: Expectation, name: ServerName, actor: RayActor) -> Other:
@@ -272,33 +278,33 @@ def _other(expected: Expectation, name: ServerName, actor: RayActor) -> Other:
     elif name.rank >= expected.count:
         why = f"not one of the {expected.count} expected replicas"
     else:
-        why = f"a second actor of rank {name.rank}"
+        why = f"a second actor of replica {name.rank}"
     return Other(actor.name, name.role, name.rank, actor.state, actor.pid, actor.ip, why)
 
 
 def _verdicts(expected: Expectation, ranks: Iterable[Rank], now: float) -> tuple[RankVerdict, ...]:
     order: tuple[Stage, ...] = ("dead", "lost", "pending", "missing", "alive", "addressed")
-    found = []
-    for rank in ranks:  # by number, and the order by stage keeps that
+    verdicts = []
+    for rank in ranks:  # by number; the sort by stage is stable
         limit = expected.limit(rank.stage)
         age = now - rank.since
         if limit is not None and age >= limit:
-            found.append(RankVerdict(rank.rank, rank.stage, _verdict_words(rank, age, limit)))
-    return tuple(sorted(found, key=lambda verdict: order.index(verdict.stage)))
+            verdicts.append(RankVerdict(rank.rank, rank.stage, _verdict_words(rank, age, limit)))
+    return tuple(sorted(verdicts, key=lambda verdict: order.index(verdict.stage)))
 
 
 def _verdict_words(rank: Rank, age: float, limit: float) -> str:
     for_so_long = f"for {age:.0f} s (limit {limit:g} s)"
     state, _, reason = rank.why.partition(": ")
     if rank.stage == "pending":
-        return f"{rank.name}: {state} {for_so_long}: {reason}"
+        return f"{rank.name} has been {state} {for_so_long}: {reason}"
     if rank.stage == "missing":
-        return f"{rank.name}: missing {for_so_long}: {rank.why}"
+        return f"{rank.name} has been missing {for_so_long}: {rank.why}; check the trainer's log"
     if rank.stage == "alive":
-        said, _, silence = rank.why.partition(" (")
-        return f"{rank.name}: {said} {for_so_long}" + (f": {silence[:-1]}" if silence else "")
+        problem, _, detail = rank.why.partition(" (")
+        return f"{rank.name} is {problem} {for_so_long}" + (f": {detail[:-1]}" if detail else "")
     if rank.stage == "addressed":
-        return f"{rank.name}: at {rank.address}, not healthy {for_so_long}: {rank.why}"
+        return f"{rank.name} at {rank.address} has not been healthy {for_so_long}: {rank.why}"
     if rank.stage == "lost":
-        return f"{rank.name}: lost: {rank.why}; not replaced within {limit:g} s"
-    return f"{rank.name}: {rank.why} (not replaced within {limit:g} s)"
+        return f"{rank.name} is lost and was not replaced within {limit:g} s: {rank.why}"
+    return f"{rank.name} is {state} and was not replaced within {limit:g} s: {reason}"

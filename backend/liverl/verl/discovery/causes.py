@@ -9,13 +9,13 @@ from liverl.util import redact
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Iteration)\b.*")
-# What Ray says at this point is the same for every process that ended without telling.
+# From here on, Ray's text is the same for every process that ended without a known cause.
 _ADVICE = " Some common causes include"
 _LONGEST = 300  # characters of a cause within a sentence
 
 
 def death_words(cause: object) -> str:
-    """Everything that ``death_cause`` of the REST API says, without colours and keys; "" if it says nothing.
+    """The message in ``death_cause`` of the REST API, without colours and with secrets redacted; "" if there is none.
 
     It is a mapping of one of several contexts (the actor died, its constructor raised, its runtime environment
     failed, it cannot be scheduled, out of memory), each with a message of its own.
@@ -39,7 +39,7 @@ def short_cause(death: str) -> str:
     lines = [line for line in death.splitlines() if line.strip()]
     line = lines[0].partition(_ADVICE)[0].strip()
     if len(lines) > 1:
-        raised = next((x for x in reversed(lines) if _EXCEPTION.fullmatch(x)), lines[-1]).strip()
-        # a traceback's head says nothing; another message's first line says what was being done
-        line = raised if line.startswith("Traceback (") else f"{line} {raised}"
+        exception = next((x for x in reversed(lines) if _EXCEPTION.fullmatch(x)), lines[-1]).strip()
+        # the first line of a traceback is useless; that of another message says what was being done
+        line = exception if line.startswith("Traceback (") else f"{line} {exception}"
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

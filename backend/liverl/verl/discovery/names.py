@@ -1,4 +1,4 @@
-"""What the name of a verl server actor says: which engine, which role, which replica. Pure.
+"""Parses names of verl's server actors into engine, role and replica. Pure.
 
 verl 0.9.1 (``workers/rollout``) names them ``vllm_server_{rank}_{node_rank}``, with ``reward_``, ``teacher_`` or
 ``decode_`` before the rank for servers that are not policy replicas, and ``_{suffix}`` at the end where its caller
@@ -23,8 +23,8 @@ _WHOLE = re.compile(rf"(trtllm)_server_(?:(reward|teacher|decode)_)?{_NUMBER}(?:
 
 
 class ServerName(msgspec.Struct, frozen=True):
-    """``node_rank`` > 0: a part of a replica that spans nodes (the first one owns the HTTP server). For ``decode``
-    it counts the decode servers of one replica."""
+    """A parsed name. ``node_rank`` > 0: a part of a replica that spans nodes (the first one owns the HTTP server). For
+    ``decode`` it counts the decode servers of one replica."""
 
     engine: Engine
     role: Role
@@ -34,27 +34,27 @@ class ServerName(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The actor's name."""
+        """The actor's name in Ray, as ``parse_name`` reads it."""
         role = "" if self.role == "policy" else f"{self.role}_"
         node = "" if self.engine == "trtllm" else f"_{self.node_rank}"
         return f"{self.engine}_server_{role}{self.rank}{node}" + (f"_{self.suffix}" if self.suffix else "")
 
     @property
     def counted(self) -> bool:
-        """It can be a replica of the policy, with a server of its own."""
+        """Whether this is a replica of the policy with its own HTTP server, and not a part of one."""
         return self.role == "policy" and self.node_rank == 0
 
 
 def parse_name(text: str) -> ServerName | None:
     """The parts of an actor's name; None if it is not the name of a server."""
-    found = _BY_NODE.fullmatch(text)
-    if found is not None:
-        engine, role, rank, node_rank, suffix = found.groups()
+    match = _BY_NODE.fullmatch(text)
+    if match is not None:
+        engine, role, rank, node_rank, suffix = match.groups()
     else:
-        found = _WHOLE.fullmatch(text)
-        if found is None:
+        match = _WHOLE.fullmatch(text)
+        if match is None:
             return None
-        engine, role, rank, suffix = found.groups()
+        engine, role, rank, suffix = match.groups()
         node_rank = "0"
     return ServerName(
         engine=cast(Engine, engine),

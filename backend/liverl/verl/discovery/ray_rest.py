@@ -18,9 +18,9 @@ import msgspec
 from liverl.supervise.services.probes import Http, bearer
 from liverl.verl.discovery.causes import death_words
 
-# The most that the API hands out in one answer (RAY_MAX_LIMIT_FROM_API_SERVER); it has no pages.
+# The most rows in one answer of the API (RAY_MAX_LIMIT_FROM_API_SERVER); it has no pages.
 LIMIT = 10_000
-# Seconds. It answers in 10 ms (14 actors, quiet machine); a start on two busy cores stretches that.
+# Seconds for one answer. 10 ms were measured (14 actors, quiet machine); more on two busy cores.
 TIMEOUT = 5.0
 _LIVING = ("ALIVE", "PENDING_CREATION", "DEPENDENCIES_UNREADY", "RESTARTING")
 
@@ -30,9 +30,9 @@ class RayError(Exception):
 
 
 class RayActor(msgspec.Struct, frozen=True):
-    """One actor. ``state`` is Ray's own word: DEPENDENCIES_UNREADY, PENDING_CREATION, ALIVE, RESTARTING or DEAD.
+    """One actor. ``state`` is Ray's own: DEPENDENCIES_UNREADY, PENDING_CREATION, ALIVE, RESTARTING or DEAD.
 
-    ``death``: Ray's cause, whole. ``resources``: what it asks for while it runs. ``started_at`` (it became ALIVE)
+    ``death``: Ray's whole cause of death. ``resources``: required while it runs. ``started_at`` (it became ALIVE)
     and ``ended_at`` are Unix seconds.
     """
 
@@ -54,11 +54,12 @@ class RayActor(msgspec.Struct, frozen=True):
 
     @property
     def incarnation(self) -> str:
-        """Tells one process of this name from the next: Ray restarts an actor under its id, verl makes a new one."""
+        """Identifies one process of this name: Ray restarts an actor under the same id, verl creates a new actor."""
         return f"{self.actor_id}.{self.restarts}"
 
     @property
     def dead(self) -> bool:
+        """Whether Ray has given the actor up; one that Ray restarts is RESTARTING."""
         return self.state == "DEAD"
 
 
@@ -71,6 +72,8 @@ class ActorTimes(msgspec.Struct, frozen=True):
 
 
 class RayNode(msgspec.Struct, frozen=True):
+    """One node of the cluster. ``state``: ALIVE or DEAD; ``resources``: all it has, used or not."""
+
     node_id: str
     ip: str
     state: str
@@ -78,7 +81,7 @@ class RayNode(msgspec.Struct, frozen=True):
 
 
 class RayRest:
-    """The dashboard at ``base`` (``http://host:port``). ``token_file`` None = a cluster without tokens."""
+    """Queries the dashboard at ``base`` (``http://host:port``). ``token_file`` None = a cluster without tokens."""
 
     def __init__(self, http: Http, base: str, token_file: Path | None = None) -> None:
         self._http = http
@@ -86,10 +89,10 @@ class RayRest:
         self._token_file = token_file
 
     async def version(self) -> str:
-        """Ray's version.
+        """Ray's version; the cheapest request, so it also tells whether the dashboard responds.
 
         Raises:
-            RayError: as for every request here.
+            RayError: the dashboard gave no usable answer.
         """
         return _text((await self._get("/api/version", {})).get("ray_version"))
 
@@ -97,24 +100,35 @@ class RayRest:
         """The named actors of all namespaces, dead ones included.
 
         Raises:
-            RayError: no usable answer, or more actors than Ray hands out.
+            RayError: no usable answer, or more living actors of one state than one answer holds.
         """
         rows, cut = await self._list([("name", "!=", "")])
-        if cut is not None:  # the dead are most of them, and Ray cuts before it filters by name
+        if cut is not None:  # most of them are dead, and Ray cuts the list before it filters by name
             for state in _LIVING:
                 more, cut = await self._list([("name", "!=", ""), ("state", "=", state)])
                 if cut is not None:
-                    raise RayError(f"Ray lists only {LIMIT} of its {cut} {state} actors")
+                    raise RayError(
+                        f"Ray's dashboard lists only {LIMIT} of {cut} {state} actors, so replicas may be missing"
+                    )
                 rows += more
         return tuple({actor.actor_id: actor for actor in parse_actors(rows)}.values())
 
     async def times(self, ids: Iterable[str]) -> dict[str, ActorTimes]:
-        """Place and times of these actors; those that the dashboard does not know (yet) are left out."""
+        """Place and times of these actors by actor id; those that the dashboard does not know (yet) are left out.
+
+        Raises:
+            RayError: the dashboard gave no usable answer.
+        """
         query = {"ids": ",".join(ids), "nocache": "1"}
-        found = _mapping((await self._get("/logical/actors", query)).get("data")).get("actors")
-        return {key: parse_times(row) for key, row in _mapping(found).items() if isinstance(row, Mapping)}
+        rows = _mapping((await self._get("/logical/actors", query)).get("data")).get("actors")
+        return {key: parse_times(row) for key, row in _mapping(rows).items() if isinstance(row, Mapping)}
 
     async def nodes(self) -> tuple[RayNode, ...]:
+        """The nodes of the cluster, dead ones included.
+
+        Raises:
+            RayError: the dashboard gave no usable answer.
+        """
         reply = await self._get("/api/v0/nodes", {"detail": "true", "limit": str(LIMIT)})
         return tuple(
             RayNode(
@@ -127,7 +141,11 @@ class RayRest:
         )
 
     async def placement_group(self, group: str) -> str | None:
-        """State of one placement group in words (``PENDING, INFEASIBLE``); None if Ray does not list it."""
+        """State of one placement group (``PENDING, INFEASIBLE``); None if Ray does not list it.
+
+        Raises:
+            RayError: the dashboard gave no usable answer.
+        """
         query = {"detail": "true", "limit": str(LIMIT)}
         for row in _rows(await self._get("/api/v0/placement_groups", query)):
             if row.get("placement_group_id") == group:
@@ -145,8 +163,8 @@ class RayRest:
         reply = await self._get("/api/v0/actors", query)
         rows = _rows(reply)
         about = _mapping(_mapping(reply.get("data")).get("result"))
-        total, told, fitting = (_int(about.get(k)) for k in ("total", "num_after_truncation", "num_filtered"))
-        cut = total > told or fitting > len(rows)
+        total, kept, fitting = (_int(about.get(k)) for k in ("total", "num_after_truncation", "num_filtered"))
+        cut = total > kept or fitting > len(rows)
         return rows, total if cut else None
 
     async def _get(
@@ -158,7 +176,7 @@ class RayRest:
         try:
             headers = None if self._token_file is None else bearer(self._token_file)
         except (OSError, ValueError) as error:
-            raise RayError(f"cannot read Ray's token: {error}") from error
+            raise RayError(f"cannot read Ray's token file: {error}") from error
         try:
             url = f"{self._base}{path}?{urlencode(query)}"
             status, text = await self._http.get(url, TIMEOUT, headers=headers)
@@ -169,26 +187,30 @@ class RayRest:
             raise RayError(
                 f"{where} refused the connection; check that Ray is running"
                 if refused
-                else f"{where}: {error}"
+                else f"cannot connect to {where}: {error}"
             ) from error
         except (OSError, ValueError, aiohttp.ClientError) as error:
-            raise RayError(f"{where}: {type(error).__name__}: {error}") from error
+            raise RayError(f"the request to {where} failed ({type(error).__name__}: {error})") from error
         if status in (401, 403):
             refusal = "requires a token" if status == 401 else "rejected the token"
-            raise RayError(f"{where} {refusal} (GET {path} returned {status})")
+            file = self._token_file
+            hint = "set ray.auth_token_file" if file is None else f"check the token in {file}"
+            raise RayError(f"{where} {refusal} (GET {path} returned {status}); {hint}")
         try:
             reply = json.loads(text)
         except ValueError as error:
-            raise RayError(f"{where}: GET {path} returned {status} and no JSON: {text[:80]!r}") from error
+            raise RayError(
+                f"{where} failed: GET {path} returned {status} and no JSON ({text[:80]!r})"
+            ) from error
         if status != 200 or not isinstance(reply, Mapping):
-            said = _text(_mapping(reply).get("msg")) or text[:200]
-            raise RayError(f"{where}: GET {path} returned {status}: {said}")
+            message = _text(_mapping(reply).get("msg")) or text[:200]
+            raise RayError(f"{where} failed: GET {path} returned {status} ({message})")
         return reply
 
 
-async def placed(rest: RayRest, actors: Sequence[RayActor], known: dict[str, ActorTimes]) -> list[RayActor]:
-    """``actors`` with the place and times that the dashboard tells of them; ``known`` keeps them by incarnation and
-    state, as they are asked for once.
+async def placed(rest: RayRest, actors: Sequence[RayActor], cache: dict[str, ActorTimes]) -> list[RayActor]:
+    """``actors`` with the place and times that the dashboard reports. ``cache`` is updated: it holds them by
+    incarnation and state, so that each is requested once.
 
     Raises:
         RayError: the dashboard gave no usable answer.
@@ -198,27 +220,27 @@ async def placed(rest: RayRest, actors: Sequence[RayActor], known: dict[str, Act
         return f"{actor.incarnation} {actor.state}"
 
     keys = {key(actor) for actor in actors}
-    for old in known.keys() - keys:
-        del known[old]
-    unknown = [a for a in actors if a.state in ("ALIVE", "DEAD") and key(a) not in known]
+    for old in cache.keys() - keys:
+        del cache[old]
+    unknown = [a for a in actors if a.state in ("ALIVE", "DEAD") and key(a) not in cache]
     if unknown:
-        found = await rest.times(actor.actor_id for actor in unknown)
+        by_id = await rest.times(actor.actor_id for actor in unknown)
         for actor in unknown:
-            times = found.get(actor.actor_id)
-            # its copy of the actors is a moment behind: what does not fit the state is asked for again
+            times = by_id.get(actor.actor_id)
+            # The dashboard's copy lags behind: times that do not fit the state are requested again.
             settled = times and (times.ended_at if actor.dead else times.started_at) is not None
             if times is not None and settled:
-                known[key(actor)] = times
+                cache[key(actor)] = times
     nothing = ActorTimes()
     return [
         msgspec.structs.replace(a, ip=t.ip, started_at=t.started_at, ended_at=t.ended_at)
         for a in actors
-        for t in (known.get(key(a), nothing),)
+        for t in (cache.get(key(a), nothing),)
     ]
 
 
 async def pending_notes(rest: RayRest, actors: Iterable[RayActor]) -> dict[str, str]:
-    """What Ray tells beside the actor itself of why these have no process, by incarnation.
+    """Why these pending actors have no process, from the state of placement groups and nodes, by incarnation.
 
     Raises:
         RayError: the dashboard gave no usable answer.
@@ -233,7 +255,7 @@ async def pending_notes(rest: RayRest, actors: Iterable[RayActor]) -> dict[str, 
     for actor in waiting:
         if actor.placement_group:
             state = by_group[actor.placement_group] or "not listed"
-            notes[actor.incarnation] = f"its placement group {actor.placement_group[:8]} is {state}"
+            notes[actor.incarnation] = f"the actor's placement group {actor.placement_group[:8]} is {state}"
             continue
         alive = [node.resources for node in nodes if node.state == "ALIVE"]
         largest = {name: max((n.get(name, 0.0) for n in alive), default=0.0) for name in actor.resources}
@@ -245,12 +267,12 @@ async def pending_notes(rest: RayRest, actors: Iterable[RayActor]) -> dict[str, 
 
 
 def parse_actors(rows: Iterable[object]) -> list[RayActor]:
-    """Actors in rows of ``/api/v0/actors``; what is no actor is skipped, unknown fields are ignored."""
-    found = []
+    """Actors in rows of ``/api/v0/actors``; other rows are skipped, unknown fields are ignored."""
+    actors = []
     for row in rows:
         if not isinstance(row, Mapping) or not _text(row.get("actor_id")):
             continue
-        found.append(
+        actors.append(
             RayActor(
                 actor_id=_text(row["actor_id"]),
                 name=_text(row.get("name")),
@@ -266,7 +288,7 @@ def parse_actors(rows: Iterable[object]) -> list[RayActor]:
                 death=death_words(row.get("death_cause")),
             )
         )
-    return found
+    return actors
 
 
 def parse_times(row: Mapping[str, Any]) -> ActorTimes:
@@ -294,7 +316,7 @@ def resource_words(resources: Mapping[str, float]) -> str:
 def _rows(reply: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     rows = _mapping(_mapping(reply.get("data")).get("result")).get("result")
     if not isinstance(rows, list):
-        raise RayError(f"Ray's dashboard returned no list: {str(reply)[:200]}")
+        raise RayError(f"Ray's dashboard returned no list ({str(reply)[:200]})")
     return [row for row in rows if isinstance(row, Mapping)]
 
 
