@@ -315,7 +315,8 @@ async def test_stopping_from_the_quit_dialog_wants_the_name_and_stays_open() -> 
         assert isinstance(app.screen, TypeName)
         await press(pilot, *"secnd", "enter")
         assert (
-            isinstance(app.screen, TypeName) and "The name is not first" in app.screen.query_one("#hint").text
+            isinstance(app.screen, TypeName)
+            and "The typed name is not first" in app.screen.query_one("#hint").text
         )
         await press(pilot, "ctrl+u", *"first", "enter")
         assert source(app).asked == [("stop", {"now": False})]
