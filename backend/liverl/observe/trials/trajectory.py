@@ -220,7 +220,7 @@ def _assemble(
     finished = moment(told.get("finished_at"))
     if finished is None and began:
         finished = max((t.started_at or 0.0) + (t.seconds or 0.0) for t in turns)
-    replicas = tuple(dict.fromkeys(t.replica for t in turns if t.replica is not None))
+    replicas = tuple(dict.fromkeys(t.replica for t in turns if t.success and t.replica is not None))
     return Trajectory(
         name=path.name,
         path=str(path),
