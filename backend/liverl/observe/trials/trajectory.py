@@ -199,6 +199,7 @@ class TrajectoryReader:
                 if self._torn and len(line) < MAX_LINE:
                     return
             else:
+                self._torn = False
                 self._builder.add(line, self._offset)
             self._offset += len(line)
 
