@@ -140,6 +140,16 @@ def test_the_end_of_a_traceback_is_its_exception_whatever_its_name(tmp_path: Pat
     assert cause(tmp_path, TRACEBACK + "asyncio.CancelledError: x\nERROR: y\n") == "ERROR: y"
 
 
+def test_lines_of_a_tree_of_exceptions_end_no_traceback(tmp_path: Path) -> None:
+    for line in ("+---------------- 2 ----------------", "|x", "  + x", "    "):
+        assert cause(tmp_path, f"{TRACEBACK}{line}\nmy.Failure: why\nbye\n") == "my.Failure: why"
+    assert cause(tmp_path, "  | ValueError: inner\n  +----\nbye\n") == "ValueError: inner"
+    for text in ("ValueError: a |", "ValueError: a +"):
+        assert cause(tmp_path, f"{text}\nbye\n") == text
+    # Any other line ends it: what follows is no exception of its own.
+    assert cause(tmp_path, f"{TRACEBACK}other text\nmy.Failure: why\nbye\n") == "bye"
+
+
 def test_a_message_that_goes_on_in_the_next_line_is_joined(tmp_path: Path) -> None:
     validation = "pydantic.ValidationError: 1 validation error for Config\n  model: x\nrest\n"
     assert cause(tmp_path, validation) == "pydantic.ValidationError: 1 validation error for Config: model: x"
@@ -285,7 +295,9 @@ def test_an_index_says_when_a_byte_was_written(tmp_path: Path) -> None:
     assert [time_of(log, at) for at in (0, 10, 20, 30, 40)] == [100.0, 102.0, 90.0, 120.5, None]
     again = TailIndex(log, interval=2.0)
     log.write_bytes(b"x" * 60)
-    assert not again.tick(121.0) and again.tick(122.5)
+    assert not again.tick(120.5) and not again.tick(121.0) and again.tick(122.5)
+    log.write_bytes(b"x" * 70)
+    assert again.tick(122.0), "set back by half a second"
 
 
 def test_an_index_of_which_no_entry_is_whole_begins_anew(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +33,7 @@ from liverl.observe.trials.records import (
 )
 from liverl.observe.trials.scanner import LineReader, TrialScanner, cut_off, cut_off_head
 from liverl.observe.trials.steps import heads_of_step, steps_on_disk
-from liverl.observe.trials.trajectory import TrajectoryReader, read_trajectory
+from liverl.observe.trials.trajectory import Trajectory, TrajectoryReader, read_trajectory
 from liverl.observe.trials.trial import Trial, over
 
 FILE = "litellm-trajectory.jsonl"
@@ -1140,6 +1141,13 @@ def test_times_of_a_trajectory(tmp_path: Path) -> None:
     assert seconds(unknown, started_at=T) == (T, None)
     assert seconds(unknown, finished_at=T) == (None, None)
     assert seconds() == (None, None)
+
+
+def test_a_trajectory_of_which_nothing_is_known(tmp_path: Path) -> None:
+    found = read_trajectory(tmp_path / "step_0001" / "a")
+    assert msgspec.structs.replace(found, note="", step=None) == Trajectory(found.name, found.path, "a")
+    assert (found.running, found.torn, found.bad_records, found.told_turns) == (True, False, 0, 0)
+    assert found.note == "its directory was removed"
 
 
 def test_what_a_trajectory_says_of_its_trial(tmp_path: Path) -> None:
