@@ -140,6 +140,18 @@ def test_the_end_of_a_traceback_is_its_exception_whatever_its_name(tmp_path: Pat
     assert cause(tmp_path, TRACEBACK + "asyncio.CancelledError: x\nERROR: y\n") == "ERROR: y"
 
 
+def test_the_last_mib_is_searched(tmp_path: Path) -> None:
+    size = 1 << 20
+    first, last = "ValueError: x\n", "the end\n"
+    for length, found in ((size, "ValueError: x"), (size + 1, "the end")):
+        filler = "y" * (length - len(first) - len(last) - 1) + "\n"
+        path = tmp_path / "log"
+        path.write_text(first + filler + last)
+        assert path.stat().st_size == length
+        cause = find_cause(path)
+        assert cause is not None and cause[0] == found
+
+
 def test_lines_of_a_tree_of_exceptions_end_no_traceback(tmp_path: Path) -> None:
     for line in ("+---------------- 2 ----------------", "|x", "  + x", "    "):
         assert cause(tmp_path, f"{TRACEBACK}{line}\nmy.Failure: why\nbye\n") == "my.Failure: why"

@@ -173,9 +173,9 @@ def test_the_pace_of_steps() -> None:
     assert pace.seconds == 7.0
     pace.add([step(6, timing_s__step=-1.0)], 25.0)
     assert pace.seconds == statistics.median([4.0, 7.0, 9.0, 3.0])
-    pace.add([step(7)], 30.0, fresh=False)
-    pace.add([step(8)], 40.0)
-    assert pace.seconds == statistics.median([4.0, 7.0, 9.0, 3.0]), "when step 7 was written is not known"
+    pace.add([step(7), step(8)], 29.0, fresh=False)
+    pace.add([step(9)], 40.0)
+    assert pace.seconds == statistics.median([4.0, 7.0, 9.0, 3.0]), "when step 8 was written is not known"
     pace.clear()
     assert pace.seconds is None
     pace.add([step(9)], 50.0)
@@ -183,6 +183,20 @@ def test_the_pace_of_steps() -> None:
     for seconds in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0):
         pace.add([step(10, timing_s__step=seconds)], 60.0)
     assert pace.seconds == 4.0, "of the newest five"
+
+
+def test_the_pace_of_steps_that_are_read_together() -> None:
+    pace = StepPace()
+    pace.add([StepMetrics(1, {}), StepMetrics(3, {})], 10.0)
+    assert pace.seconds is None
+    pace.add([StepMetrics(4, {}), StepMetrics(5, {})], 20.0)
+    assert pace.seconds == 5.0, "10 seconds for two steps"
+    pace.add([StepMetrics(6, {})], 29.0)
+    assert pace.seconds == 5.0, "the median of 5, 5 and 9"
+    pace.clear()
+    pace.add([StepMetrics(4, {}), StepMetrics(6, {})], 20.0)
+    pace.add([StepMetrics(8, {})], 26.0)
+    assert pace.seconds == 3.0, "6 seconds since step 6"
 
 
 # -- phases of verl's trainer

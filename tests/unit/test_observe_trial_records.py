@@ -115,6 +115,14 @@ def test_generated_tokens_of_a_record(fields: dict[str, Any], tokens: int) -> No
     assert parsed(**fields).completion_tokens == tokens
 
 
+def test_what_an_agent_asked_is_not_decoded() -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    record = b'{"success":true,"request_body":%b,"response_body":{"usage":{"completion_tokens":3}}}'
+    turn = parse_turn(record % deep)
+    assert turn is not None and turn.completion_tokens == 3
+    assert parse_turn(b'{"success":true,"request":%b}' % deep) is None
+
+
 def test_a_request_inside_of_something_else_is_no_request() -> None:
     record = '{"success":true,"meta":{"request_body":1},"replica":"r","x":{"response_body":2}}'
     turn = parse_turn(record.encode())
