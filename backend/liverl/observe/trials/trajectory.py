@@ -199,6 +199,7 @@ class TrajectoryReader:
                 if self._torn and len(line) < MAX_LINE:
                     return
             else:
+                self._torn = False
                 self._builder.add(line, self._offset)
             self._offset += len(line)
 
@@ -220,7 +221,7 @@ def _assemble(
     finished = moment(document.get("finished_at"))
     if finished is None and began:
         finished = max((t.started_at or 0.0) + (t.seconds or 0.0) for t in turns)
-    replicas = tuple(dict.fromkeys(t.replica for t in turns if t.replica is not None))
+    replicas = tuple(dict.fromkeys(t.replica for t in turns if t.success and t.replica is not None))
     return Trajectory(
         name=path.name,
         path=str(path),
