@@ -6,6 +6,7 @@ import argparse
 import compileall
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SEED = 10
 SAMPLE = 150
+ISOLATED = "LIVERL_MUTATION_ISOLATED"
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,24 @@ def store(path: Path, results: list[Result]) -> None:
     path.write_text(json.dumps(entries, indent=1))
 
 
+def isolate() -> None:
+    """Start this script again in a PID namespace of its own: a mutant may send a signal to a wrong process."""
+    if ISOLATED in os.environ:
+        return
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if os.getuid() != 0:
+        command += ["--user", "--map-root-user"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*command, "true"], capture_output=True).returncode != 0
+    ):
+        print(
+            "warning: no PID namespace to be had here; a mutant may signal other processes", file=sys.stderr
+        )
+        return
+    os.execvpe(command[0], [*command, sys.executable, *sys.argv], {**os.environ, ISOLATED: "1"})
+
+
 def main() -> int:
     groups = read_groups()
     parser = argparse.ArgumentParser(description=__doc__)
@@ -207,6 +227,7 @@ def main() -> int:
     parser.add_argument("--min", type=float, default=0.0, help="exit 1 below this score in percent")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args()
+    isolate()
     group, started = groups[options.group], time.monotonic()
     results = judge_group(
         group, options.seed, options.sample, only=options.only, before=options.again, verbose=options.verbose
