@@ -295,6 +295,13 @@ class StepTrials(msgspec.Struct, frozen=True):
         return self.zero_tool_calls + self.calling
 
 
+class UnreadableFile(msgspec.Struct, frozen=True):
+    """A file that could not or must not be read. ``path``: relative to the run's directory; ``why``: in words."""
+
+    path: str
+    why: str
+
+
 class TrialsStatus(msgspec.Struct, frozen=True):
     """Counts over all trials of the run, with the newest trials and steps."""
 
@@ -405,6 +412,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     gpu_note: str | None = None  # why no GPUs are shown
     host: HostStats = HostStats()
     symptoms: tuple[Symptom, ...] = ()
+    unreadable: tuple[UnreadableFile, ...] = ()  # capped
     result: Result | None = None
     schema: int = SCHEMA
 

@@ -17,6 +17,7 @@ from liverl.logs.text import LineAssembler, coloured, plain
 from liverl.logs.times import TimeIndex, parse_age
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
+from liverl.util.regular_file import open_binary, read_regular
 from liverl_tui.cli.options import run_options
 from liverl_tui.text.errors import CliError
 
@@ -88,8 +89,8 @@ def _check_services(run: RunDir, logs: list[LogFile], services: tuple[str, ...])
 
     names = {log.service for log in logs}
     try:
-        names |= {s["name"] for s in json.loads(run.plan.read_bytes())["services"]}
-    except (OSError, ValueError, KeyError, TypeError):
+        names |= {s["name"] for s in json.loads(read_regular(run.plan))["services"]}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass  # without a plan, services that have not started yet are unknown
     for service in services:
         if service not in names:
@@ -163,7 +164,7 @@ class _Tail:
             if size == self.offset:
                 self._show_progress(out)
                 return False
-            with self.log.path.open("rb") as file:
+            with open_binary(self.log.path) as file:
                 file.seek(self.offset)
                 data = file.read(BLOCK)
         except FileNotFoundError:

@@ -10,6 +10,7 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import RunDir
+from liverl.util.regular_file import read_regular
 from liverl_tui.cli.options import UpOptions, config_options, run_options
 from liverl_tui.text.errors import CliError
 
@@ -48,6 +49,6 @@ def _stored(run: RunDir) -> Any:
 
     try:
         # Shown as recorded: ``plan.moved`` replaces the names of moved modules only when a service is started.
-        return msgspec.json.decode(run.plan.read_bytes(), type=Plan)
-    except msgspec.DecodeError as error:
+        return msgspec.json.decode(read_regular(run.plan), type=Plan)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise CliError(f"{run.plan} cannot be read: {error}") from error

@@ -20,6 +20,7 @@ from liverl.config.layers import Layer, Setting, from_environment, from_sets, fr
 from liverl.config.schema import Path as KeyPath
 from liverl.config.schema import RunConfig, schema_key
 from liverl.config.secrets import PLACEHOLDER, Secrets, take_secrets
+from liverl.util.regular_file import open_binary
 
 MAX_BYTES = 4 * 1024 * 1024
 # Layers whose inert keys cause a warning: the user wrote the key on purpose.
@@ -143,7 +144,7 @@ def _read(path: Path, problems: list[Problem]) -> str:
             hint = f"did you mean {path / 'config.yaml'}?" if (path / "config.yaml").is_file() else ""
             problems.append(Problem(where, "", "this is a directory, not a configuration file", hint=hint))
             return ""
-        with path.open("rb") as file:
+        with open_binary(path) as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

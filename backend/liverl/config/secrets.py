@@ -11,6 +11,7 @@ from liverl.config.env_vars import SECRET_KEYS
 from liverl.config.errors import Problem, Where
 from liverl.config.layers import Setting
 from liverl.config.schema import Path as KeyPath
+from liverl.util.regular_file import open_binary
 
 PLACEHOLDER = "sk-dummy"  # LiveRL's placeholder; it is not a secret
 FILE_SCHEME = "file:"
@@ -117,7 +118,7 @@ def _read(name: str, env: Mapping[str, str], key: str, where: Where) -> str | Pr
             return Problem(
                 where, key, f"other users can read {name}", mode, "mode 0600", f"run: chmod 600 {name}"
             )
-        with path.open("rb") as file:
+        with open_binary(path) as file:
             data = file.read(_MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         return Problem(where, key, f"cannot read {name}: {getattr(error, 'strerror', None) or error}")

@@ -11,6 +11,7 @@ import msgspec
 from liverl.model import Event
 from liverl.rundir.layout import RunDir
 from liverl.util.backward_lines import lines_backwards
+from liverl.util.regular_file import open_binary
 
 
 def read_events(run_dir: Path, from_seq: int = 0) -> Iterator[Event]:
@@ -18,14 +19,14 @@ def read_events(run_dir: Path, from_seq: int = 0) -> Iterator[Event]:
     events if the file cannot be opened."""
     decoder = msgspec.json.Decoder(Event)
     try:
-        file = RunDir(run_dir).events.open("rb")
+        file = open_binary(RunDir(run_dir).events)
     except OSError:
         return
     with file:
         for line in file:
             try:
                 event = decoder.decode(line)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 continue
             if event.seq > from_seq:
                 yield event
@@ -54,5 +55,5 @@ def _newest_first(run_dir: Path) -> Iterator[Event]:
     for line in lines_backwards(RunDir(run_dir).events):
         try:
             yield decoder.decode(line)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             continue

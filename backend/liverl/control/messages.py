@@ -174,7 +174,7 @@ def decode_incoming(line: bytes) -> Incoming:
         message = _incoming.decode(line)
         state = bytes(message.snapshot)
         return msgspec.structs.replace(message, snapshot=decode_snapshot(state) if state else None)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ProtocolMismatch(
             f"the backend sent a message that this version does not support: {error}"
         ) from error

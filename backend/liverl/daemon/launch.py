@@ -17,6 +17,7 @@ from liverl.exit_codes import ExitCode
 from liverl.plan.spec import Plan
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.atomic_file import write_atomic
+from liverl.util.regular_file import open_binary
 
 if TYPE_CHECKING:
     from liverl.config import LoadedConfig
@@ -181,7 +182,7 @@ def _answers(run_dir: Path) -> bool:
 
 
 def _last_words(log: Path, start: int, code: int) -> str:
-    with log.open("rb") as file:
+    with open_binary(log) as file:
         file.seek(start)
         lines = file.read().decode("utf-8", "replace").strip().splitlines()
     return "\n".join(lines[-5:]) if lines else f"the backend exited with code {code} and wrote no message"

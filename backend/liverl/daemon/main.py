@@ -39,6 +39,7 @@ from liverl.supervise.recovery.replay import RunHistory, read_history
 from liverl.supervise.services.state_machine import LIVE
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
+from liverl.util.regular_file import read_regular
 from liverl.util.ticks import until_tick
 from liverl.verl.ray_dir import remove_ray_directory
 from liverl.version import __version__
@@ -82,7 +83,7 @@ def read_plan(path: Path) -> Plan:
         StartProblem: it does not exist, or is of an incompatible version.
     """
     try:
-        return moved.read_plan(path.read_bytes())
+        return moved.read_plan(read_regular(path))
     except FileNotFoundError:
         raise StartProblem(
             f"{path.parent} is not a run directory: plan.json not found", ExitCode.NO_RUN

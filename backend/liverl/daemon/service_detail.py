@@ -24,6 +24,7 @@ from liverl.plan.spec import EnvironmentSpec, Plan, Probe, ServiceSpec
 from liverl.rundir.layout import RunDir
 from liverl.supervise.services import prepare
 from liverl.util import redact
+from liverl.util.regular_file import open_binary, read_regular
 
 if TYPE_CHECKING:
     from liverl.supervise.services.instance import Instance
@@ -121,8 +122,8 @@ def filed_detail(run_dir: Path, name: str) -> ServiceDetail | None:
     read. Unknown ports and interpreters stay placeholders."""
     run = RunDir(run_dir)
     try:
-        plan = moved.read_plan(run.plan.read_bytes())
-    except (OSError, msgspec.MsgspecError):
+        plan = moved.read_plan(read_regular(run.plan))
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return None
     environment = _environment(plan, name, live=False)
     if environment is not None:
@@ -285,7 +286,7 @@ def _records(run_dir: Path, service: str) -> Iterable[dict[str, Any]]:
     """The journal's records of attempts and of one service; other lines are not decoded."""
     needles = (b'"svc":' + msgspec.json.encode(service), b'"k":"attempt"')
     try:
-        file = RunDir(run_dir).journal.open("rb")
+        file = open_binary(RunDir(run_dir).journal)
     except OSError:
         return
     with file:
@@ -293,6 +294,6 @@ def _records(run_dir: Path, service: str) -> Iterable[dict[str, Any]]:
             if any(needle in line for needle in needles):
                 try:
                     record = msgspec.json.decode(line, type=dict[str, Any])
-                except msgspec.MsgspecError:
+                except (msgspec.MsgspecError, RecursionError):
                     continue
                 yield record

@@ -116,7 +116,7 @@ def _holder(fd: int) -> str:
     try:
         note = json.loads(os.pread(fd, 4096, 0))
         return f"process {int(note['pid'])} on {note['host']}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "another process"
 
 

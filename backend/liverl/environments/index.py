@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from liverl.environments.errors import BuildError
+from liverl.util.regular_file import open_binary
 
 PYPI = "https://pypi.org/simple"  # pip's and uv's default
 _UV_SETTINGS = (
@@ -158,7 +159,7 @@ def uv_has_index(env: Mapping[str, str]) -> bool:
         files.append(Path(env["UV_CONFIG_FILE"]))
     for path in files:
         try:
-            with path.open("rb") as file:
+            with open_binary(path) as file:
                 document = tomllib.load(file)
         except OSError:
             continue

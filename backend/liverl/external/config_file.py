@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from liverl.util.atomic_file import write_atomic
+from liverl.util.regular_file import read_regular
 
 
 def replace_with_backup(path: Path, text: str) -> Path:
@@ -18,7 +19,7 @@ def replace_with_backup(path: Path, text: str) -> Path:
         OSError: the backup or the file cannot be written; the file is unchanged.
     """
     path = path.resolve()
-    before = path.read_bytes()
+    before = read_regular(path)
     status = path.stat()
     backup = _write_new(path, before, status.st_mode & 0o777)
     if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):

@@ -68,7 +68,7 @@ def worker_config(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, obje
         return None
     try:
         options = json.loads(env.get(_WORKER_CONFIG, ""))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return options if isinstance(options, dict) and options.get("config") else None
 

@@ -31,7 +31,7 @@ def read(text: str) -> Document:
     """
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" (line {where.line + 1})" if where is not None else ""
         raise ListingError(f"not valid YAML{line}: {getattr(error, 'problem', None) or error}") from None

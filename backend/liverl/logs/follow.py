@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from liverl.util.regular_file import open_regular
+
 ANCHOR = 32  # bytes compared before the offset: ext4 reuses inode numbers at once
 MAX_LINE = 64 << 20  # bytes; longer lines are dropped and counted
 
@@ -35,7 +37,7 @@ class Follower:
         if (stat.st_dev, stat.st_ino, stat.st_size) == self._identity and self.offset >= stat.st_size:
             return b""
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(self.path)
         except FileNotFoundError:
             return b""
         try:

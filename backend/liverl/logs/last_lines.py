@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from liverl.logs.prefixes import plain
+from liverl.util.regular_file import open_append, open_binary, open_regular
 
 
 class TailIndex:
@@ -38,7 +39,7 @@ class TailIndex:
             return False
         if size <= self._size:
             return False
-        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_append(self.path)
         try:
             os.write(fd, f"{size} {now:.3f}\n".encode())
         finally:
@@ -53,7 +54,7 @@ def time_of(log: str | os.PathLike[str], offset: int) -> float | None:
     This is the first index entry beyond it; None if there is no index or it does not reach that far.
     """
     try:
-        with open(f"{os.fspath(log)}.idx", "rb") as file:
+        with open_binary(f"{os.fspath(log)}.idx") as file:
             for line in file:
                 entry = _entry(line)
                 if entry is not None and entry[0] > offset:
@@ -89,7 +90,7 @@ def read_tail(path: str | os.PathLike[str], max_bytes: int, start: int = 0) -> t
         OSError: the file exists and cannot be read.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(path)
     except FileNotFoundError:
         return b"", 0
     try:

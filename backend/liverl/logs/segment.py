@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from liverl.logs.times import TimeIndex
+from liverl.util.regular_file import open_regular
 
 BLOCK = 256 << 10
 KEPT_BLOCKS = 6  # number of blocks whose line starts are cached
@@ -68,7 +69,7 @@ class Segment:
         if self._identity is not None and self._identity != (stat.st_dev, stat.st_ino):
             return "replaced"
         if self.live and self._fd is None:
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = open_regular(self.path)
             stat = os.fstat(self._fd)
         self._identity, self.there = (stat.st_dev, stat.st_ino), True
         self.times.modified = stat.st_mtime
@@ -106,7 +107,7 @@ class Segment:
         if self._fd is not None:
             return os.pread(self._fd, count, offset)
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(self.path)
         except FileNotFoundError:
             return b""
         try:

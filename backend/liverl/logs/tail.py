@@ -12,6 +12,7 @@ import msgspec
 from liverl.logs.files import LogFile
 from liverl.logs.text import LineAssembler
 from liverl.logs.times import TimeIndex
+from liverl.util.regular_file import open_binary
 
 BLOCK = 1 << 18
 # bytes searched backwards for the last lines; enough for 2,000 lines of maximum length
@@ -31,7 +32,7 @@ def read_lines(log: LogFile, start: int = 0) -> Iterator[Line]:
     index = TimeIndex(log.path)
     assembler = LineAssembler()
     offset = start
-    with log.path.open("rb") as file:
+    with open_binary(log.path) as file:
         file.seek(start)
         while data := file.read(BLOCK):
             at = index.time_at(offset)
@@ -44,7 +45,7 @@ def read_lines(log: LogFile, start: int = 0) -> Iterator[Line]:
 
 def tail_start(path: Path, lines: int) -> int:
     """Return an offset after which at least ``lines`` lines follow, at most ``TAIL_BYTES`` before the end."""
-    with path.open("rb") as file:
+    with open_binary(path) as file:
         position = file.seek(0, os.SEEK_END)
         limit = max(0, position - TAIL_BYTES)
         newlines = -1  # the final newline ends the last line

@@ -9,6 +9,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from pathlib import Path
 
+from liverl.util.regular_file import open_regular
+
 TAIL = 16 << 10  # bytes at the end of an index that are read first: the last minutes
 MOST = 64 << 20  # maximum bytes read of an index, from its end
 ENTRIES = 1 << 14  # entries in memory: four hours at one per second; longer indexes are thinned out
@@ -60,7 +62,7 @@ class TimeIndex:
     def _tail(self, most: int) -> tuple[int, bytes]:
         """Return (start offset, data) of the end of the index; empty if it cannot be read."""
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(self.path)
         except OSError:
             return 0, b""
         try:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from liverl.util.atomic_file import write_atomic
+from liverl.util.regular_file import open_binary, read_regular
 
 FILE = "config_files.json"  # in the run directory: path -> digest
 _MOST = 4 << 20  # bytes; longer files are not configuration files
@@ -65,14 +66,14 @@ def _words(path: str) -> str:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_binary(path) as file:
         return hashlib.sha256(file.read(_MOST)).hexdigest()
 
 
 def _recorded(path: Path) -> dict[str, str]:
     try:
-        digests = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        digests = json.loads(read_regular(path))
+    except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(digests, dict):
         return {}

@@ -15,6 +15,7 @@ import msgspec
 
 from liverl.model import GpuStatus, HostStats, TreeStats
 from liverl.util.backward_lines import lines_backwards
+from liverl.util.regular_file import open_append
 
 INTERVAL = 10.0  # seconds between two lines
 LIMIT = 4 << 20  # bytes of each of two files: about a day and a half with 8 GPUs and 12 services
@@ -95,7 +96,7 @@ class HistoryWriter:
                 skip.
         """
         line = _encode(sample) + b"\n"
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        fd = open_append(self._path, read=True)
         try:
             size = os.fstat(fd).st_size
             if not self._whole and size and os.pread(fd, 1, size - 1) != b"\n":

@@ -48,6 +48,7 @@ from liverl.procs.stats import ProcSampler
 from liverl.rundir.journal import read_object
 from liverl.rundir.layout import BackendRecord, DeadBackend, RemoteBackend, RunDir, backend_alive, hostname
 from liverl.util.backward_lines import lines_backwards
+from liverl.util.regular_file import read_regular
 from liverl.version import __version__
 
 T = TypeVar("T")
@@ -167,8 +168,8 @@ class OfflineRun:
 
     def _read_plan(self) -> Plan | None:
         try:
-            return moved.read_plan(self._run.plan.read_bytes())
-        except (OSError, ValueError):
+            return moved.read_plan(read_regular(self._run.plan))
+        except (OSError, ValueError, RecursionError):
             return None
 
     def _read_event(self) -> Event | None:
@@ -178,7 +179,7 @@ class OfflineRun:
             for line in lines_backwards(self._run.events):
                 try:
                     return decoder.decode(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     continue
         except OSError:
             return None

@@ -29,6 +29,7 @@ from liverl.procs.tree import Member
 from liverl.serving.proxy_counters import ProxyCounters, counts_of, ended_counts
 from liverl.supervise.recovery.replay import RunHistory, ServiceHistory, read_history
 from liverl.supervise.services import state_machine
+from liverl.util.regular_file import read_regular
 
 
 class _Record(msgspec.Struct):
@@ -107,7 +108,7 @@ def anything_left(run_dir: Path) -> bool:
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_regular(path).split(b"\n")
     except OSError:
         return
     for line in lines:
@@ -123,8 +124,8 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
 
 def _members(path: Path) -> _Members | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Members)
-    except (OSError, ValueError):
+        return msgspec.json.decode(read_regular(path), type=_Members)
+    except (OSError, ValueError, RecursionError):
         return None
 
 
@@ -203,8 +204,8 @@ class OrphanedServices:
         """Return the exit that the keeper recorded; None if it recorded none. The keeper outlives the backend."""
         path = self.run_dir / "exits" / f"{status.name}.{status.generation}.json"
         try:
-            return msgspec.json.decode(path.read_bytes(), type=_ExitFile).exit
-        except (OSError, ValueError):
+            return msgspec.json.decode(read_regular(path), type=_ExitFile).exit
+        except (OSError, ValueError, RecursionError):
             return None
 
     # --- names ---
@@ -399,10 +400,10 @@ def orphaned_proxy(
         return msgspec.structs.replace(last, backends=(), cooled_down=())
     path = orphans.run_dir / "proxy" / f"status.{service.generation}.json"
     try:
-        report = msgspec.json.decode(path.read_bytes(), type=_Report)
+        report = msgspec.json.decode(read_regular(path), type=_Report)
         counts = counts_of(msgspec.structs.asdict(report))
         counts = sum(ended_counts(path.parent, {service.generation}).values(), counts)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         report = _Report()
         counts = ProxyCounters(
             last.requests or 0, last.failures or 0, last.unattributed, last.refused, last.unknown

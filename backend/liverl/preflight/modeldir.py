@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from liverl.util.regular_file import open_binary
+
 _MAX_BYTES = 4 << 20
 
 
@@ -40,7 +42,7 @@ def read_heads(config: Path) -> Heads:
         OSError: it cannot be read.
         ValueError: it is no JSON mapping.
     """
-    with config.open("rb") as file:
+    with open_binary(config) as file:
         data: Any = json.loads(file.read(_MAX_BYTES))
     if not isinstance(data, dict):
         raise ValueError("not a mapping")

@@ -17,6 +17,7 @@ from liverl.plan.spec import Plan
 from liverl.plan.verl_overrides import FORMATS, PROXY_LOOP
 from liverl.preflight.modeldir import read_heads
 from liverl.util.paths import default_cache_dir
+from liverl.util.regular_file import open_binary
 
 # What `main_ppo` imports; TransferQueue and cachetools are not among the packages that verl itself requires.
 MODULES = ("transfer_queue", "cachetools", "tensordict", "ray", "hydra", "verl")
@@ -126,7 +127,7 @@ def parquet(key: str, name: str) -> Check:
     if "://" in name:
         return Check(key, "ok", f"{name}: read by verl")
     try:
-        with open(name, "rb") as file:
+        with open_binary(name) as file:
             magic = file.read(4)
     except OSError as error:
         return Check(key, "fail", f"cannot read {name}: {os.strerror(error.errno or 0)}")

@@ -121,7 +121,7 @@ def parse_backends(text: str) -> tuple[str, ...]:
     try:
         document = yaml.safe_load(text)
         roots = [model["model_info"]["liverl_backend"] for model in document["model_list"]]
-    except (yaml.YAMLError, TypeError, KeyError) as error:
+    except (yaml.YAMLError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"not a liverl proxy configuration: {type(error).__name__}") from None
     if not all(isinstance(root, str) for root in roots):
         raise ValueError("not a liverl proxy configuration: an address is not a string")

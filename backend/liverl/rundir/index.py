@@ -18,6 +18,7 @@ from liverl.rundir.layout import (
     hostname,
     write_atomic,
 )
+from liverl.util.regular_file import read_regular
 
 
 class RunLookupError(Exception):
@@ -88,8 +89,8 @@ def _indexed(host: str) -> Iterator[tuple[Path, Path]]:
         return
     for file in files:
         try:
-            yield file, Path(json.loads(file.read_bytes())["run_dir"])
-        except (OSError, ValueError, KeyError, TypeError):
+            yield file, Path(json.loads(read_regular(file))["run_dir"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
 
 

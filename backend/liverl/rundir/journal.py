@@ -22,6 +22,8 @@ from typing import Any
 
 import msgspec
 
+from liverl.util.regular_file import open_append, open_regular, read_regular
+
 _encode = msgspec.json.Encoder().encode
 
 OWED_BYTES = 1 << 20  # limit of unwritten lines kept for a retry, newest first: about 3,000 records
@@ -39,7 +41,7 @@ class LineFile:
         self.path = path
         self._durable = durable
         cut_torn_line(path)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._fd = open_append(path, read=True)
         self._size = os.fstat(self._fd).st_size
         self._owed = b""
         self._queue: queue.SimpleQueue[tuple[bytes, Future[None]] | None] = queue.SimpleQueue()
@@ -136,7 +138,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         OSError: the file exists and cannot be read.
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except FileNotFoundError:
         return
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
@@ -144,7 +146,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             continue
         try:
             record = msgspec.json.decode(line)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise ValueError(f"{path}:{number}: not a journal record: {error}") from None
         if isinstance(record, dict):
             yield record
@@ -162,12 +164,12 @@ def complain(text: str) -> None:
 def read_object(path: Path) -> dict[str, Any] | None:
     """Return a small JSON object that its writer replaces atomically; None if it is missing or invalid."""
     try:
-        fd = os.open(path, os.O_RDONLY)
+        fd = open_regular(path)
     except OSError:
         return None
-    with open(fd, "rb") as file:
+    with os.fdopen(fd, "rb") as file:
         try:
             value = json.loads(file.read())
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return value if isinstance(value, dict) else None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from liverl.procs import procfs
 from liverl.util import atomic_file
+from liverl.util.regular_file import read_regular
 
 if TYPE_CHECKING:
     from liverl.model import Result, Snapshot
@@ -166,8 +167,8 @@ class RunDir:
         from liverl.model import Result
 
         try:
-            return msgspec.json.decode(self.result.read_bytes(), type=Result)
-        except (OSError, msgspec.DecodeError):
+            return msgspec.json.decode(read_regular(self.result), type=Result)
+        except (OSError, msgspec.DecodeError, RecursionError):
             return None
 
     def read_snapshot(self) -> Snapshot | None:
@@ -177,8 +178,8 @@ class RunDir:
         from liverl.snapshot_json import decode_snapshot
 
         try:
-            return decode_snapshot(self.snapshot.read_bytes())
-        except (OSError, msgspec.DecodeError):
+            return decode_snapshot(read_regular(self.snapshot))
+        except (OSError, msgspec.DecodeError, RecursionError):
             return None
 
 
@@ -265,7 +266,7 @@ def touch_backend(run_dir: Path) -> None:
 def read_backend(run_dir: Path) -> BackendRecord | None:
     """Return ``backend.json``, or None if it is missing or invalid."""
     try:
-        data = json.loads(RunDir(run_dir).backend.read_bytes())
+        data = json.loads(read_regular(RunDir(run_dir).backend))
         return BackendRecord(
             pid=int(data["pid"]),
             tick=int(data["tick"]),
@@ -275,7 +276,7 @@ def read_backend(run_dir: Path) -> BackendRecord | None:
             started_at=float(data["started_at"]),
             version=str(data["version"]),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.util.regular_file import read_regular
+
 
 class _Assignment(msgspec.Struct, frozen=True):
     trial: str
@@ -22,7 +24,7 @@ def trials_of(run_dir: Path, address: str) -> set[str]:
         OSError: the proxy's file is there and cannot be read.
     """
     try:
-        lines = (run_dir / "proxy" / "assignments.jsonl").read_bytes().splitlines()
+        lines = read_regular(run_dir / "proxy" / "assignments.jsonl").splitlines()
     except FileNotFoundError:
         return set()
     where: dict[str, str] = {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from liverl.util.regular_file import open_regular
+
 _BLOCK = 256 << 10  # bytes read at a time, from the end
 
 
@@ -17,7 +19,7 @@ def lines_backwards(path: str | os.PathLike[str]) -> Iterator[bytes]:
         OSError: the file cannot be read.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(path)
     except (FileNotFoundError, NotADirectoryError):
         return
     try:

@@ -55,7 +55,7 @@ def head_of_file(trial_dir: Path, name: str, lines: int = HEAD_LINES) -> str:
         OSError: it was removed or is not a regular file.
     """
     fd = os.open(trial_dir / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(fd, "rb") as file:
+    with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{name} is not a regular file")

@@ -164,7 +164,7 @@ def _tool_blocks(content: msgspec.Raw) -> int | None:
         return None
     try:
         return sum(1 for block in _blocks.decode(raw) if block.type == "tool_use")
-    except msgspec.DecodeError:
+    except _NOT_DECODED:
         return None
 
 

@@ -11,15 +11,18 @@ import os
 import re
 import time
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import msgspec
 
 from liverl.logs.follow import MAX_LINE
-from liverl.model import StepTrials, TrialHead, TrialsStatus
-from liverl.observe.trials.trial import FRESH, TRAJECTORY, Add, Trial
+from liverl.model import StepTrials, TrialHead, TrialsStatus, UnreadableFile
+from liverl.observe.trials.trial import FRESH, LONGEST_WAIT, TRAJECTORY, Add, Trial
+from liverl.util.regular_file import open_regular
 
 NEWEST = 200  # maximum trial heads kept and shown
 STEPS = 50  # maximum steps shown
+UNREADABLE = 20  # maximum files named in ``unreadable``
 _LIVE_STEPS = 2  # newest step directories, listed in every scan
 _OLD_PER_SCAN = 4  # older ones checked for changes per scan
 _PER_TRIAL = 16 << 20  # maximum bytes read of one trajectory per scan
@@ -70,10 +73,10 @@ class LineReader:
     def __init__(self) -> None:
         self._buffer = bytearray(_BUFFER)
 
-    def __call__(self, path: str, offset: int, add: Add) -> tuple[int, bool]:
+    def __call__(self, path: str, offset: int, add: Add, inside: str | None = None) -> tuple[int, bool]:
         begin, more = offset, False
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(path, inside=inside)
         except FileNotFoundError:
             return offset, False
         try:
@@ -115,7 +118,8 @@ class TrialScanner:
 
     ``bad_lines``: records and documents that could not be decoded; ``unattributed``: requests that named no
     trial; ``unread``: known trials not read yet; ``errors``: number of storage errors, with the last one in
-    ``error``.
+    ``error``. A file that must not be read (a FIFO, a link out of ``trials/``) and a trial that cannot be read
+    are named in ``unreadable``; they stop nothing else.
     """
 
     def __init__(self, run_dir: str | os.PathLike[str]) -> None:
@@ -130,6 +134,7 @@ class TrialScanner:
         self._heads: dict[str, TrialHead] = {}  # heads of unfinished trials that were read
         self._closed: list[tuple[float, str, TrialHead]] = []  # heap of the newest finished trials
         self._tallies: dict[int | None, _Tally] = {}  # counts of finished trials
+        self._unreadable: dict[str, dict[str, str]] = {}  # trial -> name of a file in it -> why
         self._unnamed_at = 0
         self._lines = LineReader()
 
@@ -171,7 +176,13 @@ class TrialScanner:
         except OSError as error:
             self._failed(error)
             trial.due = now + 1.0
+            self._note(trial.path, {"": error.strerror or str(error)})
             return False
+        except Exception as error:  # noqa: BLE001 - one trial, whatever is in it, must not hide all others
+            trial.due = now + LONGEST_WAIT
+            self._note(trial.path, {"": f"{type(error).__name__}: {error}"})
+            return False
+        self._note(trial.path, dict(trial.unreadable) if exists else {})
         self.bad_lines += trial.bad - bad
         if not exists:
             folder.listed.discard(trial.name)
@@ -211,6 +222,23 @@ class TrialScanner:
             newest=tuple(newest[:NEWEST]),
             steps=tuple(_step(step, tallies[step]) for step in steps),
         )
+
+    @property
+    def unreadable(self) -> tuple[UnreadableFile, ...]:
+        """The files that were not read, by trial, and why; at most ``UNREADABLE``."""
+        files = (
+            UnreadableFile(os.path.normpath(os.path.join("trials", trial, name)), why)
+            for trial, names in sorted(self._unreadable.items())
+            for name, why in names.items()
+        )
+        return tuple(islice(files, UNREADABLE))
+
+    def _note(self, path: str, unreadable: dict[str, str]) -> None:
+        """Remember which files of a trial were not read, and why."""
+        if unreadable:
+            self._unreadable[path] = unreadable
+        else:
+            self._unreadable.pop(path, None)
 
     def _list(self, now: float, until: float) -> None:
         for name in self._changed(self._top, now):
@@ -253,7 +281,7 @@ class TrialScanner:
 
     def _count_unnamed(self) -> None:
         try:
-            fd = os.open(f"{self.root}/_unattributed/{TRAJECTORY}", os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(f"{self.root}/_unattributed/{TRAJECTORY}")
         except (FileNotFoundError, NotADirectoryError):
             return
         try:

@@ -11,6 +11,7 @@ from liverl.model import TrialHead
 from liverl.observe.trials.records import parse_config, parse_result
 from liverl.observe.trials.scanner import STEP_DIR, LineReader
 from liverl.observe.trials.trial import Trial
+from liverl.util.regular_file import open_binary
 
 
 def steps_on_disk(run_dir: str | os.PathLike[str]) -> list[int]:
@@ -86,7 +87,7 @@ def _trials_of(root: str, step: int) -> Iterable[tuple[str, int | None]]:
 def _told_step(directory: str) -> int | None:
     for name, parse in (("config.json", parse_config), ("result.json", parse_result)):
         try:
-            with open(os.path.join(directory, name), "rb") as file:
+            with open_binary(os.path.join(directory, name)) as file:
                 parsed = parse(file.read())
         except OSError:
             continue  # it has none (yet)

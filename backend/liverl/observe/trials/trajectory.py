@@ -19,6 +19,7 @@ from liverl.observe.trials.records import count, moment, parse_object, parse_rew
 from liverl.observe.trials.tool_formats import PARSER_KEY, explain_no_calls
 from liverl.observe.trials.trial import SETTLE, TASK, TRAJECTORY, TRUNCATED, over
 from liverl.observe.trials.turns import Turn, TurnBuilder
+from liverl.util.regular_file import open_binary
 
 _LARGEST = 64 << 20  # maximum bytes of a JSON document
 
@@ -78,7 +79,7 @@ def parser_in_use(run_dir: str | os.PathLike[str]) -> str | None:
 
     try:
         settings = yaml.safe_load((Path(run_dir) / "config.yaml").read_bytes())
-    except (OSError, yaml.YAMLError):
+    except (OSError, yaml.YAMLError, RecursionError):
         return None
     for key in PARSER_KEY.split("."):
         settings = settings.get(key) if isinstance(settings, dict) else None
@@ -153,7 +154,7 @@ class TrajectoryReader:
         """Read what was appended to the trajectory file; return its name."""
         for name in (TRAJECTORY, f"agent/{TRAJECTORY}"):
             try:
-                file = open(self.path / name, "rb")  # noqa: SIM115 - closed below
+                file = open_binary(self.path / name)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             with file:
@@ -300,7 +301,7 @@ def _is_number(value: object) -> bool:
 
 def _bytes(path: Path, most: int = _LARGEST) -> bytes | None:
     try:
-        with path.open("rb") as file:
+        with open_binary(path) as file:
             return file.read(most)
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable
@@ -16,22 +17,24 @@ from liverl.observe.trials.records import (
     parse_reward,
     parse_turn,
 )
+from liverl.util.regular_file import RefusedFileError, TooLargeError, open_regular
 
 TRAJECTORY = "litellm-trajectory.jsonl"
 SETTLE = 5.0  # seconds after result.json within which the proxy may still write the last call
 FRESH = 2.0  # seconds: a directory may change again within the resolution of its modification time
 LONGEST_WAIT = 30.0  # seconds between two checks of an inactive trial
-LARGEST = 256 << 20  # maximum bytes of a JSON document
+LARGEST = 256 << 20  # maximum bytes of a trajectory document
+LARGEST_RESULT = 16 << 20  # maximum bytes of result.json and config.json
 TRUNCATED = ("length", "max_tokens")  # finish reasons of a turn that reached the token limit
 _ENDED = ("stop", "end_turn", "stop_sequence")  # the agent called no further tool
 TASK = re.compile(
     r"(?:-[0-9a-f]{6,}|__[A-Za-z0-9]{7})$"
 )  # suffixes that Harbor and LiveRL append to task names
 
-# (path, offset, add): calls add(buffer, start, end) for each complete line, returns the offset after the
-# last one and whether it stopped before the end of the file
+# (path, offset, add, inside): opens the file as ``open_regular`` does, calls add(buffer, start, end) for each
+# complete line, returns the offset after the last one and whether it stopped before the end of the file
 Add = Callable[[bytes | bytearray, int, int], None]
-Lines = Callable[[str, int, Add], tuple[int, bool]]
+Lines = Callable[[str, int, Add, str], tuple[int, bool]]
 
 
 def over(finish_reason: str | None) -> bool:
@@ -64,6 +67,7 @@ class Trial:
         "moved",
         "name",
         "path",
+        "real_root",
         "replica",
         "reward",
         "root",
@@ -71,11 +75,13 @@ class Trial:
         "step",
         "task",
         "turns",
+        "unreadable",
         "updated_at",
     )
 
     def __init__(self, root: str, path: str, step: int | None) -> None:
         self.root, self.path, self.step = root, path, step
+        self.real_root = os.path.realpath(root)  # links out of it are not followed
         self.name = path.rpartition("/")[2]
         self.task = TASK.sub("", self.name)
         self.turns = self.judged = self.calls = self.completion_tokens = self.bad = 0
@@ -83,6 +89,7 @@ class Trial:
         self.abandoned = False  # the last call was abandoned: a failure only if the trial continued or ended
         self.finish_reason: str | None = None
         self.replica: str | None = None
+        self.unreadable: dict[str, str] = {}  # name of a file that must not be read -> why
         self.reward: float | None = None
         self.started_at: float | None = None
         self.updated_at = 0.0
@@ -133,7 +140,7 @@ class Trial:
         if self.turns == 0 and not self.ended:
             self._read_document(directory)
         if self.reward is None and self._over and "verifier" in self._names:
-            data, _ = _read(f"{directory}/verifier/reward.txt")
+            data, _ = self._read(f"{directory}/verifier/reward.txt")
             self.reward = parse_reward(data) if data else None
         if self._result_at is not None and not grown and now - self._result_at > SETTLE:
             self._close(directory, lines)
@@ -183,7 +190,13 @@ class Trial:
             self._forget_turns()
         if stat.st_size == self._size:
             return False
-        self._offset, more = lines(self._trajectory, self._offset, self._add)
+        try:
+            self._offset, more = lines(self._trajectory, self._offset, self._add, self.real_root)
+        except (RefusedFileError, PermissionError) as error:
+            self._refuse(self._trajectory, error)
+            self._size = stat.st_size
+            return False
+        self.unreadable.pop(os.path.relpath(self._trajectory, directory), None)
         self._size = -1 if more else stat.st_size
         self.updated_at = max(self.updated_at, stat.st_mtime)
         return more or now - stat.st_mtime < SETTLE
@@ -219,7 +232,7 @@ class Trial:
         self._offset = self._size = 0
 
     def _read_result(self, directory: str, now: float) -> None:
-        data, mtime = _read(f"{directory}/result.json")
+        data, mtime = self._read(f"{directory}/result.json", most=LARGEST_RESULT)
         if data is None or mtime is None:
             return
         result = parse_result(data)
@@ -237,7 +250,7 @@ class Trial:
         self.updated_at = max(self.updated_at, mtime)
 
     def _read_config(self, directory: str, now: float) -> None:
-        data, mtime = _read(f"{directory}/config.json")
+        data, mtime = self._read(f"{directory}/config.json", most=LARGEST_RESULT)
         if data is None or mtime is None:
             return
         config = parse_config(data)
@@ -249,7 +262,7 @@ class Trial:
     def _read_document(self, directory: str) -> None:
         for document in documents.DOCUMENTS:
             if document.name.partition("/")[0] in self._names:
-                data, mtime = _read(f"{directory}/{document.name}")
+                data, mtime = self._read(f"{directory}/{document.name}")
                 if data and mtime is not None:
                     self._take_counts(document.counts(data), mtime)
                     return
@@ -268,21 +281,33 @@ class Trial:
     def _close(self, directory: str, lines: Lines) -> None:
         """Finish the trial: data after the last newline is a record, or incomplete forever."""
         if self._trajectory is not None and self._offset < self._size:
-            data, _ = _read(self._trajectory, self._offset)
+            data, _ = self._read(self._trajectory, self._offset)
             if data:
                 self._add(data, 0, len(data))
         self.closed = True
         self._names = frozenset()
 
+    def _read(self, path: str, offset: int = 0, most: int = LARGEST) -> tuple[bytes | None, float | None]:
+        """Return (content from ``offset``, mtime) of a small file; (None, None) if it is missing or must not be
+        read."""
+        try:
+            fd = open_regular(path, inside=self.real_root)
+        except (FileNotFoundError, NotADirectoryError):
+            return None, None
+        except (RefusedFileError, PermissionError) as error:
+            self._refuse(path, error)
+            return None, None
+        try:
+            stat = os.fstat(fd)
+            size = max(0, stat.st_size - offset)
+            if size > most:
+                self._refuse(path, TooLargeError(errno.EFBIG, f"larger than {most >> 20} MiB", path))
+                return None, None
+            self.unreadable.pop(os.path.relpath(path, f"{self.root}/{self.path}"), None)
+            return os.pread(fd, size, offset), stat.st_mtime
+        finally:
+            os.close(fd)
 
-def _read(path: str, offset: int = 0) -> tuple[bytes | None, float | None]:
-    """Return (content from ``offset``, mtime) of a small file; (None, None) if it is missing."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return None, None
-    try:
-        stat = os.fstat(fd)
-        return os.pread(fd, min(LARGEST, max(0, stat.st_size - offset)), offset), stat.st_mtime
-    finally:
-        os.close(fd)
+    def _refuse(self, path: str, error: OSError) -> None:
+        name = os.path.relpath(path, f"{self.root}/{self.path}")
+        self.unreadable[name] = error.strerror or str(error)

@@ -125,7 +125,7 @@ class Assignments:
         try:
             record = json.loads(line)
             trial, replica, at = record["trial"], record["replica"], float(record["at"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return  # incomplete after a crash; the trial is assigned again
         if isinstance(trial, str) and isinstance(replica, str) and self._now() - at < FORGET_AFTER:
             self._known[trial] = Assignment(replica, at)

@@ -105,5 +105,5 @@ def _answered_error(call: Call) -> tuple[str, str]:
     try:
         error = json.loads(text)["error"]
         return str(error.get("type") or "error"), str(error.get("message") or text)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "error", text

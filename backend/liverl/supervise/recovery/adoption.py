@@ -24,6 +24,7 @@ from liverl.supervise.services.leader import LeaderProcess
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.state_machine import MachineState
 from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.regular_file import read_regular
 
 
 def adopt_service(
@@ -152,8 +153,8 @@ def _exit(run_dir: Path, key: str, past: ServiceHistory, child: dict[str, Any] |
     if child is not None:
         return exit_of(child["exit"]) if child["exit"] else None
     try:
-        record = json.loads((run_dir / "exits" / f"{key}.json").read_bytes())
-    except (OSError, ValueError):
+        record = json.loads(read_regular(run_dir / "exits" / f"{key}.json"))
+    except (OSError, ValueError, RecursionError):
         return None
     return exit_of(record.get("exit"))
 

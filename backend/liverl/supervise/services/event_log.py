@@ -13,6 +13,7 @@ import msgspec
 from liverl.model import Event, Level
 from liverl.rundir.journal import LineFile, cut_torn_line
 from liverl.supervise.services.state_machine import MachineState
+from liverl.util.regular_file import open_binary
 
 KEPT = 2000  # newest events in memory, for clients that reconnect and read the ones they missed
 
@@ -78,7 +79,7 @@ class EventLog:
 def last_seq(path: Path) -> int:
     """The number of the last event in the final MiB of a file; 0 if it holds none or does not exist."""
     try:
-        with path.open("rb") as file:
+        with open_binary(path) as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - (1 << 20)))
             lines = file.read().splitlines()

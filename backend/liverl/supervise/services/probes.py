@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from liverl.plan.spec import Probe
+from liverl.util.regular_file import open_binary, read_regular
 
 if TYPE_CHECKING:
     import aiohttp
@@ -145,14 +146,14 @@ async def _completion(probe: Probe, url: str, http: Http) -> str | None:
         return f"the test completion returned status {status}: {text[:200]}"
     try:
         choices = json.loads(text)["choices"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return f"the test completion returned an unexpected reply: {text[:200]}"
     return None if choices else "the test completion returned no choices"
 
 
 def _in_log(probe: Probe, target: Target) -> str | None:
     try:
-        with target.log.open("rb") as file:
+        with open_binary(target.log) as file:
             file.seek(target.log_start)
             text = file.read(32 << 20).decode("utf-8", "replace")
     except OSError as error:
@@ -167,10 +168,10 @@ def _in_log(probe: Probe, target: Target) -> str | None:
 def _status_file(probe: Probe, target: Target) -> str | None:
     path = target.run_dir / probe.path.replace("{generation}", str(target.generation))
     try:
-        status = json.loads(path.read_bytes())
+        status = json.loads(read_regular(path))
     except FileNotFoundError:
         return "the service has not written its status file yet"
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return f"cannot read {path.name}: {error}"
     if status.get("pid") != target.pid:
         return f"{path.name} was written by another process"

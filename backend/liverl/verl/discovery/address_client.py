@@ -165,7 +165,7 @@ class AddressClient:
             await self._give_up(f"the address client {ending}; see {self._where}")
         try:
             reply = json.loads(raw)
-        except ValueError:
+        except (ValueError, RecursionError):
             reply = raw.decode("utf-8", "replace")
         if not isinstance(reply, dict):
             await self._give_up(f"the address client sent an unexpected reply: {str(reply)[:200]}")

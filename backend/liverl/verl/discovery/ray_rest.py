@@ -198,7 +198,7 @@ class RayRest:
             raise RayError(f"{where} {refusal} (GET {path} returned {status}); {hint}")
         try:
             reply = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RayError(
                 f"{where} failed: GET {path} returned {status} and no JSON ({text[:80]!r})"
             ) from error

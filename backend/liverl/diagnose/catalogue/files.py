@@ -1,0 +1,25 @@
+"""Rules for the files that a run is watched through. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from liverl.diagnose.tracker import SHOWN, Resolved, Window
+from liverl.model import Symptom
+
+
+def file_unreadable(seen: Window) -> Iterator[Symptom | Resolved]:
+    """Fire if a log, a metrics file or a file of a trial could not or must not be read."""
+    files = seen.now.unreadable
+    if not files:
+        return
+    first = files[0]
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    yield Symptom(
+        id="file_unreadable",
+        severity="warning",
+        title=f"cannot read {first.path}{more}",
+        cause=f"{first.path}: {first.why}; what the run's views show leaves this file out",
+        fix="remove the file, or replace it by a regular file that you may read; nothing has to be restarted",
+        evidence=tuple(f"{file.path}: {file.why}" for file in files[:SHOWN]),
+    )
