@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from liverl.exit_codes import ExitCode
+from liverl.util.regular_file import read_text
 from liverl_tui.text.errors import CliError
 
 REMOTE_INTERVAL_S = 1.0  # minimum seconds between two paints of live numbers over ssh; halves the bytes
@@ -69,7 +70,7 @@ def read_settings(config: Path, env: Mapping[str, str] = os.environ) -> UiSettin
         CliError: a value is invalid.
     """
     try:
-        values = ui_section(config.read_text(errors="replace"))
+        values = ui_section(read_text(config, errors="replace"))
     except OSError:
         values = {}
     origin = dict.fromkeys(values, f"ui.{{}} in {config}")

@@ -9,6 +9,7 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
+from liverl.util.regular_file import read_text
 from liverl_tui.cli.options import UpOptions, config_options, run_options
 
 
@@ -25,7 +26,7 @@ def config_command(resolved: bool, run: Path | None, **values: Any) -> int:
     configuration of that run. Secrets are never printed.
     """
     if run is not None:
-        click.echo(find_run(run, values["run_root"]).config.read_text(), nl=False)
+        click.echo(read_text(find_run(run, values["run_root"]).config), nl=False)
         return ExitCode.OK
     if resolved or values["config"] or values["sets"] or values["profile"]:
         from liverl.config import dump_yaml

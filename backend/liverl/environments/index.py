@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from liverl.environments.errors import BuildError
-from liverl.util.regular_file import open_binary
+from liverl.util.regular_file import open_binary, read_text
 
 PYPI = "https://pypi.org/simple"  # pip's and uv's default
 _UV_SETTINGS = (
@@ -115,7 +115,7 @@ def pip_settings(env: Mapping[str, str], prefix: str = sys.prefix) -> dict[str, 
     for path in _pip_files(env, prefix):
         parser = configparser.RawConfigParser()
         try:
-            parser.read_string(path.read_text(encoding="utf-8"))
+            parser.read_string(read_text(path))
         except (OSError, UnicodeDecodeError, configparser.Error):
             continue  # absent, or pip's own problem: it would not run either
         for section in ("global", "install"):

@@ -22,6 +22,7 @@ from liverl.rundir.journal import read_object
 from liverl.supervise.services.observed_state import ObservedState
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
+from liverl.util.regular_file import read_text
 
 NAME = "proxy"
 HEALTH = "/health/liveliness"
@@ -139,7 +140,7 @@ class ExternalProxy:
         except NotLiteLLM as error:
             return str(error)
         try:
-            return leader, launch, model_list.backends(model_list.read(launch.config.read_text()), launch.env)
+            return leader, launch, model_list.backends(model_list.read(read_text(launch.config)), launch.env)
         except (ListingError, OSError, ValueError) as error:
             return f"cannot read the proxy's configuration {launch.config}: {error}"
 
@@ -166,7 +167,7 @@ class ExternalProxy:
             if key == self._file_key:
                 return
             self._file_key = key
-            text = await asyncio.to_thread(launch.config.read_text)
+            text = await asyncio.to_thread(read_text, launch.config)
             self.listed = model_list.backends(model_list.read(text), launch.env)
         except (OSError, ListingError, ValueError) as error:
             if str(error) != self._unreadable:

@@ -29,6 +29,7 @@ from liverl.supervise.keeper.client import KeeperError, KeeperGone
 from liverl.supervise.services.operations import refuse_while_stopping
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util import redact
+from liverl.util.regular_file import read_text
 
 _NOT_OURS = "is managed by the launch script; start or stop it there"
 
@@ -148,7 +149,7 @@ class Repair:
         replicas = [endpoint.address for endpoint in self._adopted.endpoints() if endpoint.address]
         names: list[str] = []
         try:
-            document = model_list.read(config.read_text())
+            document = model_list.read(read_text(config))
             for endpoint in chosen:
                 assert endpoint.address is not None
                 document, added = model_list.add(
@@ -219,7 +220,7 @@ class Repair:
             except NotLiteLLM as error:
                 raise CommandError("not_litellm", f"the proxy was not restarted: {error}") from None
         try:
-            model_list.read(launch.config.read_text())
+            model_list.read(read_text(launch.config))
         except (OSError, ListingError, ValueError) as error:
             text = f"the proxy was not restarted, because it could not read {launch.config}: {error}"
             raise CommandError("bad_config", text) from None

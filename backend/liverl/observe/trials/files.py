@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.util.regular_file import open_binary
+
 MOST = 200  # maximum files listed
 _FOLDERS = 500  # maximum directories searched
 HEAD_LINES = 200
@@ -54,11 +56,8 @@ def head_of_file(trial_dir: Path, name: str, lines: int = HEAD_LINES) -> str:
     Raises:
         OSError: it was removed or is not a regular file.
     """
-    fd = os.open(trial_dir / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(fd, "rb") as file:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"{name} is not a regular file")
+    with open_binary(trial_dir / name, inside=os.path.realpath(trial_dir)) as file:
+        status = os.fstat(file.fileno())
         data = file.read(_HEAD_BYTES)
     if b"\0" in data:
         return "[not a text file]"

@@ -19,7 +19,7 @@ from liverl.observe.trials.records import count, moment, parse_object, parse_rew
 from liverl.observe.trials.tool_formats import PARSER_KEY, explain_no_calls
 from liverl.observe.trials.trial import SETTLE, TASK, TRAJECTORY, TRUNCATED, over
 from liverl.observe.trials.turns import Turn, TurnBuilder
-from liverl.util.regular_file import open_binary
+from liverl.util.regular_file import RefusedFileError, open_binary, read_regular
 
 _LARGEST = 64 << 20  # maximum bytes of a JSON document
 
@@ -78,7 +78,7 @@ def parser_in_use(run_dir: str | os.PathLike[str]) -> str | None:
     import yaml
 
     try:
-        settings = yaml.safe_load((Path(run_dir) / "config.yaml").read_bytes())
+        settings = yaml.safe_load(read_regular(Path(run_dir) / "config.yaml"))
     except (OSError, yaml.YAMLError, RecursionError):
         return None
     for key in PARSER_KEY.split("."):
@@ -92,6 +92,10 @@ class TrajectoryReader:
 
     def __init__(self, trial_dir: str | os.PathLike[str]) -> None:
         self.path = Path(trial_dir)
+        self._inside = os.path.realpath(
+            trial_dir
+        )  # links out of it are not followed: an agent may have made them
+        self._refused: dict[str, str] = {}  # name of a file that was not read -> why
         self._last: Trajectory | None = None
         self._document: tuple[tuple[str, int, int], tuple[tuple[Turn, ...], str]] | None = None
         self._begin()
@@ -108,8 +112,9 @@ class TrajectoryReader:
         Raises:
             OSError: the storage failed; missing files are no error.
         """
-        config = _object(self.path / "config.json") or {}
-        result = _object(self.path / "result.json")
+        self._refused = {}
+        config = self._object("config.json") or {}
+        result = self._object("result.json")
         source = self._read_records(closed=result is not None)
         turns, note = tuple(self._builder.turns), ""
         document = self._read_document() if not turns else None
@@ -117,6 +122,9 @@ class TrajectoryReader:
             source, turns, note = document
         if source is None and not self.path.is_dir():
             note = "its directory was removed"
+        rewards = self._rewards(result)
+        for name, why in self._refused.items():
+            note = f"{note}; {name} was not read: {why}" if note else f"{name} was not read: {why}"
         trajectory = _assemble(
             self.path,
             config,
@@ -124,7 +132,7 @@ class TrajectoryReader:
             turns=turns,
             ended=result is not None or document is not None,
             source=source,
-            rewards=_rewards(self.path, result),
+            rewards=rewards,
             files=list_files(self.path, leave_out=(source, "config.json", "result.json")),
             bad_records=self._builder.bad,
             torn=self._torn,
@@ -142,7 +150,7 @@ class TrajectoryReader:
         """
         source = self._last.source if self._last is not None else None
         size = turn.size or most
-        with (self.path / (source or TRAJECTORY)).open("rb") as file:
+        with open_binary(self.path / (source or TRAJECTORY), inside=self._inside) as file:
             file.seek(turn.offset)
             data = file.read(min(size, most))
         try:
@@ -154,8 +162,11 @@ class TrajectoryReader:
         """Read what was appended to the trajectory file; return its name."""
         for name in (TRAJECTORY, f"agent/{TRAJECTORY}"):
             try:
-                file = open_binary(self.path / name)
+                file = open_binary(self.path / name, inside=self._inside)
             except (FileNotFoundError, NotADirectoryError):
+                continue
+            except (RefusedFileError, PermissionError) as error:
+                self._refused[name] = error.strerror or str(error)
                 continue
             with file:
                 stat = os.fstat(file.fileno())
@@ -181,10 +192,35 @@ class TrajectoryReader:
                 continue
             identity = (document.name, stat.st_mtime_ns, stat.st_size)
             if self._document is None or self._document[0] != identity:
-                content = loads(_bytes(path) or b"")
+                content = loads(self._bytes(document.name) or b"")
                 self._document = (identity, document.turns(content if isinstance(content, dict) else {}))
             return document.name, *self._document[1]
         return None
+
+    def _rewards(self, result: dict[str, Any] | None) -> dict[str, float]:
+        verdict = (result or {}).get("verifier_result")
+        scores = verdict.get("rewards") if isinstance(verdict, dict) else None
+        if not isinstance(scores, dict):
+            scores = self._object("verifier/reward.json") or {}
+        rewards = {str(key): float(value) for key, value in scores.items() if _is_number(value)}
+        if not rewards and (data := self._bytes("verifier/reward.txt")):
+            number = parse_reward(data)
+            rewards = {} if number is None else {"reward": number}
+        return rewards
+
+    def _bytes(self, name: str) -> bytes | None:
+        """Return the content of a file of the trial; None if it is missing or was refused."""
+        try:
+            return read_regular(self.path / name, _LARGEST, inside=self._inside)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (RefusedFileError, PermissionError) as error:
+            self._refused[name] = error.strerror or str(error)
+            return None
+
+    def _object(self, name: str) -> dict[str, Any] | None:
+        data = self._bytes(name)
+        return None if data is None else parse_object(data)
 
     def _take(self, file: Any, closed: bool) -> None:
         """Read records from the offset on. An unfinished last one counts once the file is no longer written."""
@@ -259,18 +295,6 @@ def _flags(turns: tuple[Turn, ...], ended: bool, replicas: int) -> tuple[str, ..
     return tuple(name for name, is_set in flags if is_set)
 
 
-def _rewards(path: Path, result: dict[str, Any] | None) -> dict[str, float]:
-    verdict = (result or {}).get("verifier_result")
-    scores = verdict.get("rewards") if isinstance(verdict, dict) else None
-    if not isinstance(scores, dict):
-        scores = _object(path / "verifier" / "reward.json") or {}
-    rewards = {str(key): float(value) for key, value in scores.items() if _is_number(value)}
-    if not rewards and (data := _bytes(path / "verifier" / "reward.txt", 64)):
-        number = parse_reward(data)
-        rewards = {} if number is None else {"reward": number}
-    return rewards
-
-
 def _exception(info: object) -> str | None:
     if not isinstance(info, dict):
         return None
@@ -297,16 +321,3 @@ def _int(value: object) -> int | None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _bytes(path: Path, most: int = _LARGEST) -> bytes | None:
-    try:
-        with open_binary(path) as file:
-            return file.read(most)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def _object(path: Path) -> dict[str, Any] | None:
-    data = _bytes(path)
-    return None if data is None else parse_object(data)

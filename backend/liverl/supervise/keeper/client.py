@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from liverl.model import Exit
+from liverl.util.regular_file import read_text
 
 _SCRIPT = Path(__file__).with_name("process.py")
 
@@ -114,7 +115,7 @@ class KeeperClient:
         with self._process.stdout as out:
             first_line = out.readline()
         if first_line.strip() != b"ready":
-            tail = (self.run_dir / "keeper.log").read_text(errors="replace").strip().splitlines()[-1:]
+            tail = read_text(self.run_dir / "keeper.log", errors="replace").strip().splitlines()[-1:]
             raise KeeperError(f"the keeper did not start: {' '.join(tail) or 'no message'}")
 
     async def request(self, do: str, *, fd: int | None = None, **args: Any) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from liverl.supervise.services import prepare, probes, state_machine
 from liverl.supervise.services.failpoints import crashpoint
 from liverl.supervise.services.leader import Leader, LeaderProcess
 from liverl.supervise.services.state_machine import MachineState
+from liverl.util.regular_file import read_text
 
 if TYPE_CHECKING:
     from liverl.supervise.services.keeper_manager import KeeperManager
@@ -232,7 +233,7 @@ class Instance:
         if not self.spec.restart_needs:
             return
         path = self.hub.run_dir / self.spec.restart_needs
-        progress = path.read_text() if path.exists() else ""
+        progress = read_text(path) if path.exists() else ""
         restarted_automatically = self.machine.streak > 0
         if restarted_automatically and progress == self.progress:
             name = path.name

@@ -11,6 +11,7 @@ from pathlib import Path
 from liverl.plan.spec import PortSpec, ServiceSpec
 from liverl.procs import procfs
 from liverl.util.atomic_file import write_atomic
+from liverl.util.regular_file import read_text
 
 _PLACEHOLDER = re.compile(r"\{(python|port|run_dir|attempt_dir|generation)(?::([\w.-]+))?\}")
 
@@ -95,7 +96,7 @@ def environment(spec: ServiceSpec, values: Placeholders, tag: str, gpus: tuple[s
 
 def _secret(name: str, path: str) -> str:
     try:
-        return Path(path).read_text().strip()
+        return read_text(path).strip()
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise PrepareProblem(f"cannot read {path} (the value of {name}): {why}") from None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from liverl.plan.spec import Probe
-from liverl.util.regular_file import open_binary, read_regular
+from liverl.util.regular_file import open_binary, read_regular, read_text
 
 if TYPE_CHECKING:
     import aiohttp
@@ -91,7 +91,7 @@ def bearer(path: Path) -> dict[str, str]:
     Raises:
         OSError: the file cannot be read.
     """
-    return {"Authorization": f"Bearer {path.read_text().strip()}"}
+    return {"Authorization": f"Bearer {read_text(path).strip()}"}
 
 
 async def check(probe: Probe, target: Target, http: Http) -> str | None:
