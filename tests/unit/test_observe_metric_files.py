@@ -140,7 +140,7 @@ def test_a_real_verl_run_gives_the_usual_charts(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").mkdir()
-    with pytest.raises(IsADirectoryError, match=r"metrics\.jsonl"):
+    with pytest.raises(OSError, match=r"metrics\.jsonl"):
         MetricsReader.of_run(tmp_path).poll()
 
 

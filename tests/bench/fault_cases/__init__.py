@@ -1,0 +1,1 @@
+"""Cases of the fault table (``tests/bench/faults.py``), one module per area."""

@@ -1,0 +1,37 @@
+"""What a case of the fault table is, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a fault did to a run.
+
+    ``lost``: processes that nobody supervises any more; ``doubled``: services that ran twice at the same time;
+    ``unstoppable``: runs that ``stop`` could not end; ``named_s``: seconds until the run named the fault, None if
+    there was nothing to name.
+    """
+
+    lost: int = 0
+    doubled: int = 0
+    unstoppable: int = 0
+    named_s: float | None = None
+    note: str = ""
+
+    @property
+    def survived(self) -> bool:
+        """Whether nothing was lost, doubled or unstoppable."""
+        return not (self.lost or self.doubled or self.unstoppable)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One fault. ``run`` gets a fresh directory; it raises if the fault could not be tried, or did harm that
+    ``Outcome`` has no number for."""
+
+    name: str
+    run: Callable[[Path], Outcome]
