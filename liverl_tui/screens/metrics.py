@@ -57,7 +57,8 @@ class Metrics:
                 batch = await asyncio.to_thread(self._reader.poll)
                 self.charts.series.add(batch)
                 more = batch.more
-            self.problem, self.done = "", True
+            refused = (f"cannot read {path.name}: {why}" for path, why in self._reader.unreadable.items())
+            self.problem, self.done = next(refused, ""), True
         except OSError as error:
             name = os.path.basename(error.filename or self.run_dir)
             self.problem = f"cannot read {name}: {error.strerror or error}"

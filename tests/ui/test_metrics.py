@@ -282,7 +282,7 @@ async def test_a_run_without_metrics_says_so_and_gets_them_later(tmp_path: Path)
         await screen.press("enter", "d", "c", "left", "plus", "0", "g", "g", "g", "g")
         (tmp_path / "metrics.jsonl").mkdir()
         await screen.look()
-        assert "metrics.jsonl: Is a directory" in screen.text
+        assert "cannot read metrics.jsonl: not a regular file but a directory" in screen.text
         (tmp_path / "metrics.jsonl").rmdir()
         write(tmp_path, 1, 1)
         await screen.look()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -140,8 +141,21 @@ def test_a_real_verl_run_gives_the_usual_charts(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").mkdir()
-    with pytest.raises(OSError, match=r"metrics\.jsonl"):
-        MetricsReader.of_run(tmp_path).poll()
+    reader = MetricsReader.of_run(tmp_path)
+    assert reader.poll() == []
+    assert dict(reader.unreadable) == {tmp_path / "metrics.jsonl": "not a regular file but a directory"}
+
+
+def test_a_fifo_among_the_metrics_hides_no_other_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    (tmp_path / "attempt_001").mkdir()
+    (tmp_path / "attempt_001" / "metrics.verl.jsonl").write_text('{"step": 1, "data": {"a": 1.0}}\n')
+    reader = MetricsReader.of_run(tmp_path)
+    assert [metrics.step for metrics in reader.poll()] == [1]
+    assert list(reader.unreadable) == [tmp_path / "metrics.jsonl"]
+    (tmp_path / "metrics.jsonl").unlink()
+    assert reader.poll() == []
+    assert not reader.unreadable
 
 
 _ATTEMPTS = st.lists(

@@ -18,6 +18,7 @@ import msgspec
 
 from liverl.logs.follow import LineFollower
 from liverl.observe.metrics.step_lines import decode_record, decode_step_line, number_of, validation_only
+from liverl.util.regular_file import RefusedFileError
 
 CHUNK = 1 << 20  # bytes per poll, so that a long history does not block other work
 _STEP_LIMIT = 1 << 62
@@ -87,6 +88,7 @@ class MetricFiles:
         self._files: list[_File] = [] if run_dir else [_File((0, 0), self.path)]
         self._at = 0  # index of the file to read next
         self._any_returned = False  # records were returned before
+        self.unreadable: dict[Path, str] = {}  # files that are left out -> why
         self._fresh = False
 
     @property
@@ -97,8 +99,10 @@ class MetricFiles:
     def poll(self, cap: int = CHUNK) -> Batch:
         """Return the records completed by the next ``cap`` bytes, all of one file.
 
+        A file that must not be read (a FIFO, one without permission) is left out and named in ``unreadable``.
+
         Raises:
-            OSError: a file exists and cannot be read.
+            OSError: the storage failed.
         """
         if self._at == 0 and self._run:
             self._look_for_files()
@@ -106,6 +110,11 @@ class MetricFiles:
             file = self._files[self._at]
             try:
                 records, bad, reset, read = file.poll(cap)
+                self.unreadable.pop(file.path, None)
+            except (RefusedFileError, PermissionError) as error:
+                self.unreadable[file.path] = error.strerror or str(error)
+                self._at += 1
+                continue
             except OSError as error:
                 error.filename = error.filename or os.fspath(file.path)  # errors of read() lack the file name
                 raise

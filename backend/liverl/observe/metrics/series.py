@@ -9,6 +9,8 @@ import math
 import os
 from array import array
 from bisect import bisect_left
+from collections.abc import Mapping
+from pathlib import Path
 
 from liverl.observe.metrics.files import CHUNK, Batch, MetricFiles
 
@@ -110,11 +112,16 @@ class SeriesReader:
         """Bytes read of the current files."""
         return self._files.offset
 
+    @property
+    def unreadable(self) -> Mapping[Path, str]:
+        """The files that were left out, and why."""
+        return self._files.unreadable
+
     def poll(self, cap: int = CHUNK) -> Batch:
         """Return the records completed by the next ``cap`` bytes.
 
         Raises:
-            OSError: the file exists and cannot be read.
+            OSError: the storage failed.
         """
         return self._files.poll(cap)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
+from pathlib import Path
 
 from liverl.logs.follow import LineFollower
 from liverl.model import StepMetrics
@@ -45,12 +47,17 @@ class MetricsReader:
         reader._files = MetricFiles(run_dir, run_dir=True)
         return reader
 
+    @property
+    def unreadable(self) -> Mapping[Path, str]:
+        """The files that were left out, and why."""
+        return self._files.unreadable
+
     def poll(self) -> list[StepMetrics]:
         """Return the steps completed since the last call, at most about 4 MiB; repeated steps are returned
         again.
 
         Raises:
-            OSError: a file exists and cannot be read.
+            OSError: the storage failed.
         """
         new_steps: list[StepMetrics] = []
         for _ in range(_MOST // CHUNK):
