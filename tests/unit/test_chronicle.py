@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from kit.screens import NOW, replica, service, snapshot
@@ -130,7 +131,9 @@ async def test_the_log_of_what_we_shut_down_does_not_say_why(fake: Fake, by_us: 
     supervisor.slots["r1"] = SimpleNamespace(
         name="r1", current=SimpleNamespace(machine=machine, process=process)
     )
-    supervisor.records.log_says = lambda log, start: ("Application shutdown complete.", 7)
+    cause = ("Application shutdown complete.", 7)
+    supervisor.records.log_says = lambda log, start: cause
+    supervisor.records.find_cause = AsyncMock(return_value=cause)
     fallen = service("r1", "replica", "gave_up", why=why, pid=None)
     fake.state = replace(fake.state, services=(*fake.state.services[:2], fallen))
     await fake.look(2)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import ast
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
 import liverl
 import liverl_tui
+from liverl.config import ConfigError, load, load_config
 from liverl.util.regular_file import (
     NotRegularFileError,
     OutsideError,
     TooLargeError,
     open_append,
     open_regular,
+    read_pipe,
     read_regular,
 )
 
@@ -150,3 +153,44 @@ def test_the_check_of_openers_finds_each_form() -> None:
         "e = os.open(name, os.O_RDONLY | os.O_CLOEXEC)\nf = read_text(path)\ng = os.open(name, os.O_WRONLY)\n"
     )
     assert direct_reads(source) == [1, 2, 3, 4, 5]
+
+
+def test_a_pipe_is_read_until_its_writer_closes_it(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    writer = threading.Thread(target=fifo.write_bytes, args=(b"x" * 100_000,))
+    writer.start()
+    assert read_pipe(fifo, 100_000, 60) == b"x" * 100_000
+    writer.join()
+    writer = threading.Thread(target=fifo.write_bytes, args=(b"x" * 11,))
+    writer.start()
+    with pytest.raises(TooLargeError):
+        read_pipe(fifo, 10, 60)
+    writer.join()
+
+
+def test_a_pipe_without_a_writer_is_given_up(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with pytest.raises(TimeoutError, match="nobody wrote to this FIFO within"):
+        read_pipe(fifo, 10, 0.1)
+    writer = os.open(fifo, os.O_RDWR)
+    try:
+        with pytest.raises(TimeoutError, match="its writer did not close it within"):
+            read_pipe(fifo, 10, 0.1)
+    finally:
+        os.close(writer)
+
+
+def test_a_configuration_may_be_a_pipe_and_is_refused_if_nobody_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fifo = tmp_path / "config.yaml"
+    os.mkfifo(fifo)
+    writer = threading.Thread(target=fifo.write_text, args=("run:\n  replicas: 3\n",))
+    writer.start()
+    assert load_config(fifo, env={}).config.run.replicas == 3
+    writer.join()
+    monkeypatch.setattr(load, "PIPE_S", 0.1)
+    with pytest.raises(ConfigError, match="cannot read the file: nobody wrote to this FIFO"):
+        load_config(fifo, env={})

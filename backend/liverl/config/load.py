@@ -20,9 +20,10 @@ from liverl.config.layers import Layer, Setting, from_environment, from_sets, fr
 from liverl.config.schema import Path as KeyPath
 from liverl.config.schema import RunConfig, schema_key
 from liverl.config.secrets import PLACEHOLDER, Secrets, take_secrets
-from liverl.util.regular_file import open_binary
+from liverl.util.regular_file import open_binary, read_pipe
 
 MAX_BYTES = 4 * 1024 * 1024
+PIPE_S = 5.0  # seconds that the writer of a FIFO given as configuration has
 # Layers whose inert keys cause a warning: the user wrote the key on purpose.
 _BY_HAND = ("file", "env", "set")
 _BY_USER = (*_BY_HAND, "liverl env")
@@ -144,8 +145,11 @@ def _read(path: Path, problems: list[Problem]) -> str:
             hint = f"did you mean {path / 'config.yaml'}?" if (path / "config.yaml").is_file() else ""
             problems.append(Problem(where, "", "this is a directory, not a configuration file", hint=hint))
             return ""
-        with open_binary(path) as file:
-            data = file.read(MAX_BYTES + 1)
+        if path.is_fifo():  # bash's <(command)
+            data = read_pipe(path, MAX_BYTES, PIPE_S)
+        else:
+            with open_binary(path) as file:
+                data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         problems.append(Problem(where, "", f"cannot read the file: {reason}"))

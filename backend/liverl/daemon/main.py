@@ -15,6 +15,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -45,6 +46,7 @@ from liverl.verl.ray_dir import remove_ray_directory
 from liverl.version import __version__
 
 DIRECTORY_S = 5.0  # seconds between two checks that the run directory still exists
+END_LIMIT = 5.0  # seconds that the end of a run waits for the last scan of its files
 RESULT_PATIENCE = 60.0  # seconds in which writing the result is retried, for example on a full disk
 
 
@@ -92,6 +94,13 @@ def read_plan(path: Path) -> Plan:
         raise StartProblem(f"cannot read {path}: {error}", ExitCode.USAGE) from None
 
 
+class _UnjoinedThreads(ThreadPoolExecutor):
+    """Threads that nobody waits for at the end: one may hang in a read of a storage that does not answer."""
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        super().shutdown(wait=False, cancel_futures=cancel_futures)
+
+
 async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) -> int:
     """Begin or adopt an attempt and serve until it has ended; returns the run's exit code. ``resume``: begin another
     attempt if the last one has ended. With ``stop`` nothing is started.
@@ -107,6 +116,7 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
     was_running = anything_alive(run_dir, plan.run, history) if stop is not None else True
     attempt = history.attempt + 1 if fresh else history.attempt
     (run_dir / f"attempt_{attempt:03d}" / "logs").mkdir(parents=True, exist_ok=True)
+    asyncio.get_running_loop().set_default_executor(_UnjoinedThreads())
     run = Run(plan, run_dir, attempt, None if fresh else history.attempt_started_at)
     supervisor = run.supervisor
     server = ControlServer(run_dir, run)
@@ -277,7 +287,12 @@ async def _finish(run: Run, server: ControlServer, unkilled: list[str]) -> int:
     """Write the result, end the keeper, and return the exit code. ``unkilled``: processes that could not be killed."""
     supervisor = run.supervisor
     with supervisor.records.guarded():
-        await run.sampler.look_at_files()
+        try:
+            async with asyncio.timeout(END_LIMIT):
+                await run.sampler.look_at_files()
+        except TimeoutError:
+            late = f"the last steps and trials could not be read within {END_LIMIT:g} s; the result may lack some"
+            supervisor.say("read", late, "warning")
     with supervisor.records.guarded():
         await run.state_writer.look()  # report the last symptoms before the end
     result = run.conclude(unkilled)
@@ -352,7 +367,9 @@ def main() -> None:
     except (OSError, ValueError) as error:
         complain(f"cannot start: {error}")
         code = ExitCode.PREFLIGHT
-    sys.exit(code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # sys.exit would wait for a thread that hangs in a read
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Samples facts while the backend supervises: processes, GPUs, training steps, trials, boot stages.
 
-Driver calls and scans of steps and trials run off the event loop; driver calls have a time limit.
+Driver calls and everything that reads files run in threads of their own, with a time limit.
 """
 
 from __future__ import annotations
@@ -13,25 +13,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from liverl.control.history import last_step_told
-from liverl.logs.last_lines import TailIndex
-from liverl.model import GpuStatus, HostStats, StepMetrics, TreeStats, TrialsStatus
-from liverl.observe.boot.stages import Stage, StageTracker
-from liverl.observe.config_edits import ConfigEdits
+from liverl.daemon.run_files import RunFiles, ServiceLog, ServiceLogs
+from liverl.model import GpuStatus, HostStats, StepMetrics, TreeStats, TrialsStatus, UnreadableFile
+from liverl.observe.boot.stages import Stage
 from liverl.observe.file_watch import FileWatch
 from liverl.observe.gpu.ledger import allowed_gpus
 from liverl.observe.gpu.sampler import GpuSampler
 from liverl.observe.metrics.pace import StepPace
-from liverl.observe.metrics.steps import MetricsReader
-from liverl.observe.trials.scanner import TrialScanner
 from liverl.procs.stats import ProcSampler
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.blocking_call import BlockingCalls
 from liverl.util.ticks import until_tick
 
 Members = Callable[[dict[str, list[int]]], dict[str, list[int]]]
+REWARD = "critic/score/mean"
 _STEP_METRICS = (  # metrics in the event of a step
-    ("critic/score/mean", "reward {:.3f}"),
+    (REWARD, "reward {:.3f}"),
     ("actor/entropy", "entropy {:.3f}"),
     ("num_turns/mean", "turns {:.1f}"),
     ("timing_s/step", "{:.1f} s"),
@@ -41,6 +38,8 @@ _STEP_METRICS = (  # metrics in the event of a step
 DRIVER_PATIENCE = 60.0
 FIRST_LOOK = 12.0
 GPU_RETRY = 60.0  # seconds between two samples on a machine without GPUs
+READ_LIMIT = 30.0  # seconds after which a scan of the run's files counts as hanging
+UNREADABLE = 20  # maximum files named in ``SampledFacts.unreadable``
 QUIET_LOOKS = 5  # scans of steps and trials without news after which the interval is doubled
 
 
@@ -56,7 +55,8 @@ class SampledFacts:
     metrics: StepMetrics | None = None
     step_seconds: float | None = None
     trials: TrialsStatus = field(default_factory=TrialsStatus)
-    stages: dict[str, Stage] = field(default_factory=dict)
+    stages: Mapping[str, Stage] = field(default_factory=dict)
+    unreadable: tuple[UnreadableFile, ...] = ()
 
 
 class Sampler:
@@ -80,18 +80,19 @@ class Sampler:
         self._procs = ProcSampler()
         self._gpus = GpuSampler()
         self._driver = BlockingCalls[tuple[tuple[GpuStatus, ...], str | None]]()
-        self._steps = MetricsReader.of_run(supervisor.run_dir)
+        self._files = RunFiles(supervisor.run_dir)
+        self._file_scans = BlockingCalls[None]()
+        self._logs = ServiceLogs(supervisor.run_dir)
+        self._log_looks = BlockingCalls[None]()
+        self._late: dict[str, UnreadableFile] = {}  # what is being read -> that it takes too long
         self._pace = StepPace()
-        self._trials = TrialScanner(supervisor.run_dir)
-        self._config = ConfigEdits(supervisor.run_dir)
-        self._trackers: dict[str, tuple[Path, StageTracker]] = {}
-        self._indices: dict[Path, TailIndex] = {}
+        self._rewards: dict[int, float] = {}
+        self._resets = 0
         self._gpus_known = False  # GPUs were sampled once
         self._primed = False  # files were scanned once
         self._scanning = asyncio.Lock()
         self._quiet = 0  # scans of the files in a row without news
         self._watch: FileWatch | None = None
-        self._trial_folders: list[str] = []  # where new trials appear
         self._news: asyncio.Task[None] | None = None
         self._more_news = False
 
@@ -157,7 +158,7 @@ class Sampler:
             self._watch = FileWatch(changed, failed, self._relevant)
         supervisor = self._supervisor
         own = (supervisor.run_dir, supervisor.attempt_dir)
-        self._watch.watch((*own, *map(Path, self._trial_folders)) if wanted else ())
+        self._watch.watch((*own, *map(Path, self._files.trial_folders)) if wanted else ())
 
     def _relevant(self, path: str) -> bool:
         """Whether a changed path belongs to metrics, trials or the run's configuration; the backend itself writes
@@ -165,8 +166,8 @@ class Sampler:
         folder, _, name = path.rpartition("/")
         return (
             name.startswith(("metrics.", "config."))
-            or folder.startswith(self._trials.root)
-            or path == self._trials.root
+            or folder.startswith(self._files.trials_root)
+            or path == self._files.trials_root
         )
 
     def _look_soon(self) -> None:
@@ -182,39 +183,53 @@ class Sampler:
 
     async def look_at_files(self) -> float | None:
         """Scan steps, trials and edits of the configuration. Returns the seconds until the next scan; None: the usual
-        interval."""
+        interval. A scan that takes longer than ``READ_LIMIT`` seconds goes on in its thread; the
+        next one waits for it.
+        """
         async with self._scanning:  # two scans at once would report a step twice
             return await self._look_at_files()
 
     async def _look_at_files(self) -> float | None:
-        resets = self._steps.resets
-
-        def scan() -> tuple[list[StepMetrics], TrialsStatus, int | None, list[str], list[str]]:
-            steps = self._steps.poll()
-            reported = last_step_told(self._supervisor.run_dir) if steps and not self._primed else None
-            return steps, self._trials.scan(), reported, self._trials.newest_folders(), self._config.poll()
-
-        trials = self.facts.trials
-        scanned = await asyncio.get_running_loop().run_in_executor(None, scan)
-        new_steps, self.facts.trials, last_reported, self._trial_folders, edits = scanned
-        for text in edits:
+        if not await self._read("trials", self._file_scans, self._files.scan):
+            return None
+        news, trials = self._files.take(), self.facts.trials
+        self.facts.trials = self._files.trials
+        for text in news.edits:
             self._supervisor.say("config", text)
-        self._quiet = 0 if new_steps or self.facts.trials is not trials else self._quiet + 1
+        self._quiet = 0 if news.steps or self.facts.trials is not trials else self._quiet + 1
         # Steps that existed when this backend began, or that a resumed trainer wrote again, get no event.
-        fresh = self._primed and self._steps.resets == resets
-        if new_steps:
-            self.facts.metrics = new_steps[-1]
-            if self._steps.resets != resets:
-                self._pace.clear()
-            self._pace.add(new_steps, self._supervisor.now(), fresh=fresh)
+        reset, self._resets = self._resets != news.resets, news.resets
+        fresh = self._primed and not reset
+        if reset:
+            self._pace.clear()
+            self._rewards.clear()
+        if news.steps:
+            self.facts.metrics = news.steps[-1]
+            self._pace.add(news.steps, self._supervisor.now(), fresh=fresh)
             self.facts.step_seconds = self._pace.seconds
+        self._rewards.update((m.step, m.values[REWARD]) for m in news.steps if REWARD in m.values)
         if fresh:
-            for metrics in new_steps:
+            for metrics in news.steps:
                 self._report_step(metrics)
-        if last_reported is not None:
-            self._report_missed([metrics.step for metrics in new_steps if metrics.step > last_reported])
+        if news.last_reported is not None:
+            last = news.last_reported
+            self._report_missed([metrics.step for metrics in news.steps if metrics.step > last])
         self._primed = True
         return 2 * self._intervals[2] if self._quiet > QUIET_LOOKS else None
+
+    async def _read(self, what: str, calls: BlockingCalls[None], work: Callable[[], None]) -> bool:
+        """Run ``work`` in a thread; return whether it ended within ``READ_LIMIT`` seconds. If not, that is a fact."""
+        try:
+            await calls.call(work, READ_LIMIT)
+            self._late.pop(what, None)
+            return True
+        except TimeoutError:
+            why = f"reading it has taken longer than {READ_LIMIT:g} s; the storage may be slow or hang"
+            self._late[what] = UnreadableFile(what, why)
+            return False
+        finally:
+            unreadable = (*self._late.values(), *self._logs.unreadable, *self._files.unreadable)
+            self.facts.unreadable = unreadable[:UNREADABLE]
 
     def _report_missed(self, steps: list[int]) -> None:
         """Add an event for the steps that finished after an earlier backend had died and before this one began."""
@@ -238,30 +253,16 @@ class Sampler:
             supervisor.say("zero_tool_calls", without, "warning", "trainer", step=metrics.step)
 
     async def _look_at_logs(self) -> float | None:
+        logs = []
         for slot in self._supervisor.slots.values():
             process = slot.current.process
-            if process is None:
-                continue
-            if slot.spec.stage_parser and slot.state in ("starting", "ready"):
-                self._track(slot.name, process.log, slot.spec.stage_parser)
-            index = self._indices.get(process.log)
-            if index is None:
-                index = self._indices[process.log] = TailIndex(process.log)
-            try:
-                index.tick(self._supervisor.now())
-            except OSError as error:
-                self._supervisor.records.write_failed(f"{index.path.name}: {error.strerror}")
+            if process is not None:
+                tracked = slot.state in ("starting", "ready")
+                logs.append(ServiceLog(slot.name, process.log, slot.spec.stage_parser if tracked else None))
+        now = self._supervisor.now()
+        if await self._read("logs", self._log_looks, lambda: self._logs.look(logs, now)):
+            self.facts.stages = self._logs.stages
         return None
-
-    def _track(self, name: str, log: Path, kind: str) -> None:
-        tracked = self._trackers.get(name)
-        if tracked is None or tracked[0] != log:
-            tracked = self._trackers[name] = (log, StageTracker(log, kind))
-            self.facts.stages.pop(name, None)
-        if not tracked[1].done:
-            stage = tracked[1].poll()
-            if stage is not None:
-                self.facts.stages[name] = stage
 
     @property
     def pid_memory(self) -> Mapping[str, Mapping[int, int | None]]:
@@ -270,14 +271,10 @@ class Sampler:
 
     def learning_words(self) -> str | None:
         """The number of steps with a reward, and the mean reward of the first and of the last three, in words; None
-        without rewards. Reads the whole metrics file."""
-        rewards = [
-            metrics.values["critic/score/mean"]
-            for metrics in MetricsReader.of_run(self._supervisor.run_dir).poll()
-            if "critic/score/mean" in metrics.values
-        ]
-        if not rewards:
+        without rewards."""
+        if not self._rewards:
             return None
+        rewards = [self._rewards[step] for step in sorted(self._rewards)]
         first, last = (sum(part) / len(part) for part in (rewards[:3], rewards[-3:]))
         return f"{len(rewards)} steps, mean reward {first:.3f} -> {last:.3f} (first and last three steps)"
 

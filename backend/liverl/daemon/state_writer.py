@@ -111,7 +111,7 @@ class StateWriter:
             return  # the next generation could not be started; the state holds the reason
         if slot.current.machine.shut_down:
             return  # stopped by the supervisor: the state holds the reason, the log shows an orderly shutdown
-        log_cause = await asyncio.to_thread(self._supervisor.records.log_says, process.log, process.log_start)
+        log_cause = await self._supervisor.records.find_cause(process.log, process.log_start)
         if log_cause is not None:
             log = str(process.log.relative_to(self._supervisor.run_dir))
             cause = Cause(service.name, log_cause[0], service.since, log, log_cause[1])

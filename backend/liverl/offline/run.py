@@ -160,6 +160,7 @@ class OfflineRun:
             gpu_note="not measured: no backend" if base.gpus else base.gpu_note,
             host=self._procs.host() if host == hostname() else HostStats(),
             symptoms=(),
+            unreadable=self._trials.unreadable,
             result=result,
         )
         return msgspec.structs.replace(snapshot, symptoms=self._symptoms(snapshot, base.symptoms))

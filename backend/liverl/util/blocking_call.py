@@ -1,23 +1,30 @@
-"""Blocking calls with a timeout: a driver that hangs must not delay the start of a run or the exit of the
-backend."""
+"""Blocking calls with a timeout: a driver or a storage that hangs must not delay the start of a run or the exit of
+the backend."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import queue
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+_Calls = queue.SimpleQueue[Callable[[], None] | None]
 
 
 class BlockingCalls(Generic[T]):
-    """Runs one blocking call at a time, each in a daemon thread, so that a hung call does not block process
-    exit."""
+    """Runs one blocking call at a time in a daemon thread of its own, so that a hung call blocks neither other work
+    nor the exit of the process. The thread starts with the first call and ends with this object."""
 
     def __init__(self) -> None:
         self._running: asyncio.Future[T] | None = None
+        self._calls: _Calls | None = None
+
+    def __del__(self) -> None:
+        if self._calls is not None:
+            self._calls.put(None)
 
     @property
     def busy(self) -> bool:
@@ -25,7 +32,7 @@ class BlockingCalls(Generic[T]):
         return self._running is not None and not self._running.done()
 
     async def call(self, work: Callable[[], T], seconds: float) -> T:
-        """Run ``work`` in a thread and return its result, or raise its exception.
+        """Run ``work`` in the thread and return its result, or raise its exception.
 
         Raises:
             TimeoutError: ``work``, or an earlier call, did not return within ``seconds``.
@@ -37,9 +44,8 @@ class BlockingCalls(Generic[T]):
                 raise TimeoutError
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        future.add_done_callback(
-            lambda f: f.cancelled() or f.exception()
-        )  # retrieved even if nobody awaits it
+        # Retrieved even if nobody awaits it.
+        future.add_done_callback(lambda f: f.cancelled() or f.exception())
         self._running = future
 
         def settle(result: T | None, error: BaseException | None) -> None:
@@ -59,8 +65,19 @@ class BlockingCalls(Generic[T]):
             with contextlib.suppress(RuntimeError):  # the loop was closed in the meantime
                 loop.call_soon_threadsafe(settle, result, error)
 
-        threading.Thread(target=run, name="aside", daemon=True).start()
+        self._queue().put(run)
         await asyncio.wait([future], timeout=seconds)
         if not future.done():
             raise TimeoutError
         return future.result()
+
+    def _queue(self) -> _Calls:
+        if self._calls is None:
+            self._calls = queue.SimpleQueue()
+            threading.Thread(target=_work, args=(self._calls,), name="blocking calls", daemon=True).start()
+        return self._calls
+
+
+def _work(calls: _Calls) -> None:
+    while (call := calls.get()) is not None:
+        call()

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import stat
+import time
 from typing import BinaryIO
 
 LARGEST = 256 << 20  # bytes: nothing that is read as a whole is this large
@@ -121,6 +123,39 @@ def read_regular(path: StrPath, most: int = LARGEST, *, inside: str | None = Non
     if len(data) > most:
         raise TooLargeError(errno.EFBIG, f"larger than {most} bytes", os.fspath(path))
     return data
+
+
+def read_pipe(path: StrPath, most: int, seconds: float) -> bytes:
+    """Return all that is written to a FIFO (such as bash's ``<(command)``) until its writers close it.
+
+    Raises:
+        TimeoutError: nobody opened it for writing, or its writers did not close it, within ``seconds``.
+        TooLargeError: more than ``most`` bytes were written.
+        OSError: it cannot be opened or read.
+    """
+    give_up = time.monotonic() + seconds
+    fd = os.open(path, _FLAGS)
+    data, opened = b"", False
+    try:
+        while (left := give_up - time.monotonic()) > 0:
+            ready, _, _ = select.select([fd], [], [], min(left, 0.05))
+            try:
+                chunk = os.read(fd, 1 << 16)
+            except BlockingIOError:  # a writer has it open and has written nothing new
+                opened = True
+                continue
+            if chunk:
+                data, opened = data + chunk, True
+            elif opened:
+                return data
+            elif ready:
+                time.sleep(0.02)  # no writer yet
+            if len(data) > most:
+                raise TooLargeError(errno.EFBIG, f"larger than {most} bytes", os.fspath(path))
+    finally:
+        os.close(fd)
+    what = "its writer did not close it" if opened else "nobody wrote to this FIFO"
+    raise TimeoutError(errno.ETIMEDOUT, f"{what} within {seconds:g} s", os.fspath(path))
 
 
 def read_text(path: StrPath, most: int = LARGEST, *, errors: str = "strict") -> str:

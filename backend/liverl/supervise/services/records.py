@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from liverl.logs.fatal_lines import find_cause
 from liverl.model import Event, Level
 from liverl.rundir.journal import LineFile, complain
 from liverl.supervise.services.event_log import EventLog
+from liverl.util.blocking_call import BlockingCalls
 
+LOG_LIMIT = 10.0  # seconds for reading the end of a log
 DISK_PATIENCE = 2.0  # seconds that a signal waits for the journal; a busy disk takes about 0.01 s
 
 
@@ -33,6 +36,7 @@ class Records:
         self._reported: set[str] = set()  # texts of errors
         self._loop = asyncio.get_running_loop()
         self._closed = False
+        self._log_reads = BlockingCalls[tuple[str, int] | None]()
 
     def say(
         self, kind: str, text: str, level: Level = "info", service: str | None = None, **data: Any
@@ -84,6 +88,16 @@ class Records:
             if not self._loop.is_closed():
                 text = f"cannot read {log.name}: {error.strerror}"
                 self._loop.call_soon_threadsafe(self._report, "read", text, "")
+            return None
+
+    async def find_cause(self, log: Path, start: int) -> tuple[str, int] | None:
+        """What ``log_says`` returns, read in a thread; None if that takes longer than ``LOG_LIMIT`` seconds."""
+        try:
+            return await self._log_reads.call(partial(self.log_says, log, start), LOG_LIMIT)
+        except TimeoutError:
+            self._report(
+                "read", f"reading {log.name} has taken longer than {LOG_LIMIT:g} s; its cause is unknown", ""
+            )
             return None
 
     def internal(self, error: BaseException) -> None:

@@ -107,7 +107,7 @@ class Supervisor:
         self.kick()
 
     async def _report_log_cause(self, service: str, log: Path, start: int) -> None:
-        cause = await asyncio.to_thread(self.records.log_says, log, start)
+        cause = await self.records.find_cause(log, start)
         if cause is not None:
             self.say("log_cause", f"its log shows: {cause[0]}", "warning", service)
 

@@ -1,0 +1,150 @@
+"""What the backend reads in a run's directory while it supervises: steps, trials, edits of the configuration, logs.
+
+Everything here may block, for ever if the storage hangs: call it in a thread, with a time limit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from liverl.control.history import last_step_told
+from liverl.logs.last_lines import TailIndex
+from liverl.model import StepMetrics, TrialsStatus, UnreadableFile
+from liverl.observe.boot.stages import Stage, StageTracker
+from liverl.observe.config_edits import ConfigEdits
+from liverl.observe.metrics.steps import MetricsReader
+from liverl.observe.trials.scanner import TrialScanner
+
+
+@dataclass
+class FileNews:
+    """What was read since it was last taken.
+
+    ``steps``: new or repeated steps. ``resets``: number of times that metrics were read again from the start, in
+    total. ``last_reported``: with the first steps, the newest step that an event of the run names. ``edits``: edits
+    of the configuration, in words.
+    """
+
+    steps: list[StepMetrics] = field(default_factory=list)
+    resets: int = 0
+    last_reported: int | None = None
+    edits: list[str] = field(default_factory=list)
+
+
+class RunFiles:
+    """Steps, trials and the configuration of one run. One ``scan`` at a time, in any thread; the rest only between
+    scans.
+
+    Each source fails alone: an error in one is named in ``unreadable`` and hides nothing of the others.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.trials = TrialsStatus()
+        self.trial_folders: list[str] = []
+        self.unreadable: tuple[UnreadableFile, ...] = ()
+        self._steps = MetricsReader.of_run(run_dir)
+        self._scanner = TrialScanner(run_dir)
+        self._config = ConfigEdits(run_dir)
+        self._news = FileNews()
+        self._any_steps = False
+
+    @property
+    def trials_root(self) -> str:
+        """The directory of the trials."""
+        return self._scanner.root
+
+    def scan(self) -> None:
+        """Read what is new. A scan that nobody waited for loses nothing: its news stay until they are taken."""
+        problems = [self._scan_steps(), self._scan_config()]
+        self.trials = self._scanner.scan()
+        self.trial_folders = self._scanner.newest_folders()
+        metrics = (
+            UnreadableFile(_relative(path, self.run_dir), why) for path, why in self._steps.unreadable.items()
+        )
+        named = [problem for problem in problems if problem is not None]
+        self.unreadable = (*named, *metrics, *self._scanner.unreadable)
+
+    def _scan_steps(self) -> UnreadableFile | None:
+        try:
+            steps = self._steps.poll()
+            if steps and not self._any_steps:
+                self._news.last_reported = last_step_told(self.run_dir)
+        except OSError as error:
+            return UnreadableFile(_relative(error.filename or "metrics.jsonl", self.run_dir), _why(error))
+        self._any_steps = self._any_steps or bool(steps)
+        if self._news.resets != self._steps.resets:
+            self._news.steps.clear()
+        self._news.steps += steps
+        self._news.resets = self._steps.resets
+        return None
+
+    def _scan_config(self) -> UnreadableFile | None:
+        try:
+            self._news.edits += self._config.poll()
+        except OSError as error:
+            return UnreadableFile(_relative(error.filename or "config.yaml", self.run_dir), _why(error))
+        return None
+
+    def take(self) -> FileNews:
+        """Return what the scans since the last call have read."""
+        news, self._news = self._news, FileNews(resets=self._news.resets)
+        return news
+
+
+@dataclass(frozen=True)
+class ServiceLog:
+    """A log to look at. ``stage_parser``: name of the parser of its boot stages; None: they are not wanted."""
+
+    service: str
+    path: Path
+    stage_parser: str | None
+
+
+class ServiceLogs:
+    """Boot stages and time indexes of the services' logs. One ``look`` at a time, in any thread."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.stages: dict[str, Stage] = {}
+        self.unreadable: tuple[UnreadableFile, ...] = ()
+        self._run_dir = run_dir
+        self._trackers: dict[str, tuple[Path, StageTracker]] = {}
+        self._indexes: dict[Path, TailIndex] = {}
+
+    def look(self, logs: Sequence[ServiceLog], now: float) -> None:
+        """Read what was appended; ``now`` is Unix time. A log that cannot be read is named, the others go on."""
+        stages, unreadable = dict(self.stages), []
+        for log in logs:
+            try:
+                self._look(log, stages, now)
+            except OSError as error:
+                unreadable.append(
+                    UnreadableFile(_relative(error.filename or log.path, self._run_dir), _why(error))
+                )
+        self.stages, self.unreadable = stages, tuple(unreadable)
+
+    def _look(self, log: ServiceLog, stages: dict[str, Stage], now: float) -> None:
+        index = self._indexes.get(log.path)
+        if index is None:
+            index = self._indexes[log.path] = TailIndex(log.path)
+        if log.stage_parser is not None:
+            tracked = self._trackers.get(log.service)
+            if tracked is None or tracked[0] != log.path:
+                tracked = self._trackers[log.service] = (log.path, StageTracker(log.path, log.stage_parser))
+                stages.pop(log.service, None)
+            if not tracked[1].done:
+                stage = tracked[1].poll()
+                if stage is not None:
+                    stages[log.service] = stage
+        index.tick(now)
+
+
+def _relative(path: str | os.PathLike[str], run_dir: Path) -> str:
+    return os.fspath(path).removeprefix(f"{run_dir}/")
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)
