@@ -74,7 +74,7 @@ def answer_words(what: str, answer: dict[str, Any]) -> str:
 def none_words(verb: str, selected: ServiceStatus | None) -> str:
     """Return why no service can be ``verb``-ed now; why not ``selected``, if a service is selected."""
     if selected is None or (verb, selected.kind) == ("remove", "replica"):
-        return f"no service to {verb} now"
+        return f"there is no service that you can {verb}"
     if selected.kind == "environment":
         return f"cannot {verb} {selected.name}: it is an environment, not a process"
     if verb == "remove":

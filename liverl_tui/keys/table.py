@@ -159,7 +159,7 @@ KEYS: tuple[Key, ...] = (
         "filter",
         "Show only trials whose task, name, flags or finish reason match",
     ),
-    Key("trials", "sort", "o", "order", "Sort: newest first, or by reward, turns, tokens"),
+    Key("trials", "sort", "o", "order", "Change the order: newest first, by reward, by turns, by tokens"),
     Key(
         "trials",
         "steps",

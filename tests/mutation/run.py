@@ -202,7 +202,7 @@ def isolate() -> None:
         command += ["--user", "--map-root-user"]
     if (
         shutil.which("unshare") is None
-        or subprocess.run([*command, "true"], capture_output=True).returncode != 0
+        or subprocess.run([*command, "true"], check=False, capture_output=True).returncode != 0
     ):
         print(
             "warning: no PID namespace to be had here; a mutant may signal other processes", file=sys.stderr

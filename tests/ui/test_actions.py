@@ -210,7 +210,7 @@ async def test_s_starts_what_has_stopped() -> None:
         ("r0", "starting", "s", "cannot start r0: it is starting"),
         ("r0", "stopped", "S", "cannot stop r0: it is stopped"),
         ("env:litellm", "ready", "s", "cannot start env:litellm: it is an environment"),
-        (None, "ready", "s", "no service to start now"),
+        (None, "ready", "s", "there is no service that you can start"),
     ],
 )
 async def test_why_a_service_cannot_be_meant(selected: str | None, state: str, key: str, words: str) -> None:

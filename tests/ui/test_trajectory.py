@@ -277,7 +277,7 @@ async def test_without_tools_it_says_why(tmp_path: Path) -> None:
         shown = await opened(pilot, trial(1).path)
         text = " ".join(shown.text.split())
         assert "✖ NO TOOLS: what the model wrote looks like Qwen3-Coder XML" in text
-        assert "the run's parser is hermes (model.tool_parser in config.yaml)" in text
+        assert "the run's tool-call parser is hermes (model.tool_parser in config.yaml)" in text
         assert shown.style("✖ NO TOOLS:") == "alarm"
         assert "▲ no tool call was parsed from this text" in text and "│ <function=bash>" in shown.text
 

@@ -84,17 +84,17 @@ async def test_the_title_counts_who_calls_tools() -> None:
             (tally(7, 0, 64, 64), "step 7: ✖ 0/64 trials call tools", "alarm"),
             (
                 tally(7, 0, 2, 64),
-                "step 7: ▲ 0/2 trials call tools · 62 running · 62 without a call yet",
+                "step 7: ▲ 0/2 trials call tools · 62 running · 62 called no tool yet",
                 "warn",
             ),
             (
                 tally(7, 0, 32, 64),
-                "step 7: ✖ 0/32 trials call tools · 32 running · 32 without a call yet",
+                "step 7: ✖ 0/32 trials call tools · 32 running · 32 called no tool yet",
                 "alarm",
             ),
             (
                 StepTrials(7, 16, 15, 1, 0.5),
-                "step 7: ▲ 14/15 trials call tools · 1 running · 1 without a call yet",
+                "step 7: ▲ 14/15 trials call tools · 1 running · 1 called no tool yet",
                 "warn",
             ),
         ):
@@ -355,9 +355,9 @@ async def test_back_from_a_trial_it_is_still_selected(tmp_path: Path) -> None:
     [
         (
             120,
-            "step 7: ● 17/17 trials call tools · 16 running · 15 without a call yet  1-8 of the newest 60 of 3,312",
+            "step 7: ● 17/17 trials call tools · 16 running · 15 called no tool yet  1-8 of the newest 60 of 3,312",
         ),
-        (100, "step 7: ● 17/17 trials call tools · 16 running · 15 without a call yet  1-8 of 60+"),
+        (100, "step 7: ● 17/17 trials call tools · 16 running · 15 called no tool yet  1-8 of 60+"),
         (80, "step 7: ● 17/17 trials call tools · 16 running  1-8 of 60+"),
         (66, "step 7: ● 17/17 trials call tools  1-8 of 60+"),
         (58, "step 7: ● 17/17 trials call tools"),
@@ -470,7 +470,7 @@ async def test_a_step_that_goes_on_is_read_again(tmp_path: Path, monkeypatch: py
         shown.pane._read_took = 0.0
         await shown.show(seen(steps=(tally(5, 0, 2, 2),)))
         await shown.until(
-            lambda: "0/1 trials call tools · 1 running · 1 without a call yet" in shown.lines[0]
+            lambda: "0/1 trials call tools · 1 running · 1 called no tool yet" in shown.lines[0]
         )
 
 

@@ -208,7 +208,7 @@ NETRC = "or remove the password: uv and pip read ~/.netrc"
             ("vllm.gen_tp=2", overrides(**{f"{ROLLOUT}.tensor_model_parallel_size": 3})),
             refused(
                 "vllm.gen_tp",
-                "must divide the GPUs of the run (8); with trainer.overrides a replica has 3",
+                "must divide the GPUs of the run (8); trainer.overrides gives each replica 3 GPUs",
                 "2",
             ),
         ),
@@ -216,7 +216,7 @@ NETRC = "or remove the password: uv and pip read ~/.netrc"
             ("vllm.gen_tp=2", overrides(**{f"{ROLLOUT}.data_parallel_size": 0})),
             refused(
                 "vllm.gen_tp",
-                "must divide the GPUs of the run (8); with trainer.overrides a replica has 0",
+                "must divide the GPUs of the run (8); trainer.overrides gives each replica 0 GPUs",
                 "2",
             ),
         ),

@@ -272,7 +272,7 @@ async def test_a_whole_discovery(tmp_path: Path) -> None:
         (f"replica 0 reported its address http://127.0.0.1:{port}", 0),
         ("replica 0 is healthy after 61 s", 0),
     ]
-    assert told[4][0].endswith("GET /api/v0/actors returned 503 and no JSON ('busy')")
+    assert told[4][0].endswith("GET /api/v0/actors returned 503 with a body that is not JSON: 'busy'")
     assert told[5:] == [("Ray's dashboard responds again", None)]
     # the next trainer's actors are others
     discovery.expect(Expectation(1, since=220.0, not_before=220.0))

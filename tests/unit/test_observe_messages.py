@@ -38,6 +38,11 @@ TEXT = {"type": "text", "text": "one"}
 IMAGE = {"type": "image", "source": {}}
 
 
+def rewritten(first: int, of: int, turn: int, others: int) -> str:
+    repeats = f"the first {first} of the {of} messages of turn {turn}"
+    return f"the agent has rewritten the conversation: it repeats {repeats}, then has {others} others"
+
+
 @pytest.mark.parametrize(
     ("content", "text"),
     [
@@ -461,9 +466,7 @@ def test_a_shortened_conversation_shows_what_is_new_in_it() -> None:
         record([said("a"), said("b"), said("x"), said("y"), said("z"), MESSAGE, said("w")]),
     )
     assert brief(two.before) == [("user", "x"), ("user", "y"), ("user", "z")]
-    assert two.note == (
-        "the conversation differs from the previous one: it keeps the first 2 of turn 1's 3 messages and has 3 others"
-    )
+    assert two.note == (rewritten(2, 3, 1, 3))
     assert brief(two.after) == [("user", "w")]
     assert (three.before, three.note) == ((), "")
 
@@ -478,9 +481,9 @@ def test_of_several_conversations_the_one_with_most_in_common_is_changed() -> No
     )
     assert [turn.note for turn in turns] == [
         "",
-        "the conversation differs from the previous one: it keeps the first 1 of turn 1's 3 messages and has 1 others",
+        rewritten(1, 3, 1, 1),
         "a separate conversation of 1 messages",
-        "the conversation differs from the previous one: it keeps the first 2 of turn 1's 3 messages and has 1 others",
+        rewritten(2, 3, 1, 1),
         "",
     ]
     assert brief(turns[2].after) == [("user", "r")]
@@ -493,7 +496,7 @@ def test_of_equally_near_conversations_the_newest_is_continued() -> None:
         record([said("a"), said("c")]),
         record([said("a"), said("d")]),
     )
-    assert "of turn 2's 2 messages" in turns[2].note
+    assert "of the 2 messages of turn 2" in turns[2].note
     # Two requests of the same messages: the later one goes on.
     turns = built(
         record([said("a")]), record([said("a"), said("b")]), record([said("a"), said("b"), said("c")])
@@ -539,8 +542,8 @@ def test_every_message_is_shown(requests: list[list[str]]) -> None:
         shown = [part.text for part in turn.before]
         assert texts[len(texts) - len(shown) :] == shown, "the new ones are the last ones"
         if shown and len(shown) < len(texts):
-            assert f"keeps the first {len(texts) - len(shown)} of" in turn.note
-            assert f"has {len(shown)} others" in turn.note
+            assert f"repeats the first {len(texts) - len(shown)} of" in turn.note
+            assert f"then has {len(shown)} others" in turn.note
 
 
 # -- conversations without records
@@ -611,8 +614,8 @@ def test_each_format_is_recognized_alone(title: str) -> None:
     assert turn.resembles == (title,)
 
 
-SETTING = "the parser is set by model.tool_parser in config.yaml"
-WITH = "the run's parser is hermes (model.tool_parser in config.yaml)"
+SETTING = "the tool-call parser is set by model.tool_parser in config.yaml"
+WITH = "the run's tool-call parser is hermes (model.tool_parser in config.yaml)"
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,9 @@ def test_a_shortened_conversation_and_one_beside_it(trial: Trial) -> None:
         "user",
     ]
     assert turns[2].note == "" and turns[2].before == ()
-    assert "keeps the first 2 of turn 3's 4 messages" in turns[3].note and kinds(turns[3].before) == ["user"]
+    assert "repeats the first 2 of the 4 messages of turn 3" in turns[3].note and kinds(turns[3].before) == [
+        "user"
+    ]
     assert turns[4].note == "" and kinds(turns[3].after) == ["user"]
 
 
@@ -276,7 +278,7 @@ def test_no_tools_and_why(trial: Trial) -> None:
     assert parser_in_use(run) == "hermes"
     what, setting = no_tools(found, parser_in_use(run))
     assert "Qwen3-Coder XML (<function=...>)" in what and "qwen3_coder" in what
-    assert setting == "the run's parser is hermes (model.tool_parser in config.yaml)"
+    assert setting == "the run's tool-call parser is hermes (model.tool_parser in config.yaml)"
     assert "is the call complete" in no_tools(found, "qwen3_coder")[0]
     (run / "config.yaml").write_text("model: [")
     assert parser_in_use(run) is None and "model.tool_parser" in no_tools(found, None)[1]

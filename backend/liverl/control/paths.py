@@ -210,7 +210,8 @@ def unreachable(run_dir: Path, alive: object | None = None) -> ControlError:
         )
     if isinstance(state, LiveBackend):
         return BackendSilent(
-            f"the backend of {name} (pid {state.record.pid}) is running but does not respond"
+            f"the backend of {name} (pid {state.record.pid}) is running but does not respond; "
+            f"see {RunDir(run_dir).path / 'backend.log'}"
         )
     result = RunDir(run_dir).read_result()
     if result is not None:

@@ -69,7 +69,9 @@ def environment(plan: Plan) -> Check:
     name = "environment verl"
     spec = next((e for e in plan.environments if e.name == "verl"), None)
     if spec is None:
-        return Check(name, "ok", "not used: the launch script uses its own environment")
+        return Check(
+            name, "ok", "the environment verl is not used: the launch script uses its own Python environment"
+        )
     try:
         place = resolve(spec, default_cache_dir())
     except BuildError as error:

@@ -410,11 +410,11 @@ class TrialsPane(RowsPane):
 
 
 def _read_problem(error: OSError) -> str:
-    return f"▲ cannot read the trials: {error.strerror or error}"
+    return f"▲ cannot read {error.filename or 'the trials'}: {error.strerror or error}"
 
 
 def _words(of: str, tally: Tally) -> list[str]:
     words = [f"{of}: {tally.share if tally.decided else f'{tally.total} trials'}"]
     words += [f"{tally.running} running"] if tally.running else []
     words += [f"{tally.cut_off} cut off"] if tally.cut_off else []
-    return words + ([f"{tally.undecided} without a call yet"] if tally.decided and tally.undecided else [])
+    return words + ([f"{tally.undecided} called no tool yet"] if tally.decided and tally.undecided else [])

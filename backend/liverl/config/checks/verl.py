@@ -76,7 +76,7 @@ def _tensor_parallel(c: RunConfig) -> Iterator[Finding]:
     if _sized(c) and (replica_gpus(c) < 1 or generating_gpus(c) % replica_gpus(c)):
         words = f"must divide the GPUs of the run ({generating_gpus(c)})"
         if replica_gpus(c) != c.vllm.gen_tp:
-            words += f"; with trainer.overrides a replica has {replica_gpus(c)}"
+            words += f"; trainer.overrides gives each replica {replica_gpus(c)} GPUs"
         yield Finding("vllm.gen_tp", words, str(c.vllm.gen_tp))
 
 

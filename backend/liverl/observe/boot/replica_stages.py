@@ -24,9 +24,7 @@ from liverl.observe.boot.facts import BootFacts, TrainerFacts, trainer_facts
 from liverl.observe.boot.stages import Stage, StageParser
 
 READ = 4 << 20  # maximum bytes of the trainer's log read per poll; if it grew by more, the newest
-_LONGEST = (
-    256 << 10
-)  # maximum characters of an unfinished line that are kept; configuration dumps have long lines
+_LONGEST = 256 << 10  # characters of an unfinished line that are kept; configuration dumps have long ones
 # Actor classes that serve: vLLMHttpServer, SGLangHttpServer, TRTLLMHttpServer and their subclasses.
 _SERVER = re.compile(r"HttpServer")
 

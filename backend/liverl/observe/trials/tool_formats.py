@@ -75,9 +75,9 @@ def explain_no_calls(texts: Iterable[str], parser: str | None, truncated: bool =
     """
     written = [text for text in texts if text.strip()]
     setting = (
-        f"the run's parser is {parser} ({PARSER_KEY} in config.yaml)"
+        f"the run's tool-call parser is {parser} ({PARSER_KEY} in config.yaml)"
         if parser
-        else (f"the parser is set by {PARSER_KEY} in config.yaml")
+        else (f"the tool-call parser is set by {PARSER_KEY} in config.yaml")
     )
     if not written:
         return (

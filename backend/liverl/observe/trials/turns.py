@@ -137,8 +137,9 @@ class TurnBuilder:
         parts = [part for raw in messages[shared:] for part in message_parts(loads(raw), names)]
         note = ""
         if best is not None:
-            kept = f"keeps the first {shared} of turn {best.turn + 1}'s {len(best.messages)} messages"
-            note = f"the conversation differs from the previous one: it {kept} and has {len(messages) - shared} others"
+            kept = f"the first {shared} of the {len(best.messages)} messages of turn {best.turn + 1}"
+            others = len(messages) - shared
+            note = f"the agent has rewritten the conversation: it repeats {kept}, then has {others} others"
         elif self.turns:
             note = f"a separate conversation of {len(messages)} messages"
         conversation = _Conversation(messages, index, names)

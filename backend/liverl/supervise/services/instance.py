@@ -394,12 +394,9 @@ class Instance:
         if targets:
             crashpoint("stopping", self.name)
             problems = tree.send_all(sorted(targets), number)
-            whom = (
-                "its main process"
-                if stage.target == "leader"
-                else f"{len(targets)} processes of its process tree"
-            )
-            self.hub.note(self, "signal", f"sent {number.name} to {whom}", "debug")
+            count = "1 process" if len(targets) == 1 else f"{len(targets)} processes"
+            whom = "the main process" if stage.target == "leader" else count
+            self.hub.note(self, "signal", f"sent {number.name} to {whom} of {self.name}", "debug")
             for problem in problems:
                 self.hub.note(self, "signal", problem, "error")
 

@@ -200,7 +200,7 @@ class RayRest:
             reply = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise RayError(
-                f"{where} failed: GET {path} returned {status} and no JSON ({text[:80]!r})"
+                f"{where} failed: GET {path} returned {status} with a body that is not JSON: {text[:80]!r}"
             ) from error
         if status != 200 or not isinstance(reply, Mapping):
             message = _text(_mapping(reply).get("msg")) or text[:200]
