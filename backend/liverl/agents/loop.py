@@ -19,13 +19,10 @@ from liverl.agents.sandbox import Sandbox
 from liverl.agents.tools import SUBMIT, TOOLS
 
 SYSTEM = "You are an agent that works on files. Use one tool a turn and call submit when the work is done."
-_BACKOFF_START, _BACKOFF_CAP = (
-    0.1,
-    2.0,
-)  # seconds between attempts of one turn: first and maximum delay, doubled each time
-_RETRIED = frozenset(
-    (408, 409, 425, 429)
-)  # in addition to all 5xx: responses of a proxy that is restarting or full
+# Seconds between attempts of one turn: first and maximum delay, doubled each time.
+_BACKOFF_START, _BACKOFF_CAP = 0.1, 2.0
+# In addition to all 5xx: responses of a proxy that is restarting or full.
+_RETRIED = frozenset((408, 409, 425, 429))
 _ERROR_TEXT = 300  # maximum characters kept of an error response
 _CONTEXT_FULL = "maximum context length"  # part of vLLM's 400, which LiteLLM wraps in text of its own
 

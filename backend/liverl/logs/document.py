@@ -183,9 +183,8 @@ class Merged(Document):
         return min(first, key=self.key, default=None)
 
 
-_BOUND, _LINE, _EDGE = range(
-    3
-)  # kinds of a stream's head: lower bound of unread lines; a line; not searched yet
+# Kinds of a stream's head: lower bound of unread lines; a line; not searched yet.
+_BOUND, _LINE, _EDGE = range(3)
 _Head = tuple[float, int, int, int]  # time, rank, offset (all negated when reading backwards), kind
 
 

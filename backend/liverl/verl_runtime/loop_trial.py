@@ -26,9 +26,8 @@ from liverl.verl_runtime.tokens import Assembly, Row
 logger = logging.getLogger(__name__)
 
 _PROCESS = uuid.uuid4().hex  # identifies this agent-loop worker: trial names of different attempts differ
-_VALIDATION = frozenset(
-    ("val", "valid", "validation", "test")
-)  # values of extra_info.split, verl's convention
+# Values of extra_info.split, verl's convention.
+_VALIDATION = frozenset(("val", "valid", "validation", "test"))
 _TASKS: dict[str, Task] = {task.id: task for task in dataset()}
 
 

@@ -27,9 +27,8 @@ LARGEST = 256 << 20  # maximum bytes of a trajectory document
 LARGEST_RESULT = 16 << 20  # maximum bytes of result.json and config.json
 TRUNCATED = ("length", "max_tokens")  # finish reasons of a turn that reached the token limit
 _ENDED = ("stop", "end_turn", "stop_sequence")  # the agent called no further tool
-TASK = re.compile(
-    r"(?:-[0-9a-f]{6,}|__[A-Za-z0-9]{7})$"
-)  # suffixes that Harbor and LiveRL append to task names
+# Suffixes that Harbor and LiveRL append to task names.
+TASK = re.compile(r"(?:-[0-9a-f]{6,}|__[A-Za-z0-9]{7})$")
 
 # (path, offset, add, inside): opens the file as ``open_regular`` does, calls add(buffer, start, end) for each
 # complete line, returns the offset after the last one and whether it stopped before the end of the file
