@@ -1,9 +1,9 @@
 """Which package uses which key, under which topology, engine and trainer, and why a key is inert otherwise.
 
 A key is used if its value changes what a component gets: an argument, a file, a setting of the backend, or an
-environment variable that the component reads. A variable that nothing reads does not count. Every key of the schema is
-listed here exactly once, or belongs to its section's ``*``: the keys that no other entry names. A unit test compares
-the table with the plans.
+environment variable that the component reads. A variable that nothing reads does not count. A key that the plan always
+uses needs no entry; every other key is listed here exactly once, or belongs to its section's ``*``: the keys that no
+other entry names. A unit test compares the table with the plans.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class KeyRule(Struct, frozen=True):
 
 
 _PLAN, _CONFIG = "liverl.plan", "liverl.config"
+_ALWAYS = KeyRule({_PLAN: when.always}, inert.never)
 
 
 def _group(names: str, uses: dict[str, When], why: Why = inert.never) -> Iterable[tuple[str, KeyRule]]:
@@ -65,7 +66,6 @@ def _engine_group(
 
 
 _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
-    _group("run: topology engine; model: *", {_PLAN: when.always}),
     _group("run: name run_root; experiment: project_name exp_name", {_CONFIG: when.always}),
     _engine_group("run: seed", inert.sentence("only the embedded run uses a seed"), when.embedded_trainer),
     _group(
@@ -88,11 +88,9 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         {_PLAN: when.verl_or_command, _CONFIG: when.needs_gpus},
         inert.sentence("the embedded run uses no GPU"),
     ),
-    _group("infrastructure: litellm_port", {_PLAN: when.always}),
     _group("infrastructure: anthropic_api_key", {"liverl.supervise": when.always}),
     _engine_group("infrastructure: vllm_logging_level", inert.vllm_key, when.vllm_in_verl),
     _group("environment: venv_path", {_PLAN: when.verl_venv}, inert.venv_key),
-    (("environments", KeyRule({_PLAN: when.always}, inert.never)),),
     _group("k8s: *", {_PLAN: when.reads_variables}, inert.NO_PODS),
     _engine_group("vllm: gen_tp", inert.vllm_key, when.verl_or_command),
     _engine_group("vllm: *", inert.vllm_key, when.verl_trainer, but="gen_tp"),
@@ -143,7 +141,6 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         {_PLAN: when.reads_variables},
         inert.NO_PODS,
     ),
-    _group("trainer: kind", {_PLAN: when.always}),
     _group("trainer: restart", {_PLAN: when.embedded_or_verl}, inert.restart_key),
     _group(
         "trainer: command",
@@ -176,7 +173,6 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group("verl: actor_deadline address_deadline health_deadline", {_PLAN: when.any_ray}, inert.ray_key("")),
     _group("verl.faults: *", {_PLAN: when.cpu_replicas}, inert.CPU_ONLY),
     _group("proxy: *", {_PLAN: when.not_command}, inert.sentence("your launch script starts the proxy")),
-    _group("supervise: *", {_PLAN: when.always}),
     _group(
         "supervise: restart_base restart_cap restart_jitter storm_window storm_failures stable_after",
         {_PLAN: when.not_command},
@@ -187,7 +183,6 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         {_PLAN: when.needs_gpus},
         inert.sentence("the run does not start replicas on GPUs"),
     ),
-    _group("observe: *", {_PLAN: when.always}),
     _group("ui: *", {"liverl_tui": when.always}),
     _engine_group("embedded: *", inert.embedded_engine_key("setting")),
     _engine_group("embedded.faults.late_replica: seconds", inert.ENGINE_ONLY),
@@ -220,8 +215,10 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
 
 @functools.cache
 def rules() -> dict[str, KeyRule]:
-    """Every key of the schema -> its rule."""
-    return expand((entry for group in _TABLE for entry in group), leaves())
+    """Every key of the schema -> its rule; that of a key without an entry says that the plan always uses it."""
+    keys = leaves()
+    listed = expand((entry for group in _TABLE for entry in group), keys)
+    return {key: listed.get(key, _ALWAYS) for key in keys}
 
 
 def expand(entries: Iterable[tuple[str, KeyRule]], keys: Iterable[str]) -> dict[str, KeyRule]:
