@@ -237,6 +237,13 @@ class ProxyStatus(msgspec.Struct, frozen=True):
     unknown: int = 0  # requests for models that the proxy does not have
     unknown_models: tuple[str, ...] = ()  # names of those models, as living proxy processes report them
     cooled_down: tuple[str, ...] = ()  # API bases in cooldown after failures
+    too_large: int = 0  # requests with more than proxy.max_body_bytes
+    unrecorded: int = 0  # requests whose record could not be written to their trial
+    turned_away: int = 0  # connections and requests that failed because no descriptor was left for them
+    dropped: int = 0  # connections closed because their client sent no request, or did not read its response
+    descriptors: int | None = None  # files and connections that the serving process has open ...
+    descriptor_limit: int | None = None  # ... and may have open
+    record_error: str | None = None  # why the last record could not be written
 
 
 class GpuStatus(msgspec.Struct, frozen=True):

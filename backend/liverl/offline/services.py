@@ -385,6 +385,13 @@ class _Report(msgspec.Struct):
     unattributed: int = 0
     refused: int = 0
     unknown_models: dict[str, int] = {}
+    too_large: int = 0
+    unrecorded: int = 0
+    turned_away: int = 0
+    dropped: int = 0
+    descriptors: int | None = None
+    descriptor_limit: int | None = None
+    record_error: str | None = None
 
 
 def orphaned_proxy(
@@ -397,7 +404,9 @@ def orphaned_proxy(
     if service is None or not orphans.here:
         return last
     if service.pid is None:
-        return msgspec.structs.replace(last, backends=(), cooled_down=())
+        return msgspec.structs.replace(
+            last, backends=(), cooled_down=(), descriptors=None, descriptor_limit=None
+        )
     path = orphans.run_dir / "proxy" / f"status.{service.generation}.json"
     try:
         report = msgspec.json.decode(read_regular(path), type=_Report)
@@ -406,7 +415,15 @@ def orphaned_proxy(
     except (OSError, ValueError, RecursionError):
         report = _Report()
         counts = ProxyCounters(
-            last.requests or 0, last.failures or 0, last.unattributed, last.refused, last.unknown
+            last.requests or 0,
+            last.failures or 0,
+            last.unattributed,
+            last.refused,
+            last.unknown,
+            last.too_large,
+            last.unrecorded,
+            last.turned_away,
+            last.dropped,
         )
     return ProxyStatus(
         address=last.address or service.address,
@@ -420,6 +437,13 @@ def orphaned_proxy(
         unknown=counts.unknown,
         unknown_models=tuple(report.unknown_models) or last.unknown_models,
         cooled_down=report.cooled_down,
+        too_large=counts.too_large,
+        unrecorded=counts.unrecorded,
+        turned_away=counts.turned_away,
+        dropped=counts.dropped,
+        descriptors=report.descriptors,
+        descriptor_limit=report.descriptor_limit,
+        record_error=report.record_error,
     )
 
 

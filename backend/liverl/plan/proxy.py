@@ -23,6 +23,7 @@ def service(config: RunConfig, replicas: Dependency) -> ServiceSpec:
         env={
             "LIVERL_PROXY_CONFIG": "{run_dir}/proxy/litellm.yaml",
             "LIVERL_DRAIN_TIMEOUT": f"{proxy.drain_timeout:g}",
+            "LIVERL_MAX_BODY_BYTES": str(proxy.max_body_bytes),
             # Without it LiteLLM tries to download a price list at start (11 s instead of 4 s, offline).
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         },

@@ -11,6 +11,8 @@ from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.procs import procfs
+from liverl.procs.open_files import service_limit
+from liverl.proxy.runtime.limits import descriptors_for
 
 # A run's directory without checkpoints of large models: logs, trajectories, journal. Less than this and the
 # run would stop within minutes.
@@ -26,12 +28,35 @@ def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
 
     ``config``, from which the plan was made, is needed for what topology verl reads: data, model, batches.
     """
-    checks = [*_ports(plan), _disk(Path(plan.run_dir))]
+    checks = [*_ports(plan), _disk(Path(plan.run_dir)), *open_files(plan, config)]
     if plan.topology == "verl" and config is not None:
         from liverl.preflight import ray, verl
 
         checks += [*ray.checks(plan, config), *verl.checks(plan, config)]
     return checks
+
+
+def open_files(plan: Plan, config: RunConfig | None) -> list[Check]:
+    """Whether the proxy can have a connection with each agent and one to a replica for it."""
+    if not any(service.kind == "proxy" for service in plan.services):
+        return []
+    agents = plan.trials_per_step or 0
+    if config is not None:
+        training = config.training
+        agents = max(agents, config.harbor_runtime.num_workers)
+        if plan.topology == "verl" and (training.test_freq > 0 or training.val_before_train):
+            agents = max(agents, training.val_batch_size)
+    limit, needed = service_limit(), descriptors_for(agents)
+    if limit < needed:
+        return [
+            Check(
+                "open files",
+                "warn",
+                f"the hard limit is {limit:,}, and the proxy needs {needed:,} for {agents:,} agents at the same time; "
+                "raise it (ulimit -Hn in the shell, LimitNOFILE in systemd) before the run starts",
+            )
+        ]
+    return [Check("open files", "ok", f"{limit:,}; the proxy needs {needed:,} for {agents:,} agents")]
 
 
 def _ports(plan: Plan) -> list[Check]:

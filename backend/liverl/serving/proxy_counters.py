@@ -21,13 +21,17 @@ _REPORT = re.compile(r"status\.(\d{1,9})\.json")
 
 class ProxyCounters(msgspec.Struct, frozen=True):
     """Requests; how many of them failed, named no trial (``unattributed``), or named a model that is not served
-    (``unknown``). Requests without a valid key (``refused``) are not among ``requests``."""
+    (``unknown``). Requests without a valid key (``refused``) are not among ``requests``. The others: as in ``ProxyStatus``."""
 
     requests: int = 0
     failures: int = 0
     unattributed: int = 0
     refused: int = 0
     unknown: int = 0
+    too_large: int = 0
+    unrecorded: int = 0
+    turned_away: int = 0
+    dropped: int = 0
 
     def __add__(self, other: ProxyCounters) -> ProxyCounters:
         pairs = ((getattr(self, name), getattr(other, name)) for name in self.__struct_fields__)

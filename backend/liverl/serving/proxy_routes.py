@@ -152,4 +152,21 @@ class ProxyRoutes:
             unknown=sums.unknown,
             unknown_models=unknown_models(self.reports.values()),
             cooled_down=tuple(current.get("cooled_down", ())),
+            too_large=sums.too_large,
+            unrecorded=sums.unrecorded,
+            turned_away=sums.turned_away,
+            dropped=sums.dropped,
+            descriptors=_number(current, "descriptors"),
+            descriptor_limit=_number(current, "descriptor_limit"),
+            record_error=_text(current, "record_error"),
         )
+
+
+def _number(report: dict[str, Any], name: str) -> int | None:
+    value = report.get(name)
+    return value if isinstance(value, int) else None
+
+
+def _text(report: dict[str, Any], name: str) -> str | None:
+    value = report.get(name)
+    return value if isinstance(value, str) else None

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from liverl.config.sections.value_types import (
+    BodyBytes,
     Count,
     CountOrZero,
     Engine,
@@ -74,6 +75,7 @@ class Proxy(Struct, frozen=True, kw_only=True):
     request_timeout: Seconds
     drain_timeout: Seconds
     cooldown_time: SecondsOrZero
+    max_body_bytes: BodyBytes
 
 
 class Supervise(Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ PortOrAny = Annotated[int, Meta(ge=0, le=65535)]  # 0 = any free port
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 SecondsOrZero = Annotated[float, Meta(ge=0, le=1e9)]
 Share = Annotated[float, Meta(ge=0, le=1)]
+BodyBytes = Annotated[int, Meta(ge=64 << 10, le=1 << 30)]  # a conversation must fit
 PositiveShare = Annotated[float, Meta(gt=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]

@@ -127,6 +127,35 @@ def model_unknown(window: Window) -> Iterator[Symptom | Resolved]:
         )
 
 
+def request_too_large(window: Window) -> Iterator[Symptom | Resolved]:
+    """Since the previous snapshot, requests arrived whose body is too large."""
+    before, proxy = window.before, window.now.proxy
+    if before is not None and proxy.too_large > before.proxy.too_large:
+        yield Symptom(
+            id="request_too_large",
+            severity="warning",
+            title="requests are too large",
+            cause=f"{proxy.too_large} requests so far were answered with 413, because they have more bytes than "
+            "proxy.max_body_bytes allows; their trials fail",
+            fix="shorten what the agents send, or raise proxy.max_body_bytes and resume the run",
+            evidence=(f"{proxy.address}",) if proxy.address else (),
+        )
+
+
+def records_lost(window: Window) -> Iterator[Symptom | Resolved]:
+    """Since the previous snapshot, records of requests could not be written."""
+    before, proxy = window.before, window.now.proxy
+    if before is not None and proxy.unrecorded > before.proxy.unrecorded:
+        yield Symptom(
+            id="records_lost",
+            severity="warning",
+            title="turns are missing in the trials' records",
+            cause=f"{proxy.unrecorded} requests so far were answered, but their record could not be written",
+            fix="remove the cause that the error names; the missing records cannot be restored",
+            evidence=(proxy.record_error or "the error is in the proxy's log",),
+        )
+
+
 def key_refused(window: Window) -> Iterator[Symptom | Resolved]:
     """Since the previous snapshot, requests arrived without this run's key."""
     before, proxy = window.before, window.now.proxy

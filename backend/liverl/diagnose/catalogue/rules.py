@@ -40,5 +40,9 @@ RULES = (
     Rule(agents.trials_unattributed, linger=RECENT_S),
     Rule(agents.model_unknown, linger=RECENT_S),
     Rule(agents.key_refused, linger=RECENT_S),
+    Rule(agents.request_too_large, linger=RECENT_S),
+    Rule(agents.records_lost, linger=RECENT_S),
+    Rule(serving.proxy_descriptors, linger=60.0),
+    Rule(serving.proxy_clients, linger=RECENT_S),
     Rule(serving.disk_low),
 )

@@ -9,6 +9,7 @@ from liverl.model import ReplicaStatus, ServiceStatus, Snapshot, Symptom
 
 SERVING = ("ready", "degraded")
 DOWN = ("failed", "gave_up")
+NEARLY_ALL = 0.95  # share of the descriptors
 LOW_DISK = 1 << 30  # bytes; checkpoints of a real model need more, logs and records less
 
 
@@ -20,7 +21,7 @@ def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
     now = window.now
     for replica in now.replicas.items:
         name = f"replica_idle:{replica.name}"
-        if now.state in GOING and replica.idle_for is not None:
+        if now.state in GOING and replica.idle_for is not None and not out_of_descriptors(window):
             yield Symptom(
                 id=name,
                 severity="warning",
@@ -135,10 +136,61 @@ def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
         )
 
 
+def proxy_descriptors(window: Window) -> Iterator[Symptom | Resolved]:
+    """The proxy can open no further file or connection, or refused one since the previous snapshot."""
+    now = window.now
+    proxy = now.proxy
+    if not out_of_descriptors(window):
+        return
+    open_ = "unknown" if proxy.descriptors is None else f"{proxy.descriptors:,}"
+    limit = "unknown" if proxy.descriptor_limit is None else f"{proxy.descriptor_limit:,}"
+    yield Symptom(
+        id="proxy_descriptors",
+        severity="critical",
+        title="the proxy has no file descriptors left",
+        cause="requests fail although the replicas are up: the proxy can open no further connection. Each request "
+        "needs two, one from its agent and one to a replica",
+        fix="close connections that are not used; raise the limit of open files (ulimit -n in the shell, LimitNOFILE "
+        "in systemd) and resume the run",
+        evidence=(
+            f"open files and connections: {open_} of {limit}",
+            f"refused so far because none was left: {proxy.turned_away}",
+            f"closed so far because their client sent no request or did not read: {proxy.dropped}",
+        ),
+    )
+
+
+def out_of_descriptors(window: Window) -> bool:
+    """Whether the proxy has no descriptors left: the cause of what looks like failures of replicas."""
+    now, before = window.now, window.before
+    if now.state not in GOING:
+        return False
+    proxy = now.proxy
+    full = proxy.descriptors is not None and proxy.descriptor_limit is not None
+    if full and (proxy.descriptors or 0) >= NEARLY_ALL * (proxy.descriptor_limit or 0):
+        return True
+    return before is not None and proxy.turned_away > before.proxy.turned_away
+
+
+def proxy_clients(window: Window) -> Iterator[Symptom | Resolved]:
+    """Since the previous snapshot, the proxy closed connections that clients left unused."""
+    before, proxy = window.before, window.now.proxy
+    if before is not None and proxy.dropped > before.proxy.dropped:
+        yield Symptom(
+            id="proxy_clients",
+            severity="info",
+            title="clients leave connections to the proxy unused",
+            cause=f"{proxy.dropped} connections so far were closed because their client sent no complete request "
+            "with a valid key, or did not read its response",
+            fix="find the process that opens them (ss -tnp shows the connections of the proxy's port)",
+            evidence=(f"{proxy.address}",) if proxy.address else (),
+        )
+
+
 def proxy_cooled_down(window: Window) -> Iterator[Symptom | Resolved]:
     """The proxy has put a replica in cooldown that is up. One that is down has an alert of its own."""
     now = window.now
-    if now.state not in GOING:
+    if now.state not in GOING or out_of_descriptors(window):
         return
     up = [r for r in now.replicas.items if r.address is not None and r.state in SERVING]
     by_address = {_root(r.address or ""): r for r in up}

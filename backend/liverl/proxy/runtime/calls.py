@@ -35,6 +35,7 @@ class Call:
     replica: str | None = None  # root address
     moved_from: str | None = None
     recorded: bool = False
+    refused: str = ""  # why its body was refused before LiteLLM saw it
 
     @property
     def trial(self) -> str | None:

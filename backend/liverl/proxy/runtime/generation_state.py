@@ -6,11 +6,14 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 from .assignments import Assignments
 from .auth import Caller
 from .calls import Call
+from .connections import descriptor_limit, open_descriptors
+from .limits import Bodies, Connections, limits_for
 from .recorder import Recorder
 from .records import failure_seen, make_record
 from .refusals import Refusals
@@ -36,6 +39,12 @@ class GenerationState:
         self.failures = 0
         self.unattributed = 0
         self.refusals = Refusals()
+        self.descriptor_limit = descriptor_limit()
+        self.descriptors = 0  # in use; counted by ``look``
+        limits = limits_for(self.descriptor_limit, settings.max_body)
+        limits = replace(limits, head_timeout=settings.head_timeout, write_timeout=settings.write_timeout)
+        self.connections = Connections(limits)
+        self.bodies = Bodies(limits.max_body, limits.total_bodies)
         self.open: set[Call] = set()
         self.count_connections: Callable[[], int] = lambda: 0
         proxy = settings.run_dir / "proxy"
@@ -90,11 +99,24 @@ class GenerationState:
                 "unattributed": self.unattributed,
                 "refused": self.refusals.keys,
                 "unknown_models": dict(self.refusals.models),
+                "too_large": self.bodies.refused,
+                "unrecorded": self.recorder.lost,
+                "record_error": self.recorder.last_error,
+                "turned_away": self.connections.turned_away + self.routing.without_descriptor,
+                "dropped": sum(self.connections.dropped.values()),
+                "descriptors": self.descriptors,
+                "descriptor_limit": self.descriptor_limit,
                 "cooled_down": sorted(self.routing.cooled_down()),
                 "error": self.error or self.recorder.error or self.routing.error,
             },
             at_once,
         )
+
+    def look(self, now: float) -> None:
+        """Close connections whose time is over, count descriptors, and publish. ``now``: monotonic seconds."""
+        self.connections.close_expired(now)
+        self.descriptors = open_descriptors(self.descriptor_limit)
+        self.publish()
 
     def _publish_from_thread(self) -> None:
         if self._loop is not None and not self._loop.is_closed():

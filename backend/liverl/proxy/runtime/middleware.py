@@ -1,16 +1,23 @@
-"""Outermost ASGI layer: authorization, tracking of open requests, and closing of connections while draining."""
+"""Outermost ASGI layer: authorization, limits of bodies, tracking of open requests, and closing of connections while
+draining."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import sys
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 from .auth import CALL_ROUTES, Refusal, authorize
+from .bodies import why_invalid
 from .calls import Call, current
+from .connections import SCOPE_KEY
 from .generation_state import GenerationState
+from .limits import Body, BodyRefused
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -19,7 +26,40 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _ERROR_BODY = 65536  # maximum bytes of an error response kept for its record
 _NO_REPLICA = "no replica is listed: the run is still starting, or all replicas were removed"
-_RETRY_AFTER = b"2"  # seconds; respected by agents' client libraries
+_RETRY_AFTER = (b"retry-after", b"2")  # seconds; respected by agents' client libraries
+_CLOSE = (b"connection", b"close")
+# A client that is still sending gets no answer when its connection is closed, and tries again. So what it sends is
+# read and thrown away for a while.
+_DISCARD_S = 10.0  # seconds
+_DISCARD = 512 << 20  # bytes
+_KEPT_OF_REFUSED = 4000  # bytes of a refused body that go into its record
+_LONGEST_PATH = 200  # characters in the log
+
+
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    413: "request_too_large",
+}
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """The answer to a request that does not reach LiteLLM."""
+
+    status: int
+    message: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+def _later(status: int) -> tuple[tuple[bytes, bytes], ...]:
+    return (_RETRY_AFTER,) if status == 503 else ()
+
+
+def _plain(path: str) -> str:
+    """Return a path that a client sent, shortened and on one line."""
+    return "".join(c if c.isprintable() else "?" for c in path[:_LONGEST_PATH])
 
 
 class RequestMiddleware:
@@ -41,33 +81,70 @@ class RequestMiddleware:
         desk, path, method = self._desk, scope["path"], scope["method"]
         decision = authorize(method, path, scope["headers"], desk.settings.keys)
         if isinstance(decision, Refusal):
-            print(f"liverl-proxy: {decision.status} {method} {path}", file=sys.stderr, flush=True)
+            print(f"liverl-proxy: {decision.status} {method} {_plain(path)}", file=sys.stderr, flush=True)
             if decision.status == 401 and method == "POST" and path in CALL_ROUTES:
                 desk.refused_key()
-            await self._answer(send, path, decision.status, decision.message)
+            # Its body is not read, so nothing can follow on this connection.
+            await self._answer(send, path, decision.status, decision.message, _CLOSE)
             return
+        if decision.role != "public" and SCOPE_KEY in scope:
+            desk.connections.proved(scope[SCOPE_KEY])
         call = desk.open_call(decision, path, method == "POST" and path in CALL_ROUTES)
         token = current.set(call)
         watched = _Watch(call, receive, send)
         try:
-            if call.is_call and not desk.models.models:
-                await watched.read_body()
-                await self._answer(watched.send, path, 503, _NO_REPLICA, (b"retry-after", _RETRY_AFTER))
+            refusal = await self._take_body(watched, scope["headers"])
+            if call.disconnected:
+                pass  # it left before its request was complete: there is nothing to answer
+            elif refusal is not None:
+                await self._answer(watched.send, path, refusal.status, refusal.message, *refusal.headers)
             else:
                 await self._app(scope, watched.receive, watched.send)
         finally:
+            watched.release()
             current.reset(token)
             desk.close_call(call, time.monotonic())
             if call.status is not None and call.status >= 400:
-                line = (
-                    f"liverl-proxy: {call.status} {method} {path} trial={call.trial} replica={call.replica}"
-                )
+                who = f"trial={call.trial} replica={call.replica}"
+                why = f" {call.refused}" if call.refused else ""
+                line = f"liverl-proxy: {call.status} {method} {_plain(path)} {who}{why}"
                 print(line, file=sys.stderr, flush=True)
+
+    async def _take_body(self, watched: _Watch, headers: Any) -> _Refused | None:
+        """Read the whole body; returns why it, or the request, is refused."""
+        desk, call = self._desk, watched.call
+        fields = {name: value for name, value in headers if name in (b"content-length", b"expect")}
+        length = fields.get(b"content-length", b"")
+        declared = int(length) if length.isdigit() else None
+        refusal: _Refused | None = None
+        try:
+            body = desk.bodies.begin(declared)
+            async with asyncio.timeout(desk.connections.limits.body_timeout):
+                await watched.read_body(body)
+        except BodyRefused as error:
+            call.refused = str(error)
+            refusal = _Refused(error.status, call.refused, (_CLOSE, *_later(error.status)))
+            if b"expect" not in fields:  # such a client waits for our word before it sends
+                await watched.discard()
+        except TimeoutError:
+            call.refused = (
+                f"the request body did not arrive within {desk.connections.limits.body_timeout:g} s"
+            )
+            return _Refused(408, call.refused, (_CLOSE,))
+        if refusal is None and call.is_call and not call.disconnected:
+            if (why := why_invalid(call.path, watched.body)) is not None:
+                call.refused = why
+                refusal = _Refused(400, why)
+            elif not desk.models.models:
+                return _Refused(503, _NO_REPLICA, (_RETRY_AFTER,))
+        if refusal is not None:
+            call.body = [part[:_KEPT_OF_REFUSED] for part in call.body[:1]]
+        return refusal
 
     async def _answer(
         self, send: Send, path: str, status: int, text: str, *headers: tuple[bytes, bytes]
     ) -> None:
-        kind = {401: "authentication_error", 403: "permission_error"}.get(status, "api_error")
+        kind = _ERROR_TYPES.get(status, "api_error")
         error: dict[str, Any] = {"message": text, "type": kind}
         body: dict[str, Any] = {"error": {**error, "param": None, "code": str(status)}}
         if path.startswith("/v1/messages"):
@@ -78,39 +155,80 @@ class RequestMiddleware:
             (b"content-length", str(len(data)).encode()),
             *headers,
         ]
-        if self._desk.draining:
-            fields.append((b"connection", b"close"))
+        if self._desk.draining and _CLOSE not in fields:
+            fields.append(_CLOSE)
         await send({"type": "http.response.start", "status": status, "headers": fields})
         await send({"type": "http.response.body", "body": data})
 
 
 class _Watch:
-    """Wraps the two channels (receive, send) of one request."""
+    """Wraps the two channels (receive, send) of one request, and holds its body."""
 
     def __init__(self, call: Call, receive: Receive, send: Send) -> None:
-        self._call = call
+        self.call = call
+        self.body = b""
         self._receive = receive
         self._send = send
+        self._account: Body | None = None
+        self._replayed = False
         self._complete = False
 
     async def receive(self) -> Message:
+        """The body, then what the server tells."""
+        if not self._replayed:
+            self._replayed = True
+            body, self.body = self.body, b""
+            return {"type": "http.request", "body": body, "more_body": False}
         message = await self._receive()
         if message["type"] == "http.disconnect":
-            self._call.disconnected = not self._complete
-        elif self._call.is_call:
-            self._call.body.append(message.get("body", b""))
+            self.call.disconnected = not self._complete
         return message
 
-    async def read_body(self) -> None:
-        while (await self.receive()).get("more_body"):
-            pass
+    async def read_body(self, account: Body) -> None:
+        """Read the whole body.
+
+        Raises:
+            BodyRefused: it is too large.
+        """
+        self._account = account
+        parts: list[bytes] = []
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self.call.disconnected = True
+                break
+            part = message.get("body", b"")
+            account.add(len(part))
+            parts.append(part)
+            more = message.get("more_body", False)
+        self.body = b"".join(parts)
+        if self.call.is_call:
+            self.call.body = [self.body]
+
+    async def discard(self) -> None:
+        """Read the rest of a refused body, within limits, without keeping it."""
+        self.release()
+        count = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DISCARD_S):
+                while count < _DISCARD:
+                    message = await self._receive()
+                    count += len(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        return
+
+    def release(self) -> None:
+        """The body is no longer held."""
+        if self._account is not None:
+            self._account.release()
 
     async def send(self, message: Message) -> None:
-        call = self._call
+        call = self.call
         if message["type"] == "http.response.start":
             call.status = message["status"]
-            if call.desk.draining:
-                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            if call.desk.draining and _CLOSE not in message.get("headers", ()):
+                message["headers"] = [*message.get("headers", ()), _CLOSE]
         elif message["type"] == "http.response.body":
             if call.status is not None and call.status >= 400:
                 call.error_body += message.get("body", b"")[: _ERROR_BODY - len(call.error_body)]

@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import re
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -67,10 +68,13 @@ def encode(record: Mapping[str, Any], secrets: Sequence[str]) -> bytes:
 
 
 class Recorder:
-    """Appends records below ``<run_dir>/trials``. ``error``: why the last one could not be written, or None."""
+    """Appends records below ``<run_dir>/trials``. ``error``: why the last one could not be written, or None.
+    ``lost``: records that could not be written. ``last_error``: ``error``, kept after later ones were written."""
 
     def __init__(self, run_dir: Path, secrets: Sequence[str], on_error: Callable[[], None]) -> None:
         self.error: str | None = None
+        self.last_error: str | None = None
+        self.lost = 0
         self._trials = run_dir / "trials"
         self._secrets = tuple(secrets)
         self._on_error = on_error
@@ -127,7 +131,12 @@ class Recorder:
                 self._append(folder / FILE, line)
         except Exception as error:  # noqa: BLE001 - a lost record is reported in the status file; requests continue
             reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-            self.error = f"cannot write a trajectory record: {reason}"
+            told, self.error = self.error, f"cannot write a trajectory record: {reason}"
+            self.last_error = self.error
+            self.lost += 1
+            if self.error != told:
+                where = self.folder(trial) / FILE
+                print(f"liverl-proxy: {self.error}: {where}", file=sys.stderr, flush=True)
             self._on_error()
         else:
             if self.error is not None:

@@ -37,6 +37,20 @@ def make_record(
 ) -> dict[str, Any]:
     """Return the record of ``call``. ``response`` is plain data in OpenAI's format, or None."""
     request = _request_body(call)
+    try:
+        return _record(call, call_id, response, failure, request)
+    except RecursionError:
+        # A record without its conversation is better than none.
+        return _record(call, call_id, None, failure, _unparsed(call))
+
+
+def _record(
+    call: Call,
+    call_id: str | None,
+    response: Any,
+    failure: dict[str, Any] | None,
+    request: Any,
+) -> dict[str, Any]:
     body = without_tokens(response) if isinstance(response, dict) else None
     usage = body.get("usage") if body else None
     return {
@@ -58,11 +72,14 @@ def make_record(
 
 
 def _request_body(call: Call) -> Any:
-    data = b"".join(call.body)
     try:
-        return json.loads(data)
+        return json.loads(b"".join(call.body))
     except (ValueError, RecursionError):
-        return {"unparsed": data[:_ERROR_TEXT].decode("utf-8", "replace")}
+        return _unparsed(call)
+
+
+def _unparsed(call: Call) -> dict[str, str]:
+    return {"unparsed": b"".join(call.body)[:_ERROR_TEXT].decode("utf-8", "replace")}
 
 
 def failure_of(call: Call, error: BaseException, call_id: str | None, model: str | None) -> dict[str, Any]:

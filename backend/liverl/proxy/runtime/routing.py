@@ -7,6 +7,8 @@ LiteLLM calls ``async_filter_deployments`` and gets exactly one deployment.
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -38,6 +40,7 @@ _UNREACHABLE_TYPES = frozenset(
     }
 )
 _GATEWAY_STATUS = (502, 503)
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -62,6 +65,15 @@ def is_unreachable(error: BaseException) -> bool:
     return False
 
 
+def is_without_descriptor(error: BaseException) -> bool:
+    """Whether ``error`` means that this process could not open another file or connection."""
+    words = [os.strerror(number).lower() for number in _OUT_OF_DESCRIPTORS]
+    return any(
+        getattr(step, "errno", None) in _OUT_OF_DESCRIPTORS or any(w in str(step).lower() for w in words)
+        for step in _chain(error)
+    )
+
+
 class Routing:
     """Chooses a replica per request. Replicas are identified by their root address."""
 
@@ -75,6 +87,7 @@ class Routing:
         self.cooldown = cooldown  # seconds
         self._draining: frozenset[str] = frozenset()
         self.error: str | None = None  # why the last assignment could not be written, or None
+        self.without_descriptor = 0  # requests that failed because this process could open no connection
         self.in_flight: Counter[str] = Counter()
         self._assignments = assignments
         self._members: frozenset[str] = frozenset()  # candidates for the last new trial
@@ -146,7 +159,11 @@ class Routing:
 
     def failed(self, replica: str, error: BaseException) -> None:
         """Count a failure of ``replica``; its cooldown starts if it is unreachable or after three consecutive
-        server errors."""
+        server errors. Not counted: a failure of this process, which had no descriptor left."""
+        if is_without_descriptor(error):
+            self.without_descriptor += 1
+            self._on_change()
+            return
         status = getattr(error, "status_code", None)
         if not is_unreachable(error):
             if not isinstance(status, int) or status < 500 or status == 504:

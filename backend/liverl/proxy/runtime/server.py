@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import io
 import os
 import signal
 import socket
-import struct
 import sys
-import termios
 import time
 from collections.abc import Iterator
 from typing import Any
 
+from .connections import SEND_BUFFER, limited_protocol, unread
 from .generation_state import GenerationState
 from .middleware import RequestMiddleware
 from .reload import apply_models
@@ -65,6 +63,7 @@ def main() -> int:
         models = read_model_config(settings.config, yaml.safe_load)
         listener = socket.socket(fileno=settings.listen_fd)
         listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # its connections inherit it
     except SettingsError as error:
         say(str(error))
         return EXIT_SETTINGS
@@ -77,7 +76,7 @@ def main() -> int:
         say(f"cannot use {settings.run_dir}/proxy: {error.strerror}")
         return EXIT_SETTINGS
     desk.publish()
-    prepare_environment(os.environ, settings)
+    prepare_environment(os.environ, settings, desk.connections.limits.connections)
     try:
         from litellm.proxy import proxy_server
     except Exception as error:  # noqa: BLE001 - a broken environment raises any exception; it is reported in the status
@@ -111,11 +110,14 @@ class Generation:
         config = uvicorn.Config(
             RequestMiddleware(proxy_server.app, desk),
             lifespan="on",
+            ws="none",  # no permitted route uses websockets, and they would not be limited
             access_log=False,
             use_colors=False,
             timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=TERM_GRACE,
         )
+        config.load()
+        config.http_protocol_class = limited_protocol(config.http_protocol_class, desk.connections)
         generation = self
 
         class Server(uvicorn.Server):  # type: ignore[misc]
@@ -163,7 +165,7 @@ class Generation:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(1.0)
-            self._desk.publish()
+            self._desk.look(time.monotonic())
 
     def _started(self) -> None:
         """LiteLLM has started and the socket accepts connections."""
@@ -250,9 +252,5 @@ def is_idle(connection: Any) -> bool:
 
 def close_if_idle(connection: Any) -> None:
     """Close a connection without an open request, unless the client's next one has just arrived."""
-    handle = connection.transport.get_extra_info("socket")
-    if handle is None or handle.fileno() < 0:
-        return
-    waiting = struct.unpack("i", fcntl.ioctl(handle.fileno(), termios.FIONREAD, b"\0" * 4))[0]
-    if not waiting:
+    if not unread(connection.transport):
         connection.shutdown()  # uvicorn closes it if idle, otherwise after the response

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from .limits import HEAD_TIMEOUT, MAX_BODY, WRITE_TIMEOUT
+
 # Variables meant for other tools that would make LiteLLM open a database, a cache or a
 # second configuration that do not belong to this run.
 FOREIGN_ENV = (
@@ -52,6 +54,9 @@ class Settings:
     drain_timeout: float  # seconds that each request gets while draining
     idle_grace: float  # seconds an idle kept-alive connection is left open while draining
     keys: Keys
+    max_body: int = MAX_BODY  # bytes of one request
+    head_timeout: float = HEAD_TIMEOUT  # seconds for a complete request head
+    write_timeout: float = WRITE_TIMEOUT  # seconds for which a client may leave a full buffer unread
 
 
 def _number(env: Mapping[str, str], name: str, default: str | None) -> float:
@@ -94,14 +99,17 @@ def read_settings(env: Mapping[str, str]) -> Settings:
         generation=int(_number(env, "LIVERL_GENERATION", "1")),
         drain_timeout=_number(env, "LIVERL_DRAIN_TIMEOUT", "600"),
         idle_grace=_number(env, "LIVERL_DRAIN_IDLE_GRACE", "5"),
+        max_body=int(_number(env, "LIVERL_MAX_BODY_BYTES", str(MAX_BODY))),
+        head_timeout=_number(env, "LIVERL_HEAD_TIMEOUT", str(HEAD_TIMEOUT)),
+        write_timeout=_number(env, "LIVERL_WRITE_TIMEOUT", str(WRITE_TIMEOUT)),
         keys=Keys(
             master=_secret(run_dir / "secrets" / "master_key"), run=_secret(run_dir / "secrets" / "run_key")
         ),
     )
 
 
-def prepare_environment(env: MutableMapping[str, str], settings: Settings) -> None:
-    """Set up ``env`` (``os.environ``) before LiteLLM is imported."""
+def prepare_environment(env: MutableMapping[str, str], settings: Settings, connections: int) -> None:
+    """Set up ``env`` (``os.environ``) before LiteLLM is imported. ``connections``: the most that it is given."""
     for name in FOREIGN_ENV:
         env.pop(name, None)
     env["LITELLM_MASTER_KEY"] = settings.keys.master
@@ -111,6 +119,9 @@ def prepare_environment(env: MutableMapping[str, str], settings: Settings) -> No
     env["DISABLE_AIOHTTP_TRUST_ENV"] = "True"  # connect to replicas directly, ignoring HTTP_PROXY
     env.setdefault("DISABLE_ADMIN_UI", "True")
     env.setdefault("AIOHTTP_KEEPALIVE_TIMEOUT", BACKEND_KEEPALIVE)
+    # Otherwise 500 streams that nobody reads keep every other request to their replica waiting.
+    for name in ("AIOHTTP_CONNECTOR_LIMIT", "AIOHTTP_CONNECTOR_LIMIT_PER_HOST"):
+        env.setdefault(name, str(connections))
 
 
 @dataclass(frozen=True)

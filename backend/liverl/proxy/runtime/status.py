@@ -11,7 +11,20 @@ from pathlib import Path
 from typing import Any
 
 COUNTS_EVERY = 1.0  # seconds between two writes for counters alone
-_COUNTS = frozenset({"connections", "in_flight", "requests", "failures", "unattributed", "refused"})
+_COUNTS = frozenset(
+    {
+        "connections",
+        "in_flight",
+        "requests",
+        "failures",
+        "unattributed",
+        "refused",
+        "too_large",
+        "turned_away",
+        "dropped",
+        "descriptors",
+    }
+)
 
 
 class StatusFile:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from liverl.model import Exit
+from liverl.procs.open_files import raise_limit
 from liverl.util.regular_file import read_text
 
 _SCRIPT = Path(__file__).with_name("process.py")
@@ -85,6 +86,7 @@ class KeeperClient:
         asyncio.get_running_loop().add_reader(self._sock, self._readable)
         hello = await self.request("hello")
         self.pid = hello["pid"]
+        raise_limit(self.pid)  # services inherit it; where it is refused, the preflight check has warned
         return already_running, hello["children"], hello["listeners"]
 
     def _open(self) -> bool:

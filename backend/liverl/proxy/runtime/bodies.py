@@ -1,0 +1,146 @@
+"""Decides whether the body of a request to the policy is one that LiteLLM can work with.
+
+LiteLLM answers many invalid bodies with 500 and a traceback, and client libraries repeat a request that was answered
+with 500. What is refused here is answered with 400 and one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+MAX_DEPTH = 100  # nested lists and objects; LiteLLM and the records of trials handle a few hundred
+_TOLD = 120  # maximum characters of a value or a parser's words in a message
+# LiteLLM refuses them with a traceback: they would send a request, and a key, to an address that a client names.
+_NOT_FOR_CLIENTS = ("api_base", "base_url", "user_config")
+
+
+def why_invalid(path: str, data: bytes) -> str | None:
+    """Return in one sentence why LiteLLM cannot handle ``data`` as the body of a POST to ``path``; None if it can."""
+    try:
+        body = json.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return f"the request body is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
+    except RecursionError:
+        return _TOO_DEEP
+    except ValueError as error:
+        return f"the request body is not JSON: {_short(str(error))}"
+    if not isinstance(body, dict):
+        return f"the request body must be a JSON object, not {_kind(body)}"
+    if too_deep(body, data):
+        return _TOO_DEEP
+    for key in _NOT_FOR_CLIENTS:
+        if key in body:
+            return f"{key} must not be set by a request"
+    fields = _COMPLETION if path.endswith("/completions") and "chat" not in path else _MESSAGES
+    for name, (required, expected, accepts) in (_COMMON | fields).items():
+        value = body.get(name)
+        if value is None and not required:
+            continue
+        if not accepts(value):
+            given = "is missing" if name not in body else f"is {_short(json.dumps(value))}"
+            return f"{name} must be {expected}, but it {given}"
+    return None
+
+
+_TOO_DEEP = f"the request body is nested deeper than {MAX_DEPTH} levels"
+
+
+def too_deep(value: Any, data: bytes) -> bool:
+    """Whether ``value``, parsed from ``data``, has more than MAX_DEPTH levels of lists and objects."""
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return False
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            item
+            for holder in level
+            for item in (holder.values() if type(holder) is dict else holder)
+            if type(item) in (dict, list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+def _text_or_objects(value: Any) -> bool:
+    return value is None or isinstance(value, str) or _objects(value)
+
+
+def _messages(value: Any) -> bool:
+    return _objects(value) and all(
+        _text_or_objects(message.get("content"))
+        and (message.get("tool_calls") is None or _objects(message["tool_calls"]))
+        for message in value
+    )
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _choice(value: Any) -> bool:
+    return isinstance(value, str | dict)
+
+
+def _prompt(value: Any) -> bool:
+    if isinstance(value, str):
+        return True
+    return isinstance(value, list) and (
+        all(isinstance(item, str) for item in value)
+        or _tokens(value)
+        or all(isinstance(item, list) and _tokens(item) for item in value)
+    )
+
+
+def _tokens(value: list[Any]) -> bool:
+    return all(isinstance(item, int) and not isinstance(item, bool) for item in value)
+
+
+# name -> (required, expected, test)
+_Field = tuple[bool, str, Callable[[Any], bool]]
+_COMMON: dict[str, _Field] = {
+    "model": (True, "a string", _text),
+    "stream": (False, "true or false", lambda value: isinstance(value, bool)),
+    "timeout": (False, "a number of seconds", _number),
+    "extra_body": (False, "an object", _object),
+    "headers": (False, "an object", _object),
+    "extra_headers": (False, "an object", _object),
+}
+_MESSAGES: dict[str, _Field] = {
+    "messages": (
+        True,
+        "a list of objects whose content is a string, null or a list of objects, and whose tool_calls is a list of "
+        "objects",
+        _messages,
+    ),
+    "tools": (False, "a list of objects", _objects),
+    "tool_choice": (False, "a string or an object", _choice),
+    "response_format": (False, "an object", _object),
+}
+_COMPLETION: dict[str, _Field] = {
+    "prompt": (True, "a string, a list of strings, a list of token ids or a list of such lists", _prompt),
+}
+
+
+def _kind(value: Any) -> str:
+    names = {list: "a list", str: "a string", int: "a number", float: "a number", bool: "true or false"}
+    return names.get(type(value), "null")
+
+
+def _short(text: str) -> str:
+    plain = "".join(c if c.isprintable() else "?" for c in text)
+    return plain if len(plain) <= _TOLD else plain[: _TOLD - 1] + "…"

@@ -1,0 +1,100 @@
+"""Applies ``limits`` to the connections of a uvicorn server, with either of its HTTP implementations."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import resource
+import struct
+import termios
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from .limits import Connection, Connections
+
+SCOPE_KEY = "liverl_connection"  # of the ASGI scope: the Connection of a request
+OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+SEND_BUFFER = 64 << 10  # bytes per connection that the kernel holds for a client that does not read
+
+
+def descriptor_limit() -> int:
+    """Return how many files this process may open."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 20 if soft == resource.RLIM_INFINITY else soft
+
+
+def open_descriptors(limit: int) -> int:
+    """Return how many files this process has open; ``limit`` where no further one can be opened to count them."""
+    try:
+        return len(os.listdir("/proc/self/fd")) - 1
+    except OSError as error:
+        return limit if error.errno in OUT_OF_DESCRIPTORS else 0
+
+
+def unread(transport: Any) -> int:
+    """Return how many bytes have arrived on a connection and were not read yet."""
+    handle = transport.get_extra_info("socket")
+    if handle is None or handle.fileno() < 0:
+        return 0
+    return int(struct.unpack("i", fcntl.ioctl(handle.fileno(), termios.FIONREAD, b"\0" * 4))[0])
+
+
+def limited_protocol(base: type[Any], connections: Connections) -> type[Any]:
+    """Return a subclass of uvicorn's protocol class ``base`` that registers its connections."""
+
+    class LimitedProtocol(base):  # type: ignore[misc]
+        liverl: Connection | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            peer = transport.get_extra_info("peername")
+            now = time.monotonic()
+            self.liverl = Connection(
+                peer=str(peer[0]) if isinstance(peer, tuple) else "",
+                close=lambda abort: transport.abort() if abort else transport.close(),
+                unread=lambda: unread(transport),
+                last_active=now,
+            )
+            self.app = _with_connection(self.app, self.liverl)
+            connections.opened(self.liverl, now)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self.liverl is not None:
+                connections.closed(self.liverl)
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            if self.transport.is_closing():
+                return
+            if self.liverl is not None:
+                self.liverl.received(time.monotonic())
+            super().data_received(data)
+
+        def pause_writing(self) -> None:
+            if self.liverl is not None:
+                self.liverl.stalled_since = time.monotonic()
+            super().pause_writing()
+
+        def resume_writing(self) -> None:
+            if self.liverl is not None:
+                self.liverl.stalled_since = None
+            super().resume_writing()
+
+    return LimitedProtocol
+
+
+def _with_connection(
+    app: Callable[..., Awaitable[None]], connection: Connection
+) -> Callable[..., Awaitable[None]]:
+    async def run(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        scope[SCOPE_KEY] = connection
+        connection.request_began()
+        try:
+            await app(scope, receive, send)
+        finally:
+            connection.request_ended(time.monotonic())
+
+    return run
