@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,7 @@ class ToyReplica:
     hold_stream: asyncio.Event | None = None  # the same for the rest of a stream, after its first chunk
     fail_with: int | None = None
     die_in_stream: bool = False
+    endless: bool = False  # a stream ends when its reader has gone
     _runner: web.AppRunner | None = None
 
     @property
@@ -131,7 +134,9 @@ class ToyReplica:
     async def _stream(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        words = ["hello ", "from ", self.name]
+        words: Iterable[str] = ["hello ", "from ", self.name]
+        if self.endless:
+            words = (f"{number} " + "x" * 1000 for number in itertools.count())
         base = {"id": f"chatcmpl-{self.name}-{len(self.seen)}", "object": "chat.completion.chunk"}
         base |= {"created": int(time.time()), "model": body["model"]}
         for index, word in enumerate(words):
@@ -167,13 +172,14 @@ class Proxy:
         self.run_dir = run_dir
         self.listener = socket.socket()
         self.listener.bind(("127.0.0.1", 0))
-        self.listener.listen(128)
+        self.listener.listen(2048)  # as the keeper does
         self.port = self.listener.getsockname()[1]
         self.keys = proxy_keys.ensure_keys(run_dir)
         self.config = run_dir / "proxy" / "litellm.yaml"
         self.config.parent.mkdir(parents=True)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self.extra_env: dict[str, str] = {}
+        self.open_files: int | None = None  # the limit of its processes
 
     @property
     def url(self) -> str:
@@ -209,6 +215,9 @@ class Proxy:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+        if self.open_files is not None:  # it reads its limit later: an interpreter starts first
+            limit = (self.open_files, self.open_files)
+            resource.prlimit(self.processes[generation].pid, resource.RLIMIT_NOFILE, limit)
 
     def log(self, generation: int) -> Path:
         return self.run_dir / f"proxy.{generation}.log"

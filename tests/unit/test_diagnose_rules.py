@@ -334,6 +334,49 @@ def test_requests_that_can_never_be_answered() -> None:
     assert found(now, now) == {} and found(now) == {}, "no more of them come"
 
 
+def test_a_proxy_without_descriptors_is_the_cause_not_its_replicas() -> None:
+    before = snapshot()
+    full = replace(before.proxy, descriptors=973, descriptor_limit=1024, turned_away=7, dropped=2)
+    (symptom, *_) = found(snapshot(proxy=full), snapshot(proxy=replace(full, dropped=2))).values()
+    assert symptom.id == "proxy_descriptors" and symptom.severity == "critical"
+    assert symptom.title == "the proxy has no file descriptors left" and "LimitNOFILE" in symptom.fix
+    assert symptom.evidence[:2] == (
+        "open files and connections: 973 of 1,024",
+        "refused so far because none was left: 7",
+    )
+    assert not found(snapshot(proxy=replace(full, descriptors=972)), snapshot(proxy=full))
+    unknown = replace(before.proxy, turned_away=1)
+    assert "unknown of unknown" in found(snapshot(proxy=unknown), before)["proxy_descriptors"].evidence[0]
+    # What looks like failures of replicas is not blamed on them.
+    cold = replace(full, cooled_down=("http://127.0.0.1:4001/v1",))
+    idle = replicas(replica(0), replica(1, idle_for=50.0))
+    now = replace(idle, proxy=cold)
+    assert set(found(now, replace(idle, proxy=full))) == {"proxy_descriptors"}
+    assert "replica_idle:r1" in found(
+        replace(now, proxy=replace(cold, descriptors=9)), replace(now, proxy=cold)
+    )
+    assert "proxy_descriptors" not in found(snapshot(proxy=full, state="stopping"), before)
+
+
+def test_what_the_proxy_closed_refused_and_lost() -> None:
+    before = snapshot()
+    why = "cannot write a trajectory record: No space left on device"
+    proxy = replace(before.proxy, dropped=5, too_large=2, unrecorded=1, record_error=why)
+    symptoms = found(snapshot(proxy=proxy), before)
+    assert set(symptoms) == {"proxy_clients", "request_too_large", "records_lost"}
+    assert "5 connections so far" in symptoms["proxy_clients"].cause
+    assert symptoms["proxy_clients"].severity == "info"
+    assert "2 requests so far" in symptoms["request_too_large"].cause
+    assert "proxy.max_body_bytes" in symptoms["request_too_large"].fix
+    assert symptoms["records_lost"].evidence == (why,) and "1 requests" in symptoms["records_lost"].cause
+    assert found(snapshot(proxy=proxy), snapshot(proxy=proxy)) == {}
+    assert found(snapshot(proxy=proxy)) == {}, "nothing is known of before"
+    silent = replace(proxy, record_error=None)
+    assert found(snapshot(proxy=silent), before)["records_lost"].evidence == (
+        "the error is in the proxy's log",
+    )
+
+
 def test_disk_low() -> None:
     assert found(snapshot(), disk_free=LOW_DISK - 1)["disk_low"].evidence == (
         "/runs/liverl/first: 1024 MiB free",

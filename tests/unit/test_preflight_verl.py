@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from liverl.preflight import ray, run_checks, verl
 from liverl.preflight.host import run_checks as host_checks
 from liverl.preflight.limits import CpuLimits, cpu_limits, parse_quota, slurm_cpus
 from liverl.preflight.modeldir import Heads, read_heads
+from liverl.procs.open_files import WANTED, raise_limit, raised, service_limit
+from liverl.proxy.runtime.limits import descriptors_for
 
 
 def config_of(*sets: str, profile: str = "liverl-gen1") -> RunConfig:
@@ -235,6 +238,37 @@ def test_a_foreign_ray_on_the_port_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     check = host_checks(plan)[0]
     assert check.status == "fail"
     assert "set ray.address to use it" in check.text
+
+
+def test_open_files_for_the_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    from liverl.preflight import host
+
+    config = config_of(profile="embedded")
+    plan = _plan(config)
+    agents = plan.trials_per_step
+    assert agents == 32
+    for limit, status in ((descriptors_for(agents), "ok"), (descriptors_for(agents) - 1, "warn")):
+        monkeypatch.setattr(host, "service_limit", lambda limit=limit: limit)
+        (check,) = host.open_files(plan, config)
+        assert check.status == status and f"{limit:,}" in check.text and "32 agents" in check.text
+        assert host.open_files(plan, None) == [check]
+    assert "ulimit -Hn" in check.text and check.name in {c.name for c in run_checks(plan, config)}
+    (check,) = host.open_files(plan, config_of("harbor_runtime.num_workers=5000", profile="embedded"))
+    assert check.status == "warn" and "5,000 agents" in check.text
+    verl_config = config_of(
+        "training.val_before_train=true", "training.val_batch_size=900", profile="cpu-verl"
+    )
+    assert "900 agents" in host.open_files(_plan(verl_config), verl_config)[0].text
+    assert host.open_files(replace(plan, services=()), config) == []
+
+
+def test_the_limit_of_services() -> None:
+    endless = resource.RLIM_INFINITY
+    assert raised(1024, 4096) == 4096 and raised(1024, endless) == WANTED == 65536
+    assert raised(1024, 1 << 20) == WANTED and raised(1 << 20, 1 << 20) == 1 << 20
+    assert raised(endless, endless) == endless
+    assert not raise_limit(2**22 + 1), "there is no such process"
+    assert raise_limit(os.getpid()) and service_limit() == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def test_all_checks_of_the_cpu_profile() -> None:

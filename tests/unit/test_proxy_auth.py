@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.proxy.runtime.auth import Caller, Refusal, authorize, valid_trial
+from liverl.proxy.runtime.calls import Call
 from liverl.proxy.runtime.recorder import FILE, REDACTED, Recorder, encode, redact, without_tokens
+from liverl.proxy.runtime.records import make_record
 from liverl.proxy.runtime.settings import Keys
 
 KEYS = Keys(master="sk-liverl-master-0001", run="sk-liverl-run-0001")
@@ -156,6 +159,50 @@ def test_a_folder_that_is_made_or_moved_later_is_found(tmp_path: Path) -> None:
     writer.submit("t", lambda: {"n": 2}).result()
     writer.close()
     assert read(tmp_path / "trials" / "step_0007" / "t" / FILE) == [{"n": 1}, {"n": 2}]
+
+
+def test_a_fifo_in_place_of_the_file_stops_no_other_record(tmp_path: Path) -> None:
+    writer = recorder(tmp_path)
+    for trial, reader in (("t", False), ("r", True)):
+        path = tmp_path / "trials" / trial / FILE
+        path.parent.mkdir(parents=True)
+        os.mkfifo(path)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if reader else None
+        writer.submit(trial, lambda: {"n": 1}).result(timeout=60)
+        if fd is not None:
+            os.close(fd)
+    assert writer.lost == 2 and writer.error is not None and "not a regular file" in writer.error
+    writer.submit("u", lambda: {"n": 1}).result()
+    writer.close()
+    assert writer.error is None and "not a regular file" in str(writer.last_error)
+
+
+def test_what_cannot_be_written_is_told_once_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "trials").mkdir()
+    (tmp_path / "trials" / "t").write_text("a file")
+    told: list[None] = []
+    writer = Recorder(tmp_path, (), lambda: told.append(None))
+    for _ in range(3):
+        writer.submit("t", lambda: {"n": 1}).result()
+    writer.close()
+    assert writer.lost == 3 and len(told) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("liverl-proxy: cannot write a trajectory record: ") and "trials/t/" in line
+
+
+@pytest.mark.parametrize("where", ["request", "response"])
+def test_a_record_is_made_however_deep_its_parts_are(where: str) -> None:
+    deep: Any = "x"
+    for _ in range(900):
+        deep = [deep]
+    call = Call(None, Caller("run", "t"), "/v1/chat/completions", True, status=200)  # type: ignore[arg-type]
+    call.body = [json.dumps({"model": "m", "x": deep if where == "request" else 1}).encode()]
+    record = make_record(call, "id", {"id": "r", "x": deep} if where == "response" else {"id": "r"}, None)
+    assert record["session_id"] == "t" and record["success"] is True
+    assert record["request_body"]["unparsed"].startswith('{"model": "m"')
+    encode(record, ())
 
 
 def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -193,6 +194,20 @@ def test_the_clients_own_mistakes_cool_nothing_down(tmp_path: Path) -> None:
         for _ in range(5):
             route.failed(A, Answered(status))
     assert route.cooled_down() == ()
+
+
+def test_our_own_lack_of_descriptors_cools_nothing_down(tmp_path: Path) -> None:
+    here = routing(tmp_path)
+    wrapped = Answered(500, "Cannot connect to host 127.0.0.1:1 ssl:False [Too many open files]")
+    caused = Answered(503)
+    caused.__cause__ = OSError(errno.EMFILE, "")
+    host = OSError(errno.ENFILE, "")
+    for error in (wrapped, caused, host):
+        for _ in range(FAILURES_IN_A_ROW):
+            here.failed("a", error)
+    assert not here.cooled_down() and here.without_descriptor == 3 * FAILURES_IN_A_ROW
+    here.failed("a", OSError(errno.ECONNREFUSED, "connection refused"))
+    assert here.cooled_down() == ("a",) and here.without_descriptor == 3 * FAILURES_IN_A_ROW
 
 
 def test_what_counts_as_unreachable() -> None:

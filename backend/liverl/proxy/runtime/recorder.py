@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import re
+import stat
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -145,8 +146,10 @@ class Recorder:
 
     def _append(self, path: Path, line: bytes) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(path, flags, 0o644)
+        fd = os.open(path, flags | os.O_NONBLOCK, 0o644)  # a FIFO in its place must not stop all records
         try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, f"{FILE} is not a regular file")
             if path in self._torn:
                 line = b"\n" + line
             written = os.write(fd, line)

@@ -1,0 +1,215 @@
+"""The real LiteLLM behind our runner, with clients that want to take it away from the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from kit.components import LITELLM
+from proxykit import MODEL, Proxy, ToyReplica, replicas, say, wait_for
+
+from liverl.environments import default_cache_dir, ensure
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]  # LiteLLM starts in the first test's time
+
+CHAT = "/v1/chat/completions"
+MAX_BODY = 1 << 20
+DESCRIPTORS = 1024
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    python = asyncio.run(ensure(LITELLM, default_cache_dir(), lambda text, share: say(text)))
+    proxy = Proxy(python, tmp_path_factory.mktemp("run"))
+    proxy.open_files = DESCRIPTORS
+    proxy.extra_env = {
+        "LIVERL_MAX_BODY_BYTES": str(MAX_BODY),
+        "LIVERL_HEAD_TIMEOUT": "10",
+        "LIVERL_WRITE_TIMEOUT": "3",
+    }
+    proxy.write_config()
+    proxy.start(1)
+    try:
+        asyncio.run(proxy.serving(1))
+        yield proxy
+        proxy.signal(1, signal.SIGTERM)
+        assert asyncio.run(proxy.ended(1)) == 0
+    finally:
+        proxy.close()
+
+
+@pytest.fixture
+async def replica(proxy: Proxy) -> AsyncIterator[ToyReplica]:
+    async with replicas("a") as (one,):
+        await proxy.reload(1, one.url)
+        yield one
+
+
+def chat(**fields: Any) -> dict[str, Any]:
+    return {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], **fields}
+
+
+async def ask(
+    proxy: Proxy, trial: str, data: Any, path: str = CHAT, expect100: bool = False
+) -> tuple[int, Any]:
+    timeout = aiohttp.ClientTimeout(total=60)
+    headers = {"authorization": f"Bearer {proxy.keys.run}.{trial}", "content-type": "application/json"}
+    async with (
+        aiohttp.ClientSession(timeout=timeout) as session,
+        session.post(proxy.url + path, data=data, headers=headers, expect100=expect100) as answer,
+    ):
+        return answer.status, await answer.json()
+
+
+def connect(proxy: Proxy, sent: bytes) -> socket.socket:
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect(("127.0.0.1", proxy.port))
+    sock.setblocking(False)
+    with contextlib.suppress(OSError):  # it may be closed already
+        sock.send(sent)
+    return sock
+
+
+def request(proxy: Proxy, trial: str, body: bytes) -> bytes:
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {proxy.keys.run}.{trial}\r\n"
+    return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def test_half_open_connections_leave_the_others_served(proxy: Proxy, replica: ToyReplica) -> None:
+    before = proxy.status(1)["dropped"]
+    with contextlib.ExitStack() as stack:
+        for _ in range(1300):
+            stack.enter_context(connect(proxy, b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"))
+        asked = [ask(proxy, f"calm-{number}", json.dumps(chat())) for number in range(20)]
+        assert [status for status, _ in await asyncio.gather(*asked)] == [200] * 20
+        status = await wait_for(
+            lambda: (now := proxy.status(1))["dropped"] > before + 800 and now, 60, "they are counted"
+        )
+        assert status["descriptors"] < DESCRIPTORS and status["descriptor_limit"] == DESCRIPTORS
+        assert status["cooled_down"] == [] and status["turned_away"] == 0
+        # the rest goes when its time is over
+        await wait_for(lambda: proxy.status(1)["connections"] < 5, 60, "all half-open connections are closed")
+
+
+async def test_a_request_that_does_not_come_is_not_waited_for(proxy: Proxy, replica: ToyReplica) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    async with asyncio.timeout(60):
+        assert await reader.read() == b""
+    writer.close()
+    # the same on a connection that has shown a key
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    writer.write(request(proxy, "slow", json.dumps(chat()).encode()))
+    async with asyncio.timeout(60):
+        assert b" 200 " in await reader.readline()
+        writer.write(b"POST / HTTP/1.1\r\nHo")
+        await reader.read()
+    writer.close()
+
+
+async def test_connections_without_a_key_are_closed_with_their_answer(proxy: Proxy) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    writer.write(b"POST /v1/x%1b[2J%0ay HTTP/1.1\r\nHost: x\r\nContent-Length: 900000000\r\n\r\n")
+    async with asyncio.timeout(60):
+        answer = await reader.read()
+    assert b" 401 " in answer.splitlines()[0] and b"connection: close" in answer
+    writer.close()
+    log = proxy.log(1).read_text()
+    assert "401 POST /v1/x?[2J?y\n" in log and "\x1b[2J" not in log
+
+
+@pytest.mark.parametrize("way", ["declared", "chunked", "expect"])
+async def test_a_body_above_the_limit_is_answered_with_413(
+    proxy: Proxy, replica: ToyReplica, way: str
+) -> None:
+    data = json.dumps(chat(user="x" * MAX_BODY)).encode()
+
+    async def parts() -> AsyncIterator[bytes]:
+        for start in range(0, len(data), 50_000):
+            yield data[start : start + 50_000]
+
+    sent = parts() if way == "chunked" else data
+    before = proxy.status(1)["too_large"]
+    status, body = await ask(proxy, f"large-{way}", sent, expect100=way == "expect")
+    assert status == 413 and "proxy.max_body_bytes allows 1,048,576" in body["error"]["message"]
+    await wait_for(lambda: proxy.status(1)["too_large"] == before + 1, 30, "it is counted")
+    (record,) = await proxy.records(f"large-{way}", count=1)
+    assert record["failure"]["status_code"] == 413 and not replica.seen
+    assert len(json.dumps(record)) < 20_000
+    fits = json.dumps(chat(messages=[{"role": "user", "content": "x" * (MAX_BODY - 1000)}]))
+    assert (await ask(proxy, "fits", fits))[0] == 200
+
+
+async def test_who_does_not_read_is_cut_off(proxy: Proxy, replica: ToyReplica) -> None:
+    replica.endless = True
+    before = proxy.status(1)["dropped"]
+    with contextlib.ExitStack() as stack:
+        for number in range(5):
+            body = json.dumps(chat(stream=True)).encode()
+            stack.enter_context(connect(proxy, request(proxy, f"deaf-{number}", body)))
+        await wait_for(lambda: len(replica.seen) == 5, 60, "all streams have begun")
+        assert (await ask(proxy, "beside", json.dumps(chat())))[0] == 200
+        await wait_for(lambda: replica.in_flight == 0, 60, "the replica computes for nobody")
+        await wait_for(lambda: proxy.status(1)["dropped"] == before + 5, 30, "they are counted")
+    (record,) = await proxy.records("deaf-0", count=1)
+    assert record["failure"]["error_type"] == "client_disconnected"
+
+
+BAD = {
+    "list": b"[]",
+    "text": b"hello",
+    "deep": b'{"model":"policy","messages":[],"x":' + b"[" * 600 + b"]" * 600 + b"}",
+    "very-deep": b"[" * 100_000,
+    "content": json.dumps(chat(messages=[{"role": "user", "content": 3}])).encode(),
+    "calls": json.dumps(chat(messages=[{"role": "assistant", "tool_calls": 3}])).encode(),
+    "format": json.dumps(chat(response_format=3)).encode(),
+    "address": json.dumps(chat(api_base="http://127.0.0.1:9")).encode(),
+}
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages"])
+@pytest.mark.parametrize("name", BAD)
+async def test_a_body_that_litellm_cannot_take_is_answered_with_400(
+    proxy: Proxy, replica: ToyReplica, name: str, path: str
+) -> None:
+    lines = len(proxy.log(1).read_text().splitlines())
+    trial = f"bad-{name}-{len(path)}"
+    status, body = await ask(proxy, trial, BAD[name], path)
+    assert status == 400 and body["error"]["type"] == "invalid_request_error"
+    (record,) = await proxy.records(trial, count=1)
+    assert record["success"] is False and record["failure"]["status_code"] == 400
+    (line,) = proxy.log(1).read_text().splitlines()[lines:]
+    assert line.startswith(f"liverl-proxy: 400 POST {path} trial={trial}") and not replica.seen
+
+
+async def test_a_record_that_cannot_be_written_is_told(proxy: Proxy, replica: ToyReplica) -> None:
+    before = proxy.status(1)["unrecorded"]
+    (proxy.run_dir / "trials").mkdir(exist_ok=True)
+    (proxy.run_dir / "trials" / "blocked").write_text("a file, no directory")
+    assert (await ask(proxy, "blocked", json.dumps(chat())))[0] == 200
+    await wait_for(lambda: proxy.status(1)["unrecorded"] == before + 1, 60, "it is counted")
+    assert (await ask(proxy, "unblocked", json.dumps(chat())))[0] == 200
+    await proxy.records("unblocked", count=1)
+    status = await wait_for(
+        lambda: (now := proxy.status(1))["error"] is None and now, 30, "the next one is written"
+    )
+    assert "Not a directory" in status["record_error"] and status["unrecorded"] == before + 1
+    assert "trials/blocked/litellm-trajectory.jsonl" in proxy.log(1).read_text()
+
+
+async def test_a_client_that_leaves_in_its_request_is_no_error(proxy: Proxy, replica: ToyReplica) -> None:
+    whole = request(proxy, "leaves", json.dumps(chat()).encode())
+    connect(proxy, whole[:-5]).close()
+    (record,) = await proxy.records("leaves", count=1)
+    assert record["failure"]["error_type"] == "client_disconnected" and not replica.seen
