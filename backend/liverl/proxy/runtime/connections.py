@@ -17,7 +17,10 @@ from .limits import Connection, Connections
 
 SCOPE_KEY = "liverl_connection"  # of the ASGI scope: the Connection of a request
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-SEND_BUFFER = 64 << 10  # bytes per connection that the kernel holds for a client that does not read
+SEND_BUFFER = (
+    16 << 10
+)  # bytes per connection that the kernel holds for a client that does not read; it doubles them
+WRITE_BUFFER = 16 << 10  # bytes that this process holds for it, and what one chunk adds
 
 
 def descriptor_limit() -> int:
@@ -50,6 +53,7 @@ def limited_protocol(base: type[Any], connections: Connections) -> type[Any]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
+            transport.set_write_buffer_limits(high=WRITE_BUFFER)
             peer = transport.get_extra_info("peername")
             now = time.monotonic()
             self.liverl = Connection(

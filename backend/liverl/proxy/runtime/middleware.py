@@ -234,3 +234,7 @@ class _Watch:
                 call.error_body += message.get("body", b"")[: _ERROR_BODY - len(call.error_body)]
             self._complete = not message.get("more_body", False)
         await self._send(message)
+        if message.get("more_body", False):
+            # Neither LiteLLM nor uvicorn waits for anything while a replica is faster than they are: without this, one
+            # such stream stops all other requests, and is not told that its client has left.
+            await asyncio.sleep(0)
