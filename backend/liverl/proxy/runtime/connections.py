@@ -49,6 +49,7 @@ def limited_protocol(base: type[Any], connections: Connections) -> type[Any]:
     """Return a subclass of uvicorn's protocol class ``base`` that registers its connections."""
 
     class LimitedProtocol(base):  # type: ignore[misc]
+        app: Any  # of the base
         liverl: Connection | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:
