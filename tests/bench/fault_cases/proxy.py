@@ -10,8 +10,10 @@ import atexit
 import contextlib
 import http.client
 import json
+import shutil
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -76,7 +78,7 @@ class _Replica(BaseHTTPRequestHandler):
 
 
 @cache
-def _proxy(folder: Path) -> Any:
+def _proxy() -> Any:
     from kit.components import LITELLM
     from proxykit import Proxy, say
 
@@ -86,7 +88,9 @@ def _proxy(folder: Path) -> Any:
     replica.daemon_threads = True
     threading.Thread(target=replica.serve_forever, daemon=True).start()
     python = asyncio.run(ensure(LITELLM, default_cache_dir(), lambda text, share: say(text)))
-    proxy = Proxy(python, folder)
+    folder = tempfile.mkdtemp(prefix="proxy-cases-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    proxy = Proxy(python, Path(folder))
     atexit.register(proxy.close)
     proxy.open_files = DESCRIPTORS
     proxy.extra_env = {"LIVERL_MAX_BODY_BYTES": str(MAX_BODY), "LIVERL_WRITE_TIMEOUT": "3"}
@@ -95,9 +99,6 @@ def _proxy(folder: Path) -> Any:
     proxy.start(1)
     asyncio.run(proxy.serving(1))
     return proxy
-
-
-_FIRST: list[Path] = []  # the folder of the case that came first
 
 
 def _post(proxy: Any, body: bytes, trial: str = "t") -> tuple[int, bytes]:
@@ -136,8 +137,7 @@ def _beside(count: int, sent: Callable[[Any], bytes], counter: str | None) -> Ca
     """Others are served beside so many connections that send this; the proxy counts it in ``counter``."""
 
     def run(folder: Path) -> Outcome:
-        _FIRST.append(folder)
-        proxy = _proxy(_FIRST[0])
+        proxy = _proxy()
         before = proxy.status(1)[counter] if counter else 0
         began = time.monotonic()
         with _connections(proxy, count, sent(proxy)):
@@ -157,8 +157,7 @@ def _answered(body: bytes, expected: int) -> Callable[[Path], Outcome]:
     """This body gets this status, and a good request after it 200."""
 
     def run(folder: Path) -> Outcome:
-        _FIRST.append(folder)
-        proxy = _proxy(_FIRST[0])
+        proxy = _proxy()
         status, answer = _post(proxy, body)
         if status != expected or "error" not in json.loads(answer):
             raise AssertionError(f"{status} instead of {expected}: {answer[:200]!r}")

@@ -39,9 +39,19 @@ def why_invalid(path: str, data: bytes) -> str | None:
         if value is None and not required:
             continue
         if not accepts(value):
-            given = "is missing" if name not in body else f"is {_short(json.dumps(value))}"
-            return f"{name} must be {expected}, but it {given}"
+            return f"{name} must be {expected}, but {_found(name, body, accepts)}"
     return None
+
+
+def _found(name: str, body: dict[str, Any], accepts: Callable[[Any], bool]) -> str:
+    """What ``body`` has there; of a list of objects, the first item that is wrong."""
+    if name not in body:
+        return "it is missing"
+    value = body[name]
+    if name in ("messages", "tools") and isinstance(value, list):
+        index = next(index for index, item in enumerate(value) if not accepts([item]))
+        return f"{name}[{index}] is {_short(json.dumps(value[index]))}"
+    return f"it is {_short(json.dumps(value))}"
 
 
 _TOO_DEEP = f"the request body is nested deeper than {MAX_DEPTH} levels"
