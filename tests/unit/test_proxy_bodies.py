@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from liverl.proxy.runtime.bodies import MAX_DEPTH, why_invalid
@@ -101,6 +101,8 @@ def test_wrong_prompts(prompt: Any) -> None:
 
 
 @given(st.integers(1, 2 * MAX_DEPTH))
+@example(MAX_DEPTH)
+@example(MAX_DEPTH + 1)
 def test_depth_is_counted_exactly(levels: int) -> None:
     told = why_invalid(CHAT, nested(max(2, levels)))
     assert (told is None) == (levels <= MAX_DEPTH)
