@@ -106,7 +106,7 @@ async def test_what_cannot_be_killed_is_given_up_after_five_seconds(world: World
     world.found = lambda now: PortHolders(frozenset({7}), "", (LATE, WORKER), (LATE,))
     with pytest.raises(restart.RestartProblem) as problem:
         await restart.end(HELD, grace=2.0)
-    assert str(problem.value).endswith(": could not be killed")
+    assert str(problem.value).endswith(" could not be killed")
     names = [str(problem.value).index(f"pid {pid} ") for pid in (10, 11, 12)]
     assert names == sorted(names), "the oldest first"
     assert 7.0 < world.now < 8.0
@@ -171,7 +171,9 @@ async def test_a_new_proxy_is_waited_for_until_it_answers(world: World, tmp_path
     assert text.startswith(begin + "new 3\n") and text.count("\n") == 12 and "1234567890" not in text
     assert 17.0 < world.now < 20.0
     world.dies = {10: world.now + 1.0}
-    with pytest.raises(restart.RestartProblem, match=r"pid 10, has exited; last lines of .*:\n\(nothing\)$"):
+    with pytest.raises(
+        restart.RestartProblem, match=r"pid 10, has exited; last lines of .*:\n\(no new lines\)$"
+    ):
         await restart.until_up((10, 100), answers(world, 0.0 + 99.0), log, log.stat().st_size, limit=60.0)
     with pytest.raises(restart.RestartProblem, match=r"\(cannot read it: No such file or directory\)$"):
         await restart.until_up((10, 100), answers(world, 0.0), tmp_path / "none", 0)

@@ -220,6 +220,7 @@ def test_the_proxy() -> None:
     assert spec.env == {
         "LIVERL_PROXY_CONFIG": "{run_dir}/proxy/litellm.yaml",
         "LIVERL_DRAIN_TIMEOUT": "90",
+        "LIVERL_MAX_BODY_BYTES": "16777216",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     }
     assert {"DATABASE_URL", "LITELLM_MASTER_KEY", "PYTHONPATH"} <= set(spec.unset_env)

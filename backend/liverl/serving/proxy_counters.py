@@ -21,7 +21,8 @@ _REPORT = re.compile(r"status\.(\d{1,9})\.json")
 
 class ProxyCounters(msgspec.Struct, frozen=True):
     """Requests; how many of them failed, named no trial (``unattributed``), or named a model that is not served
-    (``unknown``). Requests without a valid key (``refused``) are not among ``requests``. The others: as in ``ProxyStatus``."""
+    (``unknown``). Requests without a valid key (``refused``) are not among ``requests``.
+    The others: as in ``ProxyStatus``."""
 
     requests: int = 0
     failures: int = 0

@@ -8,9 +8,9 @@ from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import Symptom
 
 
-def file_unreadable(seen: Window) -> Iterator[Symptom | Resolved]:
+def file_unreadable(window: Window) -> Iterator[Symptom | Resolved]:
     """Fire if a log, a metrics file or a file of a trial could not or must not be read."""
-    files = seen.now.unreadable
+    files = window.now.unreadable
     if not files:
         return
     first = files[0]
