@@ -175,7 +175,7 @@ async def test_a_new_proxy_is_waited_for_until_it_answers(world: World, tmp_path
         restart.RestartProblem, match=r"pid 10, has exited; last lines of .*:\n\(no new lines\)$"
     ):
         await restart.until_up((10, 100), answers(world, 0.0 + 99.0), log, log.stat().st_size, limit=60.0)
-    with pytest.raises(restart.RestartProblem, match=r"\(cannot read it: No such file or directory\)$"):
+    with pytest.raises(restart.RestartProblem, match=r"\(cannot read the log: No such file or directory\)$"):
         await restart.until_up((10, 100), answers(world, 0.0), tmp_path / "none", 0)
 
 
