@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from liverl.agents.tasks import SUBMITTED
+from liverl.util.modes import DIRECTORY
 
 _MAX_READ = 8192  # maximum characters returned by one read
 
@@ -40,9 +41,9 @@ class Sandbox:
         for name, text in {"": None, **files}.items():
             path = self.root / name
             if text is None:
-                path.mkdir(parents=True)
+                path.mkdir(mode=DIRECTORY, parents=True)
             else:
-                path.parent.mkdir(exist_ok=True)
+                path.parent.mkdir(mode=DIRECTORY, exist_ok=True)
                 path.write_text(text)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from liverl.agents.loop import Conversation, Reply, TrialFailed
 from liverl.agents.tools import TOOLS
 from liverl.util.atomic_file import write_atomic
 from liverl.util.json_file import write_json
+from liverl.util.modes import DIRECTORY
 from liverl.version import __version__
 
 
@@ -60,7 +61,7 @@ def write_outcome(
         OSError: a file cannot be written.
     """
     _write_story(directory, conversation, agent, model)
-    (directory / "verifier").mkdir(exist_ok=True)
+    (directory / "verifier").mkdir(mode=DIRECTORY, exist_ok=True)
     write_atomic(directory / "verifier" / "reward.txt", f"{reward}\n".encode(), sync=False)
     write_json(
         directory / "result.json",
@@ -104,7 +105,7 @@ def _write_story(directory: Path, conversation: Conversation, agent: str, model:
         if role == "assistant":
             _add_turn(step, message, next(replies), model)
         steps.append(step)
-    (directory / "agent").mkdir(exist_ok=True)
+    (directory / "agent").mkdir(mode=DIRECTORY, exist_ok=True)
     write_json(
         directory / "agent" / "trajectory.json",
         {

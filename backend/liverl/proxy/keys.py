@@ -8,6 +8,8 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from liverl.util.modes import make_directory
+
 FOLDER = "secrets"
 _FORM = re.compile(r"[A-Za-z0-9_.~+/=-]{8,256}")
 
@@ -39,8 +41,7 @@ def ensure_keys(run_dir: Path | str, configured_run_key: str | None = None) -> K
         OSError: the directory cannot be written.
     """
     folder = Path(run_dir) / FOLDER
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)
+    _private(folder)
     if configured_run_key is not None and not _FORM.fullmatch(configured_run_key):
         raise InvalidKey("the configured key must have 8 to 256 characters from A-Z a-z 0-9 _ . ~ + / = -")
     master = _ensure(folder / "master_key", None)
@@ -61,9 +62,14 @@ def ensure_ray_token(run_dir: Path | str) -> Path:
         OSError: the directory cannot be written.
     """
     folder = Path(run_dir) / FOLDER
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _private(folder)
     _ensure(folder / "ray_token", None)
     return folder / "ray_token"
+
+
+def _private(folder: Path) -> None:
+    make_directory(folder, 0o700)
+    folder.chmod(0o700)
 
 
 def _ensure(path: Path, wanted: str | None) -> str:

@@ -18,6 +18,7 @@ from liverl.rundir.layout import (
     hostname,
     write_atomic,
 )
+from liverl.util.modes import make_directory
 from liverl.util.regular_file import read_regular
 
 
@@ -68,7 +69,7 @@ def register(run_dir: Path) -> None:
         OSError: the index cannot be written; the run is then found only through its run root.
     """
     folder = index_root() / hostname()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_directory(folder, 0o700)
     write_atomic(folder / f"{run_hash(run_dir)}.json", {"run_dir": os.path.realpath(run_dir)})
 
 

@@ -21,6 +21,7 @@ from liverl.agents.sandbox import Sandbox
 from liverl.agents.settings import chat_url
 from liverl.agents.tasks import Task, dataset, verify
 from liverl.agents.trial_files import exception_info, write_config, write_outcome
+from liverl.util.modes import DIRECTORY, make_directory
 from liverl.verl_runtime.tokens import Assembly, Row
 
 logger = logging.getLogger(__name__)
@@ -139,7 +140,8 @@ async def run_trial(settings: LoopSettings, prompt: Prompt) -> Outcome:
     # A validation is not a training step: its trials are stored next to the steps, where readers expect
     # trials without a step.
     directory = trials / name if prompt.validation else trials / f"step_{prompt.step:04d}" / name
-    directory.mkdir(parents=True)
+    make_directory(directory.parent)
+    directory.mkdir(mode=DIRECTORY)
     split = {"validation_after_step" if prompt.validation else "step": prompt.step}
     place = {"uid": prompt.uid, "session": prompt.session, "attempt": Path(settings.attempt_dir).name}
     write_config(directory, {**split, "task": task.id, **place})

@@ -41,6 +41,7 @@ def main() -> int:
             f"liverl-proxy: Python 3.11 or newer is needed, this is {sys.version.split()[0]}", file=sys.stderr
         )
         return 2
+    os.umask(os.umask(0o077) | 0o022)  # trials are not writable by other users, whatever the caller's umask
     folder = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != folder]
     load_package(folder)

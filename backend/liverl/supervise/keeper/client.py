@@ -15,7 +15,7 @@ from typing import Any
 
 from liverl.model import Exit
 from liverl.procs.open_files import raise_limit
-from liverl.util.regular_file import read_text
+from liverl.util.regular_file import open_append, read_text
 
 _SCRIPT = Path(__file__).with_name("process.py")
 
@@ -104,7 +104,7 @@ class KeeperClient:
         return True
 
     def _launch(self, environment: dict[str, str]) -> None:
-        with open(self.run_dir / "keeper.log", "ab") as log:
+        with os.fdopen(open_append(self.run_dir / "keeper.log"), "ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_SCRIPT), str(self.run_dir)],
                 stdin=subprocess.DEVNULL,

@@ -6,7 +6,7 @@ collected, and the proxy's port stays bound. It makes no decisions about service
 line on ``keeper.sock`` and get one answer each:
 
 ``hello``                         -> pid, children, listeners
-``spawn`` token argv env cwd log fds -> pid, tick (idempotent: a token is started once)
+``spawn`` token argv env cwd log fds [umask] -> pid, tick (idempotent: a token is started once)
 ``listen`` name host port         -> port (idempotent)
 ``adopt_fd`` name (+ SCM_RIGHTS)  -> takes over a listening socket
 ``get_fd`` name                   -> answer (+ SCM_RIGHTS)
@@ -263,6 +263,8 @@ class Keeper:
                     except (OSError, ValueError):
                         continue
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            if request.get("umask") is not None:  # an older backend does not send it
+                os.umask(request["umask"])
             step = f"enter {request['cwd']}"
             os.chdir(request["cwd"])
             argv = request["argv"]

@@ -22,6 +22,7 @@ from liverl.supervise.keeper.client import KeeperClient, KeeperError, KeeperGone
 from liverl.supervise.services.prepare import PrepareProblem
 from liverl.supervise.services.records import Records
 from liverl.util.atomic_file import write_atomic
+from liverl.util.modes import callers_umask
 
 PATIENCE = 10.0  # seconds that a request waits for a new keeper, which normally starts within 0.1 s
 _REAPING = 3.0  # seconds for the keeper to reap the processes that the backend has already seen ending
@@ -179,7 +180,7 @@ class KeeperManager:
         """
         self._spawns += 1
         try:
-            return await self.request("spawn", **what)
+            return await self.request("spawn", umask=callers_umask(), **what)
         finally:
             self._spawns -= 1
 
