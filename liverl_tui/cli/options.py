@@ -32,6 +32,7 @@ class UpOptions:
     wait: str | None = None
     run: Path | None = None
     run_root: Path | None = None
+    trust: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> UpOptions:
@@ -87,6 +88,17 @@ def run_options(function: F) -> F:
         return function(*args, run=run or program.run, run_root=run_root or program.run_root, **values)
 
     return _run_options(merged)  # type: ignore[return-value]
+
+
+def trust_option(function: F) -> F:
+    """Add ``--trust``, for commands that execute or end something."""
+    option = click.option(
+        "--trust",
+        metavar="DIR",
+        multiple=True,
+        help="Act on runs in this directory although another user could have changed them; repeatable.",
+    )
+    return option(function)
 
 
 def named_run(function: F) -> F:
@@ -153,4 +165,4 @@ def up_options(function: F) -> F:
         click.option("--name", metavar="NAME", help="Name of the run (default: the current time)."),
     ):
         function = option(function)
-    return _run_options(config_options(function))
+    return _run_options(trust_option(config_options(function)))

@@ -12,7 +12,8 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import DeadBackend, RunDir, backend_alive
-from liverl_tui.cli.options import run_options
+from liverl_tui.cli.options import run_options, trust_option
+from liverl_tui.cli.target import require_trusted
 from liverl_tui.text.errors import CliError
 
 ENDED = ("stopped", "failed", "gave_up")  # states of a service without a process
@@ -53,20 +54,28 @@ def _send(run: RunDir, name: str, args: dict[str, Any], what: str, *, wait: bool
 @click.command("restart")
 @click.argument("service")
 @_no_wait
+@trust_option
 @run_options
-def restart_command(run: Path | None, run_root: Path | None, service: str, no_wait: bool) -> int:
+def restart_command(
+    run: Path | None, run_root: Path | None, service: str, no_wait: bool, trust: tuple[str, ...]
+) -> int:
     """Restart a service and wait until it is ready. The proxy is replaced without refusing a request."""
     run_dir = find_run(run, run_root)
+    require_trusted(run_dir, trust)
     return _send(run_dir, "restart", {"service": service}, f"restart {service}", wait=not no_wait)
 
 
 @click.command("start")
 @click.argument("service")
 @_no_wait
+@trust_option
 @run_options
-def start_command(run: Path | None, run_root: Path | None, service: str, no_wait: bool) -> int:
+def start_command(
+    run: Path | None, run_root: Path | None, service: str, no_wait: bool, trust: tuple[str, ...]
+) -> int:
     """Start a service that was stopped or has failed."""
     run_dir = find_run(run, run_root)
+    require_trusted(run_dir, trust)
     return _send(run_dir, "start_service", {"service": service}, f"start {service}", wait=not no_wait)
 
 
@@ -74,15 +83,22 @@ def start_command(run: Path | None, run_root: Path | None, service: str, no_wait
 @click.argument("services", metavar="[SERVICE]...", nargs=-1)
 @click.option("--now", is_flag=True, help="Kill processes without a grace period.")
 @_no_wait
+@trust_option
 @run_options
 def stop_command(
-    run: Path | None, run_root: Path | None, services: tuple[str, ...], now: bool, no_wait: bool
+    run: Path | None,
+    run_root: Path | None,
+    services: tuple[str, ...],
+    now: bool,
+    no_wait: bool,
+    trust: tuple[str, ...],
 ) -> int:
     """Stop the run in dependency order, dependents first; or only the named services.
 
     If the backend has died, a backend is started that only stops the processes that are still running.
     """
     run_dir = find_run(run, run_root)
+    require_trusted(run_dir, trust)
     if services:
         if now:
             raise CliError(
@@ -149,10 +165,15 @@ class StopProgress:
 @click.command("scale", context_settings={"ignore_unknown_options": True})
 @click.argument("change", metavar="+N|-N|N")
 @_no_wait
+@trust_option
 @run_options
-def scale_command(run: Path | None, run_root: Path | None, change: str, no_wait: bool) -> int:
+def scale_command(
+    run: Path | None, run_root: Path | None, change: str, no_wait: bool, trust: tuple[str, ...]
+) -> int:
     """Add (+1) or remove (-1) replicas, or set their number."""
     if not re.fullmatch(r"[+-]?\d{1,4}", change):
         raise CliError(f"scale takes +1, -1 or a number of replicas, not {change!r}", ExitCode.USAGE)
     args = {"delta": int(change)} if change[0] in "+-" else {"to": int(change)}
-    return _send(find_run(run, run_root), "scale", args, f"scale {change}", wait=not no_wait)
+    run_dir = find_run(run, run_root)
+    require_trusted(run_dir, trust)
+    return _send(run_dir, "scale", args, f"scale {change}", wait=not no_wait)

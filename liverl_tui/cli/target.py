@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from liverl.exit_codes import ExitCode
-from liverl.rundir.layout import valid_name
+from liverl.rundir.layout import RunDir, valid_name
 from liverl_tui.cli.options import UpOptions
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from liverl.config import LoadedConfig
     from liverl.config.schema import RunConfig
     from liverl.plan.spec import Plan
@@ -63,6 +67,51 @@ def load_target(options: UpOptions) -> Target:
     _check_name("experiment.project_name", run_dir.parent.name)
     _check_name("run.name", run_dir.name)
     return Target(replace(loaded, config=config), run_dir)
+
+
+def require_trusted(run: RunDir, trust: Sequence[str], options: UpOptions | None = None) -> None:
+    """Check that nobody but the caller and root can have changed ``run``, before it is executed or ended; print a
+    warning about what a group can change.
+
+    ``trust``: the directories that ``--trust`` names. ``options``: name the user's configuration, whose
+    ``supervise.trusted_roots`` count too, but not those of a file in the run's own directory.
+
+    Raises:
+        UntrustedRun: another user could have changed it.
+        ConfigError: the user's configuration is not valid.
+    """
+    from liverl.daemon import trusted_run
+
+    trusted_run.vouch(trust)
+    try:
+        warnings = trusted_run.require_trusted(run.path)
+    except trusted_run.UntrustedRun:
+        roots = _configured_roots(run, options) if options is not None else ()
+        if not roots:
+            raise
+        trusted_run.vouch(roots)
+        warnings = trusted_run.require_trusted(run.path)
+    if warnings:
+        first, more = warnings[0], len(warnings) - 1
+        also = f" (and {more} more)" if more else ""
+        click.echo(
+            f"warning: {first.path}{also}: {first.problem}; whoever is in that group can change what run {run.name} "
+            f"executes. To prevent it: {first.cure}",
+            err=True,
+        )
+
+
+def _configured_roots(run: RunDir, options: UpOptions) -> tuple[str, ...]:
+    """``supervise.trusted_roots`` of the configuration that ``options`` name, without that of the run itself."""
+    from liverl.config import load_config
+
+    file = options.config
+    if file is not None and Path(os.path.realpath(file)).is_relative_to(os.path.realpath(run.path)):
+        file = None
+    if file is None and not options.sets:
+        return ()
+    loaded = load_config(file, profile=options.profile, sets=options.sets, read_secrets=False)
+    return loaded.config.supervise.trusted_roots
 
 
 def _check_name(what: str, name: str) -> None:

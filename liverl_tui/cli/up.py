@@ -60,6 +60,7 @@ def up_or_attach(options: UpOptions) -> int:
         if len(live) > 1:
             raise CliError(_several("live here", live, "attach"), ExitCode.USAGE)
         if live:
+            _require_trusted(RunDir(live[0].run_dir), options)
             return _show(RunDir(live[0].run_dir), options, f"run {live[0].run} is live")
         orphan = _only_orphan(infos, options)
         if orphan is not None:
@@ -128,6 +129,12 @@ def up(options: UpOptions) -> int:
     return _from_config(options)
 
 
+def _require_trusted(run: RunDir, options: UpOptions) -> None:
+    from liverl_tui.cli.target import require_trusted
+
+    require_trusted(run, options.trust, options)
+
+
 def _newest(run_root: Path | None) -> RunDir:
     infos = candidates(run_root)
     if not infos:
@@ -146,6 +153,7 @@ def _from_config(options: UpOptions) -> int:
         check_theme(target.loaded.config.ui.theme)
     for warning in target.loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
+    _require_trusted(run, options)
     plan = target.plan()
     _preflight(plan, target.loaded.config)  # before the question: it may fail
     _confirm(plan, target.loaded.config, options)
@@ -201,7 +209,13 @@ def _preflight(plan: Plan, config: RunConfig) -> None:
 
 
 def _continue(run: RunDir, options: UpOptions) -> int:
-    """Show a live run, start a new backend for an orphaned one, or resume one that has ended."""
+    """Show a live run, start a new backend for an orphaned one, or resume one that has ended.
+
+    Raises:
+        UntrustedRun: another user could have changed the run.
+    """
+    if not options.readonly:
+        _require_trusted(run, options)
     if options.config or options.sets or options.profile:
         click.echo(
             f"--config, --set and --profile are ignored: run {run.name} keeps the configuration it was created "

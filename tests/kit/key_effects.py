@@ -39,6 +39,7 @@ VALUES: dict[str, list[Any]] = {
     "training.train_prompt_mini_batch_size": [1],
     "embedded.faults.ignore_sigterm": [("trainer",), ("replica-0",)],
     "harbor_agent.host_path_mounts": [["/x"]],
+    "supervise.trusted_roots": [("/x",)],
     "credentials.wandb_api_key": ["file:/keys/wandb"],
     "infrastructure.anthropic_api_key": ["sk-dummy", "file:/keys/run"],
 }

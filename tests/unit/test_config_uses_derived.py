@@ -20,9 +20,13 @@ from liverl.config.env_vars import VARIABLES
 from liverl.config.inert import sentence
 from liverl.config.schema import leaves
 from liverl.daemon.launch import create_run
+from liverl.daemon.trusted_run import ROOTS_VARIABLE, UntrustedRun
 from liverl.engines import ENGINES
 from liverl.plan import PlanError, make_plan, spec, verl_overrides, verl_trainer
 from liverl.plan.spec import Plan
+from liverl.rundir.layout import RunDir
+from liverl_tui.cli.options import UpOptions
+from liverl_tui.cli.target import require_trusted
 
 VERL, COMMAND = ("verl", "vllm", "verl"), ("verl", "vllm", "command")
 COMBINATIONS = [(t, e.name, k) for e in ENGINES.values() for t, kinds in e.trainers.items() for k in kinds]
@@ -74,6 +78,18 @@ def becomes_the_runs_key(loaded: LoadedConfig, setting: str, tmp_path: Path) -> 
     assert (tmp_path / "p" / "n" / "secrets" / "run_key").read_text().strip() == "sk-dummy"
 
 
+def vouches_for_a_run(loaded: LoadedConfig, setting: str, tmp_path: Path) -> None:
+    """The command line acts on a run that others can change, where the user's configuration says so."""
+    run = RunDir(tmp_path / "p" / "n")
+    run.path.mkdir(parents=True)
+    run.path.chmod(0o777)
+    with pytest.raises(UntrustedRun):
+        require_trusted(run, (), UpOptions())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ROOTS_VARIABLE, "")
+        require_trusted(run, (), UpOptions(profile=loaded.profile, sets=(f"{setting}[{tmp_path}]",)))
+
+
 Proof = Callable[[LoadedConfig, str, Path], None]
 # Key -> (combinations in which no plan shows it, the use, a value for the proof, the proof).
 UNSEEN: dict[str, tuple[list[tuple[str, str, str]], str, str, Proof]] = {
@@ -82,6 +98,12 @@ UNSEEN: dict[str, tuple[list[tuple[str, str, str]], str, str, Proof]] = {
         "a secret: it goes into a file of the run's directory, never into a plan",
         "",
         becomes_the_runs_key,
+    ),
+    "supervise.trusted_roots": (
+        COMBINATIONS,
+        "the directories whose runs commands act on; a plan says nothing about commands",
+        "supervise.trusted_roots=",
+        vouches_for_a_run,
     ),
     "infrastructure.ngpus_per_node": (
         [c for c in COMBINATIONS if c[0] == "managed" and ENGINES[c[1]].gpus],

@@ -183,6 +183,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         {_PLAN: when.needs_gpus},
         inert.sentence("the run does not start replicas on GPUs"),
     ),
+    _group("supervise: trusted_roots", {"liverl_tui": when.always}),
     _group("ui: *", {"liverl_tui": when.always}),
     _engine_group("embedded: *", inert.embedded_engine_key("setting")),
     _engine_group("embedded.faults.late_replica: seconds", inert.ENGINE_ONLY),

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from liverl.daemon.trusted_run import UntrustedRun, require_trusted
 from liverl.exit_codes import ExitCode
 from liverl.plan.spec import Plan
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.atomic_file import write_atomic
-from liverl.util.regular_file import open_binary
+from liverl.util.modes import DIRECTORY, make_directory
+from liverl.util.regular_file import open_append, open_binary
 
 if TYPE_CHECKING:
     from liverl.config import LoadedConfig
@@ -60,8 +62,11 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
     from liverl.proxy.keys import InvalidKey, ensure_keys
 
     try:
-        run_dir.parent.mkdir(parents=True, exist_ok=True)
-        run_dir.mkdir()
+        require_trusted(run_dir)
+        make_directory(run_dir.parent)
+        run_dir.mkdir(mode=DIRECTORY)
+    except UntrustedRun as error:
+        raise LaunchError(str(error), error.exit_code) from None
     except FileExistsError:
         raise LaunchError(f"{run_dir} already exists", ExitCode.USAGE) from None
     except OSError as error:
@@ -100,9 +105,14 @@ def start_backend(
 
     Raises:
         RunHeld: another backend holds the run.
-        LaunchError: it exited or did not answer in time; the message quotes the last lines of its output.
+        LaunchError: another user could have changed the run, or the daemon exited or did not answer in time; the
+            message then quotes the last lines of its output.
     """
     run_dir = run_dir.resolve()
+    try:
+        require_trusted(run_dir)
+    except UntrustedRun as error:
+        raise LaunchError(str(error), error.exit_code) from None
     _require_room(run_dir)
     argv = [sys.executable, "-m", "liverl.daemon.main", "--run-dir", str(run_dir)]
     if resume:
@@ -113,7 +123,7 @@ def start_backend(
     env["LIVERL_RUN_DIR"] = str(run_dir)
     log_path = RunDir(run_dir).backend_log
     try:
-        log = open(log_path, "ab")  # noqa: SIM115 - closed below, after the child has it
+        log = os.fdopen(open_append(log_path), "ab")  # closed below, after the child has it
     except OSError as error:
         raise LaunchError(
             f"cannot write {log_path}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
@@ -160,7 +170,7 @@ def _require_room(run_dir: Path) -> None:
     probe = run_dir / f".room.{os.getpid()}"
     try:
         try:
-            probe.write_bytes(bytes(ROOM_BYTES))
+            write_atomic(probe, bytes(ROOM_BYTES), 0o600, sync=False)
         finally:
             if probe.exists():
                 probe.unlink()

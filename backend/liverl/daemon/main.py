@@ -24,6 +24,7 @@ import msgspec
 from liverl.control.server import ControlServer
 from liverl.daemon.launch import StopRequest
 from liverl.daemon.run import Run
+from liverl.daemon.trusted_run import UntrustedRun, require_trusted
 from liverl.exit_codes import ExitCode
 from liverl.model import Level, Result
 from liverl.plan import moved
@@ -40,6 +41,7 @@ from liverl.supervise.recovery.replay import RunHistory, read_history
 from liverl.supervise.services.state_machine import LIVE
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
+from liverl.util.modes import exclude_others
 from liverl.util.regular_file import read_regular
 from liverl.util.ticks import until_tick
 from liverl.verl.ray_dir import remove_ray_directory
@@ -353,7 +355,9 @@ def main() -> None:
     args = parser.parse_args()
     run_dir = args.run_dir.resolve()
     stop = StopRequest(args.now, args.stop) if args.stop is not None else None
+    exclude_others()
     try:
+        require_trusted(run_dir)
         take_lock(RunDir(run_dir).lock)
         ensure_keys(run_dir)
         ensure_ray_token(run_dir)
@@ -361,6 +365,9 @@ def main() -> None:
     except StartProblem as problem:
         complain(f"cannot start: {problem}")
         code = problem.code
+    except UntrustedRun as problem:
+        complain(f"cannot start: {problem}")
+        code = problem.exit_code
     except (KeeperError, KeeperGone) as problem:
         complain(f"cannot start: {str(problem) or 'the keeper exited immediately'}")
         code = ExitCode.FAILED

@@ -93,6 +93,7 @@ class Supervise(Struct, frozen=True, kw_only=True):
     storm_window: Seconds
     storm_failures: Count
     stable_after: SecondsOrZero
+    trusted_roots: tuple[Name, ...]
 
     @property
     def stop_budget(self) -> float:

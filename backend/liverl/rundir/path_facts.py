@@ -1,0 +1,75 @@
+"""The stat results that ``rundir.trust`` decides on."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from collections.abc import Iterator
+from pathlib import Path
+
+from liverl.rundir.layout import RunDir
+from liverl.rundir.trust import Caller, PathFacts
+
+
+def present_caller() -> Caller:
+    """Return the user of this process."""
+    return Caller(os.geteuid(), _unmapped())
+
+
+def path_facts(run_dir: Path) -> list[PathFacts]:
+    """Return the facts of a run directory, of what a backend reads there before it acts, and of every directory above
+    these, with symbolic links resolved. What is missing, or cannot be looked at, has none.
+
+    Of a directory that does not exist yet, only the directories above it have facts.
+    """
+    run = RunDir(run_dir)
+    attempts = [run.attempt(n) for n in run.attempts()]
+    own = [
+        *(run.path, run.plan, run.config, run.journal, run.members, run.events, run.result, run.backend),
+        *(run.backend_log, run.lock, run.keeper, run.path / "keeper.sock", run.path / "keeper.log"),
+        *(run.socket, run.replicas, run.secrets, run.proxy, run.path / "exits"),
+        *attempts,
+        *(path / "logs" for path in attempts),
+    ]
+    places = list(dict.fromkeys(os.path.realpath(path) for path in own))
+    above = dict.fromkeys(parent for place in places for parent in _parents(place) if parent not in places)
+    facts = [_fact(place, parent=False) for place in places]
+    facts += [_fact(place, parent=True) for place in above]
+    return [fact for fact in facts if fact is not None]
+
+
+def _parents(path: str) -> Iterator[str]:
+    return map(str, Path(path).parents)
+
+
+def _fact(path: str, *, parent: bool) -> PathFacts | None:
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return None
+    try:
+        owner = pwd.getpwuid(info.st_uid).pw_name
+    except KeyError:
+        owner = ""
+    return PathFacts(path, info.st_uid, info.st_mode, owner, parent, _own_group(info.st_gid))
+
+
+def _own_group(gid: int) -> bool:
+    """Whether the caller is the only member of a group, as where each user has a group of the same name."""
+    try:
+        group, user = grp.getgrgid(gid), pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+
+
+def _unmapped() -> int | None:
+    """The user id that stands for every user whom this user namespace does not know; None if it knows all."""
+    try:
+        ranges = [line.split() for line in Path("/proc/self/uid_map").read_text("ascii").splitlines()]
+        if any(inside == "0" and count == "4294967295" for inside, _, count in ranges):
+            return None
+        return int(Path("/proc/sys/kernel/overflowuid").read_text("ascii"))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,102 @@
+"""Who else could have changed a run directory. Pure: stat results in, verdict out.
+
+A plan holds command lines. Whoever can change the plan, or replace a directory above it, decides what ``up`` executes
+and what ``stop`` ends, as the user who calls them.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+
+@dataclass(frozen=True)
+class PathFacts:
+    """What ``stat`` says of one path, which is absolute and without symbolic links.
+
+    ``parent``: a directory above the run's files; ``owner``: the owner's name; ``own_group``: its group has no member
+    but the caller.
+    """
+
+    path: str
+    uid: int
+    mode: int
+    owner: str = ""
+    parent: bool = False
+    own_group: bool = False
+
+    @property
+    def bits(self) -> str:
+        """The permission bits as ``chmod`` writes them, such as ``0755``."""
+        return f"{stat.S_IMODE(self.mode):04o}"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The user who wants to execute or end something. ``unmapped``: the user id that stands for all users that this
+    user namespace does not know; None outside of one."""
+
+    uid: int
+    unmapped: int | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One path that others can change. ``cure``: a command that mends it, or "" if there is none."""
+
+    path: str
+    problem: str
+    cure: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``refused``: reasons not to execute or end anything; ``warnings``: paths that a group can change."""
+
+    refused: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+
+
+def assess(facts: Iterable[PathFacts], caller: Caller, trusted: Sequence[str] = ()) -> Verdict:
+    """Decide whether a run may be executed or ended.
+
+    ``facts``: of the run directory, its files and all directories above them. ``trusted``: resolved directories for
+    which the caller vouches, with what they hold and what is above them.
+    """
+    refused: list[Finding] = []
+    warnings: list[Finding] = []
+    for fact in facts:
+        if any(_vouched(fact.path, root) for root in trusted):
+            continue
+        finding = _refusal(fact, caller)
+        if finding is not None:
+            refused.append(finding)
+        elif fact.mode & stat.S_IWGRP and not fact.own_group and not _sticky_parent(fact):
+            problem = f"a group can write it (mode {fact.bits})"
+            warnings.append(Finding(fact.path, problem, f"chmod g-w {fact.path}"))
+    return Verdict(tuple(refused), tuple(warnings))
+
+
+def _vouched(path: str, root: str) -> bool:
+    place, trusted = PurePath(path), PurePath(root)
+    return place.is_relative_to(trusted) or trusted.is_relative_to(place)
+
+
+def _refusal(fact: PathFacts, caller: Caller) -> Finding | None:
+    owners = {caller.uid, 0}
+    if fact.parent and caller.unmapped is not None:
+        owners.add(caller.unmapped)  # in a container of the user's own, root's directories belong to this id
+    if fact.uid not in owners:
+        whose = f"user {fact.owner} (uid {fact.uid})" if fact.owner else f"uid {fact.uid}"
+        wanted = "you (root)" if caller.uid == 0 else f"you (uid {caller.uid}) or root"
+        return Finding(fact.path, f"it belongs to {whose}, not to {wanted}")
+    if fact.mode & stat.S_IWOTH and not _sticky_parent(fact):
+        return Finding(fact.path, f"every user can write it (mode {fact.bits})", f"chmod o-w {fact.path}")
+    return None
+
+
+def _sticky_parent(fact: PathFacts) -> bool:
+    """Whether others can add files here and cannot replace ours, as in ``/tmp``."""
+    return fact.parent and bool(fact.mode & stat.S_ISVTX)
