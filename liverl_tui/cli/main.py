@@ -154,8 +154,44 @@ def run(arguments: list[str] | None = None) -> int:
         return exit_code
 
 
+def closed_streams() -> list[str]:
+    """Open the standard streams that the caller has closed on ``/dev/null``, so that no file of ours takes their
+    descriptors; return the names of the closed ones.
+
+    A closed stdin is an empty one. A closed stdout or stderr is not replaced as ``sys.stdout`` or ``sys.stderr``.
+    """
+    closed = []
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            closed.append(name)
+            null = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+            os.set_inheritable(null, True)
+    if "stdin" in closed:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - open until the program ends
+    return closed
+
+
+def _refuse_closed(closed: list[str]) -> None:
+    """Exit with a message if stdout or stderr is closed: what a command prints, or why it fails, would be lost."""
+    lost = [name for name in closed if name != "stdin"]
+    if not lost:
+        return
+    redirect = " ".join({"stdout": ">/dev/null", "stderr": "2>/dev/null"}[name] for name in lost)
+    are = "are" if len(lost) > 1 else "is"
+    text = f"{PROGRAM}: {' and '.join(lost)} {are} closed, so messages would be lost; nothing was done. To discard them: "
+    for stream in (sys.stderr, sys.stdout):
+        if stream is not None:
+            stream.write(f"{text}{redirect}\n")
+            stream.flush()
+            break
+    sys.exit(ExitCode.USAGE)
+
+
 def main() -> NoReturn:
     """Entry point of the program ``liverl-tui``: run ``sys.argv`` and exit with its code."""
+    _refuse_closed(closed_streams())
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 gets `?`, not a traceback

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl.procs import procfs
 from liverl.rundir.index import RunInfo, RunLookupError, candidates, describe, elsewhere_message, find_run
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl_tui.app.settings import check_theme
@@ -213,6 +214,7 @@ def _continue(run: RunDir, options: UpOptions) -> int:
 
     Raises:
         UntrustedRun: another user could have changed the run.
+        BackendSilent: with --detach, the backend's process has been stopped by a signal.
     """
     if not options.readonly:
         _require_trusted(run, options)
@@ -226,6 +228,10 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     if isinstance(alive, RemoteBackend):
         raise RunLookupError(elsewhere_message(describe(run.path)))
     if isinstance(alive, LiveBackend):
+        if options.detach and procfs.is_stopped(alive.record.pid):
+            from liverl.control.paths import unreachable
+
+            raise unreachable(run.path, alive)
         return _show(
             run, options, f"run {run.name} is already live (backend pid {alive.record.pid}); attached to it"
         )

@@ -155,7 +155,13 @@ def test_a_key_file_is_named_by_its_absolute_path(tmp_path: Path) -> None:
         ("https://u:p@h/simple", True),
         ("https://token@h/simple", True),
         ("https://${USER_NAME}:${TOKEN}@h/simple", False),
-        ("https://u:${TOKEN}@h/simple", True),
+        ("https://u:${TOKEN}@h/simple", False),  # as the error about a password suggests
+        ("https://u:${A}${B}@h/simple", False),
+        ("https://u:x${TOKEN}@h/simple", True),
+        ("https://u:${TOKEN}x@h/simple", True),
+        ("https://u:@h/simple", True),
+        ("https://u${TOKEN}@h/simple", True),
+        ("https://u:$TOKEN@h/simple", True),
         ("https://h/simple?token=abc", True),
     ],
 )

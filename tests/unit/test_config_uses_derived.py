@@ -100,7 +100,7 @@ UNSEEN: dict[str, tuple[list[tuple[str, str, str]], str, str, Proof]] = {
         becomes_the_runs_key,
     ),
     "supervise.trusted_roots": (
-        COMBINATIONS,
+        [c for c in COMBINATIONS if c[0] != "in_process"],
         "the directories whose runs commands act on; a plan says nothing about commands",
         "supervise.trusted_roots=",
         vouches_for_a_run,

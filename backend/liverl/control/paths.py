@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from liverl.control.messages import BackendDead, BackendElsewhere, BackendSilent, ControlError
+from liverl.procs import procfs
 from liverl.rundir.index import run_hash
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
 
@@ -209,8 +210,14 @@ def unreachable(run_dir: Path, alive: object | None = None) -> ControlError:
             state.host,
         )
     if isinstance(state, LiveBackend):
+        pid = state.record.pid
+        if procfs.is_stopped(pid):
+            return BackendSilent(
+                f"the backend of {name} (pid {pid}) does not respond: a signal such as SIGSTOP has stopped its process. "
+                f"To continue it: kill -CONT {pid}"
+            )
         return BackendSilent(
-            f"the backend of {name} (pid {state.record.pid}) is running but does not respond; "
+            f"the backend of {name} (pid {pid}) is running but does not respond; "
             f"see {RunDir(run_dir).path / 'backend.log'}"
         )
     result = RunDir(run_dir).read_result()

@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -119,7 +120,9 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
     attempt = history.attempt + 1 if fresh else history.attempt
     (run_dir / f"attempt_{attempt:03d}" / "logs").mkdir(parents=True, exist_ok=True)
     asyncio.get_running_loop().set_default_executor(_UnjoinedThreads())
-    run = Run(plan, run_dir, attempt, None if fresh else history.attempt_started_at)
+    same_boot = not fresh and history.era == procfs.pid_era()
+    began = history.attempt_monotonic if same_boot else None
+    run = Run(plan, run_dir, attempt, None if fresh else history.attempt_started_at, began)
     supervisor = run.supervisor
     server = ControlServer(run_dir, run)
     try:
@@ -190,7 +193,8 @@ async def _populate(run: Run, history: RunHistory, fresh: bool, then: Callable[[
         (supervisor.run_dir / "exits").mkdir()
         for child in children:
             await supervisor.keeper_manager.request("forget", token=child["token"])
-        await supervisor.records.journal({"k": "attempt", "n": supervisor.attempt, "era": procfs.pid_era()})
+        began = {"era": procfs.pid_era(), "monotonic": time.monotonic()}
+        await supervisor.records.journal({"k": "attempt", "n": supervisor.attempt, **began})
         again = f" (attempt {supervisor.attempt})" if supervisor.attempt > 1 else ""
         supervisor.say("run_started", f"run {plan.run}{again} started in {supervisor.run_dir}")
         for index in run.scaling.indices if plan.replica_template else ():

@@ -24,12 +24,20 @@ from liverl.verl.replicas import VerlReplicas
 
 class Run:
     """The parts of the backend for one attempt. ``started_at``: Unix time at which it began; None: it begins now.
+    ``monotonic``: the monotonic clock at that time, if it is known and of this boot.
 
     Raises:
         OSError: the run directory cannot be written.
     """
 
-    def __init__(self, plan: Plan, run_dir: Path, attempt: int, started_at: float | None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        run_dir: Path,
+        attempt: int,
+        started_at: float | None,
+        monotonic: float | None = None,
+    ) -> None:
         settings = plan.settings
         self.plan = plan
         self.supervisor = supervisor = Supervisor(
@@ -52,7 +60,7 @@ class Run:
             gpu_members=source.members if source is not None else dict,
         )
         self.scaling = scaling = Scaling(supervisor, plan, replicas, sampler.look_at_gpus_now)
-        self.outcome = outcome = RunOutcome(supervisor, replicas, scaling, source, began_at)
+        self.outcome = outcome = RunOutcome(supervisor, replicas, scaling, source, began_at, monotonic)
         self.snapshots = SnapshotBuilder(supervisor, replicas, sampler, outcome, script, began_at)
         self.state_writer = StateWriter(supervisor, self.snapshots.build)
         repair = Repair(supervisor, script) if script is not None else None

@@ -263,7 +263,7 @@ def _with(generation: Generation, kind: str, at: float, part: Mapping[str, Any])
         return replace(generation, pid=part["pid"])
     if kind == "exit":
         exit_ = msgspec.convert(part["exit"], Exit)
-        return replace(generation, exit=exit_, ended_at=exit_.at or at)
+        return replace(generation, exit=exit_, ended_at=max(exit_.at or at, generation.started_at))
     if kind in ("state", "promoted"):
         machine, role = part["unit"], part.get("role", generation.role)
         ready_at = machine.get("ready_at") or generation.ready_at

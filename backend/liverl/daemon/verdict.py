@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
 class RunOutcome:
     """Decides when the run ends. ``source``: of the replicas that verl manages; None if there are none.
-    ``started_at``: Unix time at which the attempt began. ``verdict`` is None while the run goes on, ``result`` until
+    ``started_at``: Unix time at which the attempt began; ``monotonic``: the monotonic clock at that time, if it is known
+    and of this boot. ``verdict`` is None while the run goes on, ``result`` until
     ``conclude``."""
 
     def __init__(
@@ -44,6 +46,7 @@ class RunOutcome:
         scaling: Scaling,
         source: ReplicaSource | None,
         started_at: float,
+        monotonic: float | None = None,
     ) -> None:
         self.verdict: Verdict | None = None
         self.result: Result | None = None
@@ -52,6 +55,7 @@ class RunOutcome:
         self._scaling = scaling
         self._source = source
         self._started_at = started_at
+        self._monotonic = monotonic
         self._over = asyncio.Event()
         self._stuck_since: float | None = None
         self._was_ready = False
@@ -200,11 +204,17 @@ class RunOutcome:
             cause=verdict.cause,
             steps=steps,
             started_at=self._started_at,
-            ended_at=self._supervisor.now(),
+            ended_at=self._ended_at(),
             attempt=self._supervisor.attempt,
             summary=summary,
         )
         return self.result
+
+    def _ended_at(self) -> float:
+        """Unix time of the end by the clock that told the start: the system's clock may have been set since."""
+        if self._monotonic is None:
+            return max(self._started_at, self._supervisor.now())
+        return self._started_at + time.monotonic() - self._monotonic
 
 
 def cause_of(instance: Instance, supervisor: Supervisor, source: ReplicaSource | None) -> Cause:

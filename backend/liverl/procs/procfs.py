@@ -111,6 +111,12 @@ def alive(pid: int, tick: int | None) -> bool:
     return proc is not None and not proc.zombie and (tick is None or proc.tick == tick)
 
 
+def is_stopped(pid: int) -> bool:
+    """Return whether a process has been stopped by a signal, such as SIGSTOP, or by a debugger."""
+    proc = read_proc(pid)
+    return proc is not None and proc.state in "Tt"
+
+
 def scan() -> dict[int, Proc]:
     """Return all visible processes, by pid."""
     table: dict[int, Proc] = {}

@@ -32,6 +32,7 @@ _WORLD = (
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _USERINFO = re.compile(r"://[^/@]*@")
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+_PASSWORD_REFERENCE = re.compile(rf"://[^/@:]*:(?:{_REFERENCE.pattern})+@")
 
 
 def _verl(c: RunConfig) -> bool:
@@ -229,9 +230,13 @@ def _environments(c: RunConfig) -> Iterator[Finding]:
 
 
 def holds_secret(address: str) -> bool:
-    """Whether a package index's address contains a user name, password or token in plain text; ``${NAME}`` is none."""
+    """Whether a package index's address contains a password or token in plain text; ``${NAME}`` is none.
+
+    A user name counts as a token unless its password is given by references only, as in ``user:${NAME}@``.
+    """
     plain = _REFERENCE.sub("", address)
     _, at, _ = plain.partition("://")
     user = _USERINFO.search(plain)
-    secret = user is not None and user[0].strip(":/@") != ""
+    name, _, password = user[0].removeprefix("://").removesuffix("@").partition(":") if user else ("", "", "")
+    secret = bool(password.strip(":/")) or (bool(name) and not _PASSWORD_REFERENCE.search(address))
     return bool(at) and (secret or "?" in plain)

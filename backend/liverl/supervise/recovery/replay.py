@@ -41,6 +41,7 @@ class RunHistory:
     era: str = ""  # see procfs.pid_era
     run_started_at: float | None = None
     attempt_started_at: float | None = None
+    attempt_monotonic: float | None = None  # the monotonic clock at that time; of the boot of ``era``
     ended: bool = False  # the result was written
     stop: dict[str, Any] | None = None  # the newest stop record: verdict, and whether to kill at once
     replicas: tuple[int, ...] | None = None  # wanted indices; None if the run was never scaled
@@ -89,6 +90,7 @@ def _apply(history: RunHistory, record: Mapping[str, Any]) -> None:
         history.era = record["era"]
         history.base = dict(history.highest)
         history.attempt_started_at = record["at"]
+        history.attempt_monotonic = record.get("monotonic")
         history.run_started_at = history.run_started_at or record["at"]
         history.ended = False
         history.stop = None
