@@ -180,10 +180,10 @@ def _refuse_closed(closed: list[str]) -> None:
         return
     redirect = " ".join({"stdout": ">/dev/null", "stderr": "2>/dev/null"}[name] for name in lost)
     are = "are" if len(lost) > 1 else "is"
-    text = f"{PROGRAM}: {' and '.join(lost)} {are} closed, so messages would be lost; nothing was done. To discard them: "
+    text = f"{PROGRAM}: {' and '.join(lost)} {are} closed, so messages would be lost; nothing was done. "
     for stream in (sys.stderr, sys.stdout):
         if stream is not None:
-            stream.write(f"{text}{redirect}\n")
+            stream.write(f"{text}To discard them: {redirect}\n")
             stream.flush()
             break
     sys.exit(ExitCode.USAGE)

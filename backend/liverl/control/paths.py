@@ -213,8 +213,8 @@ def unreachable(run_dir: Path, alive: object | None = None) -> ControlError:
         pid = state.record.pid
         if procfs.is_stopped(pid):
             return BackendSilent(
-                f"the backend of {name} (pid {pid}) does not respond: a signal such as SIGSTOP has stopped its process. "
-                f"To continue it: kill -CONT {pid}"
+                f"the backend of {name} (pid {pid}) does not respond: a signal such as SIGSTOP has stopped its "
+                f"process. To continue it: kill -CONT {pid}"
             )
         return BackendSilent(
             f"the backend of {name} (pid {pid}) is running but does not respond; "
