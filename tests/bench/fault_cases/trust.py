@@ -1,0 +1,186 @@
+"""Run directories that others could have changed, umasks, closed streams, and stopped backends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kit.runs import ToyRun, make_run, toy
+from kit.waiting import wait_until
+
+from fault_cases.base import Case, Outcome
+from liverl.daemon.trusted_run import ROOTS_VARIABLE
+from liverl.exit_codes import ExitCode
+from liverl.procs import procfs
+
+OTHER = 65533  # a user id that owns nothing here
+CLI = [sys.executable, "-m", "liverl_tui.cli.main"]
+FILES = [
+    "plan.json",
+    "config.yaml",
+    "journal.jsonl",
+    "members.json",
+    "keeper.json",
+    "backend.json",
+    "lock",
+    "secrets",
+]
+COMMANDS = [
+    ("up", "--detach", "--run"),
+    ("up", "--resume"),
+    ("stop", "--run"),
+    ("stop", "--now", "--run"),
+    ("scale", "+1", "--run"),
+    ("restart", "worker", "--run"),
+    ("start", "worker", "--run"),
+]
+
+
+def cli(*args: object, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*CLI, *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **env},
+    )
+
+
+@contextmanager
+def toy_run(folder: Path) -> Iterator[ToyRun]:
+    """A run whose service leaves the file ``mark``; nothing of it is left afterwards."""
+    folder.chmod(0o755)
+    mark = (sys.executable, "-c", f"open({str(folder / 'mark')!r}, 'w')")
+    run = make_run(folder, [toy("worker", "sleep"), toy("marker", argv=mark)])
+    try:
+        yield run
+    finally:
+        run.end()
+
+
+def refused(run: ToyRun, command: tuple[str, ...]) -> Outcome:
+    """The command must refuse the run by name, and execute nothing."""
+    began = time.monotonic()
+    answer = cli(*command, run.run_dir)
+    took = time.monotonic() - began
+    if answer.returncode != ExitCode.PREFLIGHT or "is not trusted" not in answer.stderr:
+        raise AssertionError(f"rc {answer.returncode}: {answer.stderr.strip()}")
+    if (run.run_dir.parent.parent / "mark").exists() or run.tagged():
+        raise AssertionError("something was executed")
+    return Outcome(named_s=took)
+
+
+def of_another_user(command: tuple[str, ...]) -> Callable[[Path], Outcome]:
+    def tried(folder: Path) -> Outcome:
+        with toy_run(folder) as run:
+            for path in [run.run_dir, *run.run_dir.rglob("*")]:
+                os.chown(path, OTHER, OTHER)  # raises without root
+            return refused(run, command)
+
+    return tried
+
+
+def open_to_all(name: str) -> Callable[[Path], Outcome]:
+    def tried(folder: Path) -> Outcome:
+        with toy_run(folder) as run:
+            path = (run.run_dir / name).resolve()
+            path.touch()
+            path.chmod(0o777)
+            return refused(run, COMMANDS[0])
+
+    return tried
+
+
+def trusted(folder: Path) -> Outcome:
+    """The way out: a run that all users can write is started and stopped where its directory is trusted."""
+    with toy_run(folder) as run:
+        (run.run_dir / "plan.json").chmod(0o666)
+        started = cli(*COMMANDS[0], run.run_dir, "--trust", folder)
+        if started.returncode:
+            raise AssertionError(started.stderr)
+        run.until("worker", "ready", 15)
+        stopped = cli("stop", "--now", "--run", run.run_dir, **{ROOTS_VARIABLE: f"[{folder}]"})
+        return Outcome(unstoppable=int(stopped.returncode != 0), lost=len(_services(run)))
+
+
+def umask(bits: int) -> Callable[[Path], Outcome]:
+    def tried(folder: Path) -> Outcome:
+        with toy_run(folder) as run:
+            before = os.umask(bits)
+            try:
+                run.start()
+            finally:
+                os.umask(before)
+            run.until("worker", "ready", 15)
+            stopped = cli("stop", "--now", "--run", run.run_dir)
+            loose = [str(p) for p in run.run_dir.rglob("*") if p.lstat().st_mode & 0o022]
+            if loose:
+                raise AssertionError(f"others can write {loose}")
+            return Outcome(unstoppable=int(stopped.returncode != 0), lost=len(_services(run)))
+
+    return tried
+
+
+def _services(run: ToyRun) -> list[str]:
+    """The tags of the services that still run."""
+    return [tag for tag in run.tagged().values() if "/keeper/" not in tag and "/backend/" not in tag]
+
+
+def closed(redirection: str) -> Callable[[Path], Outcome]:
+    """A command whose caller has closed a stream says so, or works."""
+
+    def tried(folder: Path) -> Outcome:
+        line = f"{' '.join(CLI)} ls --run-root {folder} {redirection}"
+        began = time.monotonic()
+        answer = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+        said = answer.stdout + answer.stderr
+        named = "closed" in said or redirection == "<&-" or redirection == ">&- 2>&-"
+        if "Traceback" in said or not named or (answer.returncode == 0) is not (redirection == "<&-"):
+            raise AssertionError(f"rc {answer.returncode}: {said}")
+        return Outcome(named_s=time.monotonic() - began)
+
+    return tried
+
+
+def stopped_backend(command: tuple[str, ...]) -> Callable[[Path], Outcome]:
+    def tried(folder: Path) -> Outcome:
+        with toy_run(folder) as run:
+            pid = run.start()
+            run.until("worker", "ready", 15)
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                wait_until(lambda: procfs.is_stopped(pid), 5)
+                began = time.monotonic()
+                answer = cli(*command, run.run_dir)
+                took = time.monotonic() - began
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            if f"kill -CONT {pid}" not in answer.stderr:
+                raise AssertionError(answer.stderr)
+            ended = cli("stop", "--now", "--run", run.run_dir)
+            return Outcome(unstoppable=int(ended.returncode != 0), lost=len(_services(run)), named_s=took)
+
+    return tried
+
+
+def cases() -> Iterable[Case]:
+    """Every case of this area. Those with another user's files need root."""
+    if os.geteuid() == 0:
+        yield from (Case(f"another user's run: {' '.join(c)}", of_another_user(c)) for c in COMMANDS)
+    names = [".", "..", "../..", *FILES]
+    yield from (Case(f"all users can write {name}", open_to_all(name)) for name in names)
+    yield Case("all users can write plan.json, trusted", trusted)
+    yield from (Case(f"umask {bits:03o}", umask(bits)) for bits in (0o000, 0o002, 0o022, 0o027, 0o077))
+    yield from (
+        Case(f"closed streams: {r}", closed(r)) for r in ("<&-", ">&-", "2>&-", "<&- >&-", ">&- 2>&-")
+    )
+    for command in (COMMANDS[0], ("stop", "--run")):
+        yield Case(f"SIGSTOP to the backend: {' '.join(command)}", stopped_backend(command))
