@@ -226,6 +226,9 @@ def test_what_the_interface_writes_does_not_follow_a_link_in_the_run_of_another_
     run_dir.chmod(0o777)  # as its owner would have it
     path = write_own(run_dir, "crash.txt", "report")
     assert path.is_relative_to(own_state) and mine.read_text() == "keep"
+    (run_dir / "screenshots").symlink_to(tmp_path)
+    assert write_own(run_dir, "screenshots/mine.txt", "picture").is_relative_to(own_state)
+    assert mine.read_text() == "keep"
     run_dir.chmod(0o755)
     assert write_own(run_dir, "crash.txt", "report").is_relative_to(own_state) and mine.read_text() == "keep"
     (run_dir / "crash.txt").unlink()
