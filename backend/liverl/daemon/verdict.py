@@ -35,9 +35,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
 class RunOutcome:
     """Decides when the run ends. ``source``: of the replicas that verl manages; None if there are none.
-    ``started_at``: Unix time at which the attempt began; ``monotonic``: the monotonic clock at that time, if it is known
-    and of this boot. ``verdict`` is None while the run goes on, ``result`` until
-    ``conclude``."""
+    ``started_at``: Unix time at which the attempt began; ``monotonic``: the monotonic clock at that time, if it is
+    known and of this boot. ``verdict`` is None while the run goes on, ``result`` until ``conclude``."""
 
     def __init__(
         self,
