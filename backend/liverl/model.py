@@ -153,6 +153,7 @@ class EngineFacts(msgspec.Struct, frozen=True):
     prefix_cache_hits_total: Inside = None
     request_success_total: float | None = None
     policy_version: int | None = None
+    policy_digest: Annotated[str | None, _INSIDE] = None  # of the weights; embedded replicas only
     sleep_state: Annotated[str | None, _MOMENTARY, _INSIDE] = None
     preemptions_total: Inside = None
     aborted_total: Inside = None
@@ -212,6 +213,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     # asleep, waking, updating, serving or idle; only for a replica that the trainer puts to sleep
     activity: str | None = None
     activity_since: float | None = None
+    # Digest of the weights that it reported instead of the trainer's, under the same version; until it is restarted.
+    policy_changed: str | None = None
 
 
 class ReplicaSet(msgspec.Struct, frozen=True):

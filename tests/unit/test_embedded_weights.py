@@ -27,6 +27,8 @@ class FakeReplica:
 
     def __init__(self, answer: Answer | None = None) -> None:
         self.version = 0
+        self.digest: str | None = None  # None: of an older version
+        self.tokens: list[str | None] = []  # sent with each request
         self.pushed: list[tuple[dict[str, Any], str]] = []
         self.asked = 0
         self.status = 200  # of GET /policy_version
@@ -42,6 +44,7 @@ class FakeReplica:
         return str(self.server.make_url("")).rstrip("/")
 
     async def _push(self, request: web.Request) -> web.Response:
+        self.tokens.append(request.headers.get("Authorization"))
         body = await request.json()
         self.pushed.append((body, request.headers["Content-Type"]))
         self.on_push()
@@ -50,11 +53,15 @@ class FakeReplica:
             if (status, text) != (200, ""):
                 return web.Response(status=status, text=text)
         self.version = body["version"]
-        return web.json_response({"version": self.version})
+        return web.json_response(self._held())
+
+    def _held(self) -> dict[str, Any]:
+        return {"version": self.version} | ({} if self.digest is None else {"digest": self.digest})
 
     async def _version(self, request: web.Request) -> web.Response:
         self.asked += 1
-        return web.json_response({"version": self.version}, status=self.status)
+        self.tokens.append(request.headers.get("Authorization"))
+        return web.json_response(self._held(), status=self.status)
 
 
 def listing(path: Path, *replicas: tuple[str, str, str], generation: int = 0) -> None:
@@ -267,3 +274,64 @@ async def test_the_watcher_complains_once_of_each_refusal(
             await until(lambda: len(bad.pushed) >= pushed + 3)
     refused = "WARNING: bad is at policy version 0 and rejected version 3: HTTP "
     assert capsys.readouterr().out.splitlines() == [refused + "500", refused + "501", refused + "501"]
+
+
+@pytest.mark.parametrize(("token", "header"), [("sk-right", "Bearer sk-right"), (None, None)])
+async def test_every_request_to_a_replica_has_the_token_of_the_run(
+    tmp_path: Path, token: str | None, header: str | None
+) -> None:
+    path, a = tmp_path / "replicas.json", FakeReplica()
+    async with serving(a) as session:
+        listing(path, ("a", a.url, "listed"))
+        sync = WeightSync(session, path, 30.0, token)
+        await sync.publish(POLICY)
+        a.version = 1
+        await sync._heal(read_replicas(path)[0])
+    assert (a.asked, a.version, len(a.pushed)) == (1, 3, 2)
+    assert a.tokens == [header] * 3
+
+
+@pytest.mark.parametrize(("state", "pushes"), [("joining", 1), ("listed", 0)])
+async def test_other_weights_of_the_same_version_are_replaced_before_it_is_listed_and_told_afterwards(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str, pushes: int
+) -> None:
+    path, a = tmp_path / "replicas.json", FakeReplica()
+    a.digest = POLICY.digest()
+    async with serving(a) as session:
+        listing(path, ("a", a.url, state))
+        sync = WeightSync(session, path, 30.0)
+        await sync.publish(POLICY)
+        await sync._heal(read_replicas(path)[0])
+        assert (len(a.pushed), capsys.readouterr().out) == (1, ""), "the weights are the trainer's"
+        a.digest = "other"
+        a.on_push = lambda: setattr(a, "digest", POLICY.digest())
+        for _ in range(2):
+            await sync._heal(read_replicas(path)[0])
+    assert len(a.pushed) == 1 + pushes
+    said = capsys.readouterr().out
+    told = "WARNING: a has other weights than those of policy version 3 that were sent\n"
+    assert said == (told if state == "listed" else "a was at policy version 3; updated it to 3\n")
+
+
+async def test_a_replica_that_answers_with_other_weights_has_not_loaded_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, a = tmp_path / "replicas.json", FakeReplica()
+    a.digest = "0123456789abcdef"
+    async with serving(a) as session:
+        listing(path, ("a", a.url, "listed"))
+        await WeightSync(session, path, 0.01).publish(POLICY)
+    assert capsys.readouterr().out == (
+        "WARNING: a did not load version 3: it reported other weights (0123456789ab)\n"
+    )
+
+
+def test_the_digest_is_that_of_the_logits() -> None:
+    digest = POLICY.digest()
+    assert Policy(json.loads(json.dumps(POLICY.logits)), version=9).digest() == digest
+    assert Policy({"s": {"submit": 0.1 + 1e-16}}).digest() != digest
+    assert Policy({"s": {"other": 0.1}}).digest() != digest
+    assert Policy({"t": {"submit": 0.1}}).digest() != digest
+    assert Policy({"s": {"submit": 0.1}, "t": {"a": 1.0}}).digest() != digest
+    one, two = {"s": {"b": 1, "a": 2.0}, "r": {"c": 3.0}}, {"r": {"c": 3}, "s": {"a": 2.0, "b": 1.0}}
+    assert Policy(one).digest() == Policy(two).digest()

@@ -29,6 +29,7 @@ from liverl.serving.proxy_routes import ProxyRoutes
 from liverl.serving.registry import ReplicaRegistry
 
 TOY = Engine(
+    token_variables=("TOY_TOKEN",),
     name="toy",
     title="Toy",
     trainers={"managed": ("none",)},
@@ -204,9 +205,12 @@ def running(run_dir: Path) -> tuple[ReplicaRegistry, Any]:
         answer="",
     )
 
-    async def get(address: str, timeout: float) -> tuple[int, str]:
+    async def get(address: str, timeout: float, *, headers: dict[str, str]) -> tuple[int, str]:
+        assert headers == {"Authorization": "Bearer sk-right"}
         return 200, supervisor.answer
 
+    (run_dir / "secrets").mkdir(exist_ok=True)
+    (run_dir / "secrets/replica_token").write_text("sk-right\n")
     supervisor.http = SimpleNamespace(get=get)
     return ReplicaRegistry(supervisor, plan, 30.0, 1.0), supervisor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -47,19 +48,23 @@ def embedded_argv(*sets: str) -> dict[str, str | None]:
 
 def test_vllm_is_asked_for_exactly_this() -> None:
     assert replica(plan_of(profile="vllm-managed")).argv[4] == "Qwen/Qwen3-30B-A3B-Instruct-2507"
-    assert vllm_argv() == {
-        "--served-model-name": "policy",  # the proxy routes to this name
-        "--host": "127.0.0.1",  # the proxy is beside it; nobody else gets at the policy
-        "--port": "{port:http}",
-        "--tensor-parallel-size": "4",
-        "--enable-auto-tool-choice": None,  # agents send tools without naming a choice
-        "--tool-call-parser": "qwen3_coder",
-        "--max-model-len": "128000",
-        "--gpu-memory-utilization": "0.85",
-        "--max-num-seqs": "96",
-        "--dtype": "bfloat16",
-        "--enable-chunked-prefill": None,
-    }
+    assert (
+        vllm_argv()
+        == {
+            "--served-model-name": "policy",  # the proxy routes to this name
+            "--host": "127.0.0.1",  # the proxy is beside it
+            "--middleware": "liverl.util.token_guard.TokenGuard",  # other users of the host do not get at the policy
+            "--port": "{port:http}",
+            "--tensor-parallel-size": "4",
+            "--enable-auto-tool-choice": None,  # agents send tools without naming a choice
+            "--tool-call-parser": "qwen3_coder",
+            "--max-model-len": "128000",
+            "--gpu-memory-utilization": "0.85",
+            "--max-num-seqs": "96",
+            "--dtype": "bfloat16",
+            "--enable-chunked-prefill": None,
+        }
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,8 +114,38 @@ def test_a_replica_of_vllm() -> None:
     )
     assert (spec.environment, spec.gpus) == ("vllm", 2)
     assert spec.depends_on == (Dependency("environment_ready", "vllm"),)
-    assert spec.env == {"VLLM_LOGGING_LEVEL": "DEBUG", "LIVERL_REPLICA_INDEX": "{index}"}
+    assert spec.env == {
+        "VLLM_LOGGING_LEVEL": "DEBUG",
+        "PYTHONPATH": "{run_dir}/replica/path",
+        "LIVERL_REPLICA_INDEX": "{index}",
+    }
     assert plan_of(profile="vllm-managed").replica_arguments == {}
+
+
+def test_vllm_can_import_the_class_that_guards_its_routes() -> None:
+    """From a directory on its PYTHONPATH that holds nothing but the way to our package."""
+    spec = replica(plan_of(profile="vllm-managed"))
+    (file,) = spec.files
+    assert file.path == "replica/path/liverl/__init__.py"
+    assert spec.env["PYTHONPATH"] == "{run_dir}/" + file.path.removesuffix("/liverl/__init__.py")
+    module, _, name = vllm_argv()["--middleware"].rpartition(".")  # type: ignore[union-attr]
+    assert callable(getattr(importlib.import_module(module), name))
+
+
+@pytest.mark.parametrize(
+    ("profile", "variables"),
+    [("embedded", {"LIVERL_REPLICA_TOKEN"}), ("vllm-managed", {"LIVERL_REPLICA_TOKEN", "VLLM_API_KEY"})],
+)
+def test_each_port_of_a_replica_requires_the_runs_token(profile: str, variables: set[str]) -> None:
+    plan = plan_of(profile=profile)
+    spec = replica(plan)
+    token = f"{plan.run_dir}/secrets/replica_token"
+    assert plan.replica_token_file == "secrets/replica_token"
+    assert spec.secret_env == dict.fromkeys(variables, token), "by a file, so that it is in no plan"
+    assert not variables & spec.env.keys()
+    for probe in (spec.probes.startup, spec.probes.ready, spec.probes.live):
+        assert probe is not None
+        assert probe.token_file == plan.replica_token_file
 
 
 # --- the embedded engine ----------------------------------------------------------------------------------
@@ -182,8 +217,9 @@ def test_a_replica_is_ready_after_one_real_completion(profile: str) -> None:
     assert startup.timeout == 60.0, "the first completion compiles kernels"
     assert startup.interval == 1.0
     assert spec.probes.startup_deadline == 99.0
-    assert ready == Probe("http", port="http", path="/health", interval=2.0, timeout=5.0, failures=3)
-    assert live == Probe("http", port="http", path="/health", interval=5.0, timeout=10.0, failures=6)
+    health = Probe("http", port="http", path="/health", token_file="secrets/replica_token")
+    assert ready == replace(health, interval=2.0, timeout=5.0, failures=3)
+    assert live == replace(health, interval=5.0, timeout=10.0, failures=6)
     assert ready is not None and live is not None
     # it leaves the proxy's list well before it is ended
     assert live.failures * live.interval > 2 * ready.failures * ready.interval

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.proxy.config import aliases, config_sha, normalise_backend, parse_backends, render_litellm_config
-from liverl.proxy.keys import InvalidKey, ensure_keys
+from liverl.proxy.keys import InvalidKey, ensure_keys, ensure_replica_token
 from liverl.proxy.runtime.settings import SettingsError, read_model_config
 
 A, B = "http://127.0.0.1:4001", "http://127.0.0.1:4002"
@@ -41,6 +41,17 @@ def test_no_failed_turn_is_sampled_again_and_no_replica_is_probed() -> None:
 
 def test_no_secret_is_written() -> None:
     assert yaml.safe_load(render(A))["general_settings"]["master_key"] == "os.environ/LITELLM_MASTER_KEY"
+
+
+def test_the_token_of_the_replicas_is_the_api_key_of_each_deployment_and_part_of_its_id() -> None:
+    without, with_token = (
+        yaml.safe_load(render(A, B, token=token))["model_list"] for token in ("", "sk-right")
+    )
+    assert not any("api_key" in model["litellm_params"] for model in without)
+    assert {model["litellm_params"]["api_key"] for model in with_token} == {"sk-right"}
+    ids = [{model["model_info"]["id"] for model in models} for models in (without, with_token)]
+    assert not ids[0] & ids[1], "a reload compares ids only"
+    assert "sk-right" not in str(ids)
 
 
 def test_zero_backends_is_a_configuration() -> None:
@@ -188,6 +199,18 @@ def test_a_configured_key_that_cannot_travel_is_refused_without_being_shown(tmp_
     with pytest.raises(InvalidKey) as caught:
         ensure_keys(tmp_path, key)
     assert not key or key not in str(caught.value)
+
+
+def test_the_token_of_the_replicas_is_made_once_and_for_the_owner_only(tmp_path: Path) -> None:
+    path = ensure_replica_token(tmp_path)
+    assert path == tmp_path / "secrets" / "replica_token"
+    token = path.read_text()
+    assert len(token.strip()) > 30
+    assert (mode(path.parent), mode(path)) == (0o700, 0o600)
+    path.chmod(0o644)
+    path.parent.chmod(0o755)
+    assert ensure_replica_token(tmp_path).read_text() == token
+    assert (mode(path.parent), mode(path)) == (0o700, 0o600)
 
 
 def test_the_master_key_cannot_be_the_run_key(tmp_path: Path) -> None:

@@ -26,7 +26,16 @@ PUBLISHED = {
     *("name", "state", "address", "listed", "generation", "restarts", "gpus", "policy_version", "running"),
     *("waiting", "kv_cache_usage", "generation_tokens_total", "prompt_tokens_total", "tokens_per_s"),
     *("prefix_cache_hit_rate", "request_success_total", "since", "stage", "progress", "kind", "idle_for"),
-    *("leaving", "why", "pid", "activity", "activity_since", "tool_calls_total", "max_concurrency"),
+    *(
+        "leaving",
+        "why",
+        "pid",
+        "activity",
+        "activity_since",
+        "policy_changed",
+        "tool_calls_total",
+        "max_concurrency",
+    ),
 }
 
 

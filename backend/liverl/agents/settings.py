@@ -27,6 +27,7 @@ class TrainerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     proxy_url: str  # http://host:port, with or without /v1
     served_model: str
     run_key_file: str | None = None  # file with the bearer token; None = no Authorization header
+    replica_token_file: str | None = None  # file with the token of the replicas' ports; None = they need none
     checkpoint_dir: str | None = None  # None = <run_dir>/checkpoints
     resume: bool = False  # continue from the newest complete checkpoint, if any
     total_steps: int = 20

@@ -32,7 +32,7 @@ from liverl.plan import moved
 from liverl.plan.slurm import within_batch_limits
 from liverl.plan.spec import Plan
 from liverl.procs import procfs
-from liverl.proxy.keys import ensure_keys, ensure_ray_token
+from liverl.proxy.keys import ensure_keys, ensure_ray_token, ensure_replica_token
 from liverl.rundir import index as runs
 from liverl.rundir.journal import complain, read_lines, read_object
 from liverl.rundir.layout import HEARTBEAT_S, RunDir, own_record, touch_backend, write_backend
@@ -365,6 +365,7 @@ def main() -> None:
         take_lock(RunDir(run_dir).lock)
         ensure_keys(run_dir)
         ensure_ray_token(run_dir)
+        ensure_replica_token(run_dir)
         code = asyncio.run(serve(run_dir, args.resume, stop))
     except StartProblem as problem:
         complain(f"cannot start: {problem}")

@@ -123,7 +123,7 @@ class Run:
 
 
 def _verl_replicas(supervisor: Supervisor, plan: Plan) -> VerlReplicas | None:
-    return VerlReplicas(supervisor, plan.ray) if plan.ray is not None else None
+    return VerlReplicas(supervisor, plan.ray, plan.replica_token_file) if plan.ray is not None else None
 
 
 def _registry(

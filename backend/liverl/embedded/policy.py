@@ -7,9 +7,11 @@ from the messages alone; arguments of calls are derived from instruction and obs
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -51,6 +53,17 @@ class Policy:
             probability = self.probabilities(state, TOOL_NAMES, temperature)[TOOL_NAMES.index(name)]
             logprobs[position] = math.log(max(probability, 1e-300))
         return logprobs
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the logits: two policies that always act the same way have the same digest, and a
+        policy that passed through JSON keeps it."""
+        digest = hashlib.sha256()
+        for state in sorted(self.logits):
+            row = self.logits[state]
+            for action in sorted(row):
+                digest.update(json.dumps([state, action]).encode())
+                digest.update(struct.pack(">d", row[action]))
+        return digest.hexdigest()
 
     def parameters(self) -> int:
         """Number of logits."""

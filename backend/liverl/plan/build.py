@@ -32,7 +32,7 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
     """
     config = loaded.config
     if config.run.topology == "managed":
-        parts = _managed(config)
+        parts = _managed(config, run_dir)
     elif config.run.topology == "verl":
         parts = _verl(config, run_dir)
     else:
@@ -59,6 +59,7 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         trial_timeout=config.proxy.request_timeout,
         ray=parts.ray,
         engine=config.run.engine,
+        replica_token_file=parts.token_file,
         adopted_port=parts.adopted_port,
         settings=_settings(config),
         inert=_inert(loaded),
@@ -75,13 +76,14 @@ class _Parts(Struct, frozen=True):
     arguments: dict[str, tuple[str, ...]] = {}
     ray: RayPlan | None = None
     adopted_port: int | None = None
+    token_file: str = ""  # of the replicas
 
     @property
     def everything(self) -> tuple[ServiceSpec, ...]:
         return (*self.services, self.template) if self.template else self.services
 
 
-def _managed(config: RunConfig) -> _Parts:
+def _managed(config: RunConfig, run_dir: Path) -> _Parts:
     services = [proxy.service(config, Dependency("all_ready", "replica", config.run.replicas))]
     if config.trainer.kind == "embedded":
         services.append(embedded_trainer.service(config))
@@ -90,8 +92,8 @@ def _managed(config: RunConfig) -> _Parts:
             f"trainer.kind: {config.trainer.kind!r} requires run.topology verl; topology managed supports "
             f"'embedded' and 'none'"
         )
-    template, arguments = replica.template(config), replica.arguments(config)
-    return _Parts(tuple(services), config.run.replicas, template, arguments)
+    template, arguments = replica.template(config, run_dir), replica.arguments(config)
+    return _Parts(tuple(services), config.run.replicas, template, arguments, token_file=replica.TOKEN)
 
 
 def _verl(config: RunConfig, run_dir: Path) -> _Parts:
@@ -125,7 +127,8 @@ def _verl(config: RunConfig, run_dir: Path) -> _Parts:
         proxy.service(config, Dependency("discovered", "replica", expected)),
         verl_trainer.service(config),
     ]
-    return _Parts(tuple(services), expected, ray=ray.ray_plan(config, run_dir))
+    token_file = replica.TOKEN if config.verl.device == "cpu" else ""
+    return _Parts(tuple(services), expected, ray=ray.ray_plan(config, run_dir), token_file=token_file)
 
 
 def _check_command_line(config: RunConfig, run_dir: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from liverl.config.schema import RunConfig
 from liverl.plan.policies import client_host, restart_policy, stop_stages
+from liverl.plan.replica import TOKEN
 from liverl.plan.spec import Dependency, FileSpec, Probe, Probes, RestartPolicy, ServiceSpec
 
 SETTINGS = "trainer/settings.json"
@@ -43,6 +44,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
         "attempt_dir": "{attempt_dir}",
         "proxy_url": f"http://{client_host(config.proxy.host)}:{{port:proxy}}",
         "run_key_file": "{run_dir}/secrets/run_key",
+        "replica_token_file": f"{{run_dir}}/{TOKEN}",
         "served_model": config.model.served_model_name,
         "train_batch_size": training.train_batch_size,
         "n_resp_per_prompt": training.n_resp_per_prompt,

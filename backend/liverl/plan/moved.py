@@ -59,9 +59,9 @@ def _env(env: Mapping[str, str]) -> dict[str, str]:
 
 def _file(file: FileSpec) -> FileSpec:
     if PurePosixPath(file.path).parts[-2:] == (PACKAGE.name, "__init__.py"):
-        from liverl.plan.verl_trainer import stub
+        from liverl.plan.guest_path import stub
 
-        return replace(file, text=stub().text)  # this file contains the path of our package
+        return replace(file, text=stub("").text)  # this file contains the path of our package
     return replace(file, text=_modules(file.text))
 
 

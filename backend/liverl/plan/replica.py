@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from liverl.config.schema import RunConfig, value_of
 from liverl.engines import ENGINES, Engine
 from liverl.engines.adapter.argv import render
+from liverl.plan.guest_path import stub
 from liverl.plan.policies import restart_policy, stop_stages
 from liverl.plan.spec import Dependency, PortSpec, Probe, Probes, ServiceSpec
 
 NAME = "replica-{index}"
+TOKEN = "secrets/replica_token"  # in the run directory; each of a replica's ports requires it
 
 
-def template(config: RunConfig) -> ServiceSpec:
+def template(config: RunConfig, run_dir: Path) -> ServiceSpec:
     """The service from which each replica is made; the placeholder ``{index}`` stands for its number."""
     engine = ENGINES[config.run.engine]
     environment = engine.environment
@@ -20,6 +24,7 @@ def template(config: RunConfig) -> ServiceSpec:
         kind="replica",
         argv=render(engine.argv, lambda key: value_of(config, key)),
         env=_env(config, engine),
+        secret_env=dict.fromkeys(engine.token_variables, str(run_dir / TOKEN)),
         environment=environment,
         depends_on=() if environment is None else (Dependency("environment_ready", environment),),
         # A new port for each generation: clients of the old process must not reach the new one before it has the
@@ -28,15 +33,25 @@ def template(config: RunConfig) -> ServiceSpec:
         probes=Probes(
             # /health can succeed before the engine is able to generate, so a real completion is requested.
             startup=Probe(
-                "completion", port="http", model=config.model.served_model_name, interval=1.0, timeout=60.0
+                "completion",
+                port="http",
+                model=config.model.served_model_name,
+                interval=1.0,
+                timeout=60.0,
+                token_file=TOKEN,
             ),
             startup_deadline=config.supervise.startup_deadline,
-            ready=Probe("http", port="http", path="/health", interval=2.0, timeout=5.0, failures=3),
-            live=Probe("http", port="http", path="/health", interval=5.0, timeout=10.0, failures=6),
+            ready=Probe(
+                "http", port="http", path="/health", interval=2.0, timeout=5.0, failures=3, token_file=TOKEN
+            ),
+            live=Probe(
+                "http", port="http", path="/health", interval=5.0, timeout=10.0, failures=6, token_file=TOKEN
+            ),
         ),
         restart=restart_policy(config),
         stop=stop_stages(config),
         gpus=int(value_of(config, engine.gpus)) if engine.gpus else 0,
+        files=(stub(engine.path),) if engine.path else (),
         stage_parser=engine.boot.name,
     )
 
@@ -48,4 +63,7 @@ def arguments(config: RunConfig) -> dict[str, tuple[str, ...]]:
 
 def _env(config: RunConfig, engine: Engine) -> dict[str, str]:
     parts = {name: render((part,), lambda key: value_of(config, key)) for name, part in engine.env.items()}
-    return {name: "".join(words) for name, words in parts.items()} | {"LIVERL_REPLICA_INDEX": "{index}"}
+    path = {"PYTHONPATH": f"{{run_dir}}/{engine.path}"} if engine.path else {}
+    return (
+        {name: "".join(words) for name, words in parts.items()} | path | {"LIVERL_REPLICA_INDEX": "{index}"}
+    )

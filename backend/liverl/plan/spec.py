@@ -43,7 +43,7 @@ class Probe(msgspec.Struct, frozen=True):
     """One check. ``kind`` decides which fields are used, and when it succeeds:
 
     http: GET ``path`` on ``port`` returns 200; ``token_file`` adds that bearer token to the request.
-    completion: a chat completion of ``model`` on ``port`` succeeds.
+    completion: a chat completion of ``model`` on ``port`` succeeds; ``token_file`` as above.
     log_line: ``pattern`` (a regular expression) matches a line of the log after this generation's start.
     status_file: the JSON file ``path`` (``{generation}`` is filled in), written by the process itself, has its
     pid and ``"state": pattern``.
@@ -245,6 +245,9 @@ class Plan(msgspec.Struct, frozen=True):
     trial_timeout: float = 2400.0  # seconds; the proxy's request timeout
     ray: RayPlan | None = None  # topology verl
     engine: str = ""  # name in liverl.engines; "" in the plan of an older version
+    # File with the token that the replicas require on every port, relative to the run directory; "" = they require
+    # none, as in plans of older versions and with replicas that verl or a script starts on GPUs.
+    replica_token_file: str = ""
     adopted_port: int | None = None  # port of the proxy that a trainer of kind command starts
     settings: Settings = Settings()
     inert: tuple[Inert, ...] = ()

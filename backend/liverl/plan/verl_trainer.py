@@ -12,15 +12,17 @@ from liverl.config.schema import RunConfig
 from liverl.config.secrets import FILE_SCHEME
 from liverl.plan import ray
 from liverl.plan.embedded_trainer import CHECKPOINT_MARK
+from liverl.plan.guest_path import stub
 from liverl.plan.hydra import Override
 from liverl.plan.policies import client_host, restart_policy, stop_stages
+from liverl.plan.replica import TOKEN
 from liverl.plan.spec import Dependency, FileSpec, Probe, Probes, RestartPolicy, ServiceSpec
 from liverl.plan.verl_overrides import AGENT_LOOPS, PROXY_LOOP, overrides
+from liverl.verl_runtime.cpuengine.settings import TOKEN_FILE_VARIABLE
 
 ENVIRONMENT = ray.ENVIRONMENT
 METRICS = "{attempt_dir}/metrics.verl.{generation}.jsonl"  # one per start, because verl truncates it
 _PATH = "trainer/path"  # in the run directory; the PYTHONPATH of verl's processes
-_PACKAGE = Path(__file__).parents[1]
 # verl prints this line when all workers and replicas have started and the first step begins.
 READY = "all initialize finished, ready to fit"
 SMOKE_DEADLINE = 900.0  # seconds to make the smoke model; about 60 on two idle cores
@@ -112,13 +114,13 @@ def smoke(config: RunConfig) -> ServiceSpec:
         probes=Probes(startup=Probe(kind="process"), startup_deadline=SMOKE_DEADLINE),
         restart=RestartPolicy(mode="never"),
         stop=stop_stages(config),
-        files=(stub(),),
+        files=(stub(_PATH),),
     )
 
 
 def path_files(config: RunConfig) -> tuple[FileSpec, ...]:
     """The files on the PYTHONPATH of all of verl's processes: our package and, if needed, a plug-in for verl."""
-    return (stub(), *(_plugin("standalone") if config.verl.rollout_mode == "standalone" else ()))
+    return (stub(_PATH), *(_plugin("standalone") if config.verl.rollout_mode == "standalone" else ()))
 
 
 def _plugin(module: str) -> tuple[FileSpec, ...]:
@@ -129,11 +131,6 @@ def _plugin(module: str) -> tuple[FileSpec, ...]:
         FileSpec(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: liverl-{module}\nVersion: 1\n"),
         FileSpec(f"{info}/entry_points.txt", f"[verl.plugins]\n{module} = liverl.verl_runtime.{module}\n"),
     )
-
-
-def stub() -> FileSpec:
-    """Our package for verl's environment: its modules can be imported, but its own ``__init__`` is not executed."""
-    return FileSpec(f"{_PATH}/liverl/__init__.py", f"__path__ = [{str(_PACKAGE)!r}]\n")
 
 
 def script_env(config: RunConfig) -> dict[str, str]:
@@ -180,6 +177,7 @@ def worker_env(config: RunConfig) -> dict[str, str]:
             "TORCH_COMPILE_DISABLE": "1",
             "OMP_NUM_THREADS": "1",  # otherwise each of a dozen processes would use all cores
             "LIVERL_CPU_FAULTS": json.dumps(_faults(config)),
+            TOKEN_FILE_VARIABLE: f"{{run_dir}}/{TOKEN}",
         }
     return env
 

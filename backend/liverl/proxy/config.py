@@ -48,6 +48,7 @@ def render_litellm_config(
     draining: Sequence[str] = (),
     *,
     prefix: str,
+    token: str = "",
 ) -> str:
     """Return the YAML for LiteLLM 1.106, listing every alias once per backend.
 
@@ -55,7 +56,8 @@ def render_litellm_config(
     duplicates are dropped. Without any, the proxy responds with 503 until a reload adds one. ``draining``:
     replicas that finish their current trials and get no new ones. ``request_timeout``: seconds, at least a
     trial's time limit. ``cooldown``: seconds for which an unreachable replica gets no requests. ``prefix``:
-    LiteLLM's provider for the engine, with the slash.
+    LiteLLM's provider for the engine, with the slash. ``token``: what the replicas require, "" = nothing; it makes the
+    text a secret.
 
     Raises:
         ValueError: an address, name or number is invalid.
@@ -71,7 +73,7 @@ def render_litellm_config(
         roots.setdefault(normalise_backend(backend), True)
     document: dict[str, Any] = {
         "model_list": [
-            _deployment(alias, root, served_model, leaves, prefix)
+            _deployment(alias, root, served_model, leaves, prefix, token)
             for root, leaves in roots.items()
             for alias in aliases(served_model, prefix)
         ],
@@ -103,9 +105,15 @@ def render_litellm_config(
     return yaml.safe_dump(document, sort_keys=False)
 
 
-def _deployment(alias: str, root: str, served_model: str, leaves: bool, prefix: str) -> dict[str, Any]:
+def _deployment(
+    alias: str, root: str, served_model: str, leaves: bool, prefix: str, token: str
+) -> dict[str, Any]:
     params = {"model": f"{prefix}{served_model}", "api_base": f"{root}/v1"}
-    identity = hashlib.sha256("\0".join((alias, root, served_model)).encode()).hexdigest()[:16]
+    fields = [alias, root, served_model]
+    if token:
+        params["api_key"] = token
+        fields.append(token)
+    identity = hashlib.sha256("\0".join(fields).encode()).hexdigest()[:16]
     info: dict[str, Any] = {"id": identity, "liverl_backend": root}
     if leaves:
         info["liverl_draining"] = True

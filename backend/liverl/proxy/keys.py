@@ -1,4 +1,5 @@
-"""The two API keys of a run's proxy: the master key for the backend, the run key for sandboxes."""
+"""The secrets of a run: the proxy's two API keys (the master key for the backend, the run key for sandboxes), and the
+tokens of Ray's and the replicas' ports."""
 
 from __future__ import annotations
 
@@ -61,10 +62,25 @@ def ensure_ray_token(run_dir: Path | str) -> Path:
     Raises:
         OSError: the directory cannot be written.
     """
+    return _ensure_token(run_dir, "ray_token")
+
+
+def ensure_replica_token(run_dir: Path | str) -> Path:
+    """Create (or find) ``<run_dir>/secrets/replica_token``, which the replicas of the run require on every port.
+
+    The same in all attempts.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    return _ensure_token(run_dir, "replica_token")
+
+
+def _ensure_token(run_dir: Path | str, name: str) -> Path:
     folder = Path(run_dir) / FOLDER
     _private(folder)
-    _ensure(folder / "ray_token", None)
-    return folder / "ray_token"
+    _ensure(folder / name, None)
+    return folder / name
 
 
 def _private(folder: Path) -> None:

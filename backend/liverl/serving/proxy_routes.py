@@ -19,6 +19,7 @@ from liverl.serving.proxy_counters import ProxyCounters, counts_of, ended_counts
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
+from liverl.util.regular_file import read_text
 
 AGAIN = 1.0  # seconds until a proxy that has not loaded the list gets another SIGHUP
 
@@ -33,6 +34,7 @@ class ProxyRoutes:
         self._plan = plan
         self._cooldown = cooldown
         self._sha = ""
+        self._token: str | None = None  # of the replicas; None = not read yet
         self._reload_sent: dict[int, float] = {}  # generation -> time of the last SIGHUP
         self._ended: dict[int, ProxyCounters] | None = None  # generation -> its counters; None = not read yet
 
@@ -48,6 +50,13 @@ class ProxyRoutes:
         there. Call again until ``knows``."""
         if not self.exists:
             return
+        try:
+            token = self._replica_token()
+        except OSError as error:
+            self._supervisor.records.write_failed(
+                f"litellm.yaml: cannot read {error.filename}: {error.strerror}"
+            )
+            return
         text = render_litellm_config(
             backends,
             self._plan.served_model,
@@ -55,19 +64,31 @@ class ProxyRoutes:
             cooldown=self._cooldown,
             draining=draining,
             prefix=self._plan.replica_engine.litellm_prefix,
+            token=token,
         )
         sha = config_sha(text)
         if sha != self._sha:
             path = self._supervisor.run_dir / "proxy" / "litellm.yaml"
             try:
                 path.parent.mkdir(exist_ok=True)
-                write_atomic(path, text.encode())
+                write_atomic(path, text.encode(), 0o600)  # it contains the replicas' token
             except OSError as error:
                 self._supervisor.records.write_failed(f"{path.name}: {error.strerror}")
             else:
                 self._sha = sha
                 self._reload_sent.clear()
         self._reload()
+
+    def _replica_token(self) -> str:
+        """The token that the replicas require; "" if they require none. Read once.
+
+        Raises:
+            OSError: its file cannot be read.
+        """
+        if self._token is None:
+            file = self._plan.replica_token_file
+            self._token = read_text(self._supervisor.run_dir / file).strip() if file else ""
+        return self._token
 
     def _reload(self) -> None:
         """Send SIGHUP to each serving process with an old list, at most once in ``AGAIN`` seconds."""

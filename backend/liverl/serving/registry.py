@@ -25,6 +25,7 @@ from liverl.serving.endpoint import ReplicaEndpoint, slot_endpoint, slot_endpoin
 from liverl.serving.proxy_routes import ProxyRoutes
 from liverl.serving.replica_source import ReplicaSource
 from liverl.supervise.services import state_machine
+from liverl.supervise.services.probes import bearer
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
@@ -59,10 +60,14 @@ class ReplicaRegistry:
         self.doing: dict[str, ActivityState] = {}
         self.complete = plan.topology != "verl"  # all of verl's replicas have served once
         self._generations: dict[str, int] = {}  # of listed replicas
+        # Name -> (generation, digest) of replicas whose weights were changed by something else than the trainer.
+        self._changed: dict[str, tuple[int, str]] = {}
         self._idle = IdleDetector()
         self._interval = interval
         self._published = b""
         self._version = 0
+        token_file = plan.replica_token_file
+        self._token_file = supervisor.run_dir / token_file if token_file else None
 
     # --- names and endpoints ---
 
@@ -105,12 +110,13 @@ class ReplicaRegistry:
             name = endpoint.name
             if not endpoint.serving:
                 self.engines.forget(name)
+            changed = self._changed_digest(endpoint) is not None
             if name in self.listed and (
-                not endpoint.serving or self._generations.get(name) != endpoint.generation
+                changed or not endpoint.serving or self._generations.get(name) != endpoint.generation
             ):
                 self._delist(name)
             may = endpoint.serving and name not in self.listed and name not in self.leaving and self.complete
-            if may and self._has_weights(endpoint):
+            if may and not changed and self._has_weights(endpoint):
                 self.listed.add(name)
                 self._generations[name] = endpoint.generation
                 version = self.policy_version if self._trainer_lives() else None
@@ -139,7 +145,31 @@ class ReplicaRegistry:
             return True  # verl updates its replicas' weights by itself
         facts = self.engines.get(endpoint.name)
         wanted = self.policy_version
-        return facts is not None and wanted is not None and facts.policy_version == wanted
+        if facts is None or wanted is None or facts.policy_version != wanted:
+            return False
+        return not self._other_weights(facts)
+
+    def _other_weights(self, facts: EngineFacts) -> bool:
+        """Whether the weights of the trainer's version are not the trainer's. False if either side has no digest."""
+        digest = self.trainer.get("policy_digest")
+        return bool(digest) and facts.policy_digest is not None and facts.policy_digest != digest
+
+    def _note_changed(self) -> None:
+        """Note the listed replicas whose weights are no longer the trainer's under the trainer's version. Only in phases
+        before which the trainer has sent every listed replica its weights."""
+        if self.trainer.get("phase") not in ("rollout", "update") or not self._trainer_lives():
+            return
+        for name in self.listed:
+            facts, generation = self.engines.get(name), self._generations.get(name, 0)
+            if facts is None or facts.policy_version != self.policy_version or not self._other_weights(facts):
+                continue
+            self._changed[name] = (generation, str(facts.policy_digest))
+
+    def _changed_digest(self, endpoint: ReplicaEndpoint) -> str | None:
+        """The digest of the weights that something else than the trainer gave to this process of the replica; None if
+        nothing did."""
+        generation, digest = self._changed.get(endpoint.name, (None, None))
+        return digest if generation == endpoint.generation else None
 
     @property
     def policy_version(self) -> int | None:
@@ -161,6 +191,7 @@ class ReplicaRegistry:
                     "url": endpoint.address,
                     "state": state,
                     "generation": endpoint.generation,
+                    **({"changed": changed} if (changed := self._changed_digest(endpoint)) else {}),
                 }
             )
         encoded = json.dumps(items).encode()
@@ -202,6 +233,7 @@ class ReplicaRegistry:
         if not self.proxy.exists and not endpoints:
             return until_tick(self._interval)  # there is nothing to poll or to publish
         answered = set(await asyncio.gather(*(self._look(endpoint) for endpoint in endpoints)))
+        self._note_changed()
         if self.source is not None:
             self.doing = {
                 endpoint.name: self.source.doing(
@@ -225,7 +257,8 @@ class ReplicaRegistry:
         if endpoint.address is None or not endpoint.serving:
             return None
         try:
-            status, text = await self.supervisor.http.get(endpoint.address + "/metrics", 3.0)
+            headers = bearer(self._token_file)
+            status, text = await self.supervisor.http.get(endpoint.address + "/metrics", 3.0, headers=headers)
         except (OSError, TimeoutError, aiohttp.ClientError):
             return None  # its ready probe reports that
         now = self._endpoint(endpoint.name)
@@ -274,6 +307,8 @@ class ReplicaRegistry:
         self._version = stored["version"]
         for item in stored["replicas"]:
             slot = self.supervisor.slots.get(item["name"])
+            if item.get("changed"):
+                self._changed[item["name"]] = (item["generation"], item["changed"])
             if slot is None or item["state"] != "listed" or slot.name in self.leaving:
                 continue
             if slot.current.machine.generation == item["generation"]:
@@ -321,6 +356,7 @@ class ReplicaRegistry:
                     pid=endpoint.pids[0] if endpoint.pids else None,
                     activity=doing.what if doing is not None else None,
                     activity_since=doing.since if doing is not None else None,
+                    policy_changed=self._changed_digest(endpoint),
                 )
             )
         ready = sum(i.state in state_machine.SERVING for i in items)

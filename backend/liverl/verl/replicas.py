@@ -44,7 +44,8 @@ class VerlReplicas:
     """The replicas of the run's trainer. ``cause``: why the run fails; set once a replica was lost and not replaced,
     or a deadline has passed."""
 
-    def __init__(self, supervisor: Supervisor, ray: RayPlan) -> None:
+    def __init__(self, supervisor: Supervisor, ray: RayPlan, replica_token_file: str = "") -> None:
+        """``replica_token_file``: as in ``Plan``."""
         self.cause: Cause | None = None
         self._supervisor = supervisor
         self._ray = ray
@@ -61,6 +62,7 @@ class VerlReplicas:
             supervisor.attempt_dir / "logs" / "discovery.log",
             self._tell,
             supervisor.now,
+            supervisor.run_dir / replica_token_file if replica_token_file else None,
         )
 
     # --- looking ---

@@ -41,6 +41,28 @@ def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
         yield Resolved(f"replica_idle:{name}")
 
 
+def policy_changed(window: Window) -> Iterator[Symptom | Resolved]:
+    """A replica had other weights than the trainer's under the trainer's version. Only a restart resolves it."""
+    for replica in window.now.replicas.items:
+        if replica.policy_changed is None:
+            continue
+        name = replica.name
+        yield Symptom(
+            id=f"policy_changed:{name}",
+            severity="critical",
+            title=f"the weights of {name} were changed",
+            cause=f"{name} reported the trainer's policy version with other weights than the trainer sent: another "
+            "program with the run's token has written to its port, or its memory is damaged; it receives no new trials",
+            fix=f"restart {name}, which then loads the trainer's weights; check who can read secrets/replica_token in "
+            "the run directory, and discard the trials of this replica since its last update",
+            evidence=(
+                f"{name}: {replica.address}, policy version {replica.engine.policy_version}",
+                f"digest of its weights: {replica.policy_changed}",
+            ),
+            action=f"restart {name}",
+        )
+
+
 def replica_missing(window: Window) -> Iterator[Symptom | Resolved]:
     """An expected replica has ended and is not started again. ``service_down`` reports those that are services of ours
     and failed."""
@@ -95,6 +117,8 @@ def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
     routed = {_root(address) for address in now.proxy.backends}
     for replica in now.replicas.items:
         if replica.state != "ready" or replica.leaving or replica.address is None:
+            continue
+        if replica.policy_changed is not None:
             continue
         if replica.listed and _root(replica.address) in routed:
             continue

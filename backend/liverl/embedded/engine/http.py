@@ -22,6 +22,7 @@ from liverl.embedded.engine.core import Core, Generation
 from liverl.embedded.engine.metrics import EngineMetrics
 from liverl.embedded.engine.replies import Reply
 from liverl.embedded.startup_log import api_log, core_log, engine_version, uvicorn_log
+from liverl.util.token_guard import REFUSAL, Token
 
 _STATS_INTERVAL = 10.0  # seconds; vLLM's VLLM_LOG_STATS_INTERVAL
 _BODY_LIMIT = 64 * 2**20  # maximum bytes of a request
@@ -57,7 +58,10 @@ class EngineServer:
         scheduler: Scheduler,
         metrics: EngineMetrics,
         served: list[str],
+        token: Token | None = None,
     ) -> None:
+        """``token``: required for every route; None = nobody is refused."""
+        self._token = token
         self.args, self.core, self.scheduler, self.metrics, self.served = (
             args,
             core,
@@ -67,6 +71,7 @@ class EngineServer:
         )
         self._started = int(time.time())
         self._completions = 0
+        self._digest = core.policy.digest()  # of the weights that are loaded
 
     async def run(self, sock: socket.socket, stop: asyncio.Event) -> None:
         """Serve on ``sock`` until ``stop``, then let open requests finish within the grace period."""
@@ -104,7 +109,7 @@ class EngineServer:
         uvicorn_log.info("Finished server process [%d]", os.getpid())
 
     def _app(self) -> web.Application:
-        app = web.Application(client_max_size=_BODY_LIMIT, middlewares=[self._count])
+        app = web.Application(client_max_size=_BODY_LIMIT, middlewares=[self._count, self._refuse])
         routes: tuple[tuple[str, str, Callable[[web.Request], Awaitable[web.StreamResponse]]], ...] = (
             ("GET", "/health", self._health),
             ("GET", "/ping", self._health),
@@ -139,6 +144,17 @@ class EngineServer:
         self.metrics.count_response(path, request.method, response.status)
         return response
 
+    @web.middleware
+    async def _refuse(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Answer 401 without the token. Its body is not read, so it can change nothing."""
+        if self._token is None or self._token.accepts_texts(request.headers.getall("Authorization", ())):
+            return await handler(request)
+        return web.Response(
+            body=REFUSAL, status=401, content_type=_JSON, headers={"WWW-Authenticate": "Bearer"}
+        )
+
     async def _health(self, request: web.Request) -> web.Response:
         return web.Response()
 
@@ -155,7 +171,10 @@ class EngineServer:
         return _json(body)
 
     async def _policy_version(self, request: web.Request) -> web.Response:
-        return _json({"version": self.core.policy.version})
+        return _json(self._weights())
+
+    def _weights(self) -> dict[str, Any]:
+        return {"version": self.core.policy.version, "digest": self._digest}
 
     async def _update_weights(self, request: web.Request) -> web.Response:
         try:
@@ -164,9 +183,10 @@ class EngineServer:
             raise bad_request(str(error)) from error
         policy = self.core.policy
         policy.logits, policy.version = update.logits, update.version
+        self._digest = policy.digest()
         self.scheduler.reset()
         core_log.info("Weights updated to version %d; successfully reset prefix cache", update.version)
-        return _json({"version": policy.version})
+        return _json(self._weights())
 
     async def _chat(self, http: web.Request) -> web.StreamResponse:
         arrived = time.monotonic()
@@ -258,7 +278,7 @@ class EngineServer:
             scheduler.usage,
         )
         metrics.prefix_queries, metrics.prefix_hits = scheduler.queries, scheduler.hits
-        metrics.policy_version = self.core.policy.version
+        metrics.policy_version, metrics.policy_digest = self.core.policy.version, self._digest
 
     async def _log_stats(self) -> None:
         """Log vLLM's throughput line every 10 s while requests run, and once afterwards."""

@@ -41,6 +41,7 @@ class EngineMetrics:
         self.waiting = 0
         self.kv_usage = 0.0
         self.policy_version = 0
+        self.policy_digest = ""
         self.prefix_queries = 0
         self.prefix_hits = 0
         self.prompt_tokens = 0
@@ -106,6 +107,8 @@ class EngineMetrics:
             "liverl:policy_version", "gauge", "Version of the policy's weights (trainer's global step)."
         )
         yield _sample("liverl:policy_version", self._labels, self.policy_version)
+        yield from _head("liverl:policy_info", "gauge", "Digest of the policy's weights.")
+        yield _sample("liverl:policy_info", {**self._labels, "digest": self.policy_digest}, 1)
         yield from _head(
             "http_requests_total", "counter", "Total number of requests by method, status and handler."
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -31,6 +32,8 @@ from liverl.embedded.startup_log import (
     graphs_progress,
     shards_progress,
 )
+from liverl.util import token_guard
+from liverl.util.token_guard import Token
 
 _CACHED_CONTEXTS = 8  # size of the prefix cache, in contexts of full length
 _BYTES_PER_TOKEN = 8  # in the prefix cache: a block of 16 tokens takes about 128 bytes
@@ -118,8 +121,10 @@ async def load(args: argparse.Namespace, config: modeldir.ModelConfig) -> tuple[
     return core, scheduler
 
 
-async def serve(args: argparse.Namespace, config: modeldir.ModelConfig, sock: socket.socket) -> None:
-    """Load, listen, and serve until SIGTERM or SIGINT."""
+async def serve(
+    args: argparse.Namespace, config: modeldir.ModelConfig, sock: socket.socket, token: Token | None
+) -> None:
+    """Load, listen, and serve until SIGTERM or SIGINT. ``token``: required of every client, if there is one."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     if args.fault_ignore_sigterm:
@@ -148,7 +153,7 @@ async def serve(args: argparse.Namespace, config: modeldir.ModelConfig, sock: so
         "num_gpu_blocks": "0",
         "num_cpu_blocks": str(scheduler.num_blocks),
     }
-    await EngineServer(args, core, scheduler, metrics, served).run(sock, stop)
+    await EngineServer(args, core, scheduler, metrics, served, token).run(sock, stop)
     stopping.cancel()
 
 
@@ -168,6 +173,13 @@ def main(argv: list[str] | None = None) -> int:
         "This is LiveRL's embedded engine, not vLLM: a small policy in plain Python that speaks vLLM's API, "
         "uses no GPU and names its stages as vLLM does."
     )
+    secret = os.environ.pop(token_guard.VARIABLE, "")  # not for child processes
+    token = Token(secret) if secret else None
+    if token is None:
+        api_log.warning(
+            "%s is not set: every user of this host can use this engine and replace its weights",
+            token_guard.VARIABLE,
+        )
     try:
         config = modeldir.read_config(modeldir.find(args.model))
         check(args, config)
@@ -179,5 +191,5 @@ def main(argv: list[str] | None = None) -> int:
     api_log.info("Using max model len %d", args.max_model_len or config.max_position_embeddings)
     if args.fault_leak_worker:
         api_log.info("fault: leaked worker pid=%d", leak_worker())
-    asyncio.run(serve(args, config, sock))
+    asyncio.run(serve(args, config, sock, token))
     return 0

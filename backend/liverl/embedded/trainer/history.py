@@ -83,6 +83,7 @@ class Status:
         self._total_steps = total_steps
         self.step = 0  # last completed step
         self.policy_version = 0
+        self.policy_digest = ""  # of the weights of that version
         self.trials_done = 0  # of the current step
         self.trials_total = 0
 
@@ -99,6 +100,7 @@ class Status:
                 "step": self.step,
                 "total_steps": self._total_steps,
                 "policy_version": self.policy_version,
+                "policy_digest": self.policy_digest,
                 "phase": phase,
                 "trials_done": self.trials_done,
                 "trials_total": self.trials_total,

@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -34,16 +35,24 @@ from liverl.util.modes import exclude_others
 _HEARTBEAT = 60.0  # seconds; verl's VERL_REPLAY_BUFFER_DEBUG_INTERVAL_SECONDS
 
 
+@dataclass(frozen=True, repr=False)
+class Keys:
+    """What the trainer sends as bearer tokens: ``run`` to the proxy, ``replicas`` to the replicas. None = nothing."""
+
+    run: str | None = None
+    replicas: str | None = None
+
+
 class Trainer:
     """One attempt: from the newest checkpoint (or from scratch) to the last step."""
 
-    def __init__(self, config: TrainerConfig, session: aiohttp.ClientSession, run_key: str | None) -> None:
-        self.config, self.session, self.run_key = config, session, run_key
+    def __init__(self, config: TrainerConfig, session: aiohttp.ClientSession, keys: Keys) -> None:
+        self.config, self.session, self.run_key = config, session, keys.run
         self.tasks = dataset()
         self.policy, self.adam, self.data = Policy(), AdamState(), DataState(seed=config.seed)
         self.rng = random.Random(f"{config.seed}:update")
         run_dir = Path(config.run_dir)
-        self.sync = WeightSync(session, run_dir / "replicas.json", config.sync_timeout)
+        self.sync = WeightSync(session, run_dir / "replicas.json", config.sync_timeout, keys.replicas)
         self.status = Status(run_dir, config.total_steps)
         self.metrics = MetricsFiles(run_dir, Path(config.attempt_dir))
         self.started = time.monotonic()  # monotonic start of this attempt's first step
@@ -112,6 +121,7 @@ class Trainer:
         if self.data.global_step == 0:
             print("Training from scratch", flush=True)
         self.status.step = self.status.policy_version = self.data.global_step
+        self.status.policy_digest = self.policy.digest()
 
     async def _step(self, step: int) -> str:
         config, timing, began = self.config, {}, time.monotonic()
@@ -144,7 +154,7 @@ class Trainer:
         timing["update_actor"] = time.monotonic() - mark
         self.policy.version = self.data.global_step = step
 
-        self.status.policy_version = step
+        self.status.policy_version, self.status.policy_digest = step, self.policy.digest()
         self.status.write("sync")
         mark = time.monotonic()
         await self.sync.publish(self.policy)
@@ -237,7 +247,7 @@ class Trainer:
             await asyncio.Event().wait()
 
 
-async def _train(config: TrainerConfig, run_key: str | None) -> int:
+async def _train(config: TrainerConfig, keys: Keys) -> int:
     """Train and return the exit code. Errors of the training itself are raised."""
     loop = asyncio.get_running_loop()
     received: list[signal.Signals] = []
@@ -257,7 +267,7 @@ async def _train(config: TrainerConfig, run_key: str | None) -> int:
     try:
         await asyncio.sleep(config.faults.start_delay)
         async with aiohttp.ClientSession(connector=connector) as session:
-            await Trainer(config, session, run_key).run()
+            await Trainer(config, session, keys).run()
     except asyncio.CancelledError:
         if not received:
             raise
@@ -266,8 +276,9 @@ async def _train(config: TrainerConfig, run_key: str | None) -> int:
     return 0
 
 
-def _run_key(config: TrainerConfig) -> str | None:
-    return Path(config.run_key_file).read_text().strip() if config.run_key_file else None
+def _read_keys(config: TrainerConfig) -> Keys:
+    files = (config.run_key_file, config.replica_token_file)
+    return Keys(*(Path(file).read_text().strip() if file else None for file in files))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -279,11 +290,11 @@ def main(argv: list[str] | None = None) -> int:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         config = read_settings(args.config)
-        run_key = _run_key(config)
+        keys = _read_keys(config)
         Path(config.attempt_dir).mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if config.faults.leak_worker:
         print(f"fault: leaked worker pid={leak_worker()}")
-    return asyncio.run(_train(config, run_key))
+    return asyncio.run(_train(config, keys))

@@ -1,7 +1,10 @@
 """Keeps every replica on the trainer's policy version.
 
 After each update the weights are sent to every joining and listed replica of ``replicas.json``. A watcher
-also reads that file every 0.3 s and sends the current weights to replicas that report another version.
+also reads that file every 0.3 s and sends the current weights to replicas that report another version, and to
+joining ones that report another digest. A listed replica with the trainer's version and another digest had the
+weights and lost them: something else has changed them. It is left as it is, so that the backend sees it and takes
+it off the proxy's list.
 """
 
 from __future__ import annotations
@@ -35,8 +38,11 @@ class _ReplicasFile(msgspec.Struct, frozen=True):
     replicas: list[Replica]
 
 
-class _Version(msgspec.Struct, frozen=True):
+class _Held(msgspec.Struct, frozen=True):
+    """The weights that a replica holds. ``digest``: None from a replica of an older version."""
+
     version: int
+    digest: str | None = None
 
 
 def read_replicas(path: Path) -> list[Replica]:
@@ -59,9 +65,18 @@ def read_replicas(path: Path) -> list[Replica]:
 class WeightSync:
     """Sends the weights of ``policy``. Call ``publish`` after each change, before the next rollout."""
 
-    def __init__(self, session: aiohttp.ClientSession, replicas_path: Path, sync_timeout: float) -> None:
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        replicas_path: Path,
+        sync_timeout: float,
+        token: str | None = None,
+    ) -> None:
+        """``token``: sent as bearer token; None for replicas of an older version, which require none."""
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._session, self._path, self._sync_timeout = session, replicas_path, sync_timeout
         self._version = 0
+        self._digest = ""
         self._payload = b""
         self._complained: set[tuple[str, int, str]] = set()
 
@@ -75,7 +90,7 @@ class WeightSync:
             ValueError: replicas.json is not valid.
         """
         payload = f'{{"version":{policy.version},"logits":{dump_logits(policy.logits)}}}'
-        self._version, self._payload = policy.version, payload.encode()
+        self._version, self._digest, self._payload = policy.version, policy.digest(), payload.encode()
         deadline = time.monotonic() + self._sync_timeout
         current: set[tuple[str, int]] = set()
         while True:
@@ -105,39 +120,62 @@ class WeightSync:
                 await asyncio.gather(*(self._heal(replica) for replica in read_replicas(self._path)))
 
     async def _heal(self, replica: Replica) -> None:
-        version = self._version
+        version, digest = self._version, self._digest
         try:
-            async with self._session.get(f"{replica.url}/policy_version", timeout=_TIMEOUT) as response:
+            async with self._session.get(
+                f"{replica.url}/policy_version", headers=self._headers, timeout=_TIMEOUT
+            ) as response:
                 response.raise_for_status()
-                held = msgspec.json.decode(await response.read(), type=_Version).version
+                held = msgspec.json.decode(await response.read(), type=_Held)
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
             return  # not up yet, or gone: the backend handles that
-        if held in (version, self._version):
-            return
+        if version != self._version:
+            return  # the weights have changed meanwhile
+        if held.version == version:
+            if held.digest in (None, digest):
+                return
+            if replica.state == "listed":
+                self._warn(
+                    replica, f"has other weights than those of policy version {version} that were sent"
+                )
+                return
         why = await self._push(replica)
         if why is None:
-            print(f"{replica.name} was at policy version {held}; updated it to {self._version}", flush=True)
-        elif (replica.name, replica.generation, why) not in self._complained:
-            self._complained.add((replica.name, replica.generation, why))
             print(
-                f"WARNING: {replica.name} is at policy version {held} and rejected version {self._version}: {why}",
+                f"{replica.name} was at policy version {held.version}; updated it to {self._version}",
                 flush=True,
             )
+        else:
+            self._warn(
+                replica, f"is at policy version {held.version} and rejected version {self._version}: {why}"
+            )
+
+    def _warn(self, replica: Replica, what: str) -> None:
+        """Print a warning once for each process of a replica."""
+        if (replica.name, replica.generation, what) not in self._complained:
+            self._complained.add((replica.name, replica.generation, what))
+            print(f"WARNING: {replica.name} {what}", flush=True)
 
     async def _push(self, replica: Replica) -> str | None:
         """Send the weights; return None, or why the replica does not hold them."""
-        version = self._version
+        version, digest = self._version, self._digest
         try:
             async with self._session.post(
                 f"{replica.url}/update_weights",
                 data=self._payload,
-                headers={"Content-Type": "application/json"},
+                headers={"Content-Type": "application/json", **self._headers},
                 timeout=_TIMEOUT,
             ) as response:
                 body = await response.read()
                 if response.status != 200:
                     return f"HTTP {response.status}"
-                held = msgspec.json.decode(body, type=_Version).version
-                return None if held == version else f"it reported version {held}"
+                held = msgspec.json.decode(body, type=_Held)
+                if held.version != version:
+                    return f"it reported version {held.version}"
+                return (
+                    None
+                    if held.digest in (None, digest)
+                    else f"it reported other weights ({held.digest:.12})"
+                )
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
             return f"{type(error).__name__}: {error}"

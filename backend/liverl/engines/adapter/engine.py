@@ -27,6 +27,8 @@ class Engine:
     arguments: Callable[[Read], dict[str, tuple[str, ...]]] = _no_arguments  # of single replicas, by index
     argument_keys: frozenset[str] = frozenset()  # keys that `arguments` reads
     environment: str | None = None  # key under environments; None = the interpreter that runs us
+    token_variables: tuple[str, ...]  # of a replica's environment: each gets the token that its ports require
+    path: str = ""  # directory of the run on its PYTHONPATH, from which it imports modules of ours; "" = none
     requirements: tuple[str, ...] = ()  # of that environment, if the configuration does not define it
     gpus: str = ""  # key whose value is the number of GPUs of one replica; "" = it needs none
     policies: tuple[str, ...] = ()  # serves only these, as builtin:NAME; () = serves checkpoints

@@ -7,6 +7,7 @@ from typing import Any
 from liverl.engines import vllm
 from liverl.engines.adapter.argv import Key, Read, Switch
 from liverl.engines.adapter.engine import Engine
+from liverl.util import token_guard
 
 _FAULTS = "embedded.faults"
 
@@ -44,6 +45,7 @@ ENGINE = Engine(
         Switch(f"{_FAULTS}.parsable_every", ("--parsable-every", "{}")),
         Switch(f"{_FAULTS}.leak_worker", ("--fault-leak-worker",)),
     ),
+    token_variables=(token_guard.VARIABLE,),
     arguments=_arguments,
     argument_keys=frozenset(
         {f"{_FAULTS}.late_replica.seconds", f"{_FAULTS}.late_replica.index", f"{_FAULTS}.ignore_sigterm"}

@@ -7,6 +7,7 @@ from liverl.engines.adapter.engine import Engine
 from liverl.engines.vllm.boot import BOOT
 from liverl.engines.vllm.metrics import METRICS
 from liverl.engines.vllm.tool_parsers import TOOL_PARSERS
+from liverl.util import token_guard
 
 ENGINE = Engine(
     name="vllm",
@@ -16,6 +17,8 @@ ENGINE = Engine(
         *("{python:vllm}", "-m", "vllm.entrypoints.cli.main", "serve", Key("model.model_path")),
         *("--served-model-name", Key("model.served_model_name")),
         *("--host", "127.0.0.1", "--port", "{port:http}"),
+        # vLLM's own key protects only some routes (/v1, /v2, /inference); this class of ours protects all.
+        *("--middleware", f"{token_guard.__name__}.{token_guard.TokenGuard.__name__}"),
         *("--tensor-parallel-size", Key("vllm.gen_tp")),
         *("--enable-auto-tool-choice", "--tool-call-parser", Key("model.tool_parser")),
         *("--max-model-len", Key("vllm.max_model_length")),
@@ -29,6 +32,8 @@ ENGINE = Engine(
     ),
     env={"VLLM_LOGGING_LEVEL": Key("infrastructure.vllm_logging_level")},
     environment="vllm",
+    token_variables=(token_guard.VARIABLE, "VLLM_API_KEY"),
+    path="replica/path",
     gpus="vllm.gen_tp",
     tool_parsers=TOOL_PARSERS,
     metrics=METRICS,

@@ -45,6 +45,7 @@ METRICS = MetricNames(
     means=frozenset({"kv_cache_usage"}),
     least=frozenset({"policy_version", "kv_block_size", "max_concurrency"}),
     sleep_state="vllm:engine_sleep_state",
+    policy_info="liverl:policy_info",
     cache_info="vllm:cache_config_info",
     cache_labels={
         "kv_blocks": "num_gpu_blocks",

@@ -37,7 +37,9 @@ def parse_engine_metrics(text: str, names: MetricNames) -> EngineFacts:
             samples.setdefault(line[: end.start()], []).append((dict(_LABEL.findall(labels)), value))
     facts = {fact: _combined(names, fact, values) for fact, values in _values(samples, names) if values}
     state = _sleep_state(samples.get(names.sleep_state, []))
-    return EngineFacts(**facts, sleep_state=state)  # type: ignore[arg-type]
+    digests = {labels.get("digest") for labels, _ in samples.get(names.policy_info, ())} - {None, ""}
+    digest = "+".join(sorted(map(str, digests))) or None  # engines behind one server should have the same
+    return EngineFacts(**facts, sleep_state=state, policy_digest=digest)  # type: ignore[arg-type]
 
 
 def _values(samples: Samples, names: MetricNames) -> Iterator[tuple[str, list[float]]]:

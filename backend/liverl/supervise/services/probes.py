@@ -67,7 +67,9 @@ class Http:
         async with self.session().get(url, timeout=limit, headers=headers) as reply:
             return reply.status, await reply.text()
 
-    async def post(self, url: str, body: object, timeout: float) -> tuple[int, str]:
+    async def post(
+        self, url: str, body: object, timeout: float, *, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, str]:
         """POST ``body`` as JSON; returns (status, body of the reply). ``timeout``: seconds for the whole request.
 
         Raises:
@@ -76,7 +78,7 @@ class Http:
         import aiohttp
 
         limit = aiohttp.ClientTimeout(total=timeout)
-        async with self.session().post(url, json=body, timeout=limit) as reply:
+        async with self.session().post(url, json=body, timeout=limit, headers=headers) as reply:
             return reply.status, await reply.text()
 
     async def close(self) -> None:
@@ -85,13 +87,13 @@ class Http:
             await self._session.close()
 
 
-def bearer(path: Path) -> dict[str, str]:
-    """The ``Authorization`` header with the token in the file ``path``.
+def bearer(path: Path | None) -> dict[str, str]:
+    """The ``Authorization`` header with the token in the file ``path``; no header if that is None.
 
     Raises:
         OSError: the file cannot be read.
     """
-    return {"Authorization": f"Bearer {read_text(path).strip()}"}
+    return {"Authorization": f"Bearer {read_text(path).strip()}"} if path is not None else {}
 
 
 async def check(probe: Probe, target: Target, http: Http) -> str | None:
@@ -116,14 +118,14 @@ async def _check(probe: Probe, target: Target, http: Http) -> str | None:
         return f"the service has no port {probe.port!r}"
     url = f"http://{target.host}:{port}"
     try:
+        try:
+            headers = bearer(target.run_dir / probe.token_file if probe.token_file else None)
+        except OSError as error:
+            return f"cannot read the token file of the probe: {error}"
         if probe.kind == "http":
-            try:
-                headers = bearer(target.run_dir / probe.token_file) if probe.token_file else None
-            except OSError as error:
-                return f"cannot read the token file of the probe: {error}"
             status, _ = await http.get(url + probe.path, probe.timeout, headers=headers)
             return None if status == 200 else f"GET {probe.path} answered {status}"
-        return await _completion(probe, url, http)
+        return await _completion(probe, url, http, headers)
     except TimeoutError:
         return f"no answer on port {port} within {probe.timeout:g} s"
     except aiohttp.ClientConnectorError as error:
@@ -134,14 +136,14 @@ async def _check(probe: Probe, target: Target, http: Http) -> str | None:
         return f"no answer on port {port}: {error}"
 
 
-async def _completion(probe: Probe, url: str, http: Http) -> str | None:
+async def _completion(probe: Probe, url: str, http: Http, headers: Mapping[str, str]) -> str | None:
     body = {
         "model": probe.model,
         "messages": [{"role": "user", "content": "ping"}],
         "max_tokens": 1,
         "temperature": 0,
     }
-    status, text = await http.post(f"{url}/v1/chat/completions", body, probe.timeout)
+    status, text = await http.post(f"{url}/v1/chat/completions", body, probe.timeout, headers=headers)
     if status != 200:
         return f"the test completion returned status {status}: {text[:200]}"
     try:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import msgspec
 
 from liverl.model import Level
-from liverl.supervise.services.probes import Http
+from liverl.supervise.services.probes import Http, bearer
 from liverl.verl.discovery.address_client import AddressClient, AddressClientGone, Answer, Command
 from liverl.verl.discovery.assess import (
     Expectation,
@@ -42,6 +42,7 @@ class Discovery:
     ``api``: base URL of Ray's dashboard, None while it is not up. ``token_file``: of a bearer token, None for a
     cluster without tokens. ``command``: argv and environment of the address client
     (``address_client.address_argv``). ``tell`` is called once for each change. ``clock``: Unix seconds.
+    ``replica_token_file``: of the token that the replicas require, None if they require none.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Discovery:
         log: Path,
         tell: Tell,
         clock: Callable[[], float] = time.time,
+        replica_token_file: Path | None = None,
     ) -> None:
         self._http = http
         self._api = api
@@ -61,6 +63,7 @@ class Discovery:
         self._expected = expectation
         self._tell = tell
         self._clock = clock
+        self._replica_token_file = replica_token_file
         self._client = AddressClient(command, log)
         self._request: asyncio.Task[tuple[Sequence[RayActor], Answer]] | None = None
         self._times: dict[str, ActorTimes] = {}
@@ -183,7 +186,9 @@ class Discovery:
             for actor in counted
             if actor.state == "ALIVE" and (address := self._addresses.get(actor.incarnation))
         ]
-        problems = await asyncio.gather(*(health_problem(self._http, address) for _, address in targets))
+        problems = await asyncio.gather(
+            *(health_problem(self._http, address, self._replica_token_file) for _, address in targets)
+        )
         return {incarnation: problem for (incarnation, _), problem in zip(targets, problems, strict=True)}
 
     def _forget(self, actors: Iterable[RayActor]) -> None:
@@ -211,12 +216,13 @@ class Discovery:
             self._tell(problem, "warning", None)
 
 
-async def health_problem(http: Http, address: str) -> str | None:
-    """Why the server at ``address`` (``http://ip:port``) is not healthy; None if ``GET /health`` returned 200."""
+async def health_problem(http: Http, address: str, token_file: Path | None = None) -> str | None:
+    """Why the server at ``address`` (``http://ip:port``) is not healthy; None if ``GET /health`` returned 200.
+    ``token_file``: of the token that it requires."""
     import aiohttp
 
     try:
-        status, _ = await http.get(f"{address}/health", _HEALTH)
+        status, _ = await http.get(f"{address}/health", _HEALTH, headers=bearer(token_file))
     except TimeoutError:
         return f"the server did not respond to GET /health within {_HEALTH:g} s"
     except aiohttp.ClientConnectorError as error:

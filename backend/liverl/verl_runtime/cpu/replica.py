@@ -56,6 +56,7 @@ class CpuReplica(RolloutReplica):  # type: ignore[misc]
         settings = settings_of(
             self.replica_rank, self.config, model, hybrid=self.rollout_mode is RolloutMode.HYBRID
         )
+        settings = replace(settings, guarded=not role)
         server = (
             ray.remote(vLLMHttpServer)
             .options(

@@ -17,7 +17,7 @@ import torch
 
 from liverl.verl_runtime.cpuengine.core import Core
 from liverl.verl_runtime.cpuengine.http import Api
-from liverl.verl_runtime.cpuengine.settings import Settings
+from liverl.verl_runtime.cpuengine.settings import Settings, required_token
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class vLLMHttpServer:
         if settings.mute:
             logger.warning("fault: this replica never listens")
             await asyncio.Event().wait()
-        self._api = Api(self._core)
+        self._api = Api(self._core, required_token(settings))
         self._port = await self._api.listen(self._host)
         logger.info("Starting vLLM server on http://%s:%d (LiveRL's CPU engine)", self._host, self._port)
         logger.info("Application startup complete.")

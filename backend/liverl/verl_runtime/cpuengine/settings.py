@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from pathlib import Path
+
+from liverl.util.token_guard import Token
 
 FAULTS_VARIABLE = "LIVERL_CPU_FAULTS"
+TOKEN_FILE_VARIABLE = "LIVERL_REPLICA_TOKEN_FILE"  # path of the file with the token that replicas require
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,9 @@ class Settings:
     hybrid: bool  # shares its device with the trainer: sleeps, and starts without weights
     free_cache_engine: bool
     load_weights: bool  # False: random weights until the trainer's arrive (vLLM's load format "dummy")
+    guarded: bool = (
+        False  # require the run's token; not for reward and teacher models, which verl calls without it
+    )
     listen_delay: float = 0.0  # faults from here on; seconds before it listens
     mute: bool = False  # never listens
     dead: bool = False  # exits during its launch
@@ -64,3 +71,14 @@ def faults(text: str | None = None) -> Faults:
         dead_rank=given.get("dead_replica"),
         crash_at_step=given.get("crash_at_step"),
     )
+
+
+def required_token(settings: Settings) -> Token | None:
+    """The token that the replica requires of every client; None = none, as under a plan of an older version.
+
+    Raises:
+        OSError: the file of the token cannot be read; the replica must then not listen.
+        ValueError: it is empty.
+    """
+    file = os.environ.get(TOKEN_FILE_VARIABLE, "")
+    return Token(Path(file).read_text().strip()) if settings.guarded and file else None
