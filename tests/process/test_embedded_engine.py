@@ -19,6 +19,8 @@ import aiohttp
 import pytest
 
 from liverl.agents.tools import TOOLS
+from liverl.embedded.policy import Policy
+from liverl.util.token_guard import REFUSAL, VARIABLE
 
 DEADLINE = 60.0
 TASK = 'Create the file `a.txt` with exactly this line: "x".'
@@ -32,7 +34,9 @@ def free_port() -> int:
 
 
 class Engine:
-    def __init__(self, directory: Path, *flags: str, port: int | None = None) -> None:
+    def __init__(
+        self, directory: Path, *flags: str, port: int | None = None, token: str | None = None
+    ) -> None:
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = directory / f"engine-{self.port}.log"
@@ -44,7 +48,10 @@ class Engine:
             command += ["--tool-call-parser", "qwen3_coder"]
         with open(self.log, "ab") as file:
             self.process = subprocess.Popen(
-                [*command, "--enable-auto-tool-choice", *flags], stdout=file, stderr=subprocess.STDOUT
+                [*command, "--enable-auto-tool-choice", *flags],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=os.environ | ({VARIABLE: token} if token is not None else {}),
             )
 
     def text(self) -> str:
@@ -71,8 +78,8 @@ class Engine:
 def start(tmp_path: Path) -> Iterator[Start]:
     engines: list[Engine] = []
 
-    def make(*flags: str, port: int | None = None) -> Engine:
-        engines.append(Engine(tmp_path, *flags, port=port))
+    def make(*flags: str, port: int | None = None, token: str | None = None) -> Engine:
+        engines.append(Engine(tmp_path, *flags, port=port, token=token))
         return engines[-1]
 
     yield make
@@ -250,9 +257,12 @@ async def test_weights_and_their_version(start: Start, http: aiohttp.ClientSessi
     engine = await start().ready()
     body = {"version": 7, "logits": {"create|start|ok": {"move_file": 50.0}}}
     async with http.post(f"{engine.url}/update_weights", json=body) as response:
-        assert (response.status, await response.json()) == (200, {"version": 7})
+        held = {"version": 7, "digest": Policy(body["logits"]).digest()}
+        assert (response.status, await response.json()) == (200, held)
     async with http.get(f"{engine.url}/policy_version") as response:
-        assert await response.json() == {"version": 7}
+        assert await response.json() == held
+    async with http.get(f"{engine.url}/metrics") as response:
+        assert f'digest="{held["digest"]}"' in await response.text()
     assert (await metrics(http, engine))["liverl:policy_version"] == 7
     for _ in range(5):
         _, answer = await chat(http, engine, tools=list(TOOLS))
@@ -260,6 +270,88 @@ async def test_weights_and_their_version(start: Start, http: aiohttp.ClientSessi
     async with http.post(f"{engine.url}/update_weights", json={"version": "x"}) as response:
         assert response.status == 400
     assert (await metrics(http, engine))["liverl:policy_version"] == 7
+
+
+TOKEN = "sk-liverl-the-right-one"
+ROUTES = (
+    *("GET /health", "GET /ping", "POST /ping", "GET /version", "GET /metrics", "GET /policy_version"),
+    *("GET /v1/models", "POST /v1/chat/completions", "POST /update_weights"),
+    *("GET /nothing", "OPTIONS /health", "HEAD /metrics", "DELETE /update_weights", "GET //metrics", "GET /"),
+)
+# Sends each request without a token and prints status and body; run as another user.
+AS_ANOTHER_USER = """
+import http.client, json, os, sys
+port, routes, body = int(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
+answers = []
+for route in routes:
+    method, path = route.split()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request(method, path, body if method == "POST" else None, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    answers.append([route, answer.status, answer.read().decode()])
+print(json.dumps([os.getuid(), answers]))
+"""
+
+
+async def test_another_user_without_the_token_gets_nothing_and_changes_nothing(
+    start: Start, http: aiohttp.ClientSession
+) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can become another user")
+    engine = await start(token=TOKEN).ready()
+    http.headers["Authorization"] = f"Bearer {TOKEN}"
+    before = await (await http.get(f"{engine.url}/policy_version")).json()
+    update = json.dumps({"version": before["version"], "logits": {"create|start|ok": {"submit": 50.0}}})
+    arguments = ("/usr/bin/env", "python3", "-I", "-S", "-c", AS_ANOTHER_USER)
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [*arguments, str(engine.port), json.dumps(ROUTES), update],
+        user=65534, group=65534, extra_groups=[], cwd="/", env={"PATH": "/usr/bin:/bin:/usr/local/bin"},
+        capture_output=True, text=True, timeout=DEADLINE,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    uid, answers = json.loads(done.stdout)
+    assert uid == 65534
+    assert [route for route, _, _ in answers] == list(ROUTES)
+    for route, status, text in answers:
+        assert (route, status) == (route, 401)
+        assert text == ("" if route.startswith("HEAD") else REFUSAL.decode())
+    assert await (await http.get(f"{engine.url}/policy_version")).json() == before, "the policy is the same"
+    assert (await metrics(http, engine))["vllm:prompt_tokens_total"] == 0, "and it has generated nothing"
+
+
+async def test_with_the_token_everything_works_and_a_wrong_one_is_none(
+    start: Start, http: aiohttp.ClientSession
+) -> None:
+    engine = await start(token=TOKEN).ready()
+    update = {"version": 3, "logits": {"create|start|ok": {"move_file": 50.0}}}
+    for wrong in (
+        {},
+        {"Authorization": "Bearer sk-liverl-the-wrong-one"},
+        {"Authorization": TOKEN},
+        {"X-Api-Key": TOKEN},
+    ):
+        async with http.post(f"{engine.url}/update_weights", json=update, headers=wrong) as response:
+            assert (response.status, await response.read()) == (401, REFUSAL)
+            assert response.headers["WWW-Authenticate"] == "Bearer"
+    http.headers["Authorization"] = f"Bearer {TOKEN}"
+    assert (await metrics(http, engine))["liverl:policy_version"] == 0
+    async with http.post(f"{engine.url}/update_weights", json=update) as response:
+        assert (response.status, (await response.json())["version"]) == (200, 3)
+    status, answer = await chat(http, engine, tools=list(TOOLS))
+    assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "move_file"
+    assert status == 200
+    for path in ("/health", "/ping", "/version", "/v1/models", "/policy_version", "/metrics"):
+        async with http.get(engine.url + path) as response:
+            assert response.status == 200
+    command = Path(f"/proc/{engine.process.pid}/cmdline").read_bytes().decode()
+    assert TOKEN not in command + engine.text()
+    assert "401 Unauthorized" in engine.text(), "who tries is in the log"
+
+
+async def test_an_engine_without_a_token_says_so(start: Start) -> None:
+    engine = await start().ready()
+    assert f"{VARIABLE} is not set: every user of this host can use this engine" in engine.text()
 
 
 async def test_a_cap_on_sequences_makes_requests_wait(start: Start, http: aiohttp.ClientSession) -> None:

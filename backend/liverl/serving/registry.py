@@ -155,7 +155,7 @@ class ReplicaRegistry:
         return bool(digest) and facts.policy_digest is not None and facts.policy_digest != digest
 
     def _note_changed(self) -> None:
-        """Note the listed replicas whose weights are no longer the trainer's under the trainer's version. Only in phases
+        """Note the listed replicas with the trainer's version and no longer with its weights. Only in phases
         before which the trainer has sent every listed replica its weights."""
         if self.trainer.get("phase") not in ("rollout", "update") or not self._trainer_lives():
             return
