@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import urllib.error
+import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -59,3 +61,24 @@ def records(trial: Path) -> list[dict[str, Any]]:
     """What the proxy recorded of a trial."""
     path = trial / "litellm-trajectory.jsonl"
     return [json.loads(line) for line in whole_lines(path)] if path.exists() else []
+
+
+def replica_token(run_dir: Path) -> str:
+    """What the replicas of a run require."""
+    return (run_dir / "secrets" / "replica_token").read_text().strip()
+
+
+def ask_replica(
+    url: str, token: str | None, *, body: Any = None, method: str | None = None, timeout: float = 60
+) -> tuple[int, str]:
+    """Status and body of a replica's answer. ``body``: posted as JSON."""
+    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(
+        url, data, {**headers, "Content-Type": "application/json"}, method=method
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()

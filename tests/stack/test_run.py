@@ -6,12 +6,21 @@ import json
 import os
 import re
 import signal
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kit.real import mean, metrics, real_run, records, rewards, trial_dirs, whole_lines
+from kit.real import (
+    ask_replica,
+    mean,
+    metrics,
+    real_run,
+    records,
+    replica_token,
+    rewards,
+    trial_dirs,
+    whole_lines,
+)
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
@@ -36,8 +45,7 @@ def generated_by_now(run: ToyRun) -> float:
     """As the engines say themselves: what a snapshot knows is as old as the backend's last look at them."""
     total = 0.0
     for replica in run.snapshot().replicas.items:
-        with urllib.request.urlopen(f"{replica.address}/metrics", timeout=60) as reply:
-            text = reply.read().decode()
+        _, text = ask_replica(f"{replica.address}/metrics", replica_token(run.run_dir))
         found = re.search(r"^vllm:generation_tokens_total(?:\{.*\})? (\S+)$", text, re.MULTILINE)
         assert found is not None, text
         total += float(found[1])
@@ -207,3 +215,87 @@ def test_the_reward_rises_only_by_learning(make: Make) -> None:
         curves[name] = rewards(run.run_dir)
     assert set(curves["no tools"]) == {0.0}
     assert mean(curves["frozen"][-3:]) < mean(curves["frozen"][:3]) + 0.15
+
+
+LONG = ("training.total_steps=400", "training.train_batch_size=4", "training.n_resp_per_prompt=8")
+ROUTES = ("health", "ping", "version", "metrics", "policy_version", "v1/models", "nothing")
+OTHER = {"create|start|ok": {"submit": 50.0}}
+
+
+def until_steps(run: ToyRun, more: int = 1) -> None:
+    """Wait until ``more`` steps have ended after the present one, so that a rollout goes on."""
+    before = run.snapshot().step or 0
+    wait_until(lambda: (run.snapshot().step or 0) >= before + more, 240, "the next step")
+
+
+def holders_of(text: str, run: ToyRun) -> set[str]:
+    """The files of the run, and its processes' command lines, in which ``text`` occurs."""
+    files = (path for path in run.run_dir.rglob("*") if path.is_file() and not path.is_symlink())
+    found = {str(p.relative_to(run.run_dir)) for p in files if text.encode() in p.read_bytes()}
+    lines = {pid: Path(f"/proc/{pid}/cmdline") for pid in run.tagged()}
+    return found | {f"argv of {pid}" for pid, line in lines.items() if text.encode() in line.read_bytes()}
+
+
+@pytest.mark.timeout(600)
+def test_no_port_of_a_run_serves_without_its_token(make: Make) -> None:
+    run = make(*LONG)
+    run.start()
+    run.until("trainer", "ready", 240)
+    until_steps(run)
+    token = replica_token(run.run_dir)
+    replicas = run.snapshot().replicas.items
+    assert len(replicas) == 2
+    for replica in replicas:
+        version = json.loads(ask_replica(f"{replica.address}/policy_version", token)[1])["version"]
+        for wrong in (None, "sk-liverl-wrong", (run.run_dir / "secrets" / "run_key").read_text().strip()):
+            for route in ROUTES:
+                assert ask_replica(f"{replica.address}/{route}", wrong)[0] == 401, route
+            update = {"version": version, "logits": OTHER}
+            assert ask_replica(f"{replica.address}/update_weights", wrong, body=update)[0] == 401
+            chat = {"model": "policy", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+            assert ask_replica(f"{replica.address}/v1/chat/completions", wrong, body=chat)[0] == 401
+        assert [ask_replica(f"{replica.address}/{route}", token)[0] for route in ROUTES[:-1]] == [200] * 6
+    until_steps(run)
+    shown = run.snapshot()
+    assert [(r.listed, r.policy_changed) for r in shown.replicas.items] == [(True, None)] * 2
+    assert not [s for s in shown.symptoms if s.id.startswith("policy_changed")]
+    assert holders_of(token, run) == {"secrets/replica_token", "proxy/litellm.yaml"}
+    for name in ("secrets/replica_token", "proxy/litellm.yaml"):
+        assert (run.run_dir / name).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.timeout(600)
+def test_weights_that_were_changed_under_the_same_version_are_an_alert(make: Make) -> None:
+    run = make(*LONG, "embedded.turn_latency=1", "observe.replicas_interval=0.3")
+    run.start()
+    run.until("trainer", "ready", 240)
+    until_steps(run)
+    token = replica_token(run.run_dir)
+
+    def alert() -> set[str]:
+        return {s.id for s in run.snapshot().symptoms if s.severity == "critical"}
+
+    def changed() -> bool:
+        """Change them once in each version: the trainer sends other ones when it has the next."""
+        (replica,) = (r for r in run.snapshot().replicas.items if r.name == "replica-0")
+        held = json.loads(ask_replica(f"{replica.address}/policy_version", token)[1])["version"]
+        body = {"version": held, "logits": OTHER}
+        assert ask_replica(f"{replica.address}/update_weights", token, body=body)[0] == 200
+        return "policy_changed:replica-0" in alert()
+
+    wait_until(changed, 120, "the alert")
+    (symptom,) = (s for s in run.snapshot().symptoms if s.id == "policy_changed:replica-0")
+    assert symptom.title == "the weights of replica-0 were changed"
+    assert symptom.action == "restart replica-0"
+    listed = {r.name: r.listed for r in run.snapshot().replicas.items}
+    assert listed == {"replica-0": False, "replica-1": True}
+    until_steps(run)
+    assert alert() == {"policy_changed:replica-0"}, "it stays, although the trainer has sent new weights"
+    run.kill_backend()
+    run.start()
+    run.until("trainer", "ready", 60)
+    wait_until(lambda: alert() == {"policy_changed:replica-0"}, 60, "the next backend knows it, too")
+    assert not next(r for r in run.snapshot().replicas.items if r.name == "replica-0").listed
+    run.command("restart", service="replica-0")
+    wait_until(lambda: all(r.listed for r in run.snapshot().replicas.items), 120, "it is listed again")
+    wait_until(lambda: not alert(), 60, "the alert has cleared")

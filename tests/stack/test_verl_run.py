@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ import msgspec
 import pytest
 import yaml
 from kit.raykit import Cluster
-from kit.real import records, trial_dirs
+from kit.real import ask_replica, records, replica_token, trial_dirs
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
@@ -223,8 +222,8 @@ class Watch:
             if not replica.address or not replica.listed:
                 continue
             try:
-                with urllib.request.urlopen(f"{replica.address}/metrics", timeout=5) as reply:
-                    text = reply.read().decode()
+                token = replica_token(self.run_dir)
+                _, text = ask_replica(f"{replica.address}/metrics", token, timeout=5)
             except OSError:
                 continue  # it ends with the trainer
             (line,) = [row for row in text.splitlines() if row.startswith("liverl:actor_generate_total{")]
