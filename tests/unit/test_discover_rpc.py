@@ -13,13 +13,14 @@ from typing import Any
 import psutil
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from liverl.model import Level
 from liverl.plan.spec import Probe
 from liverl.supervise.services.probes import Http, Target, check
 from liverl.verl.discovery.address_client import AddressClient, AddressClientGone, Answer, address_argv
 from liverl.verl.discovery.assess import Expectation
-from liverl.verl.discovery.discovery import Discovery
+from liverl.verl.discovery.discovery import Discovery, health_problem
 from liverl.verl_runtime import addresses
 
 # The form of addresses.py, with what the test wants it to answer.
@@ -292,7 +293,14 @@ async def test_a_probe_with_a_token(tmp_path: Path) -> None:
         return web.Response(status=200 if ok else 401)
 
     app = web.Application()
+
+    async def complete(request: web.Request) -> web.StreamResponse:
+        ok = request.headers.get("Authorization") == "Bearer secret"
+        return web.json_response({"choices": [{}]}, status=200 if ok else 401)
+
     app.router.add_get("/api/version", answer)
+    app.router.add_get("/health", answer)
+    app.router.add_post("/v1/chat/completions", complete)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -307,6 +315,15 @@ async def test_a_probe_with_a_token(tmp_path: Path) -> None:
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets/ray_token").write_text("secret\n")
     assert await check(token, target, http) is None
+    completion = Probe(kind="completion", port="http", model="policy")
+    problem = await check(completion, target, http)
+    assert problem is not None and problem.startswith("the test completion returned status 401")
+    assert await check(replace(completion, token_file=token.token_file), target, http) is None
+    address = f"http://127.0.0.1:{port}"
+    assert await health_problem(http, address) == "GET /health returned 401"
+    assert await health_problem(http, address, tmp_path / "secrets/ray_token") is None
+    missing = await health_problem(http, address, tmp_path / "secrets/none")
+    assert missing is not None and "No such file" in missing
     await runner.cleanup()
     assert await check(token, target, http) == f"nothing listens on port {port} yet"
     await http.close()

@@ -173,6 +173,35 @@ async def test_litellm_gets_its_prefix(toy: Engine, tmp_path: Path) -> None:
     assert [m["model_name"] for m in models] == ["claude-*", f"openai/{name}", name]
 
 
+async def test_litellm_gets_the_token_of_the_replicas_in_a_file_for_the_owner_only(
+    toy: Engine, tmp_path: Path
+) -> None:
+    _, supervisor = running(tmp_path)
+    supervisor.slots["proxy"] = SimpleNamespace(instances=list)
+    path = tmp_path / "proxy" / "litellm.yaml"
+    older = msgspec.structs.replace(planned(), replica_token_file="")
+    for plan, keys in ((planned(), {"sk-right"}), (older, {None})):
+        ProxyRoutes(supervisor, plan, 30.0).publish(["http://127.0.0.1:80"], [])
+        models = yaml.safe_load(path.read_text())["model_list"]
+        assert {m["litellm_params"].get("api_key") for m in models} == keys
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_without_the_tokens_file_the_list_is_kept_and_the_reason_told(
+    toy: Engine, tmp_path: Path
+) -> None:
+    _, supervisor = running(tmp_path)
+    supervisor.slots["proxy"] = SimpleNamespace(instances=list)
+    told: list[str] = []
+    supervisor.records.write_failed = told.append
+    (tmp_path / "secrets/replica_token").unlink()
+    routes = ProxyRoutes(supervisor, planned(), 30.0)
+    routes.publish(["http://127.0.0.1:80"], [])
+    assert not (tmp_path / "proxy" / "litellm.yaml").exists()
+    (line,) = told
+    assert "cannot read" in line and line.endswith("replica_token: No such file or directory")
+
+
 def test_a_list_that_is_not_ours_is_read_by_its_prefix_too(toy: Engine) -> None:
     params = {"model": "openai/policy", "api_base": "http://10.0.0.1:1/v1"}
     document = {"model_list": [{"model_name": "policy", "litellm_params": params}]}
@@ -182,10 +211,11 @@ def test_a_list_that_is_not_ours_is_read_by_its_prefix_too(toy: Engine) -> None:
         model_list.add(document, "http://10.0.0.2:1", [])
 
 
-def running(run_dir: Path) -> tuple[ReplicaRegistry, Any]:
-    """The replicas of a run with one ready replica of the toy engine, and its supervisor; nothing is started."""
+def running(run_dir: Path, **changes: Any) -> tuple[ReplicaRegistry, Any]:
+    """The replicas of a run with one ready replica of the toy engine, and its supervisor; nothing is started.
+    ``changes``: of the plan."""
     process = SimpleNamespace(pid=5, generation=1, ports={"http": 80}, gpus=(), member=(5, 6))
-    plan = planned("run.replicas=1")
+    plan = msgspec.structs.replace(planned("run.replicas=1"), **changes)
     machine = SimpleNamespace(state="ready", generation=1, why="", since=1.0, leader_gone=False)
     slot = SimpleNamespace(
         name="replica-0",
@@ -206,7 +236,7 @@ def running(run_dir: Path) -> tuple[ReplicaRegistry, Any]:
     )
 
     async def get(address: str, timeout: float, *, headers: dict[str, str]) -> tuple[int, str]:
-        assert headers == {"Authorization": "Bearer sk-right"}
+        assert headers == ({"Authorization": "Bearer sk-right"} if plan.replica_token_file else {})
         return 200, supervisor.answer
 
     (run_dir / "secrets").mkdir(exist_ok=True)

@@ -10,9 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from multidict import CIMultiDict
 
 from liverl.util import token_guard
+from liverl.util.aiohttp_guard import guard
 from liverl.util.token_guard import Token, TokenGuard
+from liverl.verl_runtime.cpuengine.settings import TOKEN_FILE_VARIABLE, Settings, required_token
 
 TOKEN = "sk-liverl-right"
 Header = tuple[bytes, bytes]
@@ -32,12 +37,12 @@ async def app(
 
 
 @pytest.fixture
-def guard(monkeypatch: pytest.MonkeyPatch) -> TokenGuard:
+def asgi(monkeypatch: pytest.MonkeyPatch) -> TokenGuard:
     monkeypatch.setenv(token_guard.VARIABLE, TOKEN)
     return TokenGuard(app)
 
 
-def ask(guard: TokenGuard, *headers: Header, kind: str = "http", path: str = "/") -> list[dict[str, Any]]:
+def ask(asgi: TokenGuard, *headers: Header, kind: str = "http", path: str = "/") -> list[dict[str, Any]]:
     sent: list[dict[str, Any]] = []
     read: list[bool] = []
 
@@ -48,7 +53,7 @@ def ask(guard: TokenGuard, *headers: Header, kind: str = "http", path: str = "/"
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(guard({"type": kind, "path": path, "headers": headers}, receive, send))
+    asyncio.run(asgi({"type": kind, "path": path, "headers": headers}, receive, send))
     assert not read or sent[0].get("status") != 401, "the body of a refused request is not read"
     return sent
 
@@ -56,11 +61,11 @@ def ask(guard: TokenGuard, *headers: Header, kind: str = "http", path: str = "/"
 @pytest.mark.parametrize(
     "path", ["/health", "/metrics", "/v1/models", "/invocations", "/sleep", "/ping", "/"]
 )
-def test_every_route_needs_the_token(guard: TokenGuard, path: str) -> None:
-    start, body = ask(guard, path=path)
+def test_every_route_needs_the_token(asgi: TokenGuard, path: str) -> None:
+    start, body = ask(asgi, path=path)
     assert (start["status"], body["body"]) == (401, token_guard.REFUSAL)
     assert (b"content-length", str(len(token_guard.REFUSAL)).encode()) in start["headers"]
-    assert [m.get("status", m.get("body")) for m in ask(guard, RIGHT, path=path)] == [200, b"inside"]
+    assert [m.get("status", m.get("body")) for m in ask(asgi, RIGHT, path=path)] == [200, b"inside"]
 
 
 def test_the_refusal_is_one_line_that_names_the_token_file() -> None:
@@ -83,18 +88,18 @@ def test_the_refusal_is_one_line_that_names_the_token_file() -> None:
         ((b"authorization", b"Bearer x"), RIGHT),
     ],
 )
-def test_what_is_not_exactly_the_token_is_refused(guard: TokenGuard, headers: Sequence[Header]) -> None:
-    assert ask(guard, *headers)[0]["status"] == 401
+def test_what_is_not_exactly_the_token_is_refused(asgi: TokenGuard, headers: Sequence[Header]) -> None:
+    assert ask(asgi, *headers)[0]["status"] == 401
 
 
-def test_the_scheme_and_the_name_of_the_header_have_no_case(guard: TokenGuard) -> None:
-    assert ask(guard, (b"Authorization", b"bearer  " + TOKEN.encode()))[0]["status"] == 200
+def test_the_scheme_and_the_name_of_the_header_have_no_case(asgi: TokenGuard) -> None:
+    assert ask(asgi, (b"Authorization", b"bearer  " + TOKEN.encode()))[0]["status"] == 200
 
 
-def test_websockets_are_refused_too_and_the_lifespan_is_not(guard: TokenGuard) -> None:
-    assert ask(guard, kind="websocket") == [{"type": "websocket.close", "code": 1008}]
-    assert ask(guard, RIGHT, kind="websocket") == [{"type": "websocket.inside"}]
-    assert ask(guard, kind="lifespan") == [{"type": "lifespan.inside"}]
+def test_websockets_are_refused_too_and_the_lifespan_is_not(asgi: TokenGuard) -> None:
+    assert ask(asgi, kind="websocket") == [{"type": "websocket.close", "code": 1008}]
+    assert ask(asgi, RIGHT, kind="websocket") == [{"type": "websocket.inside"}]
+    assert ask(asgi, kind="lifespan") == [{"type": "lifespan.inside"}]
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -110,6 +115,66 @@ def test_a_server_without_a_token_does_not_start(monkeypatch: pytest.MonkeyPatch
 
 def test_the_token_is_not_in_a_repr() -> None:
     assert TOKEN not in repr(Token(TOKEN))
+
+
+@pytest.mark.parametrize("token", [TOKEN, None])
+async def test_a_server_of_ours_refuses_every_route_the_same_way(token: str | None) -> None:
+    async def echo(request: web.Request) -> web.Response:
+        return web.Response(body=await request.read())
+
+    app = web.Application(middlewares=[guard(Token(token) if token else None)])
+    app.router.add_post("/echo", echo)
+    async with TestClient(TestServer(app)) as client:
+        right = {"Authorization": f"Bearer {TOKEN}"}
+        for sent in (
+            {},
+            {"Authorization": f"Bearer {TOKEN}x"},
+            {"Authorization": "Bearer \xff"},
+            {"X-Api-Key": TOKEN},
+        ):
+            for method, path in (
+                ("POST", "/echo"),
+                ("GET", "/echo"),
+                ("GET", "/nothing"),
+                ("OPTIONS", "/echo"),
+            ):
+                async with client.request(method, path, data=b"x", headers=sent) as answer:
+                    if token is not None:
+                        assert (answer.status, await answer.read()) == (401, token_guard.REFUSAL)
+                    else:
+                        assert answer.status in (200, 404, 405)
+        both = CIMultiDict([("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer x")])
+        async with client.post("/echo", data=b"x", headers=both) as answer:
+            assert answer.status == (401 if token else 200)
+        async with client.post("/echo", data=b"inside", headers=right) as answer:
+            assert (answer.status, await answer.read()) == (200, b"inside")
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_replica_of_verl_reads_the_token_from_the_file_that_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    """Reward and teacher models are not guarded: verl calls them over HTTP without the token."""
+    settings = Settings(
+        rank=0, model="/m", served=("policy",), tool_parser="hermes", max_model_len=9, max_num_seqs=1,
+        prompt_length=1, response_length=1, seed=0, hybrid=True, free_cache_engine=True, load_weights=True,
+        guarded=guarded,
+    )  # fmt: skip
+    monkeypatch.delenv(TOKEN_FILE_VARIABLE, raising=False)
+    assert required_token(settings) is None, "under a plan of an older version"
+    path = tmp_path / "replica_token"
+    monkeypatch.setenv(TOKEN_FILE_VARIABLE, str(path))
+    if not guarded:
+        assert required_token(settings) is None
+        return
+    with pytest.raises(FileNotFoundError):
+        required_token(settings)
+    path.write_text("\n")
+    with pytest.raises(ValueError, match="empty"):
+        required_token(settings)
+    path.write_text(f"{TOKEN}\n")
+    token = required_token(settings)
+    assert token is not None and token.accepts([RIGHT[1]])
 
 
 def test_it_is_imported_from_the_stub_with_the_standard_library_only(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Requires a bearer token for every HTTP request to a server.
 
 ``vllm serve`` imports ``TokenGuard`` in its own environment (``--middleware liverl.util.token_guard.TokenGuard``), so
-this module uses the standard library only. Servers of ours that are no ASGI applications use ``Token``.
+this module uses the standard library only. ``aiohttp_guard`` is the same for servers of ours.
 """
 
 from __future__ import annotations
@@ -56,10 +56,6 @@ class Token:
             return False
         sent = hashlib.sha256(values[0][len(_PREFIX) :].strip()).digest()
         return hmac.compare_digest(sent, self._hash)
-
-    def accepts_texts(self, authorization: Iterable[str]) -> bool:
-        """Like ``accepts``, for servers that decode headers: UTF-8, with surrogates for other bytes."""
-        return self.accepts(value.encode("utf-8", "surrogateescape") for value in authorization)
 
 
 class TokenGuard:

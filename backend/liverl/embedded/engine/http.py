@@ -22,7 +22,8 @@ from liverl.embedded.engine.core import Core, Generation
 from liverl.embedded.engine.metrics import EngineMetrics
 from liverl.embedded.engine.replies import Reply
 from liverl.embedded.startup_log import api_log, core_log, engine_version, uvicorn_log
-from liverl.util.token_guard import REFUSAL, Token
+from liverl.util.aiohttp_guard import guard
+from liverl.util.token_guard import Token
 
 _STATS_INTERVAL = 10.0  # seconds; vLLM's VLLM_LOG_STATS_INTERVAL
 _BODY_LIMIT = 64 * 2**20  # maximum bytes of a request
@@ -109,7 +110,7 @@ class EngineServer:
         uvicorn_log.info("Finished server process [%d]", os.getpid())
 
     def _app(self) -> web.Application:
-        app = web.Application(client_max_size=_BODY_LIMIT, middlewares=[self._count, self._refuse])
+        app = web.Application(client_max_size=_BODY_LIMIT, middlewares=[self._count, guard(self._token)])
         routes: tuple[tuple[str, str, Callable[[web.Request], Awaitable[web.StreamResponse]]], ...] = (
             ("GET", "/health", self._health),
             ("GET", "/ping", self._health),
@@ -143,17 +144,6 @@ class EngineServer:
         path = request.match_info.route.resource.canonical if request.match_info.route.resource else "none"
         self.metrics.count_response(path, request.method, response.status)
         return response
-
-    @web.middleware
-    async def _refuse(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        """Answer 401 without the token. Its body is not read, so it can change nothing."""
-        if self._token is None or self._token.accepts_texts(request.headers.getall("Authorization", ())):
-            return await handler(request)
-        return web.Response(
-            body=REFUSAL, status=401, content_type=_JSON, headers={"WWW-Authenticate": "Bearer"}
-        )
 
     async def _health(self, request: web.Request) -> web.Response:
         return web.Response()

@@ -11,7 +11,8 @@ from aiohttp import web
 
 from liverl.agents.chat_api import ApiError, bad_request, max_tokens, model_list, read_chat
 from liverl.agents.tool_calls import PARSERS
-from liverl.util.token_guard import REFUSAL, Token
+from liverl.util.aiohttp_guard import guard
+from liverl.util.token_guard import Token
 from liverl.verl_runtime.cpuengine.core import Core
 from liverl.verl_runtime.cpuengine.engine import EngineDeadError
 from liverl.verl_runtime.cpuengine.replies import Reply, prompt_of
@@ -47,7 +48,9 @@ class Api:
             await self._runner.cleanup()
 
     def _app(self) -> web.Application:
-        app = web.Application(client_max_size=_BODY_LIMIT, middlewares=[self._answer_errors, self._refuse])
+        app = web.Application(
+            client_max_size=_BODY_LIMIT, middlewares=[self._answer_errors, guard(self._token)]
+        )
         app.router.add_get("/health", self._health, allow_head=False)
         app.router.add_get("/metrics", self._metrics, allow_head=False)
         app.router.add_get("/v1/models", self._models, allow_head=False)
@@ -72,20 +75,6 @@ class Api:
             route.canonical if route else "none", request.method, response.status
         )
         return response
-
-    @web.middleware
-    async def _refuse(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        """Answer 401 without the token."""
-        if self._token is None or self._token.accepts_texts(request.headers.getall("Authorization", ())):
-            return await handler(request)
-        return web.Response(
-            body=REFUSAL,
-            status=401,
-            content_type="application/json",
-            headers={"WWW-Authenticate": "Bearer"},
-        )
 
     async def _health(self, request: web.Request) -> web.Response:
         return web.Response(status=503 if self._core.engine.failure else 200)
