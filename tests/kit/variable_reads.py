@@ -11,7 +11,8 @@ from pathlib import Path
 # Variables that plans set and programs of others read -> by whom, and where that can be looked up.
 THIRD_PARTY: dict[str, dict[str, str]] = {
     "vllm": {
-        "VLLM_LOGGING_LEVEL": "vllm/envs.py; the default of verl 0.9.1 is WARN (trainer/constants_ppo.py)"
+        "VLLM_LOGGING_LEVEL": "vllm/envs.py; the default of verl 0.9.1 is WARN (trainer/constants_ppo.py)",
+        "VLLM_API_KEY": "vllm/envs.py; read where the server makes its routes",
     },
     "wandb": {
         "WANDB_API_KEY": "docs.wandb.ai, environment variables",

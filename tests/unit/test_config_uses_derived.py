@@ -174,7 +174,8 @@ SEVERAL = {
         "backend proxy-list trainer": "model.served_model_name",
         "backend cluster proxy ray trainer": "infrastructure.nnodes infrastructure.ngpus_per_node",
         "cluster ray": "infrastructure.ray_dashboard_port ray.temp_dir",
-        "ray trainer": "infrastructure.vllm_logging_level verl.device verl.agent_loop "
+        "backend ray trainer": "verl.device",
+        "ray trainer": "infrastructure.vllm_logging_level verl.agent_loop "
         "credentials.wandb_api_key credentials.wandb_mode",
         "backend cluster proxy trainer": "vllm.gen_tp",
         "backend trainer": "training.train_batch_size training.n_resp_per_prompt training.total_steps",
@@ -295,7 +296,7 @@ def test_of_every_variable_that_a_plan_sets_it_is_known_who_reads_it() -> None:
     programs = {name for table in THIRD_PARTY.values() for name in table}
     ours = {
         name
-        for package in ("verl_runtime", "agents", "embedded", "proxy.runtime")
+        for package in ("verl_runtime", "agents", "embedded", "proxy.runtime", "util")
         for name in own_reads(f"liverl.{package}")
     }
     # A mark of the process, for people: LIVERL_RUN, which the supervisor reads, names the replica as well.

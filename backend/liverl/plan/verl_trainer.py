@@ -18,7 +18,6 @@ from liverl.plan.policies import client_host, restart_policy, stop_stages
 from liverl.plan.replica import TOKEN
 from liverl.plan.spec import Dependency, FileSpec, Probe, Probes, RestartPolicy, ServiceSpec
 from liverl.plan.verl_overrides import AGENT_LOOPS, PROXY_LOOP, overrides
-from liverl.verl_runtime.cpuengine.settings import TOKEN_FILE_VARIABLE
 
 ENVIRONMENT = ray.ENVIRONMENT
 METRICS = "{attempt_dir}/metrics.verl.{generation}.jsonl"  # one per start, because verl truncates it
@@ -177,7 +176,7 @@ def worker_env(config: RunConfig) -> dict[str, str]:
             "TORCH_COMPILE_DISABLE": "1",
             "OMP_NUM_THREADS": "1",  # otherwise each of a dozen processes would use all cores
             "LIVERL_CPU_FAULTS": json.dumps(_faults(config)),
-            TOKEN_FILE_VARIABLE: f"{{run_dir}}/{TOKEN}",
+            "LIVERL_REPLICA_TOKEN_FILE": f"{{run_dir}}/{TOKEN}",
         }
     return env
 
