@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from liverl.exit_codes import ExitCode
 from liverl.rundir.layout import RunDir
+from liverl.util.visible import visible
 from liverl_tui.app.settings import UiSettings, before_textual, check_theme, read_settings
 from liverl_tui.data.first_view import FirstLook
 
@@ -62,6 +63,6 @@ def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[[], 
 
 def _print(text: str) -> None:
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(visible(text, lines=True), file=sys.stderr, flush=True)
     except OSError:
         return  # the terminal was closed

@@ -11,6 +11,7 @@ from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.util.regular_file import read_text
 from liverl_tui.cli.options import UpOptions, config_options, run_options
+from liverl_tui.cli.output import echo, echo_exact
 
 
 @click.command("config")
@@ -26,7 +27,7 @@ def config_command(resolved: bool, run: Path | None, **values: Any) -> int:
     configuration of that run. Secrets are never printed.
     """
     if run is not None:
-        click.echo(read_text(find_run(run, values["run_root"]).config), nl=False)
+        echo_exact(read_text(find_run(run, values["run_root"]).config), nl=False)
         return ExitCode.OK
     if resolved or values["config"] or values["sets"] or values["profile"]:
         from liverl.config import dump_yaml
@@ -34,10 +35,10 @@ def config_command(resolved: bool, run: Path | None, **values: Any) -> int:
 
         target = load_target(UpOptions.of(values))
         for warning in target.loaded.warnings:
-            click.echo(f"warning: {warning}", err=True)
-        click.echo(dump_yaml(target.loaded.config, target.loaded.kept), nl=False)
+            echo(f"warning: {warning}", err=True)
+        echo_exact(dump_yaml(target.loaded.config, target.loaded.kept), nl=False)
         return ExitCode.OK
     from liverl.config.profiles import default_text
 
-    click.echo(default_text(), nl=False)
+    echo(default_text(), nl=False)
     return ExitCode.OK

@@ -11,6 +11,7 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
+from liverl.util.visible import visible_json
 from liverl_tui.cli.options import named_run, run_options
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class _Show:
         if self.as_json:
             import msgspec
 
-            self.lines.write(msgspec.json.encode(event).decode())
+            self.lines.write(visible_json(msgspec.json.encode(event).decode()))
         else:
             self.lines.event(event)
 

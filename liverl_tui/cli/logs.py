@@ -11,13 +11,15 @@ from pathlib import Path
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl.logs.ansi import coloured
 from liverl.logs.files import LogFile, log_files
 from liverl.logs.tail import BLOCK, Line, all_lines, last_lines
-from liverl.logs.text import LineAssembler, coloured, plain
+from liverl.logs.text import LineAssembler, plain
 from liverl.logs.times import TimeIndex, parse_age
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.regular_file import open_binary, read_regular
+from liverl.util.visible import visible
 from liverl_tui.cli.options import run_options
 from liverl_tui.text.errors import CliError
 
@@ -140,7 +142,7 @@ class _Output:
         if self.pattern is not None and not self.pattern.search(bare):
             return
         self.width = max(self.width, len(service))
-        head = f"{service:<{self.width}} | " if self.prefix else ""
+        head = f"{visible(service):<{self.width}} | " if self.prefix else ""
         sys.stdout.write(f"{head}{coloured(text) if self.colour else bare}\n")
 
 

@@ -12,7 +12,9 @@ from liverl.exit_codes import ExitCode
 from liverl.rundir.index import RunInfo, candidates, runs_elsewhere
 from liverl.rundir.layout import RunDir
 from liverl.util.regular_file import read_regular
+from liverl.util.visible import visible
 from liverl_tui.cli.options import run_options
+from liverl_tui.cli.output import echo, echo_json
 
 WORDS = {
     "live": "live",
@@ -38,17 +40,18 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
         infos = [i for i in infos if str(run) in (i.run, i.run_dir.name, str(i.run_dir))]
     rows = [(info, _steps(info)) for info in infos]
     if as_json:
-        click.echo(json.dumps([_plain(info, steps) for info, steps in rows], indent=2))
+        echo_json(json.dumps([_plain(info, steps) for info, steps in rows], indent=2))
         return ExitCode.OK
     if not rows:
-        click.echo("no runs found; start one with: liverl-tui up", err=True)
+        echo("no runs found; start one with: liverl-tui up", err=True)
         return ExitCode.OK
-    width = max(len(i.run) for i, _ in rows)
+    width = max(len(visible(i.run)) for i, _ in rows)
     for info, steps in rows:
         word = WORDS.get(info.state, info.state) + (f" {info.host}" if info.state == "elsewhere" else "")
         started = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.started_at)) if info.started_at else "-"
         step = f"{steps} steps" if steps is not None else "-"
-        click.echo(f"{info.run:<{width}}  {word:<12}  {started:<16}  {step:<10}  {info.run_dir}")
+        name, folder = visible(info.run), visible(str(info.run_dir))
+        echo(f"{name:<{width}}  {word:<12}  {started:<16}  {step:<10}  {folder}")
     return ExitCode.OK
 
 

@@ -11,7 +11,9 @@ from typing import Any, NoReturn
 import click
 
 from liverl.exit_codes import ExitCode, of_signal, rows
+from liverl.util.visible import visible
 from liverl_tui.cli.options import UpOptions, up_options
+from liverl_tui.cli.output import echo
 
 PROGRAM = "liverl-tui"
 
@@ -83,7 +85,7 @@ def _version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> No
     if value:
         from liverl.version import __version__
 
-        click.echo(f"{PROGRAM} {__version__}")
+        echo(f"{PROGRAM} {__version__}")
         ctx.exit()
 
 
@@ -118,7 +120,7 @@ def cli(ctx: click.Context, /, **values: Any) -> int | None:
 def complain(message: str) -> None:
     """Write one message to stderr; do nothing if stderr is closed."""
     try:
-        click.echo(f"{PROGRAM}: {message}", err=True)
+        echo(f"{PROGRAM}: {message}", err=True)
     except OSError:
         return
 
@@ -134,6 +136,7 @@ def run(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else ExitCode.OK
     except click.ClickException as error:
+        error.message = visible(error.message, lines=True)
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):

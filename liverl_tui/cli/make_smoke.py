@@ -13,6 +13,7 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl_tui.cli.options import config_options
+from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ def make_smoke_command(directory: str, seconds: float, **values: Any) -> int:
         raise CliError(f"{error.filename or folder} cannot be written: {error.strerror}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    click.echo(f"wrote model/, train.parquet and val.parquet to {folder}; start a run with it:")
-    click.echo(f"  liverl-tui up --profile {PROFILE} --set model.model_path=smoke:{folder}")
+    echo(f"wrote model/, train.parquet and val.parquet to {folder}; start a run with it:")
+    echo(f"  liverl-tui up --profile {PROFILE} --set model.model_path=smoke:{folder}")
     return ExitCode.OK
 
 
@@ -82,7 +83,7 @@ def _python(config: RunConfig) -> Path:
         nonlocal last_text
         if text != last_text:
             last_text = text
-            click.echo(f"environment verl: {text}" + (f" ({share:.0%})" if share else ""), err=True)
+            echo(f"environment verl: {text}" + (f" ({share:.0%})" if share else ""), err=True)
 
     try:
         return asyncio.run(ensure(environment_spec(config, "verl"), default_cache_dir(), progress))

@@ -7,10 +7,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-import click
-
 from liverl.rundir.index import RunLookupError, describe, elsewhere_message
 from liverl.rundir.layout import RemoteBackend, RunDir, backend_alive
+from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def interface(run: RunDir, *, readonly: bool, start: Callable[[], object] | None
 
     code = run_interface(run, readonly=readonly, start=start)
     if start is not None and os.environ.get("SLURM_JOB_ID"):
-        click.echo("note: this is a Slurm job; the run is stopped when the job ends", err=True)
+        echo("note: this is a Slurm job; the run is stopped when the job ends", err=True)
     return code
 
 
@@ -84,7 +83,7 @@ def _lines(run: RunDir, how: Mode, text: str) -> int:
     try:
         return Follower(run, lines, from_seq=max(0, seq - BEFORE), facts=how == "plain").follow()
     except KeyboardInterrupt:
-        click.echo(
+        echo(
             f"detached; run {run.name} is still running. To attach again: liverl-tui attach --run {run.path}",
             err=True,
         )

@@ -12,6 +12,7 @@ from liverl.rundir.index import find_run
 from liverl.rundir.layout import RunDir
 from liverl.util.regular_file import read_regular
 from liverl_tui.cli.options import UpOptions, config_options, run_options
+from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
 
 
@@ -31,9 +32,12 @@ def plan_command(as_json: bool, run: Path | None, **values: Any) -> int:
 
         target = load_target(UpOptions.of(values))
         for warning in target.loaded.warnings:
-            click.echo(f"warning: {warning}", err=True)
+            echo(f"warning: {warning}", err=True)
         plan = target.plan()
-    click.echo((plan_json(plan) if as_json else plan_text(plan)).rstrip("\n"))
+    if as_json:
+        echo_json(plan_json(plan).rstrip("\n"))
+    else:
+        echo(plan_text(plan).rstrip("\n"))
     return ExitCode.OK
 
 

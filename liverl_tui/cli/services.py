@@ -13,6 +13,7 @@ from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import DeadBackend, RunDir, backend_alive
 from liverl_tui.cli.options import run_options, trust_option
+from liverl_tui.cli.output import echo
 from liverl_tui.cli.target import require_trusted
 from liverl_tui.text.errors import CliError
 
@@ -47,7 +48,7 @@ def _send(run: RunDir, name: str, args: dict[str, Any], what: str, *, wait: bool
             raise CliError(
                 f"no service {args.get('service')!r} in run {run.name}{hint} ({names})", ExitCode.USAGE
             ) from error
-    click.echo(f"{what}: accepted" if answer.get("accepted") else answer.get("text") or f"{what}: done")
+    echo(f"{what}: accepted" if answer.get("accepted") else answer.get("text") or f"{what}: done")
     return ExitCode.OK
 
 
@@ -116,7 +117,7 @@ def _stop_run(run: RunDir, *, now: bool, wait: bool) -> int:
     from liverl.offline.stop import stop_run
 
     if isinstance(backend_alive(run.path), DeadBackend) and (previous := run.read_result()) is not None:
-        click.echo(f"run {run.name} has ended: {previous.summary or previous.state}")
+        echo(f"run {run.name} has ended: {previous.summary or previous.state}")
         return ExitCode.OK
     client = f"cli pid {os.getpid()}"
     progress = StopProgress()
@@ -129,16 +130,16 @@ def _stop_run(run: RunDir, *, now: bool, wait: bool) -> int:
         on_snapshot=lambda s: _note(progress.news(s)),
     )
     if result is None:
-        click.echo(f"stopping run {run.name}")
+        echo(f"stopping run {run.name}")
         return ExitCode.OK
-    click.echo(f"run {run.name}: {result.summary or result.state}")
+    echo(f"run {run.name}: {result.summary or result.state}")
     return result.exit_code if result.exit_code == ExitCode.LEFT_OVER else ExitCode.OK
 
 
 def _note(text: str | None) -> None:
     """Write a progress message to stderr; stdout is for the answer."""
     if text is not None:
-        click.echo(text, err=True)
+        echo(text, err=True)
 
 
 class StopProgress:

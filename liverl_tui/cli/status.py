@@ -16,6 +16,7 @@ from liverl.exit_codes import ExitCode
 from liverl.rundir.index import describe, find_run
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import named_run, run_options
+from liverl_tui.cli.output import echo, echo_json, echo_styled
 
 if TYPE_CHECKING:
     from liverl.control.blocking import Connection
@@ -64,12 +65,12 @@ def _can_redraw() -> bool:
 
 def _show(snapshot: Snapshot, as_json: bool) -> None:
     if as_json:
-        click.echo(_json(snapshot, live=True, indent=2))
+        echo_json(_json(snapshot, live=True, indent=2))
     else:
         # Nothing is cut in a file, unless COLUMNS is set.
         wide = 80 if sys.stdout.isatty() else WIDE
         width = max(LEAST_WIDTH, shutil.get_terminal_size((wide, 24)).columns)
-        click.echo("\n".join(_table(snapshot, width)))
+        echo_styled(_table(snapshot, width))
 
 
 def _json(snapshot: Snapshot, *, live: bool, indent: int | None, **more: Any) -> str:
@@ -123,10 +124,10 @@ def _blocks(connection: Connection, as_json: bool) -> None:
         if snapshot is None:
             continue
         if as_json:
-            click.echo(_json(snapshot, live=True, indent=None))
+            echo_json(_json(snapshot, live=True, indent=None))
         elif last is None or plain_facts(snapshot, last):
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.at))
-            click.echo("\n".join([f"{snapshot.run} at {at}", *plain_facts(snapshot), ""]))
+            echo("\n".join([f"{snapshot.run} at {at}", *plain_facts(snapshot), ""]))
             last = snapshot
         sys.stdout.flush()
 
@@ -158,29 +159,29 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
         }
         indent = None if compact else 2
         text = json.dumps({"schema": SCHEMA, "live": False, **fields}, indent=indent)
-        click.echo(text if snapshot is None else _json(snapshot, live=False, indent=indent, **fields))
+        echo_json(text if snapshot is None else _json(snapshot, live=False, indent=indent, **fields))
         return
     if result is not None:
         ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(result.ended_at))
-        click.echo(f"run {run.name} has ended: {result.state}, exit code {result.exit_code}, {ended}")
-        click.echo(f"  attempt {result.attempt}, {result.steps} steps. {result.summary}".rstrip())
+        echo(f"run {run.name} has ended: {result.state}, exit code {result.exit_code}, {ended}")
+        echo(f"  attempt {result.attempt}, {result.steps} steps. {result.summary}".rstrip())
         if result.cause is not None:
-            click.echo(f"  cause: {result.cause.service or 'run'}: {result.cause.text}")
+            echo(f"  cause: {result.cause.service or 'run'}: {result.cause.text}")
     else:
-        click.echo(f"NOT LIVE: {why}. This is the last state recorded in the files of run {run.name}.")
+        echo(f"NOT LIVE: {why}. This is the last state recorded in the files of run {run.name}.")
         orphaned = info.state == "orphaned"
         services = (
             "its services may still be running"
             if orphaned
             else "none of its services can still be running here"
         )
-        click.echo(f"  {services}; to continue: liverl-tui up --run {run.path}")
+        echo(f"  {services}; to continue: liverl-tui up --run {run.path}")
     if snapshot is not None:
-        click.echo("")
+        echo("")
         _show(snapshot, as_json=False)
-        click.echo("")
+        echo("")
     if events:
-        click.echo("last events:")
+        echo("last events:")
         lines = EventLines(sys.stdout)
         for event in events:
             lines.write("  " + lines.format(event.at, event.service, event.text, event.level))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from liverl.model import GpuStatus, ServiceState, ServiceStatus, Snapshot
+from liverl.util.visible import visible
 from liverl_tui.text.facts import doing, machine_words, pace_words, proxy_words, replica_words, trial_counts
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_replica, owner_words
 from liverl_tui.text.words import GLYPH, count, cut, duration, number, one_line, percent, size
@@ -30,7 +31,7 @@ def render(snapshot: Snapshot, *, width: int = 80, colour: bool = False) -> str:
     """The state as lines of at most ``width`` columns. The run's directory is never cut, so that it
     can be copied."""
     head, path, *rest = _lines(snapshot)
-    lines = [_paint(head, width, colour), path[0]]
+    lines = [_paint(head, width, colour), visible(path[0])]
     for text, code in rest:
         if text.startswith(_SENTENCES):
             parts = wrap(text, width, subsequent_indent="       ", break_long_words=False)
@@ -42,7 +43,7 @@ def render(snapshot: Snapshot, *, width: int = 80, colour: bool = False) -> str:
 
 def _paint(line: Line, width: int, colour: bool) -> str:
     text, code = line
-    text = cut(text.rstrip(), width)
+    text = cut(visible(text.rstrip()), width)
     return f"\x1b[{code}m{text}\x1b[0m" if colour and code else text
 
 
@@ -106,7 +107,7 @@ def _service(s: ServiceStatus, now: float) -> tuple[str, ...]:
     if s.stage and s.state in ("preparing", "starting"):
         stage = f"{one_line(s.stage)}{'' if s.progress is None else f' {percent(s.progress)}'}; "
     why = stage + one_line(s.why)
-    return (s.name, s.state.replace("_", " "), pid, str(s.generation), str(s.restarts), up, why)
+    return (visible(s.name), s.state.replace("_", " "), pid, str(s.generation), str(s.restarts), up, why)
 
 
 def _replicas(s: Snapshot) -> list[Line]:
@@ -121,7 +122,7 @@ def _replicas(s: Snapshot) -> list[Line]:
     labels = [of_replica(r, snapshot_index, s.at) for r in s.replicas.items]
     rows = [
         (
-            r.name,
+            visible(r.name),
             one_line(label.words),
             "yes" if r.listed else "no",
             count(r.engine.running),

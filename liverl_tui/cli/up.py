@@ -17,6 +17,7 @@ from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_ali
 from liverl_tui.app.settings import check_theme
 from liverl_tui.cli.mode import Mode, interface, mode, show
 from liverl_tui.cli.options import NEWEST, UpOptions, up_options
+from liverl_tui.cli.output import echo, echo_exact
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def _from_config(options: UpOptions) -> int:
     if _mode(options) == "interface" and not options.detach:
         check_theme(target.loaded.config.ui.theme)
     for warning in target.loaded.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     _require_trusted(run, options)
     plan = target.plan()
     _preflight(plan, target.loaded.config)  # before the question: it may fail
@@ -182,8 +183,8 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
         )
     from liverl.plan.render import plan_brief
 
-    click.echo(plan_brief(plan) + "(full plan: liverl-tui plan, with the same options)", err=True)
-    click.echo("Press Enter to start, Ctrl-C to cancel: ", err=True, nl=False)
+    echo(plan_brief(plan) + "(full plan: liverl-tui plan, with the same options)", err=True)
+    echo("Press Enter to start, Ctrl-C to cancel: ", err=True, nl=False)
     if not sys.stdin.readline():
         raise click.Abort
 
@@ -200,7 +201,7 @@ def _preflight(plan: Plan, config: RunConfig) -> None:
     for check in run_checks(plan, config):
         if check.status != "ok":
             word = "check failed" if check.status == "fail" else "warning"
-            click.echo(f"preflight {word} ({check.name}): {check.text}", err=True)
+            echo(f"preflight {word} ({check.name}): {check.text}", err=True)
         failed += check.status == "fail"
     if failed:
         raise CliError(
@@ -219,7 +220,7 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     if not options.readonly:
         _require_trusted(run, options)
     if options.config or options.sets or options.profile:
-        click.echo(
+        echo(
             f"--config, --set and --profile are ignored: run {run.name} keeps the configuration it was created "
             f"with: {run.config}",
             err=True,
@@ -270,11 +271,11 @@ def _start(run: RunDir, options: UpOptions, text: str, *, resume: bool = False, 
     from liverl.daemon.launch import start_backend
 
     if options.detach:
-        click.echo(text, err=True)
+        echo(text, err=True)
         start_backend(run.path, resume=resume)
         if adopted:
             other = "" if options.names_a_run else " (to start a new run: liverl-tui up --detach --name NAME)"
-            click.echo(adopted + other, err=True)
+            echo(adopted + other, err=True)
         return _detached(run, options)
     if _mode(options) == "interface":
         return interface(
@@ -306,7 +307,7 @@ def _follow(run: RunDir, options: UpOptions, text: str, from_seq: int, signals: 
 
 def _detached(run: RunDir, options: UpOptions) -> int:
     """Print the run's directory to stdout, for scripts, and wait if ``--wait`` is given."""
-    click.echo(run.path)
+    echo_exact(run.path)
     if options.wait is None:
         return ExitCode.OK
     sys.stdout.flush()
@@ -317,6 +318,6 @@ def _detached(run: RunDir, options: UpOptions) -> int:
 
 def _show(run: RunDir, options: UpOptions, text: str) -> int:
     if options.detach:
-        click.echo(text, err=True)
+        echo(text, err=True)
         return _detached(run, options)
     return show(run, _mode(options), readonly=options.readonly, text=text)

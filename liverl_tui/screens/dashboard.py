@@ -11,6 +11,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from liverl.observe.history import read_history
+from liverl.util.visible import visible
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.base import RunScreen
@@ -99,7 +100,7 @@ class Dashboard(RunScreen):
             history = await asyncio.to_thread(read_history, self.liverl.source.run.path, since)
         except OSError as error:
             self.notify(
-                f"cannot read the run's history, so the history bars start empty: {error}",
+                f"cannot read the run's history, so the history bars start empty: {visible(str(error))}",
                 severity="warning",
                 markup=False,
             )

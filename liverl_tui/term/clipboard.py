@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from liverl.util.visible import visible
 from liverl_tui.data.own_files import write_own
 
 OSC52_MOST = 74_994  # bytes of text: in base64 just under 100,000 bytes, the limit of xterm and others
@@ -75,7 +76,9 @@ def to_tmux(text: str) -> str | None:
 
 def copy(text: str, write: Callable[[str], None], run_dir: Path, *, in_run: bool) -> Copied:
     """Copy ``text`` by the first way that works: tmux, OSC 52, a file. ``write`` sends to the terminal; ``in_run``
-    is passed to ``write_own``. Blocks on tmux and on the disk, so do not call it on the event loop."""
+    is passed to ``write_own``. Control characters are made visible: a shell would obey them when they are pasted.
+    Blocks on tmux and on the disk, so do not call it on the event loop."""
+    text = visible(text, lines=True)
     how = to_tmux(text)
     if how is not None:
         return Copied(f"copied {amount(text)} {how}")

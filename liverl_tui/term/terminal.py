@@ -7,6 +7,7 @@ import termios
 from collections.abc import Callable
 from typing import Any
 
+from liverl.util.visible import visible
 from liverl_tui.term.private import terminal_file
 
 PUSH_TITLE = "\x1b[22;0t"  # terminals without a title stack ignore both
@@ -21,9 +22,9 @@ def inside_tmux() -> bool:
 
 
 def title_sequence(title: str) -> str:
-    """The escape sequence that sets the window's title, without control characters (they would end the sequence) and
-    cut to ``TITLE_MOST`` characters."""
-    return f"\x1b]2;{''.join(c for c in title if c.isprintable())[:TITLE_MOST]}\x07"
+    """The escape sequence that sets the window's title, with control characters made visible (they would end the
+    sequence) and cut to ``TITLE_MOST`` characters."""
+    return f"\x1b]2;{visible(title)[:TITLE_MOST]}\x07"
 
 
 class WindowTitle:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from liverl.logs.text import plain
 from liverl.model import Level, RunState, ServiceState
 
 GLYPH: dict[ServiceState, str] = {
@@ -55,14 +56,15 @@ SEVERITY_STYLE = {"info": "info", "warning": "warn", "critical": "alarm"}
 LEVEL_STYLE: dict[Level, str] = {"debug": "dim", "info": "text", "warning": "warn", "error": "bad"}
 UNKNOWN = "-"
 _NUMBERS = re.compile(r"(?:[-_]\d+)+$")
-_CONTROL = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]"
-)
+_LINE_END = re.compile(r"\r?\n")
 
 
 def one_line(text: str) -> str:
-    """Untrusted text made safe for a terminal: without control characters, its lines joined by `` | ``."""
-    return _CONTROL.sub("", " | ".join(part for part in text.splitlines() if part.strip()).replace("\t", " "))
+    """Text that this program did not write, safe for a terminal: its lines joined by `` | ``, without colours, other
+    control characters visible (``visible``)."""
+    if text.isprintable():
+        return text if text.strip() else ""
+    return plain(" | ".join(part for part in _LINE_END.split(text) if part.strip(" \t\r")).replace("\t", " "))
 
 
 def state_word(state: str) -> str:

@@ -19,7 +19,8 @@ from liverl_tui.app.app import LiverlApp
 from liverl_tui.term import clipboard
 from liverl_tui.term.clipboard import OSC52_MOST, amount, copy, osc52
 
-TEXT = "10:00:01 r0  loading weights 97%\n\x1b[31mß→\n"
+TEXT = "10:00:01 r0\tloading weights 97%\n\x1b[31mß→\n"
+COPIED = "10:00:01 r0\tloading weights 97%\n\\x1b[31mß→\n"
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +51,8 @@ def buffer(tmux: list[str]) -> str:
 def test_in_tmux_its_buffer_holds_the_text(tmux: list[str], tmp_path: Path) -> None:
     sent: list[str] = []
     done = copy(TEXT, sent.append, tmp_path, in_run=True)
-    assert buffer(tmux) == TEXT
-    assert done.ok and "tmux buffer" in done.words and "2 lines (44 B)" in done.words
+    assert buffer(tmux) == COPIED
+    assert done.ok and "tmux buffer" in done.words and "2 lines (46 B)" in done.words
     assert not sent, "the terminal gets it from tmux"
 
 
@@ -79,9 +80,9 @@ def test_outside_of_tmux_the_terminal_is_asked_and_nothing_is_promised(tmp_path:
     done = copy(TEXT, sent.append, tmp_path, in_run=True)
     (sequence,) = sent
     assert sequence.startswith("\x1b]52;c;") and sequence.endswith("\x07")
-    assert base64.b64decode(sequence[7:-1]).decode() == TEXT
+    assert base64.b64decode(sequence[7:-1]).decode() == COPIED
     assert done.words == (
-        "sent 2 lines (44 B) to the terminal's clipboard (OSC 52; the terminal must allow it)"
+        "sent 2 lines (46 B) to the terminal's clipboard (OSC 52; the terminal must allow it)"
     )
 
 

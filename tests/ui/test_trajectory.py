@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.hostile import FORBIDDEN
 from kit.pilots import Driven, press, until
 from kit.screens import NOW, FakeSource, settle, trial, view
 from rich.cells import cell_len
@@ -128,7 +129,7 @@ async def test_turn_by_turn_calls_and_results_folded(tmp_path: Path) -> None:
         assert "── turn 1 · assistant · 100 → 412 tokens · 1.2 s · finish tool_calls · r0 ──" in shown.text
         assert '▸ bash {"cmd": "ls\\npwd"} (3 lines, ' in shown.text
         assert "▸ result bash file0.py file1.py" in shown.text and "(60 lines, " in shown.text
-        assert "│ Done red." in shown.text, "no escape sequence reaches the terminal"
+        assert r"│ Done red\x07." in shown.text, "no escape sequence reaches the terminal"
         # the result of the first turn opens and closes
         await shown.press("right_square_bracket", *"jjjjj")
         assert shown.cursor.startswith("▸ result bash")
@@ -384,8 +385,8 @@ async def test_a_running_trial_grows_and_keeps_the_place(
         assert shown.cursor == before
         await shown.press("G")
         write(tmp_path, trial(1), told[3])
-        await shown.until(lambda: "✔ done" in shown.lines[1] and "│ Done red." in shown.text)
-        assert "Done red." in shown.cursor, "at the end it goes along"
+        await shown.until(lambda: "✔ done" in shown.lines[1] and r"│ Done red\x07." in shown.text)
+        assert r"Done red\x07." in shown.cursor, "at the end it goes along"
 
 
 async def test_files_of_the_trial_open(tmp_path: Path) -> None:
@@ -458,7 +459,7 @@ outside = st.text(st.sampled_from("ab \t\r\n\x1b[31m\x07\u202e漢é🙂\x00\u00a
 @given(outside | st.text(max_size=80), st.integers(1, 40))
 def test_wrapped_lines_fit_and_lose_nothing(text: str, width: int) -> None:
     for line in clean_lines(text):
-        assert line.isprintable()
+        assert not FORBIDDEN.search(line)
         rows = [line[start:end] for start, end in wrap_line(line, width)]
         assert "".join(rows) == line
         assert all(cell_len(row) <= max(width, 2) for row in rows)
@@ -512,7 +513,7 @@ def test_arguments_written_out_lose_no_line(arguments: dict[str, Any]) -> None:
 
 
 def test_progress_bars_and_tabs() -> None:
-    assert clean_lines("10%\r50%\r100%\r\na\tb\n") == ["100%", "a   b"]
+    assert clean_lines("10%\r50%\r100%\r\na\tb\n") == ["…\\r100%", "a   b"]
 
 
 blocks = st.lists(

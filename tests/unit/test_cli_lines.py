@@ -14,9 +14,10 @@ from liverl.control.history import last_events
 from liverl.control.messages import Cursor, decode_incoming
 from liverl.control.outbox import Outbox
 from liverl.logs import tail
+from liverl.logs.ansi import coloured
 from liverl.logs.files import LogFile
 from liverl.logs.tail import last_lines, read_lines, tail_start
-from liverl.logs.text import LINE_BYTES, LineAssembler, coloured, plain
+from liverl.logs.text import LINE_BYTES, LineAssembler, plain
 from liverl.logs.times import TimeIndex, parse_age
 from liverl.model import BackendInfo, Event, ServiceStatus, Snapshot, StepTrials, TrialsStatus
 from liverl_tui.cli import status_table
@@ -75,8 +76,9 @@ def test_nothing_printed_can_move_a_cursor(text):
 
 def test_colours_stay_and_end_with_the_line():
     text = "\x1b[31mred\x1b[2J\x1b]0;title\x07 text"
-    assert coloured(text) == "\x1b[31mred text\x1b[0m"
-    assert plain(text) == "red text"
+    assert coloured(text) == "\x1b[31mred\\x1b]0;title\\x07 text\x1b[0m"
+    assert plain(text) == r"red\x1b]0;title\x07 text"
+    assert coloured("\x1b[30;8mhidden\x1b[5;94m blue") == "\x1b[30mhidden\x1b[0m\x1b[38;5;12m blue\x1b[0m"
     assert coloured("bare") == "bare"
 
 

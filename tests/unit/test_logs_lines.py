@@ -39,7 +39,7 @@ def test_what_is_searched_is_what_is_shown(lines):
 
 
 def test_a_title_sequence_that_never_ends_does_not_swallow_the_lines_after_it():
-    assert bare(b"a\x1b]0;title\nb\nc").split("\n") == ["a", "b", "c"]
+    assert bare(b"a\x1b]0;title\nb\nc").split("\n") == ["a\x1b]0;title", "b", "c"]
 
 
 # --- colours
@@ -65,7 +65,7 @@ def test_a_title_sequence_that_never_ends_does_not_swallow_the_lines_after_it():
             [("u", TextStyle(None, None, False, True, True, True, True)), ("v", TextStyle(dim=True))],
         ),
         ("\x1b[38;5mx\x1b[38my\x1b[999;38;2;1mz", [("xyz", PLAIN)]),
-        ("a\x1b[2Jb\x1b]0;t\x07c\x07d", [("abcd", PLAIN)]),
+        ("a\x1b[2Jb\x1b]0;t\x07c\u202ed", [(r"ab\x1b]0;t\x07c\u202ed", PLAIN)]),
     ],
 )
 def test_colours(line, expected):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from liverl.exit_codes import ExitCode
+from liverl.util.visible import visible
 
 
 class Where(Struct, frozen=True):
@@ -45,7 +46,7 @@ class Problem(Struct, frozen=True):
             texts.append(f"    allowed: {self.allowed}")
         if self.hint:
             texts.append(f"    {self.hint}")
-        return [line if line.isprintable() else ascii(line)[1:-1] for line in texts]
+        return [visible(line) for line in texts]
 
 
 class ConfigError(Exception):
@@ -87,4 +88,4 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 def shown(text: str, limit: int = 80) -> str:
     """``text`` quoted on one line: cut to ``limit`` characters, control characters escaped."""
     short = text if len(text) <= limit else text[: limit - 1] + "…"
-    return ascii(short) if not short.isprintable() else f"'{short}'"
+    return f"'{visible(short)}'"

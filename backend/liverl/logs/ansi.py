@@ -28,7 +28,7 @@ _OFF = {22: ("bold", "dim"), 23: ("italic",), 24: ("underline",), 27: ("reverse"
 
 
 def runs(line: str) -> list[tuple[str, TextStyle]]:
-    """Split one line into (text, style) runs without control characters; tabs are kept."""
+    """Split one line into (text, style) runs with control characters visible; tabs are kept."""
     parts = colour_parts(line)
     if len(parts) == 1:
         return [(parts[0], PLAIN)] if parts[0] else []
@@ -40,6 +40,25 @@ def runs(line: str) -> list[tuple[str, TextStyle]]:
         elif part:
             styled.append((part, look))
     return styled
+
+
+def coloured(line: str) -> str:
+    """Return ``line`` for a terminal: with its colours, reset at the end, and nothing else that a terminal obeys."""
+    return "".join(
+        text if style == PLAIN else f"\x1b[{_codes(style)}m{text}\x1b[0m" for text, style in runs(line)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _codes(style: TextStyle) -> str:
+    """The parameters of the colour sequence (SGR) that sets ``style`` on a terminal with none."""
+    codes = [str(code) for code, name in _ON.items() if getattr(style, name)]
+    for colour, base in ((style.fg, 38), (style.bg, 48)):
+        if isinstance(colour, int):
+            codes.append(f"{base - 8 + colour}" if colour < 8 else f"{base};5;{colour}")
+        elif colour is not None:
+            codes.append(f"{base};2;{';'.join(map(str, colour))}")
+    return ";".join(codes)
 
 
 @lru_cache(maxsize=1024)

@@ -1,17 +1,19 @@
-"""Converts log bytes to lines for display: progress bars collapsed, long lines cut, escape sequences removed.
-Pure."""
+"""Converts log bytes to lines for display: progress bars collapsed, long lines cut, colours and cursor moves removed,
+other control characters made visible. Pure."""
 
 from __future__ import annotations
 
 import re
 
+from liverl.util.visible import visible
+
 LINE_BYTES = 8192  # bytes; longer lines are cut with a mark: some components print whole batches in one line
 
-_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[@-Z\\-_]")
+# Colours, and what progress bars do: move the cursor, clear the line. Removing these hides no text; other sequences
+# (title, clipboard, links) carry text, so they are made visible.
+_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
-# control characters, including those that change text direction or break the line
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f\x80-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_TORN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*)?\Z")
+_TORN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*)?\Z")  # a sequence that is not complete yet
 _OVERWRITTEN = re.compile(r"^[^\n]*\r(?=[^\r\n])", re.MULTILINE)
 
 
@@ -85,27 +87,27 @@ def _cut(kept: bytes, left_out: int) -> str:
 
 
 def bare(data: bytes) -> str:
-    """Return whole lines as they are searched: without escape sequences and overwritten text, newlines kept."""
+    """Return whole lines as they are searched: without colours, cursor moves and overwritten text, newlines kept."""
     text = data.decode("utf-8", "replace")
     if "\r" in text:
         text = _OVERWRITTEN.sub("", text).replace("\r", "")
-    return _ESCAPE.sub("", text) if "\x1b" in text else text
+    return _SEQUENCE.sub("", text) if "\x1b" in text else text
 
 
 def plain(line: str) -> str:
-    """Return ``line`` without escape sequences and control characters."""
-    return _CONTROL.sub("", _TORN.sub("", _ESCAPE.sub("", line))).replace("\x1b", "")
-
-
-def coloured(line: str) -> str:
-    """Return ``line`` with its colours, reset at the end, but without sequences that move the cursor or set
-    the title."""
-    parts = colour_parts(line)
-    return "".join(parts) + "\x1b[0m" if len(parts) > 1 else parts[0]
+    """Return ``line`` without colours and cursor moves, with other control characters visible (``visible``). Tabs are
+    kept."""
+    if line.isprintable():
+        return line
+    if "\x1b" in line:
+        line = _TORN.sub("", _SEQUENCE.sub("", line))
+    return visible(line, lines=True)
 
 
 def colour_parts(line: str) -> list[str]:
     """Return plain text and colour sequences alternately, starting and ending with text."""
+    if "\x1b" not in line:
+        return [plain(line)]
     parts: list[str] = _COLOUR.split(line)
     parts[::2] = [plain(part) for part in parts[::2]]
     return parts

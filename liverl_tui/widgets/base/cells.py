@@ -20,12 +20,13 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from liverl.util.visible import visible
 from liverl_tui.text.themes import DARK, Palette
 
 if TYPE_CHECKING:
     from liverl_tui.data.view import View
 
-Span = tuple[str, str | Style]  # text without control characters, and the name of a style (or a style)
+Span = tuple[str, str | Style]  # text, and the name of a style (or a style)
 GAP = 12  # columns: a shorter run of unchanged cells costs fewer bytes to send again than to skip
 
 
@@ -51,15 +52,16 @@ class Row:
 
     @property
     def text(self) -> str:
-        """The row without styles."""
-        return "".join(text for text, _ in self.spans)
+        """The row without styles, as it is shown."""
+        return visible("".join(text for text, _ in self.spans))
 
 
 def fit(text: str, width: int, align: str = "<") -> str:
-    """``text`` in exactly ``width`` columns: cut with ``…``, or padded. ``align``: ``<`` left, ``>`` right, ``^``
-    centre."""
+    """``text`` in exactly ``width`` columns: cut with ``…``, or padded; control characters are made visible. ``align``:
+    ``<`` left, ``>`` right, ``^`` centre."""
     if width <= 0:
         return ""
+    text = visible(text)
     columns = len(text) if text.isascii() else cell_len(text)
     if columns > width:
         kept, used = [], 0
@@ -80,11 +82,13 @@ def fit(text: str, width: int, align: str = "<") -> str:
 
 
 def draw(row: Row, width: int, palette: Palette) -> Strip:
-    """A row as a strip of exactly ``width`` columns. Neighbouring texts in the same style become one segment."""
+    """A row as a strip of exactly ``width`` columns. Neighbouring texts in the same style become one segment. Control
+    characters are made visible, wherever the text came from."""
     texts: list[str] = []
     styles: list[Style] = []
     used = 0
     for text, style in row.spans:
+        text = visible(text)
         columns = len(text) if text.isascii() else cell_len(text)
         if used + columns > width:
             text = fit(text, width - used)

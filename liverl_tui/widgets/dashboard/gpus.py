@@ -212,7 +212,7 @@ class GpusPane(GridPane):
             host_of(self).navigation.open_service(name)
         elif key is not None:
             gpu = self._gpus[key]
-            text = f"no service of this run uses GPU {gpu.index}; its owner is {gpu.owner}"
+            text = f"no service of this run uses GPU {gpu.index}; its owner is {one_line(gpu.owner)}"
             if gpu.owner == "free":
                 text = f"GPU {gpu.index} is free: no service to open"
             self.notify(text, markup=False)

@@ -183,6 +183,6 @@ def wrapped(line: Iterable[Span], width: int) -> list[list[Span]]:
 
 def rows_of(text: str, width: int) -> int:
     """How many rows a line with color sequences takes when it is wrapped to ``width`` columns."""
-    if len(text) <= width and text.isascii() and "\t" not in text:
+    if len(text) <= width and text.isascii() and text.isprintable():
         return 1
     return len(wrapped(spans(text, None), width))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 
 from rich.cells import get_character_cell_size
 
@@ -12,6 +11,7 @@ from liverl.logs.text import plain
 from liverl_tui.widgets.base.cells import Span
 
 TAB = 4  # columns between two tab stops
+_BLANK = re.compile(r"[^\S ]")  # spaces of other widths
 _COLOURED = 4000  # characters: a longer line is shown without colors
 _TOKEN = re.compile(
     r'("(?:[^"\\]|\\.)*")(\s*:)?|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|\b(true|false|null)\b|[{}\[\],]'
@@ -20,7 +20,8 @@ _STRING_LINE = re.compile(r'(\s*)("(?:[^"\\]|\\.)*": )?"((?:[^"\\]|\\.)*)"(,?)')
 
 
 def clean_lines(text: str) -> list[str]:
-    """The lines of ``text`` without control characters and escape sequences. A newline at the end begins no line."""
+    """The lines of ``text`` without colors, other control characters made visible. A newline at the end begins no
+    line."""
     lines = text.split("\n")
     if len(lines) > 1 and not lines[-1]:
         lines.pop()
@@ -28,13 +29,9 @@ def clean_lines(text: str) -> list[str]:
 
 
 def _clean_line(line: str) -> str:
-    line = line.rstrip("\r").rpartition("\r")[2]  # of a progress bar, its last state
-    line = plain(line.expandtabs(TAB))
-    if line.isprintable():
-        return line
-    return "".join(
-        c if c.isprintable() else " " if unicodedata.category(c).startswith("Z") else "" for c in line
-    )
+    before, returned, last = line.rstrip("\r").rpartition("\r")  # of a progress bar, its last state
+    overwritten = "…\\r" if returned and before else ""  # the raw record (key `v`) has it
+    return _BLANK.sub(" ", overwritten + plain(last.expandtabs(TAB)))
 
 
 def wrap_line(line: str, width: int) -> list[tuple[int, int]]:
