@@ -1,7 +1,7 @@
-"""The interface on a real terminal, with made-up facts: ``python -m kit.interface_toy RUN_DIR [fault|flood]``.
+"""The interface on a real terminal, with made-up facts: ``python -m kit.interface_toy RUN_DIR [fault|flood|hostile]``.
 
 ``fault``: the source breaks after its first view. ``flood``: facts change at a high rate, so that a terminal which
-nobody reads fills up.
+nobody reads fills up. ``hostile``: every text holds what a terminal would obey.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator
 
+from kit.hostile import EVERY, infect
 from kit.screens import FakeSource, view
 from liverl_tui.app import lifecycle
 from liverl_tui.app.app import LiverlApp
@@ -38,7 +39,10 @@ def main() -> int:
     # A stuck terminal is given up soon; elsewhere an orderly end gets all the time it needs.
     lifecycle.PATIENCE_S = 0.5 if kind == "flood" else 60.0
     made = {"fault": Broken, "flood": Flood}.get(kind, FakeSource)
-    app = LiverlApp(made(sys.argv[1], view=view()), theme="auto")
+    shown = view(run_dir=sys.argv[1])
+    if kind == "hostile":
+        shown = infect(shown, EVERY, but=("run_dir", "path", "log"))
+    app = LiverlApp(made(sys.argv[1], view=shown), theme="auto")
     app.run(mouse=False)
     with contextlib.suppress(OSError):  # the terminal may be gone
         print("left in order", flush=True)

@@ -1,0 +1,79 @@
+"""Secrets of a configuration: in which files, command lines and outputs they stand."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import stat
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from fault_cases.base import Case, Outcome
+from fault_cases.toys import stopped, toy_run
+from liverl.procs import procfs
+
+SECRET = "sk-fault-8c1f77e2a9"
+KEY = "infrastructure.anthropic_api_key"
+COMMANDS = (("plan",), ("plan", "--json"), ("config", "--resolved"), ("check",))
+
+
+def cases() -> Iterator[Case]:
+    """A secret given as a value, by a variable, and in the environment of the caller."""
+    for command in COMMANDS:
+        for how in ("value", "variable"):
+            yield Case(f"a key given as {how}: {' '.join(command)}", partial(_printed, command, how))
+    for how in ("value", "variable"):
+        yield Case(f"a key given as {how}: the files of a new run", partial(_files, how))
+    yield Case("a key in the caller's environment: files and command lines of a run", _environment)
+
+
+def _sets(how: str) -> list[str]:
+    os.environ["FAULT_KEY"] = SECRET
+    return ["--set", f"{KEY}={SECRET if how == 'value' else '${FAULT_KEY}'}"]
+
+
+def _printed(command: tuple[str, ...], how: str, folder: Path) -> Outcome:
+    from liverl_tui.cli import main
+
+    os.chdir(folder)
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        main.run([*command, "--run-root", str(folder), *_sets(how)])
+    output = out.getvalue() + err.getvalue()
+    assert output and SECRET not in output, output[-500:]
+    return Outcome()
+
+
+def _files(how: str, folder: Path) -> Outcome:
+    from liverl.daemon.launch import create_run
+    from liverl_tui.cli.options import UpOptions
+    from liverl_tui.cli.target import load_target
+
+    sets = tuple(_sets(how)[1::2])
+    target = load_target(UpOptions(run_root=folder, sets=sets, name="first"))
+    create_run(target.loaded, target.plan(), target.run_dir)
+    _only_private(folder)
+    return Outcome()
+
+
+def _only_private(folder: Path) -> None:
+    """A file with the secret is readable by its owner only."""
+    needle = re.compile(re.escape(SECRET.encode()))
+    for path in folder.rglob("*"):
+        if path.is_file() and needle.search(path.read_bytes()):
+            mode = stat.S_IMODE(path.stat().st_mode)
+            assert not mode & 0o077, f"{path.name} has mode {mode:o} and holds the secret"
+
+
+def _environment(folder: Path) -> Outcome:
+    os.environ["WANDB_API_KEY"] = SECRET
+    with toy_run(folder) as run:
+        for path in run.run_dir.rglob("*"):
+            if path.is_file():
+                assert SECRET.encode() not in path.read_bytes(), path.name
+        for pid in run.tagged():
+            assert SECRET not in procfs.command_line(pid)
+        return stopped(run)
