@@ -99,6 +99,7 @@ def attempt(area: str, case: Case, folder: Path, limit: float = LIMIT_S) -> Trie
 def _inside(case: Case, folder: Path, report: Path) -> None:
     """In the process of the case: try it and write down what came of it."""
     os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ[TAG] = str(folder)
     log = os.open(f"{report}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
@@ -258,6 +259,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"no area {', '.join(sorted(unknown))}; areas: {', '.join(collect())}")
     if options.quick:
         areas = {area: cases[::QUICK] for area, cases in areas.items()}
+    # Ended by a signal it still ends the cases that it has begun, and begins no other.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="liverl-faults-"))
 

@@ -104,7 +104,8 @@ def test_what_a_case_leaves_is_told_and_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("raises", "LookupError: the fault could not be tried"), ("dies", "ended without a result")]
+    ("name", "words"),
+    [("raises", "LookupError: the fault could not be tried"), ("dies", "ended without a result")],
 )
 def test_a_case_that_cannot_be_tried_is_no_survivor(tmp_path: Path, name: str, words: str) -> None:
     found = tried(name, tmp_path)
@@ -133,14 +134,18 @@ def test_the_table_counts_and_lists(tmp_path: Path) -> None:
         ("two", "survives"),
     ]
     assert sorted(told) == ["doubles", "raises", "survives", "survives"]
-    head, one, two, _, total, *failures = faults.table(found).split("\n")
+    _head, one, two, _, total, *failures = faults.table(found).split("\n")
     assert one.split() == ["one", "2", "1", "1.5", "1.5"] and two.split() == ["two", "2", "1", "1.5", "1.5"]
     assert total == "4 tried, 2 survived, 1 lost, 2 doubled, 0 unstoppable"
     assert len(failures) == 2 and "1 lost; 2 doubled; twice" in failures[0]
-    assert failures[1].startswith("FAILED two: raises: LookupError: the fault could not be tried (test_faults_bench.py:")
+    assert failures[1].startswith(
+        "FAILED two: raises: LookupError: the fault could not be tried (test_faults_bench.py:"
+    )
 
 
-def test_the_exit_code_and_the_areas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_code_and_the_areas(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(faults, "collect", lambda only=(): {"toys": [CASES["survives"]]})
     assert faults.main(["--quick", "--jobs", "1"]) == 0
     assert "1 tried, 1 survived, 0 lost, 0 doubled, 0 unstoppable" in capsys.readouterr().out
