@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -11,7 +12,6 @@ from typing import Any, NoReturn
 import click
 
 from liverl.exit_codes import ExitCode, of_signal, rows
-from liverl.util.visible import visible
 from liverl_tui.cli.options import UpOptions, up_options
 from liverl_tui.cli.output import echo
 
@@ -136,8 +136,9 @@ def run(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else ExitCode.OK
     except click.ClickException as error:
-        error.message = visible(error.message, lines=True)
-        error.show()
+        message = io.StringIO()
+        error.show(message)
+        echo(message.getvalue(), err=True, nl=False)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return of_signal(signal.SIGINT)

@@ -158,12 +158,12 @@ COMMANDS = [
     ("logs", "-n", "5", "trainer"),
     ("logs", f"{EVERY}x".replace("\0", "")),
     ("attach", "--plain"),
-    ("plan",),
     ("restart", f"{EVERY}x".replace("\0", "")),
     ("stop",),
     ("wait", "--for", "ready"),
     ("ls",),
     ("ls", "--json"),
+    ("ls", EVERY.replace("\0", "")),
     ("config", "--set", f"{EVERY}.x=1".replace("\0", "")),
     ("config", "--set", f"run.name={EVERY}".replace("\0", "")),
     ("config", "--config", f"/nothing/{EVERY}".replace("\0", "")),
@@ -189,9 +189,7 @@ def test_no_command_lets_it_through(
     run = ended_run(tmp_path / f"a{name}")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
-    where = (
-        ["--run", str(run)] if command[0] in ("status", "events", "logs", "attach", "plan", "restart") else []
-    )
+    where = ["--run", str(run)] if command[0] in ("status", "events", "logs", "attach", "restart") else []
     where = ["--run-root", str(run.parent.parent)] if command[0] in ("ls", "stop", "wait") else where
     main.run([*command[:1], *where, *command[1:]])
     out, err = capfd.readouterr()
@@ -202,6 +200,13 @@ def test_no_command_lets_it_through(
         assert any("\u202e" in json.dumps(json.loads(document), ensure_ascii=False) for document in documents)
     else:
         assert "\\u202e" in out + err
+
+
+def test_json_on_stdout_has_its_own_escapes(capfd: pytest.CaptureFixture[str]) -> None:
+    from liverl_tui.cli import output
+
+    output.echo_json('{"a": "\u202e\x9b"}')
+    assert capfd.readouterr().out == '{"a": "\\u202e\\u009b"}\n'
 
 
 def test_a_terminal_gets_escapes_where_a_script_gets_the_path(capfd: pytest.CaptureFixture[str]) -> None:

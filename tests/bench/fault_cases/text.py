@@ -90,11 +90,11 @@ def _terminal(size: tuple[int, int], folder: Path) -> Outcome:
     argv = [sys.executable, "-m", "kit.interface_toy", run, "hostile"]
     with Terminal(argv, size=size, env=env) as terminal:
         terminal.wait_for("the last line")
-        for keys in (("E",), ("A",), ("V",), (":",), ("?",), ("x",), ("q",)):
-            before = terminal.bytes
-            terminal.press(*keys)
-            wait_until(lambda seen=before: terminal.bytes > seen, what=f"an answer to {keys}")
-            terminal.press("escape")
+        for key in ("E", "A", "V", ":", "?", "x", "q"):
+            for pressed in (key, "escape"):  # an Escape and the key after it at once would be one key
+                before = terminal.bytes
+                terminal.press(pressed)
+                wait_until(lambda seen=before: terminal.bytes > seen, what=f"an answer to {pressed}")
         terminal.press("D")
         terminal.wait()
         raw = terminal.raw

@@ -51,12 +51,19 @@ def until_ready(run: ToyRun) -> None:
 
 
 def leaders(run: ToyRun) -> dict[str, list[int]]:
-    """The leaders of each service that live: name -> pids."""
+    """The leaders of each service that live: name -> pids. A worker in a session of its own is none: its parent shows
+    the same tag."""
     table = procfs.scan()
     found: dict[str, list[int]] = {}
-    for pid, tag in run.tagged().items():
+    tags = run.tagged()
+    for pid, tag in tags.items():
         service, _, generation = tag.split("/", 2)[2].rpartition("/")
-        if (proc := table.get(pid)) is not None and proc.session == pid and generation != "0":
+        if (
+            (proc := table.get(pid)) is not None
+            and proc.session == pid
+            and generation != "0"
+            and tags.get(proc.ppid) != tag
+        ):
             found.setdefault(service, []).append(pid)
     return found
 
