@@ -27,6 +27,7 @@ _SEQUENCES_OF_OURS = re.compile(
     r"\x1b\[[0-9;:]*m"  # styles
     r"|\x1b\[\??[0-9;<=>$?]*[ -/]*[A-Za-ln-z]"  # cursor, modes
     r"|\x1b\]2;[^\x00-\x1f\x7f-\x9f]*\x07"  # the window's title
+    r"|\x1b\]22;[a-z]+\x07"  # the shape of the mouse pointer
     r"|\x1bP=[12]s\x1b\\"  # synchronized output
     r"|\x1b\][0-9]+;\?(?:\x07|\x1b\\)"  # a question for a colour
     r"|\x1b[78=>]|\x1b\([B0]"

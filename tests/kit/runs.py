@@ -167,7 +167,8 @@ class ToyRun:
         found = {}
         for pid, proc in procfs.scan().items():
             tag = procfs.environment_tag(pid)
-            ours = procfs.environment_tag(pid, b"LIVERL_RUN_DIR") == str(self.run_dir)
+            place = procfs.environment_tag(pid, b"LIVERL_RUN_DIR")
+            ours = place is not None and os.path.realpath(place) == os.path.realpath(self.run_dir)
             if tag and tag.startswith(run) and ours and not proc.zombie:
                 found[pid] = tag
         return found

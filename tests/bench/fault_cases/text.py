@@ -95,8 +95,6 @@ def _terminal(size: tuple[int, int], folder: Path) -> Outcome:
                 before = terminal.bytes
                 terminal.press(pressed)
                 wait_until(lambda seen=before: terminal.bytes > seen, what=f"an answer to {pressed}")
-        terminal.press("D")
-        terminal.wait()
         raw = terminal.raw
     text = raw.decode("utf-8", "replace").replace("\ufffd", "")
     hidden = hidden_in(text)
