@@ -97,12 +97,12 @@ def _make(python: Path, draft: Path, seconds: float) -> None:
     Raises:
         CliError: the interpreter could not be started, or it failed.
     """
-    from liverl.plan.verl_trainer import stub
+    from liverl.plan.guest_path import stub
 
     with tempfile.TemporaryDirectory(prefix="liverl-") as path:
         package = Path(path, "liverl", "__init__.py")
         package.parent.mkdir()
-        package.write_text(stub().text, encoding="utf-8")
+        package.write_text(stub("").text, encoding="utf-8")
         argv = [str(python), "-m", "liverl.verl_runtime.smoke", str(draft), "--seconds", f"{seconds:g}"]
         try:
             code = subprocess.run(argv, env={**os.environ, "PYTHONPATH": path}, check=False).returncode
