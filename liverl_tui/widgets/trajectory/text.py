@@ -1,4 +1,4 @@
-"""Text of models and sandboxes as lines for a terminal: control characters made visible, wrapped, JSON in colors. Pure."""
+"""Text of models and sandboxes for a terminal: control characters made visible, wrapped, JSON in colors. Pure."""
 
 from __future__ import annotations
 
