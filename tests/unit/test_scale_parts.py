@@ -24,6 +24,7 @@ from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.scaling import Scaling
 from liverl.serving.unfinished_trials import trials_of, unfinished
 from liverl.supervise.recovery.replay import read_history
+from liverl.supervise.services import state_machine
 from liverl.supervise.services.state_machine import MachineState
 from liverl.supervise.services.supervisor import Supervisor
 
@@ -326,3 +327,107 @@ async def test_fewer_replicas_need_no_gpu(board: Callable[..., Board]) -> None:
     assert (await made.scaling.scale(delta=-1))["removed"] == ["r1"]
     assert (await made.scaling.scale(to=1))["replicas"] == 1
     assert made.looks == 1
+
+
+class SlowJournal:
+    """A journal whose records wait until they are let through. SIMULATED: a disk that is slow."""
+
+    def __init__(self, made: Board) -> None:
+        self._journal = made.supervisor.records.journal
+        self.waiting: list[asyncio.Event] = []
+        made.supervisor.records.journal = self._write  # type: ignore[method-assign]
+
+    async def _write(self, record: Any) -> None:
+        if record["k"] == "replicas":
+            self.waiting.append(asyncio.Event())
+            await self.waiting[-1].wait()
+        await self._journal(record)
+
+    def let_go(self) -> None:
+        for event in self.waiting:
+            event.set()
+
+
+async def told(adding: asyncio.Future[Any]) -> Any:
+    async with asyncio.timeout(10):
+        return await adding
+
+
+async def test_a_removal_waits_until_what_it_removes_was_made(board: Callable[..., Board]) -> None:
+    """A replica whose slot was made after it had been removed ran for ever, and its removal never returned."""
+    made = board(3)
+    slow = SlowJournal(made)
+    adding = asyncio.ensure_future(made.scaling.scale(delta=1))
+    async with asyncio.timeout(10):
+        await made.supervisor.until(lambda: bool(slow.waiting))
+    removing = asyncio.ensure_future(made.scaling.scale(to=1))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        await made.scaling.drain()
+    slow.let_go()
+    while not removing.done():
+        slow.let_go()
+        await made.scaling.drain()
+        await asyncio.sleep(0.01)
+    assert (await told(removing))["removed"] == ["r1"]
+    with pytest.raises(CommandError, match="not added: r1"):
+        await told(adding)
+    slow.let_go()
+    assert (sorted(made.supervisor.slots), made.scaling.indices) == (["r0"], [0])
+
+
+async def test_an_added_replica_that_another_command_removed_and_added_again_is_left_alone(
+    board: Callable[..., Board],
+) -> None:
+    """The first command took the second replica of that name for its own, and dropped it while it ran."""
+    made = board(3)
+    assert await made.add(delta=1) == ["r1"]
+    first, slot = made.waiting, made.supervisor.slots["r1"]
+    slot.current.feed(state_machine.Stop())
+    made.scaling.indices = [0]
+    made.scaling._drop(1)
+    second = made.supervisor.slots["r1"] = made.scaling.ensure_slot(1)
+    made.scaling.indices = [0, 1]
+    with pytest.raises(CommandError, match="r1: another command removed it"):
+        await told(first)
+    assert made.supervisor.slots["r1"] is second and made.scaling.indices == [0, 1]
+
+
+async def test_a_removal_ends_although_its_name_was_given_again(board: Callable[..., Board]) -> None:
+    made = board(3)
+    await made.add(delta=1)
+    made.waiting.cancel()
+    removing = asyncio.ensure_future(made.scaling.scale(remove="r1"))
+    async with asyncio.timeout(10):
+        await made.supervisor.until(lambda: "r1" in made.scaling.replicas.leaving)
+    await made.scaling.drain()
+    made.supervisor.slots.pop("r1", None)
+    made.scaling._drop(1)
+    made.scaling.ensure_slot(1)
+    assert (await told(removing))["removed"] == ["r1"]
+
+
+async def test_a_change_that_cannot_be_journalled_is_taken_back(board: Callable[..., Board]) -> None:
+    made = board(3)
+
+    async def full(record: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    made.supervisor.records.journal = full  # type: ignore[method-assign]
+    with pytest.raises(CommandError, match="not added: cannot write the journal: No space left"):
+        await made.scaling.scale(delta=1)
+    assert made.scaling.indices == [0] and made.supervisor.ledger.held_by("r1") == ()
+    made.scaling.indices = [0, 1]
+    with pytest.raises(CommandError, match="not removed: cannot write the journal"):
+        await made.scaling.scale(delta=-1)
+    assert made.scaling.indices == [0, 1] and made.scaling.replicas.leaving == set()
+
+
+async def test_a_removal_of_what_cannot_be_killed_says_so(board: Callable[..., Board]) -> None:
+    made = board(2)
+    await made.add(delta=1)
+    made.waiting.cancel()
+    slot = made.supervisor.slots["r1"]
+    slot.current.machine = MachineState("stopping", 1, stuck=True)
+    with pytest.raises(CommandError, match="processes of r1 cannot be killed"):
+        await told(asyncio.ensure_future(made.scaling.scale(remove="r1")))

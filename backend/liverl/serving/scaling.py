@@ -57,6 +57,8 @@ class Scaling:
         self._leaving: dict[int, float] = {}  # index -> time since which it has no requests (0 = it has some)
         self._deadlines: dict[int, float] = {}
         self._unfinished: dict[int, set[str]] = {}  # index -> unfinished trials on a leaving replica
+        # Held while a command chooses replicas, journals them and makes their slots, but not while it waits for them.
+        self._choosing = asyncio.Lock()
 
     def name_of(self, index: int) -> str:
         """The service name of the replica with this index. Only for runs with managed replicas."""
@@ -110,19 +112,25 @@ class Scaling:
             )
         if sum(wish is not None for wish in (to, delta, remove)) > 1:
             raise CommandError("bad_args", "scale takes exactly one of: to, delta, remove")
-        wanted, leaving = self._wish(to, delta, remove)
-        if self._gpus_missing(wanted - len(self.indices)) is not None:
-            await self._look_at_gpus()  # GPUs that were just released may be busy in the last sample
+        async with self._choosing:
             wanted, leaving = self._wish(to, delta, remove)
-            missing = self._gpus_missing(wanted - len(self.indices))
-            if missing is not None:
-                raise CommandError("no_gpus", f"replicas not added: {missing}")
-        now_wanted = len(self.indices)
-        added = await self._add(wanted - now_wanted) if wanted > now_wanted else []
-        if wanted < now_wanted:
-            leaving = leaving or sorted(self.indices)[wanted - now_wanted :]
-        removed = await self._remove(leaving) if leaving else []
-        return {"replicas": wanted, "added": added, "removed": removed}
+            if self._gpus_missing(wanted - len(self.indices)) is not None:
+                await self._look_at_gpus()  # GPUs that were just released may be busy in the last sample
+                wanted, leaving = self._wish(to, delta, remove)
+                missing = self._gpus_missing(wanted - len(self.indices))
+                if missing is not None:
+                    raise CommandError("no_gpus", f"replicas not added: {missing}")
+            now_wanted = len(self.indices)
+            if wanted < now_wanted:
+                leaving = leaving or sorted(self.indices)[wanted - now_wanted :]
+            added = await self._begin_adding(wanted - now_wanted) if wanted > now_wanted else {}
+            removed = await self._begin_removing(leaving) if leaving else {}
+        if added:
+            await self._until_added(added)
+        if removed:
+            await self._until_removed(removed)
+        names = [self.name_of(index) for index in added]
+        return {"replicas": wanted, "added": names, "removed": [self.name_of(index) for index in leaving]}
 
     def _wish(self, to: int | None, delta: int | None, remove: str | None) -> tuple[int, list[int]]:
         """Return the number of replicas that a command asks for, and the indices that it removes by name."""
@@ -135,29 +143,55 @@ class Scaling:
             )
         return wanted, leaving
 
-    async def _add(self, count: int) -> list[str]:
+    async def _begin_adding(self, count: int) -> dict[int, Slot]:
+        """Make and journal ``count`` further replicas; returns their slots by index."""
         chosen = self._unused(count)
         self._reserve_gpus(chosen)
+        before = self.indices
         self.indices = sorted([*self.indices, *chosen])
         self._changed()
-        await self._journal()
+        try:
+            await self._journal()
+        except OSError as error:
+            self.indices = [index for index in self.indices if index not in chosen or index in before]
+            for index in chosen:
+                self.supervisor.ledger.release(self.name_of(index))
+            self._changed()
+            raise _not_written("added", error) from None
         crashpoint("mid_scale")
-        new = [self.ensure_slot(index) for index in chosen]
-        names = [slot.name for slot in new]
-        self.supervisor.say("scale", f"{len(self.indices)} replicas requested; adding {', '.join(names)}")
+        new = {index: self.ensure_slot(index) for index in chosen}
+        names = ", ".join(slot.name for slot in new.values())
+        self.supervisor.say("scale", f"{len(self.indices)} replicas requested; adding {names}")
         self.supervisor.kick()
-        listed = self.replicas.listed
-        await self.supervisor.until(
-            lambda: all(slot.name in listed or slot.ended for slot in new) or self.supervisor.stopping
-        )
-        failed = [index for index, slot in zip(chosen, new, strict=True) if slot.ended]
-        if failed:
-            why = "; ".join(f"{slot.name}: {slot.current.machine.why}" for slot in new if slot.ended)
-            self.indices = [index for index in self.indices if index not in failed]
-            for index in failed:
+        return new
+
+    def _is_current(self, slot: Slot) -> bool:
+        """Whether the run still has this slot; another replica of that name may have been added since."""
+        return self.supervisor.slots.get(slot.name) is slot
+
+    async def _until_added(self, new: dict[int, Slot]) -> None:
+        """Wait until the proxy lists the new replicas. Those that ended are dropped.
+
+        Raises:
+            CommandError: one of them ended or was removed by another command, or the run is stopping.
+        """
+        supervisor, listed = self.supervisor, self.replicas.listed
+
+        def settled(slot: Slot) -> bool:
+            return slot.ended or not self._is_current(slot) or slot.name in listed
+
+        await supervisor.until(lambda: all(map(settled, new.values())) or supervisor.stopping)
+        refuse_while_stopping(supervisor)
+        missing = []
+        for index, slot in new.items():
+            if not self._is_current(slot):
+                missing.append(f"{slot.name}: another command removed it")
+            elif slot.ended:
+                missing.append(f"{slot.name}: {slot.current.machine.why}")
+                self.indices = [other for other in self.indices if other != index]
                 self._drop(index)
-            raise CommandError("not_started", f"replicas not added: {why}")
-        return names
+        if missing:
+            raise CommandError("not_started", f"replicas not added: {'; '.join(missing)}")
 
     def _unused(self, count: int) -> list[int]:
         """The lowest indices that no replica has."""
@@ -192,21 +226,46 @@ class Scaling:
             raise CommandError("unknown_service", text, near[0] if near else None)
         return names[name]
 
-    async def _remove(self, chosen: list[int]) -> list[str]:
+    async def _begin_removing(self, chosen: list[int]) -> dict[int, Slot]:
+        """Journal that these replicas leave, and begin to drain them; returns their slots by index."""
         names = [self.name_of(index) for index in chosen]
+        slots = self.supervisor.slots
+        old = {index: slots[name] for index, name in zip(chosen, names, strict=True) if name in slots}
+        before = self.indices
         self.indices = [index for index in self.indices if index not in chosen]
         for index in chosen:
             self._begin_leaving(index)
         self._changed()
+        try:
+            await self._journal()
+        except OSError as error:
+            self.indices = sorted({*self.indices, *(index for index in chosen if index in before)})
+            for index in chosen:
+                self._leaving.pop(index, None)
+                self._deadlines.pop(index, None)
+            self._changed()
+            raise _not_written("removed", error) from None
         self.replicas.listed.difference_update(names)
-        await self._journal()
         crashpoint("mid_scale")
         self.supervisor.say("scale", f"{len(self.indices)} replicas requested; draining {', '.join(names)}")
         self.replicas.update()
-        await self.supervisor.until(
-            lambda: all(name not in self.supervisor.slots for name in names) or self.supervisor.stopping
-        )
-        return names
+        return old
+
+    async def _until_removed(self, old: dict[int, Slot]) -> None:
+        """Wait until the replicas have drained and ended, or the run is stopping.
+
+        Raises:
+            CommandError: a process of one of them cannot be killed.
+        """
+
+        def settled(slot: Slot) -> bool:
+            return not self._is_current(slot) or slot.current.machine.stuck
+
+        await self.supervisor.until(lambda: all(map(settled, old.values())) or self.supervisor.stopping)
+        stuck = [slot.name for slot in old.values() if self._is_current(slot)]
+        if stuck and not self.supervisor.stopping:
+            text = f"replicas not removed: processes of {', '.join(stuck)} cannot be killed"
+            raise CommandError("not_stopped", text)
 
     # --- draining ---
 
@@ -269,3 +328,8 @@ class Scaling:
             self.supervisor.used_generations[name] = slot.current.machine.generation
             slot.current.close()
         self.supervisor.spawn_task(self._journal())
+
+
+def _not_written(what: str, error: OSError) -> CommandError:
+    """The error for a change that could not be journalled."""
+    return CommandError("not_written", f"replicas not {what}: cannot write the journal: {error.strerror}")
