@@ -4,10 +4,12 @@ that nobody reads (simulated)."""
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +173,115 @@ def test_a_service_that_has_the_port_itself_goes_on_when_keeper_and_backend_were
     said = [e.text for e in run.events() if e.kind == "socket"]
     assert len(said) == 1 and "could not take over its listening socket" in said[0]
     assert not [e for e in run.events() if e.kind == "run_failed"]
+
+
+LIVES_FOR_A_WHILE = """
+import os, pathlib, time
+folder = pathlib.Path(os.environ["LIVERL_RUN_DIR"]) / "starts"
+folder.mkdir(exist_ok=True)
+(folder / os.environ["LIVERL_GENERATION"]).touch()
+time.sleep(3.0)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_ten_restarts_at_once_restart_once(make: Make) -> None:
+    slow = toy(
+        "slow",
+        argv=(sys.executable, "-c", LIVES_FOR_A_WHILE),
+        probes=Probes(startup=Probe("log_line", pattern="ready", interval=0.1)),
+    )
+    run = make(slow)
+    run.start()
+    run.until("slow", "ready")
+
+    def restart(number: int) -> dict[str, Any]:
+        if number >= 5:  # the new process exists, and is not ready yet
+            run.until("slow", lambda status: status.generation > 1 and status.state == "starting")
+        return run.command("restart", service="slow")
+
+    with ThreadPoolExecutor(10) as pool:
+        answers = list(pool.map(restart, range(10)))
+    assert {answer["generation"] for answer in answers} == {2}
+    assert len({answer["pid"] for answer in answers}) == 1
+    assert sorted(os.listdir(run.run_dir / "starts")) == ["1", "2"]
+    assert run.command("restart", service="slow")["generation"] == 3, "a later one restarts it again"
+
+
+def test_a_restart_that_a_stop_ended_does_not_hold_up_the_next(make: Make) -> None:
+    run = make(toy("a", "sleep", fatal=False), toy("b", "sleep"))
+    run.start()
+    run.until("a", "ready")
+    for _ in range(6):
+        threads = [
+            threading.Thread(target=refused, args=(run, name), kwargs={"service": "a"})
+            for name in ("restart", "stop_service", "restart")
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
+    run.command("restart", service="a")
+    assert run.service("a").state == "ready"
+
+
+def refused(run: ToyRun, name: str, **args: Any) -> str | None:
+    """Send a command; returns why it was refused, None if it was not."""
+    try:
+        run.command(name, **args)
+    except CommandError as error:
+        return str(error)
+    return None
+
+
+REPLICA = """
+import http.server, os
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def log_message(self, *args): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_scaling_from_many_clients_at_once_ends(make: Make, seed: int) -> None:
+    """Some commands of clients that scaled at the same time never returned, and left replicas that nobody wanted."""
+    replica = toy(
+        "replica-{index}",
+        argv=(sys.executable, "-c", REPLICA),
+        env={"PORT": "{port:http}"},
+        kind="replica",
+        ports=(PortSpec("http"),),
+        probes=Probes(startup=Probe("http", port="http", interval=0.1)),
+        fatal=False,
+        restart=NEVER,
+    )
+    run = make(replica=replica, replicas=1)
+    run.start()
+    run.until("replica-0", "ready")
+    chance = random.Random(seed)
+    wishes = [
+        chance.choice(({"delta": 1}, {"delta": -1}, {"to": 1}, {"to": 3}, {"remove": "replica-1"}))
+        for _ in range(24)
+    ]
+    wishes += [{"delta": 1}, {"to": 1}] * 3
+
+    def scale(wish: dict[str, Any]) -> str | None:
+        return refused(run, "scale", **wish)
+
+    pool = ThreadPoolExecutor(6)
+    waiting = [pool.submit(scale, wish) for wish in wishes]
+    try:
+        wait_until(lambda: all(one.done() for one in waiting), 150, "the end of every scale")
+    finally:
+        open_ = [wish for wish, one in zip(wishes, waiting, strict=True) if not one.done()]
+        pool.shutdown(wait=False, cancel_futures=True)
+        assert not open_, f"never answered: {open_}"
+    run.command("scale", to=2)
+    snapshot = run.snapshot()
+    assert snapshot.replicas.expected == len(snapshot.replicas.items) == len(snapshot.services) == 2
+    leaders = {service.pid for service in snapshot.services}
+    assert {pid for pid, tag in run.tagged().items() if "/replica-" in tag} == leaders

@@ -3,10 +3,12 @@ it."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from liverl.control.messages import CommandError
 from liverl.supervise.services import state_machine
+from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor, why_ended
 
@@ -35,27 +37,45 @@ async def start(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
 
 async def stop(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
     """Stop a service, and the new generation if one is being started beside it. Returns when the service has ended; it
-    is not restarted."""
+    is not restarted, unless another command starts it: then ``text`` of the answer says so."""
+    before = slot.current.machine.generation
     if slot.incoming is not None:
         slot.incoming.feed(state_machine.Stop())
     slot.current.feed(state_machine.Stop())
-    await supervisor.until(lambda: slot.current.machine.state in state_machine.ENDED)
-    return {"service": slot.name, "state": slot.state}
+
+    def started_again() -> bool:
+        machine = slot.current.machine
+        return machine.generation != before or (machine.wanted and machine.state != "stopping")
+
+    await supervisor.until(lambda: slot.state in state_machine.ENDED or started_again())
+    answer = {"service": slot.name, "state": slot.state}
+    if started_again():
+        answer["text"] = f"{slot.name} was stopped, but another command has started it again"
+    return answer
 
 
 async def restart(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
     """Restart a service. One that serves and has a drain sequence is replaced without a gap: the new generation starts
-    beside the current one. Returns when the new generation is ready.
+    beside the current one. Returns when the new generation is ready. A request during such a restart waits for it and
+    gets its answer.
 
     Raises:
-        CommandError: the run is stopping, the service was not started by this run, a new generation is already
-            starting, or the restart failed.
+        CommandError: the run is stopping, the service was not started by this run, or the restart failed.
     """
     refuse_while_stopping(supervisor)
     if slot.spec.owner == "foreign":
         raise CommandError("foreign", f"this run did not start {slot.name} and does not manage it")
-    if slot.spec.drain and slot.current.machine.state in state_machine.SERVING:
-        return await _swap(supervisor, slot)
+    if slot.being_restarted and slot.restarting is not None:
+        supervisor.say("restart", "a restart is already in progress; waiting for it", service=slot.name)
+    else:
+        drains = slot.spec.drain and slot.current.machine.state in state_machine.SERVING
+        slot.restarting = asyncio.ensure_future((_swap if drains else _replace)(supervisor, slot))
+        slot.restarting.add_done_callback(lambda task: task.cancelled() or task.exception())
+    return await asyncio.shield(slot.restarting)
+
+
+async def _replace(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
+    """Stop the process of a service, then start its next generation."""
     machine = slot.current.machine
     before = machine.generation - (machine.state == "preparing")  # a generation in preparation is already new
     slot.current.feed(state_machine.Restart())
@@ -69,12 +89,17 @@ async def restart(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
 
 
 async def _swap(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
-    if slot.incoming is not None:
-        raise CommandError("busy", f"a new generation of {slot.name} is already starting")
+    """Start a new generation beside the one that serves; wait for the one that is starting, if there is one."""
+    if slot.incoming is not None:  # begun under an earlier backend
+        return await _until_swapped(supervisor, slot, slot.incoming)
     before = slot.current.machine.generation
     incoming = slot.begin_swap(supervisor)
     supervisor.say("swap", f"starting a new generation beside generation {before}", service=slot.name)
     supervisor.kick()
+    return await _until_swapped(supervisor, slot, incoming)
+
+
+async def _until_swapped(supervisor: Supervisor, slot: Slot, incoming: Instance) -> dict[str, Any]:
     await supervisor.until(lambda: slot.incoming is not incoming)
     if slot.current is not incoming:
         why = why_ended(incoming)

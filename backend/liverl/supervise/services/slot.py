@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_machine
+from typing import Any
 
 from liverl.model import ServiceState
 from liverl.plan.spec import ServiceSpec
@@ -22,6 +24,7 @@ class Slot:
     retiring: list[Instance] = field(default_factory=list)
     highest: int = 0  # highest generation number used
     base: int = 0  # the highest one of earlier attempts: restarts count from it
+    restarting: asyncio.Task[dict[str, Any]] | None = None  # the newest restart by a command
 
     @property
     def name(self) -> str:
@@ -42,6 +45,13 @@ class Slot:
             and self.incoming is None
             and not self.retiring
         )
+
+    @property
+    def being_restarted(self) -> bool:
+        """Whether a command restarts this service, and neither a stop nor a failure has overtaken it."""
+        if self.restarting is None or self.restarting.done() or not self.current.machine.wanted:
+            return False
+        return self.incoming is not None or self.state not in state_machine.ENDED
 
     def hopeless(self, now: float, patience: float) -> bool:
         """Whether waiting for the end of this service is useless: each instance has ended, cannot be killed, or was
