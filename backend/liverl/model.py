@@ -32,6 +32,8 @@ Level = Literal["debug", "info", "warning", "error"]
 # describes it). Increase it by one with each change that a script could notice.
 SCHEMA = 1
 
+SLOW_DISK_S = 10.0  # a process that waits for its disk for less is not called slow
+
 STATE_WORDS: tuple[ServiceState, ...] = (
     "waiting",
     "preparing",
@@ -64,6 +66,19 @@ class TreeStats(msgspec.Struct, frozen=True, omit_defaults=True):
     processes: int = 0
     cpu_percent: float | None = None
     rss_bytes: int = 0
+
+
+class StalledProcess(msgspec.Struct, frozen=True):
+    """A process that does not run. ``state``, as in ``ps``: ``T`` stopped by a signal, ``t`` stopped by a debugger,
+    ``D`` in an uninterruptible wait without any progress. ``since``: Unix time at which it was first seen so."""
+
+    pid: int
+    state: str
+    since: float
+
+    def explains_waiting(self, now: float) -> bool:
+        """Whether others may wait for this process; a short wait for a disk is no fault. ``now``: Unix time."""
+        return self.state != "D" or now - self.since >= SLOW_DISK_S
 
 
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -124,6 +139,9 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     deadline: float | None = None  # when the current stop stage escalates, or the backoff ends
     members: tuple[int, ...] = ()  # pids of the tree, leader included
     tree: TreeStats = TreeStats()
+    stalled: tuple[
+        StalledProcess, ...
+    ] = ()  # those of ``members`` that are stopped, or wait without progress
 
 
 _MOMENTARY = msgspec.Meta(extra={"momentary": True})  # valid only at the time of the scrape
@@ -352,6 +370,7 @@ class BackendInfo(msgspec.Struct, frozen=True):
     host: str
     version: str
     keeper_pid: int | None = None
+    keeper_stalled: StalledProcess | None = None  # the keeper, while it is stopped or waits without progress
     rss_bytes: int | None = None
 
 

@@ -19,6 +19,7 @@ from liverl.model import (
     ProxyStatus,
     ReplicaSet,
     Snapshot,
+    StalledProcess,
     StepMetrics,
     StepTrials,
     Symptom,
@@ -606,3 +607,77 @@ def test_an_idle_replica_is_one_symptom_over_many_steps_until_it_works() -> None
     clock.run(4)
     clock.state = replicas(replica(0))
     assert [n.what for n in clock.run(2)] == ["cleared"], "it was removed"
+
+
+# --- processes that stand still -------------------------------------------------------------------------
+
+
+def standing(name: str, *stalled: StalledProcess, **fields: Any) -> Snapshot:
+    """The usual run, in which these processes of a service stand still."""
+    base = snapshot(**fields)
+    services = tuple(replace(s, stalled=stalled) if s.name == name else s for s in base.services)
+    assert services != base.services
+    return replace(base, services=services)
+
+
+def test_process_stopped() -> None:
+    one = found(standing("trainer", StalledProcess(77, "T", NOW - 3)))["process_stopped:trainer"]
+    assert one.cause == "pid 77 of trainer is stopped (state T), by a signal such as SIGSTOP or Ctrl-Z"
+    assert (one.fix, one.severity, one.since) == ("kill -CONT 77", "critical", NOW - 3)
+    two = (StalledProcess(77, "T", NOW - 3), StalledProcess(78, "t", NOW - 9))
+    more = found(standing("r0", *two))["process_stopped:r0"]
+    assert "pids 77, 78 of r0 are stopped (state T, t)" in more.cause and more.fix == "kill -CONT 77 78"
+    assert (more.severity, more.since) == ("warning", NOW - 9)
+    traced = found(standing("proxy", two[1]))["process_stopped:proxy"]
+    assert "by a debugger" in traced.title and "TracerPid /proc/78/status" in traced.fix
+    assert found(standing("trainer", two[0], state="stopped")) == {}
+
+
+def test_a_stopped_keeper_is_named() -> None:
+    base = snapshot()
+    backend = replace(base.backend, keeper_stalled=StalledProcess(9, "T", NOW))
+    symptom = found(replace(base, backend=backend))["process_stopped:keeper"]
+    assert "no service can be started" in symptom.cause and symptom.fix == "kill -CONT 9"
+    waits = replace(base.backend, keeper_stalled=StalledProcess(9, "D", NOW - 60))
+    assert set(found(replace(base, backend=waits))) == {"process_blocked:keeper"}
+
+
+def test_process_blocked_only_after_a_minute() -> None:
+    def seen(seconds: float) -> dict[str, Symptom]:
+        return found(standing("trainer", StalledProcess(77, "D", NOW - seconds)))
+
+    assert seen(59.0) == {}
+    symptom = seen(60.0)["process_blocked:trainer"]
+    assert "pid 77 of trainer has been in an uninterruptible wait (state D) for 60 s" in symptom.cause
+
+
+@pytest.mark.parametrize(
+    ("stalled", "blamed"),
+    [
+        (StalledProcess(77, "T", NOW), False),
+        (StalledProcess(77, "D", NOW - 10.0), False),
+        (StalledProcess(77, "D", NOW - 1.0), True),
+    ],
+)
+@pytest.mark.parametrize("name", ["r0", "trainer", "proxy"])
+def test_no_replica_is_idle_while_another_process_stands_still(
+    name: str, stalled: StalledProcess, blamed: bool
+) -> None:
+    idle = replica(1, running=0.0, idle_for=75.0)
+    now = standing(name, stalled, replicas=replicas(replica(0), idle).replicas)
+    assert ("replica_idle:r1" in found(now)) == blamed
+    clock = Clock(replace(now, services=snapshot().services))
+    assert [n.symptom.id for n in clock.run(4)] == ["replica_idle:r1"]
+    clock.state = now
+    cleared = [n.symptom.id for n in clock.run(2) if n.what == "cleared"]
+    assert cleared == ([] if blamed else ["replica_idle:r1"])
+
+
+def test_the_agents_are_not_blamed_while_a_process_stands_still() -> None:
+    heads = tuple(trial(n, step=8, state="running", updated_at=NOW) for n in range(24))
+    step = StepTrials(8, total=32, finished=8, zero_tool_calls=0, mean_reward=0.5)
+    idle = (replica(0, running=0.0, waiting=0.0), replica(1, running=0.0, waiting=0.0))
+    before = replicas(*idle, step=7, trials=TrialsStatus(newest=heads, steps=(step,)))
+    assert "agents_silent" in found(before, before)
+    services = tuple(replace(s, stalled=(StalledProcess(7, "T", NOW),)) for s in before.services)
+    assert "agents_silent" not in found(replace(before, services=services), before)

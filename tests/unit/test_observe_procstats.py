@@ -58,6 +58,59 @@ def test_zombies_are_no_processes(tmp_path: Path) -> None:
     assert ProcSampler(str(tmp_path)).sample({"a": [7]})["a"].processes == 0
 
 
+def stalled(sampler: ProcSampler, at: float) -> list[tuple[int, str, float]]:
+    sampler.sample({"a": [7, 8]}, now=at)
+    return [(p.pid, p.state, p.since) for p in sampler.stalled.get("a", ())]
+
+
+def test_a_process_that_is_stopped_is_named_at_the_first_sample(tmp_path: Path) -> None:
+    sampler = ProcSampler(str(tmp_path))
+    write(tmp_path, 7, cpu=1.0, state="T")
+    write(tmp_path, 8, cpu=1.0)
+    assert stalled(sampler, 10.0) == [(7, "T", 10.0)]
+    assert stalled(sampler, 12.0) == [(7, "T", 10.0)]
+    write(tmp_path, 7, cpu=1.0, start=6, state="T")
+    assert stalled(sampler, 14.0) == [(7, "T", 14.0)], "another process with the same pid"
+    write(tmp_path, 7, cpu=1.0, start=6)
+    assert stalled(sampler, 16.0) == []
+
+
+@pytest.mark.parametrize("state", ["t", "D"])
+def test_a_moment_of_debugging_or_of_a_disk_is_no_stall(tmp_path: Path, state: str) -> None:
+    sampler = ProcSampler(str(tmp_path))
+    write(tmp_path, 7, cpu=1.0, state=state)
+    assert stalled(sampler, 10.0) == []
+    assert stalled(sampler, 12.0) == [(7, state, 10.0)]
+    assert stalled(sampler, 70.0) == [(7, state, 10.0)]
+    write(tmp_path, 7, cpu=1.01, state=state)
+    assert stalled(sampler, 72.0) == [], "it has used CPU time"
+    write(tmp_path, 7, cpu=1.01, rss=9, state=state)
+    assert stalled(sampler, 74.0) == [(7, state, 72.0)]
+
+
+def test_a_process_that_reads_or_writes_in_state_D_makes_progress(tmp_path: Path) -> None:
+    sampler = ProcSampler(str(tmp_path))
+    write(tmp_path, 7, cpu=1.0, state="D")
+    io = tmp_path / "7" / "io"
+    io.write_text("rchar: 1\n")
+    stalled(sampler, 10.0)
+    io.write_text("rchar: 2\n")
+    assert stalled(sampler, 12.0) == []
+    assert stalled(sampler, 14.0) == [(7, "D", 12.0)]
+
+
+def test_only_a_process_that_waits_costs_a_second_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    real = ProcSampler._file
+    monkeypatch.setattr(ProcSampler, "_file", lambda self, name: read.append(name) or real(self, name))
+    for pid, state in ((7, "S"), (8, "T")):
+        write(tmp_path, pid, cpu=1.0, state=state)
+    ProcSampler(str(tmp_path)).sample({"a": [7, 8]})
+    assert sorted(read) == ["7/stat", "8/stat"]
+
+
 def test_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
     sampler = ProcSampler()

@@ -64,11 +64,11 @@ class Fake:
     def tell(self, **fields: Any) -> None:
         (self.run_dir / "trainer.json").write_text(json.dumps(fields))
 
-    async def look(self, seconds: int) -> ReplicaStatus:
+    async def look(self, seconds: int, *, held_up: bool = False) -> ReplicaStatus:
         """r1 as it is after so many more looks."""
         for _ in range(seconds):
             self.clock += 1.0
-            await self.replicas.look(self.trials)
+            await self.replicas.look(self.trials, held_up=held_up)
         return self.replicas.status({}).items[1]
 
 
@@ -142,3 +142,10 @@ def test_who_made_the_replicas(tmp_path: Path) -> None:
     # a plan of an older version does not name the engine
     assert Fake(tmp_path, "").replicas.kind == "embedded"
     assert Fake(tmp_path, "", "vllm").replicas.kind == "managed"
+
+
+async def test_the_time_in_which_another_process_stood_still_is_not_idle_time(fake: Fake) -> None:
+    assert (await fake.look(62)).idle_for is not None
+    assert (await fake.look(90, held_up=True)).idle_for is None
+    assert (await fake.look(58)).idle_for is None
+    assert (await fake.look(5)).idle_for is not None

@@ -101,7 +101,8 @@ class Run:
             if self.source is not None and self.source.total_steps is not None:
                 # verl's number, where the configuration sets none
                 trainer["total_steps"] = self.source.total_steps
-        return await self.replicas.look(facts.trials, trainer, self.scaling.drain)
+        held_up = facts.held_up(self.supervisor.now())
+        return await self.replicas.look(facts.trials, trainer, self.scaling.drain, held_up=held_up)
 
     # --- what the control socket calls ---
 

@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from liverl.daemon.run_files import RunFiles, ServiceLog, ServiceLogs
-from liverl.model import GpuStatus, HostStats, StepMetrics, TreeStats, TrialsStatus, UnreadableFile
+from liverl.model import (
+    GpuStatus,
+    HostStats,
+    StalledProcess,
+    StepMetrics,
+    TreeStats,
+    TrialsStatus,
+    UnreadableFile,
+)
 from liverl.observe.boot.stages import Stage
 from liverl.observe.file_watch import FileWatch
 from liverl.observe.gpu.ledger import allowed_gpus
@@ -43,12 +51,17 @@ UNREADABLE = 20  # maximum files named in ``SampledFacts.unreadable``
 QUIET_LOOKS = 5  # scans of steps and trials without news after which the interval is doubled
 
 
+_KEEPER = "(keeper)"  # its key beside the services, none of which has brackets in its name
+
+
 @dataclass
 class SampledFacts:
-    """The newest samples. ``trees`` and ``stages``: by service. ``gpu_note``: why GPU data is missing or incomplete.
-    ``step_seconds``: pace of the training in seconds per step."""
+    """The newest samples. ``trees``, ``stalled`` and ``stages``: by service. ``gpu_note``: why GPU data is missing or
+    incomplete. ``step_seconds``: pace of the training in seconds per step."""
 
     trees: Mapping[str, TreeStats] = field(default_factory=dict)
+    stalled: Mapping[str, tuple[StalledProcess, ...]] = field(default_factory=dict)
+    keeper_stalled: StalledProcess | None = None
     host: HostStats = field(default_factory=HostStats)
     gpus: tuple[GpuStatus, ...] = ()
     gpu_note: str | None = None
@@ -57,6 +70,10 @@ class SampledFacts:
     trials: TrialsStatus = field(default_factory=TrialsStatus)
     stages: Mapping[str, Stage] = field(default_factory=dict)
     unreadable: tuple[UnreadableFile, ...] = ()
+
+    def held_up(self, now: float) -> bool:
+        """Whether a process of a service stands still, so that others may wait for it. ``now``: Unix time."""
+        return any(process.explains_waiting(now) for stalled in self.stalled.values() for process in stalled)
 
 
 class Sampler:
@@ -111,7 +128,13 @@ class Sampler:
         self._supervisor.spawn_task(self._supervisor.forever(look_and_pause))
 
     async def _look_at_host(self) -> float | None:
-        self.facts.trees = self._procs.sample(self._supervisor.process_scan.members())
+        supervisor, facts = self._supervisor, self.facts
+        members = {**supervisor.process_scan.members(), _KEEPER: [supervisor.keeper_manager.pid]}
+        trees = self._procs.sample(members, supervisor.now())
+        trees.pop(_KEEPER)
+        stalled = dict(self._procs.stalled)
+        facts.keeper_stalled = next(iter(stalled.pop(_KEEPER, ())), None)
+        facts.trees, facts.stalled = trees, stalled
         self.facts.host = self._procs.host()
         return None
 

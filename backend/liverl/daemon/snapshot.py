@@ -64,6 +64,7 @@ class SnapshotBuilder:
                 host=hostname(),
                 version=__version__,
                 keeper_pid=supervisor.keeper_manager.pid,
+                keeper_stalled=facts.keeper_stalled,
             ),
             started_at=self._started_at,
             services=tuple(services),
@@ -128,6 +129,7 @@ class SnapshotBuilder:
             deadline=machine.deadline,
             members=tuple(sorted(members)),
             tree=stats or TreeStats(),
+            stalled=self._sampler.facts.stalled.get(slot.name, ()),
         )
 
     def step(self) -> int | None:

@@ -166,6 +166,8 @@ class RunOutcome:
                 return [f"pid {pid}" for pid in strays]
             except TimeoutError:
                 pass
+            if self._supervisor.stopping:
+                self._supervisor.keeper_manager.continue_stopped()
             stuck = self._supervisor.process_scan.stuck()
             now = self._supervisor.now()
             slots = self._supervisor.slots.values()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from liverl.model import HostStats, TreeStats
+from liverl.model import HostStats, StalledProcess, TreeStats
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -21,22 +21,27 @@ class _Usage(NamedTuple):
     start: int  # start tick: the same pid with another start is another process
     ticks: int
     rss: int
+    state: str
+    faults: tuple[bytes, bytes]  # page faults without and with a read from disk
+    io: bytes | None = None  # only read of a process that waits uninterruptibly
 
 
 class ProcSampler:
     """Samples CPU and memory. ``cpu_percent`` needs two samples: the first of a service, and of the host, is
-    None."""
+    None. ``stalled``: by service, the processes that do not run, as of the last sample."""
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
         self._at: float | None = None
         self._last: dict[int, _Usage] = {}
         self._services: set[str] = set()
+        self.stalled: dict[str, tuple[StalledProcess, ...]] = {}
+        self._stalls: dict[int, StalledProcess] = {}  # also those that one sample does not prove
         self._host: tuple[float, float] | None = None  # seconds of CPU: busy, all
 
     def sample(self, members: Mapping[str, Iterable[int]], now: float | None = None) -> dict[str, TreeStats]:
-        """Return the resource use of each service, given the pids of its processes. ``now`` is monotonic
-        seconds.
+        """Return the resource use of each service, given the pids of its processes. ``now``: seconds of
+        a clock that never steps back; ``StalledProcess.since`` is a time of that clock.
 
         ``cpu_percent``: 100 = one core. CPU time used before a process was first sampled is not counted, nor
         are zombies. 40 pids cost 0.4 ms of CPU (``tests/bench/procstats.py``).
@@ -61,10 +66,29 @@ class ProcSampler:
             has_previous = service in self._services and elapsed > 0
             percent = 100.0 * ticks / _TICKS / elapsed if has_previous else None
             result[service] = TreeStats(processes=count, cpu_percent=percent, rss_bytes=rss)
+        present = {pid: usage for pid, usage in usages.items() if usage is not None}
+        stalls = {pid: stall for pid in present if (stall := self._stall(pid, present[pid], now)) is not None}
+        # A debugger stops a process for a moment, and every read from a disk is an uninterruptible wait.
+        proven = {pid: stall for pid, stall in stalls.items() if stall.state == "T" or stall.since < now}
+        self.stalled = {
+            service: tuple(proven[pid] for pid in sorted(pids) if pid in proven)
+            for service, pids in ((name, set(pids) & proven.keys()) for name, pids in members.items())
+            if pids
+        }
+        self._stalls = stalls
         self._at = now
-        self._last = {pid: usage for pid, usage in usages.items() if usage is not None}
+        self._last = present
         self._services = set(members)
         return result
+
+    def _stall(self, pid: int, usage: _Usage, now: float) -> StalledProcess | None:
+        """How a process stands still, since when; None if it runs or may run."""
+        if usage.state not in ("T", "t", "D"):
+            return None
+        before, earlier = self._last.get(pid), self._stalls.get(pid)
+        # A tuple of everything that changes when the process makes progress, and of its state.
+        goes_on = before is not None and before._replace(rss=0) == usage._replace(rss=0)
+        return earlier if earlier is not None and goes_on else StalledProcess(pid, usage.state, now)
 
     def host(self) -> HostStats:
         """Return CPU since the last call (0..100 over all cores) and memory in bytes; values missing in /proc
@@ -97,8 +121,14 @@ class ProcSampler:
         fields = data[data.rfind(b")") + 2 :].split()
         if len(fields) < 22 or fields[0] in (b"Z", b"X"):
             return None
+        state = fields[0].decode("ascii", "replace")
         return _Usage(
-            start=int(fields[19]), ticks=int(fields[11]) + int(fields[12]), rss=int(fields[21]) * _PAGE
+            start=int(fields[19]),
+            ticks=int(fields[11]) + int(fields[12]),
+            rss=int(fields[21]) * _PAGE,
+            state=state,
+            faults=(fields[7], fields[9]),
+            io=self._file(f"{pid}/io") if state == "D" else None,
         )
 
     def _file(self, name: str) -> bytes | None:

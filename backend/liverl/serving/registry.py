@@ -221,10 +221,13 @@ class ReplicaRegistry:
         trials: TrialsStatus,
         trainer: dict[str, Any] | None = None,
         drain: Callable[[], Coroutine[Any, Any, None]] | None = None,
+        *,
+        held_up: bool = False,
     ) -> float:
         """Poll engines, the trainer's report and the proxies' reports once; returns seconds until the next.
         ``trials``: as they were last counted. ``trainer``: a report that replaces ``trainer.json``, for a trainer that
-        writes none. ``drain``: called once the load of all replicas is known, for those that leave."""
+        writes none. ``drain``: called once the load of all replicas is known, for those that leave.
+        ``held_up``: a process of the run stands still, so that no replica is idle by its own fault."""
         before = self.engines.all()
         report = trainer or read_object(self.supervisor.run_dir / "trainer.json")
         self.trainer = report or self.trainer
@@ -246,7 +249,10 @@ class ReplicaRegistry:
         if drain is not None:
             await drain()
         self.update()
-        self._idle = self._idle.seen(self._load(trials, before, answered))
+        load = (
+            LoadSample(self.supervisor.now(), None, {}) if held_up else self._load(trials, before, answered)
+        )
+        self._idle = self._idle.seen(load)
         waiting = self.complete and any(e.serving and e.name not in self.listed for e in self.endpoints())
         return until_tick(FAST if waiting or self.proxy.behind or self.leaving else self._interval)
 

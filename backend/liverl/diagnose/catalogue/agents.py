@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Symptom
 
@@ -44,6 +45,8 @@ def agents_silent(window: Window) -> Iterator[Symptom | Resolved]:
     step = now.trials.steps[0] if now.trials.steps else None
     if before is None or step is None or now.state != "running" or step.step <= (now.step or 0):
         return
+    if waits_for_stalled(now):
+        return
     # Only of this attempt: an earlier one leaves unfinished trials of the same step.
     heads = [
         h
@@ -74,6 +77,8 @@ def agents_silent(window: Window) -> Iterator[Symptom | Resolved]:
 def trials_do_not_begin(window: Window) -> Iterator[Symptom | Resolved]:
     """verl's replicas receive new weights, or have them, and get no request. They sleep while the trainer trains."""
     now = window.now
+    if waits_for_stalled(now):
+        return
     ready = [r for r in now.replicas.items if r.state == "ready"]
     waits = [r.activity_since for r in ready if r.activity == "updating" and r.activity_since is not None]
     if now.state != "running" or not ready or len(waits) < len(ready) or now.at - max(waits) < SILENT_S:

@@ -7,7 +7,7 @@ trial called a tool.
 
 from __future__ import annotations
 
-from liverl.diagnose.catalogue import agents, files, learning, serving
+from liverl.diagnose.catalogue import agents, files, learning, processes, serving
 from liverl.diagnose.tracker import Rule
 
 UNLISTED_S = 30.0  # a ready replica waits for weights and for the proxy's new list: seconds, seldom more
@@ -29,6 +29,8 @@ FILE_RULES = (
 )
 RULES = (
     *FILE_RULES,
+    Rule(processes.process_stopped, linger=0.0),
+    Rule(processes.process_blocked, linger=0.0),
     Rule(serving.service_backing_off, linger=RESTARTED_S),
     Rule(serving.policy_changed, linger=0.0),
     Rule(serving.replica_missing, hold=MISSING_S, linger=0.0),

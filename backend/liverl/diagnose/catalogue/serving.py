@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
 from liverl.model import ReplicaStatus, ServiceStatus, Snapshot, Symptom
 
@@ -17,11 +18,13 @@ LOW_DISK = 1 << 30  # bytes; checkpoints of a real model need more, logs and rec
 
 
 def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
-    """``observe.engine.idle`` found a replica idle during a rollout. Resolved once it runs a request."""
+    """``observe.engine.idle`` found a replica idle during a rollout. Resolved once it runs a request, or while a
+    process of the run stands still, for which it may wait."""
     now = window.now
+    explained = waits_for_stalled(now) or out_of_descriptors(window)
     for replica in now.replicas.items:
         name = f"replica_idle:{replica.name}"
-        if now.state in GOING and replica.idle_for is not None and not out_of_descriptors(window):
+        if now.state in GOING and replica.idle_for is not None and not explained:
             yield Symptom(
                 id=name,
                 severity="warning",
@@ -35,7 +38,7 @@ def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
                 since=now.at - replica.idle_for,
                 action=f"restart {replica.name}",
             )
-        elif replica.engine.running or replica.state not in SERVING:
+        elif replica.engine.running or replica.state not in SERVING or held_up:
             yield Resolved(name)
     for name in _removed(window, lambda snapshot: snapshot.replicas.items):
         yield Resolved(f"replica_idle:{name}")

@@ -16,7 +16,7 @@ import msgspec
 
 from liverl.model import Exit
 from liverl.plan.spec import PortSpec
-from liverl.procs import procfs
+from liverl.procs import procfs, tree
 from liverl.procs.tree import Member
 from liverl.supervise.keeper.client import KeeperClient, KeeperError, KeeperGone
 from liverl.supervise.services.prepare import PrepareProblem
@@ -56,6 +56,7 @@ class KeeperManager:
         self._renewing: asyncio.Task[None] | None = None
         self._spawns = 0  # spawn requests without an answer yet
         self._connected_once = False
+        self._tick: int | None = None  # start tick of the keeper
         self._closing = False
 
     @property
@@ -90,9 +91,10 @@ class KeeperManager:
             # A keeper that had been dismissed exited after its last child while we connected.
             already_running, children, _ = await self._keeper.connect(env)
         self._connected_once = True
+        self._tick = procfs.start_tick(self.pid)
         self._on_keeper(self.pid)
         try:
-            record = {"pid": self.pid, "tick": procfs.start_tick(self.pid)}
+            record = {"pid": self.pid, "tick": self._tick}
             write_atomic(self.run_dir / "keeper.json", msgspec.json.encode(record))
         except OSError as error:
             self._records.write_failed(
@@ -248,6 +250,16 @@ class KeeperManager:
         self._note_listener(name, port, fd)
 
     # --- the end ---
+
+    def continue_stopped(self) -> None:
+        """Continue a keeper that is stopped by a signal: without it no exit is reported and no zombie is reaped, and
+        a run that is stopping would not end."""
+        keeper = procfs.read_proc(self.pid) if self.pid else None
+        if keeper is None or keeper.state != "T" or keeper.tick != self._tick:
+            return
+        if tree.send((keeper.pid, keeper.tick), signal.SIGCONT):
+            text = f"the keeper (pid {keeper.pid}) was stopped by a signal; continuing it to end the run"
+            self._records.say("keeper", text, "warning")
 
     async def dismiss(self) -> None:
         """End the keeper after all services have ended. It is killed if it does not answer within ``PATIENCE``

@@ -301,6 +301,7 @@ class Supervisor:
         self.stopping = True
         self.stop_now = self.stop_now or now
         self.environments.cancel()
+        self.keeper_manager.continue_stopped()
         # A service that exits while its dependents are still being stopped must not be restarted.
         for instance in list(self.instances()):
             instance.feed(state_machine.NoRestart())

@@ -1,0 +1,103 @@
+"""Processes that are stopped by a signal: the run names them, and ends all the same. Real processes and signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kit.runs import ToyRun, make_run, toy
+from kit.waiting import wait_until
+
+from liverl.model import Symptom
+from liverl.procs import procfs
+
+Make = Callable[..., ToyRun]
+# A leader with a child in a session of its own.
+WITH_A_WORKER = """
+import subprocess, sys, time
+worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+print("worker", worker.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Make:
+    return lambda *services, **options: ending(make_run(tmp_path, services, **options))
+
+
+def symptom(run: ToyRun, name: str) -> Symptom | None:
+    return next((s for s in run.snapshot().symptoms if s.id == name), None)
+
+
+def keeper(run: ToyRun) -> int:
+    return next(pid for pid, tag in run.tagged().items() if "/keeper/" in tag)
+
+
+def test_a_stopped_leader_and_a_stopped_worker_are_named_until_they_go_on(make: Make) -> None:
+    argv = (sys.executable, "-c", WITH_A_WORKER)
+    run = make(toy("trainer", "sleep", kind="trainer"), toy("other", argv=argv))
+    run.start()
+    leader = run.until("trainer", "ready").pid
+    assert leader is not None
+    worker = next(
+        pid
+        for pid in run.until("other", lambda s: len(s.members) == 2).members
+        if pid != run.service("other").pid
+    )
+    for name, pid in (("trainer", leader), ("other", worker)):
+        os.kill(pid, signal.SIGSTOP)
+        found = wait_until(lambda name=name: symptom(run, f"process_stopped:{name}"), what=f"{name} is named")
+        assert f"pid {pid} of {name} is stopped (state T)" in found.cause
+        assert found.fix == f"kill -CONT {pid}"
+        assert [p.pid for p in run.service(name).stalled] == [pid]
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda name=name: not symptom(run, f"process_stopped:{name}"), what=f"{name} goes on")
+    said = [(e.data["what"], e.data["id"]) for e in run.events() if e.kind == "symptom"]
+    assert said == [
+        (what, f"process_stopped:{name}") for name in ("trainer", "other") for what in ("new", "cleared")
+    ]
+
+
+def test_a_stopped_service_is_ended_by_a_stop(make: Make) -> None:
+    run = make(toy("trainer", "sleep", kind="trainer"))
+    run.start()
+    leader = run.until("trainer", "ready").pid
+    assert leader is not None
+    os.kill(leader, signal.SIGSTOP)
+    run.command("stop")
+    assert run.result().exit_code in (0, 20)
+    assert not run.tagged()
+
+
+def test_a_keeper_that_is_stopped_during_the_stop_holds_up_no_end(make: Make) -> None:
+    run = make(toy("a", "deaf"))
+    run.start()
+    run.until("a", "ready")
+    pid = keeper(run)
+    run.command("stop")
+    os.kill(pid, signal.SIGSTOP)
+    assert run.result(90).exit_code != 75
+    said = [e.text for e in run.events() if e.kind == "keeper" and "continuing it" in e.text]
+    assert said == [f"the keeper (pid {pid}) was stopped by a signal; continuing it to end the run"]
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_a_stopped_keeper_is_named_and_holds_up_no_end(make: Make, now: bool) -> None:
+    run = make(toy("a", "sleep"), toy("b", "deaf"))
+    run.start()
+    for name in ("a", "b"):
+        run.until(name, "ready")
+    pid = keeper(run)
+    os.kill(pid, signal.SIGSTOP)
+    found = wait_until(lambda: symptom(run, "process_stopped:keeper"), what="the keeper is named")
+    assert found.fix == f"kill -CONT {pid}" and "no service can be started" in found.cause
+    run.command("stop", now=now)
+    result = run.result(90)
+    assert result.state == "stopped" and result.exit_code != 75, result
+    assert not procfs.alive(pid, None)
+    assert not run.tagged()
