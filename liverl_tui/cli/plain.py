@@ -261,7 +261,7 @@ class Follower:
         Raises:
             ControlError: the backend died more than ``RESTARTS`` times within ``RESTART_WINDOW_S``.
         """
-        from liverl.daemon.launch import LaunchError, start_backend
+        from liverl.daemon.launch import LaunchError, start_or_join
 
         now = time.monotonic()
         while self._restarts and now - self._restarts[0] > RESTART_WINDOW_S:
@@ -280,7 +280,7 @@ class Follower:
             "warning",
         )
         try:
-            start_backend(self.run.path)
+            start_or_join(self.run.path)
         except LaunchError as error:
             self.lines.note(str(error), "error")
             self._pause()

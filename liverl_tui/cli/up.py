@@ -156,12 +156,18 @@ def _from_config(options: UpOptions) -> int:
     for warning in target.loaded.warnings:
         echo(f"warning: {warning}", err=True)
     _require_trusted(run, options)
-    plan = target.plan()
-    _preflight(plan, target.loaded.config)  # before the question: it may fail
-    _confirm(plan, target.loaded.config, options)
-    from liverl.daemon.launch import create_run
+    from liverl.daemon.launch import LaunchError, create_run, created_meanwhile
 
-    create_run(target.loaded, plan, target.run_dir)
+    plan = target.plan()
+    try:
+        _preflight(plan, target.loaded.config)  # before the question: it may fail
+        _confirm(plan, target.loaded.config, options)
+        create_run(target.loaded, plan, target.run_dir)
+    except (CliError, LaunchError):
+        # Another command may have created the same run since, and its services may hold the ports.
+        if not created_meanwhile(target.run_dir):
+            raise
+        return _continue(run, options)
     return _start(run, options, f"starting run {run.name} in {run.path}")
 
 
@@ -241,11 +247,13 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     if result is None:
         # After a reboot or on another host none of its processes can be left: --resume begins the next attempt.
         lost = describe(run.path).state == "lost" and alive.record is not None
-        text = (
+        died = (
             f"the backend of {run.name} has died; starting a new one, which adopts the services "
             "that are still running"
         )
-        adopted = _adopted(run) if options.detach and not (resume and lost) else ""
+        text = died if alive.record is not None else f"starting run {run.name} in {run.path}"
+        adopts = options.detach and alive.record is not None and not (resume and lost)
+        adopted = _adopted(run) if adopts else ""
         return _start(run, options, text, resume=resume and lost, adopted=adopted)
     if not resume:
         raise CliError(
@@ -267,26 +275,29 @@ def _adopted(run: RunDir) -> str:
 
 def _start(run: RunDir, options: UpOptions, text: str, *, resume: bool = False, adopted: str = "") -> int:
     """Start a backend and show its run, or return with --detach. ``text`` is printed before the start; ``adopted``,
-    with --detach, once the backend is up."""
-    from liverl.daemon.launch import start_backend
+    with --detach, once the backend is up. If another command starts a backend at the same time, its run is shown."""
+    from liverl.daemon.launch import start_or_join
 
+    joined = f"another command has started run {run.name} at the same time; attached to it"
     if options.detach:
         echo(text, err=True)
-        start_backend(run.path, resume=resume)
-        if adopted:
+        if not start_or_join(run.path, resume=resume):
+            echo(joined, err=True)
+        elif adopted:
             other = "" if options.names_a_run else " (to start a new run: liverl-tui up --detach --name NAME)"
             echo(adopted + other, err=True)
         return _detached(run, options)
     if _mode(options) == "interface":
         return interface(
-            run, readonly=options.readonly, start=partial(start_backend, run.path, resume=resume)
+            run, readonly=options.readonly, start=partial(start_or_join, run.path, resume=resume)
         )
     from liverl_tui.cli.plain import StopSignals
 
     from_seq = _last_seq(run)
     with StopSignals() as signals:  # before the backend starts: a signal from here on stops the run too
-        start_backend(run.path, resume=resume)
-        return _follow(run, options, text, from_seq, signals)
+        if start_or_join(run.path, resume=resume):
+            return _follow(run, options, text, from_seq, signals)
+    return _show(run, options, joined)
 
 
 def _last_seq(run: RunDir) -> int:

@@ -376,12 +376,12 @@ class RunSource:
 
     async def revive(self) -> None:
         """See ``Source.revive``."""
-        from liverl.daemon.launch import LaunchError, start_backend
+        from liverl.daemon.launch import LaunchError, start_or_join
 
         if await asyncio.to_thread(self.run.read_result) is not None:
             raise LaunchError(
                 f"run {self.run.name} has ended; to resume it: liverl-tui up --resume {self.run.path}",
                 ExitCode.USAGE,
             )
-        await asyncio.to_thread(start_backend, self.run.path)
+        await asyncio.to_thread(start_or_join, self.run.path)
         self._look.set()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -285,3 +286,18 @@ def test_scaling_from_many_clients_at_once_ends(make: Make, seed: int) -> None:
     assert snapshot.replicas.expected == len(snapshot.replicas.items) == len(snapshot.services) == 2
     leaders = {service.pid for service in snapshot.services}
     assert {pid for pid, tag in run.tagged().items() if "/replica-" in tag} == leaders
+
+
+def test_commands_that_start_the_same_run_at_once_start_it_once_and_show_it(make: Make) -> None:
+    run = make(toy("a", "sleep"))
+    argv = [sys.executable, "-m", "liverl_tui", "up", "--detach", "--run", str(run.run_dir)]
+    ups = [
+        subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    said = [up.communicate(timeout=120) for up in ups]
+    assert [up.returncode for up in ups] == [0] * 4, said
+    assert [out.strip() for out, _ in said] == [str(run.run_dir)] * 4
+    run.until("a", "ready")
+    starts = [event for event in run.events() if event.kind in ("run_started", "adopting")]
+    assert [event.kind for event in starts] == ["run_started"]
+    assert len([tag for tag in run.tagged().values() if "/backend/" in tag]) == 1

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from liverl.config import LoadedConfig
 
 ROOM_BYTES = 64 << 10  # free space that a backend needs for its first records
+JOIN_S = 2.0  # seconds to wait for a backend that holds the run, before another is started: it may be ending
+CREATING_S = 10.0  # seconds in which another command completes the directory of a new run
 # Exit codes of the daemon that the command which started it returns as they are; any other becomes FAILED.
 REFUSALS = (ExitCode.USAGE, ExitCode.PREFLIGHT, ExitCode.NO_RUN)
 
@@ -41,6 +43,10 @@ class RunHeld(LaunchError):
     """Another backend holds the run's lock."""
 
 
+class RunExists(LaunchError):
+    """The directory of a new run exists already."""
+
+
 @dataclass(frozen=True)
 class StopRequest:
     """Request to a backend that adopts services only to stop them. ``now``: kill without grace; ``who``: who requested
@@ -54,7 +60,8 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
     """Create the directory of a new run with its configuration, plan and keys.
 
     Raises:
-        LaunchError: it exists already, or cannot be written, or the configured key is invalid. Apart from parent
+        RunExists: it exists already.
+        LaunchError: it cannot be written, or the configured key is invalid. Apart from parent
             directories, nothing is left on the disk.
     """
     from liverl.config import dump_yaml
@@ -68,19 +75,20 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
     except UntrustedRun as error:
         raise LaunchError(str(error), error.exit_code) from None
     except FileExistsError:
-        raise LaunchError(f"{run_dir} already exists", ExitCode.USAGE) from None
+        raise RunExists(f"{run_dir} already exists", ExitCode.USAGE) from None
     except OSError as error:
         raise LaunchError(
             f"cannot create {run_dir}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
         ) from None
     try:
         write_atomic(run_dir / "config.yaml", dump_yaml(loaded.config, loaded.kept).encode())
-        write_atomic(run_dir / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
         source = Path(loaded.file) if loaded.file else None
         config_edits.record(
             run_dir, [run_dir / "config.yaml", *([source] if source and source.is_file() else [])]
         )
         ensure_keys(run_dir, loaded.secrets.anthropic_api_key or _placeholder(loaded))
+        # The last file: with its plan the run can be started, also by another command.
+        write_atomic(run_dir / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
     except InvalidKey as error:
         shutil.rmtree(run_dir, ignore_errors=True)
         raise LaunchError(f"infrastructure.anthropic_api_key: {error}", ExitCode.USAGE) from None
@@ -146,10 +154,10 @@ def start_backend(
             return process.pid
         code = process.poll()
         if code is not None:
-            if code == ExitCode.OK or RunDir(run_dir).read_result() is not None:
-                return process.pid  # everything had ended; it wrote the result and exited
             if code == ExitCode.HELD:
                 raise RunHeld(_last_words(log_path, start, code), ExitCode.NO_RUN)
+            if code == ExitCode.OK or RunDir(run_dir).read_result() is not None:
+                return process.pid  # everything had ended; it wrote the result and exited
             raise LaunchError(
                 _last_words(log_path, start, code), code if code in REFUSALS else ExitCode.FAILED
             )
@@ -158,6 +166,42 @@ def start_backend(
         f"timed out after {timeout:g} s waiting for the backend (pid {process.pid}) to respond; see {log_path}",
         ExitCode.FAILED,
     )
+
+
+def start_or_join(run_dir: Path, *, resume: bool = False, timeout: float = 20.0) -> bool:
+    """Start a backend, or wait for the one that another command starts at the same time. Returns whether this call
+    has started it. ``resume`` and ``timeout`` as for ``start_backend``.
+
+    Raises:
+        RunHeld: another backend holds the run, and has not accepted commands within ``timeout`` seconds.
+        LaunchError: it exited or did not answer in time; the message quotes the last lines of its output.
+    """
+    give_up = time.monotonic() + timeout
+    while True:
+        try:
+            start_backend(run_dir, resume=resume, timeout=timeout)
+            return True
+        except RunHeld:
+            if time.monotonic() > give_up:
+                raise
+        again = time.monotonic() + JOIN_S
+        while time.monotonic() < again:
+            if isinstance(backend_alive(run_dir), LiveBackend) and _answers(run_dir):
+                return False
+            time.sleep(0.05)
+
+
+def created_meanwhile(run_dir: Path) -> bool:
+    """Whether another command has created this run, or completes it within ``CREATING_S`` seconds."""
+    while not RunDir(run_dir).is_run():
+        try:
+            age = time.time() - run_dir.stat().st_ctime
+        except FileNotFoundError:
+            return False
+        if not 0 <= age <= CREATING_S:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def _require_room(run_dir: Path) -> None:
