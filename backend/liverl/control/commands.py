@@ -60,6 +60,8 @@ ServiceCommand: TypeAlias = Restart | StopService | StartService | Inspect
 Arguments = TypeVar("Arguments", bound=msgspec.Struct)
 
 LONGEST = 80  # characters of a wrong value shown in its error
+LARGEST_NUMBER = 1_000_000  # of an argument, and with a minus the smallest one
+LONGEST_NAME = 200  # characters of an argument
 _EXPECTED: dict[Any, str] = {
     bool: "true or false",
     int: "an integer",
@@ -96,9 +98,26 @@ def _check(name: str, args: Mapping[str, Any], field: FieldInfo) -> None:
         if field.required:
             raise CommandError("bad_args", f"{name}: argument {field.name!r} is missing; expected {expected}")
         return
+    value = args[field.name]
     try:
-        msgspec.convert(args[field.name], field.type)
-    except msgspec.ValidationError:
-        found = json.dumps(args[field.name])[:LONGEST]
-        text = f"{name}: argument {field.name!r}: found {found}, expected {expected}"
-        raise CommandError("bad_args", text) from None
+        msgspec.convert(value, field.type)
+    except (msgspec.ValidationError, RecursionError):
+        pass
+    else:
+        if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
+            expected = f"an integer from {-LARGEST_NUMBER} to {LARGEST_NUMBER}"
+        elif isinstance(value, str) and len(value) > LONGEST_NAME:
+            expected = f"at most {LONGEST_NAME} characters"
+        else:
+            return
+    text = f"{name}: argument {field.name!r}: found {_found(value)}, expected {expected}"
+    raise CommandError("bad_args", text)
+
+
+def _found(value: Any) -> str:
+    """A wrong value for its error, shortened."""
+    try:
+        text = json.dumps(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or a deep object
+        return f"a very large {type(value).__name__}"
+    return text[:LONGEST]

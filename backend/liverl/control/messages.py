@@ -7,7 +7,7 @@ subscription adds ``event``, ``snapshot`` and ``resync`` lines without an id. ``
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -17,11 +17,18 @@ from liverl.snapshot_json import decode_snapshot
 
 PROTOCOL = 1
 LINE_LIMIT = 16 * 1024 * 1024  # bytes of one line, on both ends; a snapshot of a large run is about 100 KiB
+REQUEST_LIMIT = 1024 * 1024  # bytes of one request; the longest have some hundred
 QUEUE_LIMIT = 1024 * 1024  # bytes of events waiting for one client; with more, it must resync
 EVENTS_CHUNK = 256 * 1024  # bytes of events in one answer to ``events``; a single event may be larger
 NO_EVENTS = 2**62  # a ``from_seq`` after every event, for subscribers that want snapshots only
 USAGE_CODES = frozenset(("unknown_service", "unknown_command", "bad_args", "bad_request"))
 MIN_INTERVAL_S = 0.05  # between two snapshots for one client
+
+
+_Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Seq = Annotated[int, msgspec.Meta(ge=0, le=NO_EVENTS)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=86400)]
+_Name = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -33,7 +40,7 @@ class Hello(msgspec.Struct, frozen=True):
     pid: int
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request of a client. ``do`` decides which fields are used.
 
     ``snapshot``: the present state. ``subscribe``: events after ``from_seq`` and, with ``snapshots``, the
@@ -42,14 +49,14 @@ class Request(msgspec.Struct, frozen=True):
     with ``wait`` false it is answered as soon as it is accepted. ``ping``: an empty answer.
     """
 
-    id: int
+    id: _Id
     do: Literal["snapshot", "subscribe", "events", "command", "ping"]
-    from_seq: int = 0
+    from_seq: _Seq = 0
     snapshots: bool = False
-    interval: float = 0.5
-    name: str = ""
+    interval: _Seconds = 0.5
+    name: _Name = ""
     args: dict[str, Any] = {}
-    client: str = ""
+    client: _Name = ""
     wait: bool = True
 
 
@@ -184,9 +191,14 @@ def decode_request(line: bytes) -> Request:
     """Decode a line from a client.
 
     Raises:
-        msgspec.DecodeError: the line is not a request.
+        msgspec.DecodeError: the line is not a request; the message names the field.
     """
-    return _request.decode(line)
+    try:
+        return _request.decode(line)
+    except RecursionError:
+        raise msgspec.DecodeError("the request is nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"the request is not UTF-8: {error.reason}") from None
 
 
 def check_hello(message: Incoming) -> Hello:

@@ -22,6 +22,7 @@ from liverl.control.messages import (
     MIN_INTERVAL_S,
     PROTOCOL,
     QUEUE_LIMIT,
+    REQUEST_LIMIT,
     CommandError,
     ErrorBody,
     EventsChunk,
@@ -39,6 +40,7 @@ from liverl.version import __version__
 
 log = logging.getLogger("liverl.control")
 
+MAX_CLIENTS = 200  # more than a person has; a program that forgets to close its connections has more
 MAX_COMMANDS = 64  # of one client at a time; a person has one or two in progress
 CLOSE_GRACE_S = 2.0  # when the server closes: for commands in progress, then for the last bytes
 
@@ -80,6 +82,7 @@ class _Client:
         self.room = asyncio.Event()
         self.room.set()
         self.closing = False
+        self.heard_at = asyncio.get_running_loop().time()  # when it connected, or sent its last request
 
     # -- outgoing
 
@@ -160,7 +163,7 @@ class _Client:
                 line = await self.reader.readline()
             except ValueError:
                 self.reply(
-                    {"error": ErrorBody("bad_request", f"the request is longer than {LINE_LIMIT} bytes")}
+                    {"error": ErrorBody("bad_request", f"the request is longer than {REQUEST_LIMIT} bytes")}
                 )
                 return
             except OSError:
@@ -172,6 +175,7 @@ class _Client:
             except msgspec.DecodeError as error:
                 self.reply({"error": ErrorBody("bad_request", str(error))})
                 return
+            self.heard_at = asyncio.get_running_loop().time()
             self._dispatch(request)
 
     def _dispatch(self, request: Request) -> None:
@@ -278,7 +282,9 @@ class ControlServer:
         self._inode = (info.st_dev, info.st_ino)
         # From Python 3.13 on, asyncio would remove the path itself, which may be one in /proc that no longer exists.
         extra: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-        self._server = await asyncio.start_unix_server(self._connected, sock=sock, limit=LINE_LIMIT, **extra)
+        self._server = await asyncio.start_unix_server(
+            self._connected, sock=sock, limit=REQUEST_LIMIT, **extra
+        )
 
     def publish(self, event: Event) -> None:
         """Send an event to every subscriber. It must already be in the handler's ``events_since``. The state, which has
@@ -341,6 +347,20 @@ class ControlServer:
         except OSError as error:
             log.warning("cannot remove %s: %s", path, error)
 
+    def _make_room(self) -> None:
+        """With ``MAX_CLIENTS`` connections, end the one that has been silent for longest: connections that nobody uses
+        must not use up the descriptors of the backend. Those with a command in progress are kept."""
+        if len(self._clients) < MAX_CLIENTS:
+            return
+        idle = [client for client in self._clients if not client.commands]
+        silent = min(idle, key=lambda client: (client.subscribed, client.heard_at), default=None)
+        if silent is not None:
+            log.warning(
+                "%d clients are connected: closing the connection of pid %d", MAX_CLIENTS, silent.peer
+            )
+            self._clients.discard(silent)
+            silent.writer.transport.abort()
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         if task is not None:
@@ -349,6 +369,7 @@ class ControlServer:
         pid, uid, _ = peer_credentials(writer.get_extra_info("socket"))
         client = _Client(self, reader, writer, pid)
         writer.transport.set_write_buffer_limits(high=64 * 1024)
+        self._make_room()
         self._clients.add(client)
         writing = asyncio.create_task(client.write_all())
         try:
