@@ -21,6 +21,7 @@ from kit.waiting import wait_until
 from liverl.control.messages import CommandError
 from liverl.plan.spec import Dependency, PortSpec, Probe, Probes, RestartPolicy, Settings
 from liverl.procs import procfs
+from liverl.rundir.layout import RunDir
 
 Make = Callable[..., ToyRun]
 NEVER = RestartPolicy(mode="never")
@@ -301,3 +302,45 @@ def test_commands_that_start_the_same_run_at_once_start_it_once_and_show_it(make
     starts = [event for event in run.events() if event.kind in ("run_started", "adopting")]
     assert [event.kind for event in starts] == ["run_started"]
     assert len([tag for tag in run.tagged().values() if "/backend/" in tag]) == 1
+
+
+@pytest.mark.parametrize("how", ["stop", "failure"])
+def test_a_run_whose_directory_is_renamed_ends_with_a_result(make: Make, how: str) -> None:
+    run = make(toy("a", "sleep", restart=NEVER))
+    run.start()
+    pid = run.until("a", "ready").pid
+    assert pid is not None
+    old, run.run_dir = run.run_dir, run.run_dir.with_name("renamed")
+    os.rename(old, run.run_dir)
+    told = wait_until(
+        lambda: [e for e in run.events() if e.kind == "directory"], what="its new path is named"
+    )
+    assert f"renamed from {old} to {run.run_dir}" in told[0].text and told[0].level == "error"
+    if how == "stop":
+        run.command("stop")
+    else:
+        os.kill(pid, signal.SIGKILL)
+    result = run.result()
+    assert result.state == ("stopped" if how == "stop" else "failed")
+    last = RunDir(run.run_dir).read_snapshot()
+    assert last is not None and last.result == result
+    assert not old.exists()
+    run.run_dir = old  # what it has started is tagged with the old path
+    assert not run.tagged()
+
+
+def test_a_directory_that_is_renamed_back_is_no_fault(make: Make) -> None:
+    run = make(toy("a", "sleep"))
+    run.start()
+    run.until("a", "ready")
+    away = run.run_dir.with_name("renamed")
+    os.rename(run.run_dir, away)
+    events = away / "events.jsonl"
+    wait_until(lambda: b"was renamed" in events.read_bytes(), what="its new path is named")
+    os.rename(away, run.run_dir)
+    wait_until(
+        lambda: len([e for e in run.events() if e.kind == "directory"]) == 2, what="its old path is named"
+    )
+    run.command("restart", service="a")
+    run.command("stop")
+    assert run.result().exit_code == 0

@@ -35,7 +35,7 @@ from liverl.procs import procfs
 from liverl.proxy.keys import ensure_keys, ensure_ray_token, ensure_replica_token
 from liverl.rundir import index as runs
 from liverl.rundir.journal import complain, read_lines, read_object
-from liverl.rundir.layout import HEARTBEAT_S, RunDir, own_record, touch_backend, write_backend
+from liverl.rundir.layout import HEARTBEAT_S, OpenDirectory, RunDir, own_record, touch_backend, write_backend
 from liverl.supervise.keeper.client import KeeperError, KeeperGone
 from liverl.supervise.recovery.adoption import adopt_listeners, adopt_service, anything_alive
 from liverl.supervise.recovery.replay import RunHistory, read_history
@@ -125,25 +125,28 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
     run = Run(plan, run_dir, attempt, None if fresh else history.attempt_started_at, began)
     supervisor = run.supervisor
     server = ControlServer(run_dir, run)
+    directory = OpenDirectory(run_dir)
     try:
         await _populate(run, history, fresh, partial(_stop_at_once, run, stop, was_running))
         await server.start()
         supervisor.records.events.subscribe(server.publish)
         write_backend(run_dir, own_record(server.socket_path or run_dir, __version__))
-        _register(supervisor)
+        _register(supervisor, run_dir)
         _signals(run)
-        supervisor.spawn_task(_heartbeat(run_dir))
-        supervisor.spawn_task(_stop_if_removed(run))
+        supervisor.spawn_task(_heartbeat(directory))
+        supervisor.spawn_task(_watch_directory(run, directory))
         supervisor.spawn_task(_serve_clients(server, run, plan.settings.snapshot_interval))
         run.start()
         unkilled = await run.outcome.until_over()
-        return await _finish(run, server, unkilled)
+        return await _finish(run, server, unkilled, directory)
     except (OSError, KeeperError, KeeperGone, StartProblem):
         if fresh and supervisor.keeper_manager.pid:
             await supervisor.keeper_manager.dismiss()  # no service has been started yet
         raise
     finally:
-        _unregister(run_dir)
+        for path in {run_dir, directory.path}:
+            _unregister(path)
+        directory.close()
         if run.source is not None:
             await run.source.close()
         await supervisor.http.close()
@@ -222,9 +225,9 @@ async def _populate(run: Run, history: RunHistory, fresh: bool, then: Callable[[
     await adopt_listeners(supervisor, plan.services, keeper_was_running)
 
 
-def _register(supervisor: Supervisor) -> None:
+def _register(supervisor: Supervisor, run_dir: Path) -> None:
     try:
-        runs.register(supervisor.run_dir)
+        runs.register(run_dir)
     except OSError as error:
         text = f"cannot write the index of live runs ({error}); pass --run to name this run"
         supervisor.say("index", text, "warning")
@@ -254,30 +257,42 @@ def _signals(run: Run) -> None:
         loop.add_signal_handler(number, stop, number.name)
 
 
-async def _heartbeat(run_dir: Path) -> None:
+async def _heartbeat(directory: OpenDirectory) -> None:
     while True:
         await asyncio.sleep(HEARTBEAT_S)
         try:
-            touch_backend(run_dir)
+            touch_backend(directory.path)
         except OSError as error:
             complain(f"cannot write the heartbeat: {error}")
 
 
-async def _stop_if_removed(run: Run) -> None:
-    """Stop the run once its directory was removed, since nobody can find it any more. A directory that was moved does
-    not count: its link count is not 0."""
-    directory = os.open(run.supervisor.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        while True:
-            try:
-                if (await asyncio.to_thread(os.fstat, directory)).st_nlink == 0:
-                    run.outcome.request_stop(now=False, who="the removal of its run directory")
-                    return
-            except OSError as error:  # a fault of a network file system proves nothing about the directory
-                complain(f"cannot check whether the run directory exists: {error}")
-            await asyncio.sleep(DIRECTORY_S)
-    finally:
-        os.close(directory)
+async def _watch_directory(run: Run, directory: OpenDirectory) -> None:
+    """Stop the run once its directory was removed, since nobody can find it any more. Report its new path when it was
+    renamed: the services do not learn of that."""
+    supervisor, path = run.supervisor, directory.opened_as
+    while True:
+        try:
+            if await asyncio.to_thread(lambda: directory.removed):
+                run.outcome.request_stop(now=False, who="the removal of its run directory")
+                return
+        except OSError as error:  # a fault of a network file system proves nothing about the directory
+            complain(f"cannot check whether the run directory exists: {error}")
+        now = await asyncio.to_thread(lambda: directory.path)
+        if now != path:
+            back = now == directory.opened_as
+            advice = (
+                ""
+                if back
+                else f"; its services still write to {directory.opened_as}: rename it back, or stop "
+                f"the run: liverl-tui stop --run {now}"
+            )
+            text = f"the run directory was renamed from {path} to {now}{advice}"
+            supervisor.say("directory", text, "info" if back else "error")
+            run.state_writer.write_to(now)
+            _unregister(path)
+            _register(supervisor, now)
+            path = now
+        await asyncio.sleep(DIRECTORY_S)
 
 
 async def _serve_clients(server: ControlServer, run: Run, interval: float) -> None:
@@ -289,9 +304,10 @@ async def _serve_clients(server: ControlServer, run: Run, interval: float) -> No
         run.sampler.watch_files(bool(server.clients))
 
 
-async def _finish(run: Run, server: ControlServer, unkilled: list[str]) -> int:
+async def _finish(run: Run, server: ControlServer, unkilled: list[str], directory: OpenDirectory) -> int:
     """Write the result, end the keeper, and return the exit code. ``unkilled``: processes that could not be killed."""
     supervisor = run.supervisor
+    run.state_writer.write_to(directory.path)
     with supervisor.records.guarded():
         try:
             async with asyncio.timeout(END_LIMIT):
@@ -304,7 +320,8 @@ async def _finish(run: Run, server: ControlServer, unkilled: list[str]) -> int:
     result = run.conclude(unkilled)
     await _clear_ray(run, result, unkilled)
     level: Level = "info" if result.exit_code in (ExitCode.OK, ExitCode.STOPPED) else "error"
-    await _write_result(supervisor, msgspec.json.format(msgspec.json.encode(result)), result.exit_code)
+    encoded = msgspec.json.format(msgspec.json.encode(result))
+    await _write_result(supervisor, directory, encoded, result.exit_code)
     supervisor.say(
         "run_ended", result.summary, level, exit_code=result.exit_code, steps=result.steps, state=result.state
     )
@@ -330,20 +347,22 @@ async def _clear_ray(run: Run, result: Result, unkilled: list[str]) -> None:
         run.supervisor.say("ray", f"cannot remove Ray's directory: {problem}", "warning", "ray")
 
 
-async def _write_result(supervisor: Supervisor, data: bytes, exit_code: int) -> None:
+async def _write_result(
+    supervisor: Supervisor, directory: OpenDirectory, data: bytes, exit_code: int
+) -> None:
     """Write ``result.json`` and the journal's end; retry for ``RESULT_PATIENCE`` seconds, since without its result the
     run would look as if the backend had crashed."""
     give_up = supervisor.now() + RESULT_PATIENCE
     while True:
         try:
-            write_atomic(supervisor.run_dir / "result.json", data)
+            write_atomic(directory.path / "result.json", data)
             await supervisor.records.journal({"k": "end", "exit_code": exit_code})
             return
         except OSError as error:
             supervisor.records.write_failed(
                 f"result.json: {error.strerror}; retrying for {RESULT_PATIENCE:g} s"
             )
-            if supervisor.now() >= give_up or not supervisor.run_dir.exists():
+            if supervisor.now() >= give_up or not directory.path.exists():
                 return
         await asyncio.sleep(0.5)
 

@@ -8,6 +8,7 @@ import asyncio
 import shutil
 from collections.abc import Callable
 from math import inf
+from pathlib import Path
 
 import msgspec
 
@@ -58,6 +59,10 @@ class StateWriter:
         without one."""
         critical = [s for s in self.symptoms if s.severity == "critical" and not s.id.startswith("service_")]
         return min(critical, key=lambda symptom: symptom.since or inf, default=None)
+
+    def write_to(self, run_dir: Path) -> None:
+        """Write ``snapshot.json`` to this directory from now on: the run's own, after it was renamed."""
+        self._run = RunDir(run_dir)
 
     def _earlier_symptoms(self) -> tuple[Symptom, ...]:
         """The symptoms that an earlier backend of this attempt wrote to ``snapshot.json``."""

@@ -183,6 +183,40 @@ class RunDir:
             return None
 
 
+class OpenDirectory:
+    """A run directory by its descriptor, with which it is found after somebody has renamed it.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.opened_as = path
+        self._fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    @property
+    def removed(self) -> bool:
+        """Whether the directory was removed. One that was renamed was not.
+
+        Raises:
+            OSError: the file system has a fault, which proves nothing.
+        """
+        return os.fstat(self._fd).st_nlink == 0
+
+    @property
+    def path(self) -> Path:
+        """Where the directory is now; its old path if that cannot be told."""
+        try:
+            now = Path(os.readlink(f"/proc/self/fd/{self._fd}"))
+            return now if now.exists() else self.opened_as
+        except OSError:
+            return self.opened_as
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._fd)
+
+
 # --- the backend's record and its liveness --------------------------------------------------------------
 
 
