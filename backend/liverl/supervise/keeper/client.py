@@ -18,6 +18,7 @@ from liverl.procs.open_files import raise_limit
 from liverl.util.regular_file import open_append, read_text
 
 _SCRIPT = Path(__file__).with_name("process.py")
+_BUSY = 10.0  # seconds for a keeper to accept the connections that came before ours
 
 
 class KeeperError(Exception):
@@ -67,15 +68,15 @@ class KeeperClient:
         Returns (whether it was already running, its children's records, its listening ports by name).
 
         Raises:
-            KeeperError: it could not be started, or another user serves the socket.
+            KeeperError: it could not be started, accepts no connection, or another user serves the socket.
             KeeperGone: it exited before it answered.
             OSError: its log cannot be written, or the process cannot be created.
         """
         self.close()
-        already_running = self._open()
+        already_running = await self._open()
         if not already_running:
             await asyncio.get_running_loop().run_in_executor(None, self._launch, environment)
-            if not self._open():
+            if not await self._open():
                 raise KeeperError("the keeper was started but cannot be reached")
         assert self._sock is not None
         credentials = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -89,19 +90,27 @@ class KeeperClient:
         raise_limit(self.pid)  # services inherit it; where it is refused, the preflight check has warned
         return already_running, hello["children"], hello["listeners"]
 
-    def _open(self) -> bool:
-        directory = os.open(self.run_dir, os.O_PATH | os.O_DIRECTORY)
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.connect(f"/proc/self/fd/{directory}/keeper.sock")
-        except OSError:
-            sock.close()
-            return False
-        finally:
-            os.close(directory)
-        sock.setblocking(False)
-        self._sock = sock
-        return True
+    async def _open(self) -> bool:
+        """Connect to the socket, without waiting in the kernel. Returns False if nobody listens on it.
+
+        Raises:
+            KeeperError: other connections wait before ours, and the keeper accepts none.
+        """
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + _BUSY
+        while True:
+            try:
+                self._sock = _connected(self.run_dir)
+                return True
+            except BlockingIOError:
+                if loop.time() > give_up:
+                    raise KeeperError(
+                        f"the keeper has accepted no connection for {_BUSY:g} s; see keeper.json for its pid, "
+                        "and end that process if it hangs (its services keep running)"
+                    ) from None
+                await asyncio.sleep(0.05)
+            except OSError:
+                return False
 
     def _launch(self, environment: dict[str, str]) -> None:
         with os.fdopen(open_append(self.run_dir / "keeper.log"), "ab") as log:
@@ -204,3 +213,23 @@ class KeeperClient:
         """Collect the keeper's own exit status, if it was started by this process and has ended."""
         if self._process is not None:
             self._process.poll()
+
+
+def _connected(run_dir: Path) -> socket.socket:
+    """A socket that is connected to the keeper of ``run_dir``.
+
+    Raises:
+        BlockingIOError: as many connections wait for the keeper as its socket holds.
+        OSError: nobody listens there.
+    """
+    directory = os.open(run_dir, os.O_PATH | os.O_DIRECTORY)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.connect(f"/proc/self/fd/{directory}/keeper.sock")
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        os.close(directory)
+    return sock

@@ -7,7 +7,7 @@ line on ``keeper.sock`` and get one answer each:
 
 ``hello``                         -> pid, children, listeners
 ``spawn`` token argv env cwd log fds [umask] -> pid, tick (idempotent: a token is started once)
-``listen`` name host port         -> port (idempotent)
+``listen`` name host port         -> port (idempotent); the host is a numeric address
 ``adopt_fd`` name (+ SCM_RIGHTS)  -> takes over a listening socket
 ``get_fd`` name                   -> answer (+ SCM_RIGHTS)
 ``forget`` token                  -> drops an ended child's record
@@ -18,12 +18,18 @@ line on ``keeper.sock`` and get one answer each:
 
 Whenever a leader ends, every client is sent ``{"exit": {...}}`` and ``exits/TOKEN.json`` is written.
 
+No client can end or block the keeper. A request that it cannot carry out is answered with ``{"error": ...}``. The
+keeper opens nothing that could block it, it never waits for a client, and what it keeps for clients is limited:
+requests, answers that nobody reads, descriptors, connections. When connections or descriptors run out, it closes
+connections that have never made a valid request, the oldest first.
+
 If the run's directory was removed and no backend is connected, nobody can find the run any more. The keeper then ends
 every process below it (TERM to the leaders, TERM to all, KILL to all) and exits, which frees the ports. The directory
 counts as removed when its link count is 0: a directory that was moved still has a link, and an error from the file
 system proves nothing.
 """
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -31,16 +37,33 @@ import os
 import select
 import signal
 import socket
+import stat
 import struct
 import sys
 import time
-from typing import Any
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Record = dict[str, Any]
 
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
-MAX_LINE = 4 << 20
+MAX_LINE = 4 << 20  # bytes of a request
+MAX_UNSENT = 4 << 20  # bytes of answers that a client has not read; with more it is disconnected
+MAX_BUFFERED = 32 << 20  # bytes of both for all clients; beyond it the client with the most is disconnected
+PAUSE_READING = 1 << 16  # bytes of unread answers at which no more requests are taken from a client
+MAX_CLIENTS = 128  # connections at the same time
+ACCEPTS = 64  # connections accepted before the clients are served again; less than MAX_CLIENTS
+LINES = 8  # requests of one client that are answered before it is the next one's turn
+MAX_FDS = 4  # descriptors that a client has sent and not used yet; further ones are closed
+SPARE_FDS = 8  # descriptors kept for requests, connections and files when no others are left
+MAX_NAME = 200  # characters of a token or of a listening socket's name
+MAX_ERROR = 1000  # characters of an error in an answer
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 LOOK_AROUND_MS = 60_000  # between two checks of the run directory while a backend is connected
-ALONE_MS = 5_000  # the same while no backend is connected
+ALONE_MS = 5_000  # the same while no backend is connected; also between two attempts to write an exit status
 ENDING_MS = 200  # between two checks of the processes that are being ended
 # Seconds of each stage; after KILL_GRACE the keeper exits although processes could not be killed.
 LEADERS_GRACE, TREE_GRACE, KILL_GRACE = 10.0, 5.0, 30.0
@@ -48,12 +71,65 @@ BACKLOG = 2048  # connections that wait for a proxy to accept them; the kernel c
 
 
 class Client:
-    """One connection, with the bytes of an incomplete request line and the descriptors received so far."""
+    """One connection: the bytes that were received and not answered yet, and the answers that were not sent yet."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.buffer = b""
+        self.fd = sock.fileno()
+        self.known = False  # it has made a valid request
+        self.closed = False
+        self.received = bytearray()
+        self.searched = 0  # bytes of ``received`` in which there is no end of a line
+        self.fds: list[int] = []  # received and not used yet
+        self.unsent: deque[tuple[memoryview, list[int]]] = deque()  # with duplicated descriptors
+        self.unsent_bytes = 0
+
+    @property
+    def has_request(self) -> bool:
+        """Whether there is a complete request that can be answered now."""
+        if self.closed or self.unsent_bytes > PAUSE_READING:
+            return False
+        end = self.received.find(b"\n", self.searched)
+        self.searched = end if end >= 0 else len(self.received)
+        return end >= 0
+
+    def take_line(self) -> bytes | None:
+        """Remove and return the next line; None if it is not complete."""
+        end = self.received.find(b"\n", self.searched)
+        if end < 0:
+            return None
+        line = bytes(self.received[:end])
+        del self.received[: end + 1]
+        self.searched = 0
+        return line
+
+    @property
+    def events(self) -> int:
+        """What to wait for: requests, unless earlier ones or their answers are pending; room for answers."""
+        reading = 0 if self.unsent_bytes > PAUSE_READING or self.has_request else select.POLLIN
+        return reading | (select.POLLOUT if self.unsent else 0)
+
+
+class Reserve:
+    """Descriptors that are open for nothing, to be closed when one is needed and none is left."""
+
+    def __init__(self) -> None:
         self.fds: list[int] = []
+        self.fill()
+
+    def fill(self) -> bool:
+        """Open the missing ones. Returns whether the reserve is complete."""
+        while len(self.fds) < SPARE_FDS:
+            try:
+                self.fds.append(os.open("/dev/null", os.O_RDONLY))
+            except OSError:
+                return False
+        return True
+
+    def release(self) -> None:
+        """Close all of them."""
+        while self.fds:
+            os.close(self.fds.pop())
 
 
 class Keeper:
@@ -66,9 +142,12 @@ class Keeper:
 
     def __init__(self, run_dir: str) -> None:
         self.run_dir = run_dir
-        self.children: dict[str, dict[str, Any]] = {}
+        self.children: dict[str, Record] = {}
         self.by_pid: dict[int, str] = {}
-        self.unwritten: list[tuple[str, dict[str, Any]]] = []  # reported exits without their file yet
+        self.unwritten: list[Record] = []  # children whose exits are reported, and not written yet
+        self.failed: list[Record] = []  # the same after a write error
+        self.retry_at = 0.0  # monotonic seconds; when ``failed`` are written again
+        self.last_fault = ""
         self.listeners: dict[str, socket.socket] = {}
         self.clients: dict[int, Client] = {}
         self.server = self._bind()
@@ -81,6 +160,7 @@ class Keeper:
         # exit statuses and the port must survive until the services have ended.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
+        self.reserve = Reserve()
         self.poll = select.poll()
         self.poll.register(self.server, select.POLLIN)
         self.poll.register(self.wake_r, select.POLLIN)
@@ -93,59 +173,87 @@ class Keeper:
         os.chdir(self.run_dir)  # a relative socket path avoids the limit of 107 bytes
         os.makedirs("exits", exist_ok=True)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            probe.connect("keeper.sock")
-        except OSError:
-            try:
-                os.unlink("keeper.sock")
-            except FileNotFoundError:
-                pass
-        else:
+        if answered("keeper.sock"):
             complain("another keeper is already running for this run")
             raise SystemExit(3)
-        finally:
-            probe.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink("keeper.sock")
         old_umask = os.umask(0o177)
         sock.bind("keeper.sock")
         os.umask(old_umask)
-        sock.listen(8)
+        sock.listen(MAX_CLIENTS)
         sock.setblocking(False)
         return sock
 
     def run(self) -> None:
         """Serve until a client requests the exit, or the run directory was removed and its processes have ended."""
-        while not self.ended:
-            # A connected backend stops the services itself, and must not wait for the keeper while the file
-            # system hangs.
-            if self.removed_at is None and not (self.by_pid and self.clients) and directory_removed():
-                complain("the run directory was removed; stopping its services")
-                self.removed_at = time.monotonic()
-            if self.removed_at is not None and self._end_all(time.monotonic() - self.removed_at):
-                return
-            for fd, _ in self.poll.poll(self._pause()):
-                if fd == self.wake_r:
-                    self._drain_wakeups()
-                elif fd == self.server.fileno():
-                    self._accept()
-                elif fd in self.clients:
-                    self._read(self.clients[fd])
-            self._reap()
-            if self.dismissed and not self.by_pid and not self.clients and not self.poll.poll(0):
-                return
+        over = False
+        while not (self.ended or over):
+            try:
+                over = self._round()
+            except Exception as error:  # noqa: BLE001 - no fault of its own ends the parent of all services
+                self._report_fault(error)
+
+    def _round(self) -> bool:
+        """Wait for something to do, and do it. Returns whether the keeper is not needed any more."""
+        # A connected backend stops the services itself, and must not wait for the keeper while the file system hangs.
+        if (
+            self.removed_at is None
+            and not (self.by_pid and self._backend_connected())
+            and directory_removed()
+        ):
+            complain("the run directory was removed; stopping its services")
+            self.removed_at = time.monotonic()
+        if self.removed_at is not None and self._end_all(time.monotonic() - self.removed_at):
+            return True
+        for fd, event in self.poll.poll(self._pause()):
+            if fd == self.wake_r:
+                self._drain_wakeups()
+            elif fd == self.server.fileno():
+                self._accept()
+            elif fd in self.clients:
+                self._one_client(self.clients[fd], lambda client: self._serve(client, event))  # noqa: B023
+        for client in [client for client in self.clients.values() if client.has_request]:
+            self._one_client(client, self._answer_lines)
+        self._limit_buffers()
+        self._reap()
+        self._refill()
+        return self.dismissed and not self.by_pid and not self._backend_connected() and not self.poll.poll(0)
+
+    def _one_client(self, client: Client, do: Callable[[Client], None]) -> None:
+        """``do(client)``; a client for which that fails is disconnected, and the others are served."""
+        try:
+            do(client)
+        except Exception as error:  # noqa: BLE001 - see run
+            self._report_fault(error)
+            self._drop(client)
+
+    def _report_fault(self, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if text != self.last_fault:
+            self.last_fault = text
+            complain(f"internal error, the keeper continues: {text}")
+        time.sleep(0.05)  # the same may fail again at once
+
+    def _backend_connected(self) -> bool:
+        """Whether a client is connected that has made a valid request."""
+        return any(client.known for client in self.clients.values())
 
     def _pause(self) -> int:
         """Milliseconds until the next check of the directory or the processes, if no request comes."""
+        if any(client.has_request for client in self.clients.values()):
+            return 0
         if self.removed_at is not None:
             return ENDING_MS
-        return LOOK_AROUND_MS if self.clients else ALONE_MS
+        return LOOK_AROUND_MS if self._backend_connected() and not self.failed else ALONE_MS
 
     def _end_all(self, passed: float) -> bool:
         """Carry out the stage that is due ``passed`` seconds after the directory was found removed. Returns whether to
         exit: nothing is running any more, or the last grace is over."""
-        tree = descendants(os.getpid())
+        tree = self._with_reserve(lambda: descendants(os.getpid()))
         if not tree or passed > LEADERS_GRACE + TREE_GRACE + KILL_GRACE:
             return True
+        self.reserve.release()
         if passed > LEADERS_GRACE + TREE_GRACE:
             send(tree, signal.SIGKILL)  # repeated: new forks may have escaped the previous signal
         elif passed > LEADERS_GRACE and self.stage < 2:
@@ -154,6 +262,7 @@ class Keeper:
         elif self.stage < 1:
             self.stage = 1
             send({pid: tick for pid, tick in tree.items() if pid in self.by_pid}, signal.SIGTERM)
+        self._refill()
         return False
 
     def _drain_wakeups(self) -> None:
@@ -162,18 +271,53 @@ class Keeper:
         except BlockingIOError:
             pass
 
+    # --- descriptors ---
+
+    def _with_reserve(self, do: Callable[[], T]) -> T:
+        """``do()``; if there are no descriptors for it, once more with those of the reserve."""
+        try:
+            return do()
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTORS:
+                raise
+        self.reserve.release()
+        try:
+            return do()
+        finally:
+            self._refill()
+
+    def _refill(self) -> None:
+        """Fill the reserve, at the expense of clients that have never made a valid request."""
+        while not self.reserve.fill() and self._drop_unknown():
+            pass
+
+    def _drop_unknown(self) -> bool:
+        """Disconnect the oldest client that has never made a valid request. Returns whether there was one."""
+        client = next((client for client in self.clients.values() if not client.known), None)
+        if client is not None:
+            self._drop(client)
+        return client is not None
+
     # --- children ---
 
     def _reap(self) -> None:
         self._report_exits()
+        if self.failed and time.monotonic() >= self.retry_at:
+            self.unwritten += self.failed
+            self.failed = []
         # Reported before the files are written: while a checkpoint is flushed, an fsync takes longer than clients wait.
         while self.unwritten:
-            token, child = self.unwritten.pop(0)
+            child = self.unwritten.pop(0)
             try:
-                self._write_exit(token, child)
-            except OSError as error:
+                self._with_reserve(lambda: write_exit(child))  # noqa: B023 - called at once
+            except (OSError, ValueError) as error:
                 # Kept in self.children, which "hello" returns: a full disk must not lose an exit status.
-                complain(f"could not write the exit status of {token}: {error}")
+                text = f"could not write the exit status of {child['token']}: {error}"
+                if text != self.last_fault:
+                    self.last_fault = text
+                    complain(text)
+                self.failed.append(child)
+                self.retry_at = time.monotonic() + ALONE_MS / 1000
 
     def _report_exits(self) -> None:
         """Reap every child that has ended, and send the exits of leaders to all clients."""
@@ -186,156 +330,185 @@ class Keeper:
                 break
             token = self.by_pid.pop(pid, None)
             if token is not None:
-                self.unwritten.append((token, self.children[token]))
-                self._ended(token, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+                child = self.children[token]
+                self.unwritten.append(child)
+                child["exit"] = {
+                    "code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+                    "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+                    "at": time.time(),
+                    "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
+                    "peak_rss_bytes": usage.ru_maxrss * 1024,
+                }
+                for client in list(self.clients.values()):
+                    self._send(client, {"exit": child})
 
-    def _ended(self, token: str, status: int, cpu: float, peak: int) -> None:
-        child = self.children[token]
-        child["exit"] = {
-            "code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
-            "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
-            "at": time.time(),
-            "cpu_seconds": round(cpu, 3),
-            "peak_rss_bytes": peak,
-        }
-        for client in list(self.clients.values()):
-            self._send(client, {"exit": child})
-
-    def _write_exit(self, token: str, child: dict[str, Any]) -> None:
-        path = f"exits/{token}.json"
-        with open(path + ".tmp", "w", encoding="utf-8") as file:
-            json.dump(child, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path + ".tmp", path)
-
-    def _spawn(self, request: dict[str, Any]) -> dict[str, Any]:
-        token = request["token"]
+    def _spawn(self, request: Record) -> Record:
+        token = name_in(request, "token")
         if token in self.children:
             return self.children[token]
-        env = dict(request["env"])
-        inherited = {}
-        for variable, name in request.get("fds", {}).items():
-            fd = self.listeners[name].fileno()
-            inherited[variable] = fd
-            env[variable] = str(fd)
-        out = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        error_r, error_w = os.pipe()
+        env = texts_in(request, "env")
+        inherited = {
+            variable: self.listeners[name].fileno() for variable, name in texts_in(request, "fds").items()
+        }
+        env.update({variable: str(fd) for variable, fd in inherited.items()})
+        fds = list(inherited.values())
+        start = Start(argv_in(request), env, text_in(request, "cwd"), fds, umask_in(request))
+        out, error_r, error_w = self._with_reserve(lambda: open_streams(text_in(request, "log")))
         try:
             pid = os.fork()
             if pid == 0:
-                self._child(request, env, out, list(inherited.values()), error_w)
+                start.execute(out, error_w)
+            # Before anything else can fail: the exit status of an unknown child would be lost.
+            child: Record = {"token": token, "pid": pid, "tick": None, "exit": None}
+            self.by_pid[pid], self.children[token] = token, child
             os.close(error_w)
             error_w = -1
             problem = b""
             while chunk := os.read(error_r, 4096):
                 problem += chunk
         finally:
-            os.close(out)
-            os.close(error_r)
-            if error_w >= 0:
-                os.close(error_w)
+            for fd in (out, error_r, error_w):
+                if fd >= 0:
+                    os.close(fd)
         if problem:
             os.waitpid(pid, 0)
+            del self.by_pid[pid], self.children[token]
             return {"error": problem.decode("utf-8", "replace")}
-        self.by_pid[pid] = token
-        self.children[token] = {"token": token, "pid": pid, "tick": start_tick(pid), "exit": None}
-        return self.children[token]
-
-    def _child(
-        self, request: dict[str, Any], env: dict[str, str], out: int, fds: list[int], error_w: int
-    ) -> None:
-        """After the fork: become the service, or write the problem to ``error_w``. Never returns."""
-        step = "start"
-        try:
-            step = "setsid"
-            os.setsid()
-            null = os.open("/dev/null", os.O_RDONLY)
-            os.dup2(null, 0)
-            os.dup2(out, 1)
-            os.dup2(out, 2)
-            for fd in fds:
-                os.set_inheritable(fd, True)
-            for number in range(1, signal.NSIG):
-                if number not in (signal.SIGKILL, signal.SIGSTOP, 32, 33):
-                    try:
-                        signal.signal(number, signal.SIG_DFL)
-                    except (OSError, ValueError):
-                        continue
-            signal.pthread_sigmask(signal.SIG_SETMASK, [])
-            if request.get("umask") is not None:  # an older backend does not send it
-                os.umask(request["umask"])
-            step = f"enter {request['cwd']}"
-            os.chdir(request["cwd"])
-            argv = request["argv"]
-            step = f"execute {argv[0]}"
-            os.execvpe(argv[0], argv, env)
-        except BaseException as error:  # noqa: BLE001 - after a fork nothing may escape
-            os.write(error_w, f"cannot {step}: {error}".encode())
-        finally:
-            os._exit(127)
+        child["tick"] = self._with_reserve(lambda: start_tick(pid))
+        return child
 
     # --- clients ---
 
     def _accept(self) -> None:
-        try:
-            sock, _ = self.server.accept()
-        except BlockingIOError:
-            return
-        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        _, uid, _ = struct.unpack("3i", raw)
-        if uid not in (0, os.geteuid()):
-            sock.close()
-            return
-        sock.settimeout(2.0)
-        self.clients[sock.fileno()] = Client(sock)
-        self.poll.register(sock, select.POLLIN)
+        for _ in range(ACCEPTS):
+            try:
+                sock, _ = self._with_reserve(self.server.accept)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._report_fault(error)
+                return
+            raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            _, uid, _ = struct.unpack("3i", raw)
+            if uid not in (0, os.geteuid()) or (
+                len(self.clients) >= MAX_CLIENTS and not self._drop_unknown()
+            ):
+                sock.close()
+                continue
+            sock.setblocking(False)
+            client = self.clients[sock.fileno()] = Client(sock)
+            self.poll.register(sock, client.events)
+            self._refill()
 
     def _drop(self, client: Client) -> None:
-        fd = client.sock.fileno()
-        if fd in self.clients:
-            self.poll.unregister(fd)
-            del self.clients[fd]
-        for extra in client.fds:
-            os.close(extra)
-        client.fds = []
+        if client.closed:
+            return
+        client.closed = True
+        self.poll.unregister(client.fd)
+        del self.clients[client.fd]
+        for fd in client.fds:
+            os.close(fd)
+        for _, fds in client.unsent:
+            for fd in fds:
+                os.close(fd)
         client.sock.close()
+
+    def _limit_buffers(self) -> None:
+        while True:
+            sizes = {fd: len(c.received) + c.unsent_bytes for fd, c in self.clients.items()}
+            if sum(sizes.values()) <= MAX_BUFFERED:
+                return
+            self._drop(self.clients[max(sizes, key=lambda fd: sizes[fd])])
+
+    def _serve(self, client: Client, event: int) -> None:
+        """Handle what ``poll`` has reported for a client."""
+        self._flush(client)
+        if not client.closed and client.events & select.POLLIN:
+            self._read(client)
+        elif event & (select.POLLHUP | select.POLLERR | select.POLLNVAL):
+            self._drop(client)  # nobody will read the answers that it still gets
 
     def _read(self, client: Client) -> None:
         try:
-            data, fds, _, _ = socket.recv_fds(client.sock, 1 << 16, 4, socket.MSG_CMSG_CLOEXEC)
+            data, fds, _, _ = socket.recv_fds(client.sock, 1 << 16, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return
         except OSError:
             data, fds = b"", []
         client.fds += fds
-        if not data or len(client.buffer) + len(data) > MAX_LINE:
+        while len(client.fds) > MAX_FDS:
+            os.close(client.fds.pop())
+        if not data or len(client.received) + len(data) > MAX_LINE:
             self._drop(client)
             return
-        client.buffer += data
-        while b"\n" in client.buffer:
-            line, client.buffer = client.buffer.split(b"\n", 1)
+        client.received += data
+        self._answer_lines(client)
+
+    def _answer_lines(self, client: Client) -> None:
+        """Answer some of the client's requests; the others come after those of other clients."""
+        for _ in range(LINES):
+            if not client.has_request or self.ended:
+                break
+            line = client.take_line()
+            assert line is not None
             self._answer(client, line)
+        if client.closed:
+            return
+        if not client.received:
+            while client.fds:  # they belong to no request
+                os.close(client.fds.pop())
+        self.poll.modify(client.fd, client.events)
 
     def _answer(self, client: Client, line: bytes) -> None:
         send_fds: list[int] = []
         number = None
         try:
             request = json.loads(line)
-            number = request.get("id")
+            if not isinstance(request, dict):
+                raise TypeError(f"expected a JSON object, found {type(request).__name__}")
+            if isinstance(request.get("id"), int | str):
+                number = request["id"]
             answer = self._do(client, request, send_fds)
-        except (OSError, KeyError, ValueError, TypeError) as error:
-            answer = {"error": f"{type(error).__name__}: {error}", "errno": getattr(error, "errno", None)}
+            client.known = True
+        except Exception as error:  # noqa: BLE001 - whatever a request causes is answered
+            text = f"{type(error).__name__}: {error}"[:MAX_ERROR]
+            answer = {"error": text, "errno": getattr(error, "errno", None)}
         self._send(client, {"id": number, **answer}, send_fds)
 
-    def _send(self, client: Client, message: dict[str, Any], fds: list[int] | None = None) -> None:
-        data = json.dumps(message).encode() + b"\n"
-        try:
-            sent = socket.send_fds(client.sock, [data], fds) if fds else client.sock.send(data)
-            if sent < len(data):
-                client.sock.sendall(data[sent:])
-        except OSError:
+    def _send(self, client: Client, message: Record, fds: list[int] | None = None) -> None:
+        """Send a message, or keep it until the client reads. ``fds`` now belong to this object."""
+        if client.closed or client.unsent_bytes > MAX_UNSENT:
+            for fd in fds or ():
+                os.close(fd)
             self._drop(client)
+            return
+        data = memoryview(json.dumps(message).encode() + b"\n")
+        client.unsent.append((data, fds or []))
+        client.unsent_bytes += len(data)
+        self._flush(client)
 
-    def _do(self, client: Client, request: dict[str, Any], send_fds: list[int]) -> dict[str, Any]:
+    def _flush(self, client: Client) -> None:
+        """Send what the client's socket takes now."""
+        while client.unsent and not client.closed:
+            data, fds = client.unsent[0]
+            try:
+                sent = socket.send_fds(client.sock, [data], fds) if fds else client.sock.send(data)
+            except BlockingIOError:
+                break
+            except OSError:
+                self._drop(client)
+                return
+            for fd in fds:
+                os.close(fd)
+            client.unsent_bytes -= sent
+            if sent < len(data):
+                client.unsent[0] = (data[sent:], [])
+            else:
+                client.unsent.popleft()
+        if not client.closed:
+            self.poll.modify(client.fd, client.events)
+
+    def _do(self, client: Client, request: Record, send_fds: list[int]) -> Record:
         kind = request["do"]
         if kind == "hello":
             self.dismissed = False  # a backend uses the keeper again
@@ -347,39 +520,42 @@ class Keeper:
         if kind == "spawn":
             return self._spawn(request)
         if kind == "listen":
-            return {"port": self._listen(request["name"], request["host"], request["port"])}
+            return {"port": self._listen(request)}
         if kind == "get_fd":
-            send_fds.append(self.listeners[request["name"]].fileno())
+            listener = self.listeners[name_in(request, "name")]
+            send_fds.append(self._with_reserve(lambda: os.dup(listener.fileno())))
             return {"name": request["name"]}
         if kind == "adopt_fd":
-            fd = client.fds.pop(0) if client.fds else -1
-            if fd < 0:
-                raise ValueError("no descriptor came with the request")
-            self.listeners.setdefault(request["name"], socket.socket(fileno=fd))
-            return {"port": self.listeners[request["name"]].getsockname()[1]}
+            return {"port": self._adopt(client, name_in(request, "name"))}
         if kind == "forget":
-            child = self.children.get(request["token"])
+            child = self.children.get(name_in(request, "token"))
             if child is not None and child["exit"] is not None:
-                del self.children[request["token"]]
+                del self.children[child["token"]]
             return {}
         if kind == "close":
-            sock = self.listeners.pop(request["name"], None)
+            sock = self.listeners.pop(name_in(request, "name"), None)
             if sock is not None:
                 sock.close()
             return {}
         if kind == "exit":
+            self.retry_at = 0.0
             self._reap()
             self.dismissed = True
             if self.by_pid:
                 return {"error": f"service processes still running: {len(self.by_pid)}"}
             self.ended = True
             return {}
-        raise ValueError(f"unknown request {kind!r}")
+        raise ValueError(f"unknown request {str(kind)[:MAX_NAME]!r}")
 
-    def _listen(self, name: str, host: str, port: int) -> int:
+    def _listen(self, request: Record) -> int:
+        name, host, port = name_in(request, "name"), text_in(request, "host"), request["port"]
         if name not in self.listeners:
+            if not isinstance(port, int) or not 0 <= port <= 65535:
+                raise ValueError(f"port: expected a number from 0 to 65535, found {str(port)[:MAX_NAME]}")
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            sock = socket.socket(family, socket.SOCK_STREAM)
+            if not numeric(family, host):  # a name would be looked up, which can take minutes
+                raise ValueError(f"host: expected a numeric address, found {host[:MAX_NAME]!r}")
+            sock = self._with_reserve(lambda: socket.socket(family, socket.SOCK_STREAM))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 sock.bind((host, port))
@@ -390,6 +566,201 @@ class Keeper:
             self.listeners[name] = sock
         number: int = self.listeners[name].getsockname()[1]
         return number
+
+    def _adopt(self, client: Client, name: str) -> int:
+        """Take over the descriptor that came with a request; it is closed if it is no listening TCP socket."""
+        if not client.fds:
+            raise ValueError("no descriptor came with the request")
+        fd = client.fds.pop(0)
+        if not listens(fd):
+            os.close(fd)
+            raise ValueError("the descriptor is not a listening TCP socket")
+        sock = socket.socket(fileno=fd)
+        if name in self.listeners:
+            sock.close()
+        else:
+            self.listeners[name] = sock
+        number: int = self.listeners[name].getsockname()[1]
+        return number
+
+
+class Start:
+    """What a forked child executes."""
+
+    def __init__(
+        self, argv: list[str], env: dict[str, str], cwd: str, fds: list[int], umask: int | None
+    ) -> None:
+        self.argv, self.env, self.cwd, self.fds, self.umask = argv, env, cwd, fds, umask
+
+    def execute(self, out: int, error_w: int) -> None:
+        """After the fork: become the service, or write the problem to ``error_w``. Never returns."""
+        step = "start"
+        try:
+            step = "setsid"
+            os.setsid()
+            null = os.open("/dev/null", os.O_RDONLY)
+            os.dup2(null, 0)
+            os.dup2(out, 1)
+            os.dup2(out, 2)
+            for fd in self.fds:
+                os.set_inheritable(fd, True)
+            for number in range(1, signal.NSIG):
+                if number not in (signal.SIGKILL, signal.SIGSTOP, 32, 33):
+                    try:
+                        signal.signal(number, signal.SIG_DFL)
+                    except (OSError, ValueError):
+                        continue
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            if self.umask is not None:
+                os.umask(self.umask)
+            step = f"enter {self.cwd}"
+            os.chdir(self.cwd)
+            step = f"execute {self.argv[0]}"
+            os.execvpe(self.argv[0], self.argv, self.env)
+        except BaseException as error:  # noqa: BLE001 - after a fork nothing may escape
+            os.write(error_w, f"cannot {step}: {error}"[:MAX_ERROR].encode("utf-8", "replace"))
+        finally:
+            os._exit(127)
+
+
+# --- requests ---
+
+
+def found(value: object) -> str:
+    """What a value is, for an error."""
+    return "nothing" if value is None else type(value).__name__
+
+
+def text_in(request: Record, key: str) -> str:
+    """A text of a request. Raises ValueError if it is something else."""
+    value = request.get(key)
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(f"{key}: expected a text without null characters, found {found(value)}")
+    return value
+
+
+def name_in(request: Record, key: str) -> str:
+    """A token, or the name of a listening socket: also the name of a file. Raises ValueError if it cannot be one."""
+    value = text_in(request, key)
+    if not 0 < len(value) <= MAX_NAME or not value.isascii() or not value.isprintable():
+        raise ValueError(
+            f"{key}: expected 1 to {MAX_NAME} printable ASCII characters, found {value[:MAX_NAME]!r}"
+        )
+    if "/" in value or value.startswith("."):
+        raise ValueError(f"{key}: expected a name without '/' that does not begin with '.', found {value!r}")
+    return value
+
+
+def texts_in(request: Record, key: str) -> dict[str, str]:
+    """A copy of an object of texts; empty if it is missing. Raises ValueError if it is something else."""
+    value = request.get(key, {})
+    if not isinstance(value, dict):
+        raise ValueError(f"{key}: expected an object, found {found(value)}")
+    return {name: text_in(value, name) for name in value}
+
+
+def argv_in(request: Record) -> list[str]:
+    """The command of a request. Raises ValueError if it is none."""
+    value = request.get("argv")
+    if not isinstance(value, list) or not value or not all(isinstance(word, str) for word in value):
+        raise ValueError("argv: expected a list of at least one text")
+    return value
+
+
+def umask_in(request: Record) -> int | None:
+    """The umask of a request; None if there is none: older backends send none. Raises ValueError if it is no mode."""
+    value = request.get("umask")
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 0o777):
+        return value
+    raise ValueError(f"umask: expected a number from 0 to {0o777}, found {value!r}"[:200])
+
+
+def numeric(family: int, host: str) -> bool:
+    """Whether ``host`` is an address of the family, not a name."""
+    try:
+        socket.inet_pton(family, host)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+# --- files and sockets ---
+
+
+def answered(path: str) -> bool:
+    """Whether a process listens on the socket ``path``."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except BlockingIOError:
+            return True  # as many connections wait for it as its socket holds
+        except OSError:
+            return False
+        return True
+
+
+def listens(fd: int) -> bool:
+    """Whether a descriptor is a listening TCP socket."""
+    if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+        return False
+    with socket.socket(fileno=os.dup(fd)) as sock:
+        if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
+            return False
+        return sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
+
+
+def open_log(path: str) -> int:
+    """Open a log for appending and return its descriptor. Never waits for a reader of a FIFO.
+
+    Raises:
+        OSError: it is a link or not a regular file, or it cannot be opened.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY
+    try:
+        fd = os.open(path, flags, 0o644)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise OSError(
+                error.errno, "the log is a link, a FIFO or a device; expected a regular file", path
+            ) from None
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "the log is not a regular file", path)
+        os.set_blocking(fd, True)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def open_streams(log: str) -> tuple[int, int, int]:
+    """Descriptors for a start: the log, and both ends of a pipe for its problem.
+
+    Raises:
+        OSError: as ``open_log``, or there are no more descriptors.
+    """
+    out = open_log(log)
+    try:
+        return (out, *os.pipe())
+    except BaseException:
+        os.close(out)
+        raise
+
+
+def write_exit(child: Record) -> None:
+    """Write ``exits/TOKEN.json`` with fsync. Raises OSError."""
+    path = f"exits/{child['token']}.json"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path + ".tmp")
+    # A new file only: another program may have put a link or a FIFO there.
+    fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    with open(fd, "w", encoding="utf-8") as file:
+        json.dump(child, file)
+        file.flush()
+        os.fsync(fd)
+    os.replace(path + ".tmp", path)
 
 
 def complain(text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import signal
 import socket
@@ -213,8 +214,9 @@ class KeeperManager:
             KeeperGone: no keeper is running, or it died before it answered.
         """
         name = f"{service}.{port.name}"
+        host = await _numeric(port.host)
         try:
-            answer = await self.request("listen", name=name, host=port.host, port=port.number)
+            answer = await self.request("listen", name=name, host=host, port=port.number)
         except KeeperError as error:
             holder = procfs.port_holder(port.number)
             if holder is not None:
@@ -310,3 +312,22 @@ class KeeperManager:
         self._listeners.clear()
         self._numbers.clear()
         self._keeper.close()
+
+
+async def _numeric(host: str) -> str:
+    """The numeric address of ``host``: the keeper looks up no names.
+
+    Raises:
+        PrepareProblem: the name is not known.
+    """
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    else:
+        return host
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise PrepareProblem(f"cannot look up the address of {host}: {error}") from None
+    return str(min(found, key=lambda entry: entry[0] != socket.AF_INET)[4][0])
