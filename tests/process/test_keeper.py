@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from kit.keeper_talk import Talk
 from kit.waiting import wait_until
 
 from liverl.procs import procfs
@@ -24,64 +24,11 @@ from liverl.supervise.keeper.client import KeeperError
 from liverl.supervise.services.keeper_manager import KeeperManager
 
 
-class Talk:
-    """A keeper and one connection to it."""
-
-    def __init__(self, run_dir: Path, *argv: str) -> None:
-        self.run_dir = run_dir
-        argv = argv or (process.__file__, str(run_dir))
-        self.process = subprocess.Popen([sys.executable, "-I", "-S", *argv])
-        self.connect()
-        self.children: list[int] = []
-
-    def connect(self) -> None:
-        wait_until(self._connected, what="the keeper's socket")
-
-    def _connected(self) -> bool:
-        self.socket = socket.socket(socket.AF_UNIX)
-        try:
-            self.socket.connect(os.path.relpath(self.run_dir / "keeper.sock"))
-        except OSError:
-            self.socket.close()
-            return False
-        self.lines = self.socket.makefile("r")
-        return True
-
-    def ask(self, do: str, **args: Any) -> dict[str, Any]:
-        self.socket.sendall(json.dumps({"id": 1, "do": do, **args}).encode() + b"\n")
-        while True:
-            answer: dict[str, Any] = json.loads(self.lines.readline())
-            if "id" in answer:  # else an end, which is told to everybody
-                return answer
-
-    def leave(self) -> None:
-        self.lines.close()
-        self.socket.close()
-
-    def spawn(self, token: str, argv: list[str] | None = None) -> int:
-        argv = argv or [sys.executable, "-c", "import time; time.sleep(1000)"]
-        log = str(self.run_dir / "log")
-        told = self.ask("spawn", token=token, argv=argv, env=dict(os.environ), cwd="/", log=log, fds={})
-        self.children.append(told["pid"])
-        return self.children[-1]
-
-    def written(self, token: str) -> bool:
-        return (self.run_dir / "exits" / f"{token}.json").exists()
-
-    def end(self, pid: int) -> None:
-        os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not procfs.alive(pid, None), what="its end")
-
-
 @pytest.fixture
 def talk(tmp_path: Path) -> Iterator[Talk]:
     made = Talk(tmp_path)
     yield made
-    for pid in made.children:
-        if procfs.alive(pid, None):
-            made.end(pid)
-    made.process.kill()
-    made.process.wait()
+    made.close()
 
 
 def test_a_keeper_that_is_dismissed_ends_with_its_last_child(talk: Talk) -> None:

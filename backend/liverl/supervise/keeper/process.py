@@ -59,6 +59,7 @@ ACCEPTS = 64  # connections accepted before the clients are served again; less t
 LINES = 8  # requests of one client that are answered before it is the next one's turn
 MAX_FDS = 4  # descriptors that a client has sent and not used yet; further ones are closed
 SPARE_FDS = 8  # descriptors kept for requests, connections and files when no others are left
+NEEDED_FDS = 4  # of these, for a start; with fewer, connections are closed
 MAX_NAME = 200  # characters of a token or of a listening socket's name
 MAX_ERROR = 1000  # characters of an error in an answer
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
@@ -117,14 +118,14 @@ class Reserve:
         self.fds: list[int] = []
         self.fill()
 
-    def fill(self) -> bool:
-        """Open the missing ones. Returns whether the reserve is complete."""
+    def fill(self) -> int:
+        """Open the missing ones. Returns how many there are now."""
         while len(self.fds) < SPARE_FDS:
             try:
                 self.fds.append(os.open("/dev/null", os.O_RDONLY))
             except OSError:
-                return False
-        return True
+                break
+        return len(self.fds)
 
     def release(self) -> None:
         """Close all of them."""
@@ -160,6 +161,7 @@ class Keeper:
         # exit statuses and the port must survive until the services have ended.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
+        self.null = os.open("/dev/null", os.O_RDONLY)  # the standard input of services
         self.reserve = Reserve()
         self.poll = select.poll()
         self.poll.register(self.server, select.POLLIN)
@@ -287,8 +289,8 @@ class Keeper:
             self._refill()
 
     def _refill(self) -> None:
-        """Fill the reserve, at the expense of clients that have never made a valid request."""
-        while not self.reserve.fill() and self._drop_unknown():
+        """Fill the reserve, if necessary at the expense of clients that have never made a valid request."""
+        while self.reserve.fill() < NEEDED_FDS and self._drop_unknown():
             pass
 
     def _drop_unknown(self) -> bool:
@@ -357,7 +359,7 @@ class Keeper:
         try:
             pid = os.fork()
             if pid == 0:
-                start.execute(out, error_w)
+                start.execute(self.null, out, error_w)
             # Before anything else can fail: the exit status of an unknown child would be lost.
             child: Record = {"token": token, "pid": pid, "tick": None, "exit": None}
             self.by_pid[pid], self.children[token] = token, child
@@ -592,13 +594,13 @@ class Start:
     ) -> None:
         self.argv, self.env, self.cwd, self.fds, self.umask = argv, env, cwd, fds, umask
 
-    def execute(self, out: int, error_w: int) -> None:
-        """After the fork: become the service, or write the problem to ``error_w``. Never returns."""
+    def execute(self, null: int, out: int, error_w: int) -> None:
+        """After the fork: become the service, or write the problem to ``error_w``. Never returns. Opens nothing: there
+        may be no descriptor left."""
         step = "start"
         try:
             step = "setsid"
             os.setsid()
-            null = os.open("/dev/null", os.O_RDONLY)
             os.dup2(null, 0)
             os.dup2(out, 1)
             os.dup2(out, 2)
