@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,18 @@ def plan_command(as_json: bool, run: Path | None, **values: Any) -> int:
     from liverl.plan.render import plan_json, plan_text
 
     if run is not None:
-        plan = _stored(find_run(run, values["run_root"]))
+        plan, env = _stored(find_run(run, values["run_root"])), None
     else:
         from liverl_tui.cli.target import load_target
 
         target = load_target(UpOptions.of(values))
         for warning in target.loaded.warnings:
             echo(f"warning: {warning}", err=True)
-        plan = target.plan()
+        plan, env = target.plan(), os.environ
     if as_json:
-        echo_json(plan_json(plan).rstrip("\n"))
+        echo_json(plan_json(plan, env).rstrip("\n"))
     else:
-        echo(plan_text(plan).rstrip("\n"))
+        echo(plan_text(plan, env).rstrip("\n"))
     return ExitCode.OK
 
 

@@ -72,7 +72,13 @@ def introspected() -> dict[str, Any]:
         "status --json": status,
         "events.jsonl": dict(fields(Event)),
         "history.jsonl": dict(fields(Sample)),
-        "plan --json": {**dict(fields(Plan)), "inert_set_by_user": "int"},
+        "plan --json": {
+            **dict(fields(Plan)),
+            "inert_set_by_user": "int",
+            "withheld": "map",
+            "withheld{}": "array",
+            "withheld{}[]": "text",
+        },
     }
     context = click.Context(cli)
     commands = {"": parameters(cli)}

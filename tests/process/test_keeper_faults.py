@@ -235,6 +235,7 @@ def test_descriptors_of_wrong_kinds_are_refused(talk: Talk) -> None:
     unix.listen()
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     deaf = socket.socket(socket.AF_INET)
+    talk.ask("hello")  # it has accepted the connection
     before = len(os.listdir(f"/proc/{talk.process.pid}/fd"))
     for fd in (reading, writing, unix.fileno(), udp.fileno(), deaf.fileno()):
         socket.send_fds(talk.socket, [b'{"id":1,"do":"adopt_fd","name":"x"}\n'], [fd])

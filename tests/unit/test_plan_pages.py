@@ -229,6 +229,10 @@ def test_no_variable_with_a_secrets_name_is_shown_and_places_of_secrets_are() ->
 def test_json_is_the_plan_indented(profile: str) -> None:
     plan = plan_of(profile=profile)
     text = plan_json(plan)
-    assert json.loads(text) == {**json.loads(msgspec.json.encode(plan)), "inert_set_by_user": 0}
+    assert json.loads(text) == {
+        **json.loads(msgspec.json.encode(plan)),
+        "inert_set_by_user": 0,
+        "withheld": {},
+    }
     assert text.startswith('{\n  "run": "p/n",\n')
     assert json.loads(plan_json(of()))["replica_template"] is None

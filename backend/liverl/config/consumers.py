@@ -179,6 +179,11 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         inert.sentence(inert.STARTED_ONCE),
     ),
     _group(
+        "supervise: pass_env",
+        {_PLAN: when.not_command},
+        inert.sentence("your launch script inherits all variables"),
+    ),
+    _group(
         "supervise: replica_stagger",
         {_PLAN: when.needs_gpus},
         inert.sentence("the run does not start replicas on GPUs"),

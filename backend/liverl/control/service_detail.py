@@ -56,6 +56,7 @@ class ServiceDetail(msgspec.Struct, frozen=True):
     cwd: str = ""
     env: dict[str, str] = {}  # variables that we set, or that differ from the backend's own
     unset_env: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()  # names of the backend's variables that it does not inherit
     environment: str | None = None  # name of its Python environment
     interpreter: str | None = None
     requirements: tuple[str, ...] = ()  # of an environment

@@ -20,6 +20,7 @@ from liverl.control.messages import CommandError
 from liverl.control.service_detail import Generation, GpuUse, ProbeFacts, ServiceDetail
 from liverl.model import Exit
 from liverl.plan import moved
+from liverl.plan.inherit import withheld
 from liverl.plan.spec import EnvironmentSpec, Plan, Probe, ServiceSpec
 from liverl.rundir.layout import RunDir
 from liverl.supervise.services import prepare
@@ -92,6 +93,7 @@ def _live_service(supervisor: Supervisor, name: str, memory: PidMemory) -> Servi
     return replace(
         detail,
         interpreter=str(python) if python else None,
+        withheld=withheld(os.environ, spec.inherits, spec.pass_env, spec.unset_env),
         probes=tuple(_outcome(probe, instance) for probe in detail.probes),
         gpu_memory=tuple(used),
     )

@@ -47,8 +47,8 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         run_dir=str(run_dir),
         topology=config.run.topology,
         environments=tuple(environment_spec(config, name) for name in sorted(names)),
-        services=parts.services,
-        replica_template=parts.template,
+        services=tuple(_with_passed(config, spec) for spec in parts.services),
+        replica_template=_with_passed(config, parts.template) if parts.template is not None else None,
         expected_replicas=parts.expected,
         replica_arguments=parts.arguments,
         total_steps=config.training.total_steps if trains else None,
@@ -81,6 +81,11 @@ class _Parts(Struct, frozen=True):
     @property
     def everything(self) -> tuple[ServiceSpec, ...]:
         return (*self.services, self.template) if self.template else self.services
+
+
+def _with_passed(config: RunConfig, spec: ServiceSpec) -> ServiceSpec:
+    """``spec`` with the variables that the user adds to those that services inherit."""
+    return spec if spec.inherits == "all" else replace(spec, pass_env=config.supervise.pass_env)
 
 
 def _managed(config: RunConfig, run_dir: Path) -> _Parts:

@@ -21,6 +21,7 @@ def service(config: RunConfig) -> ServiceSpec:
         name="trainer",
         kind="trainer",
         argv=("{python:self}", "-P", "-m", "liverl.embedded.trainer", "--config", f"{{run_dir}}/{SETTINGS}"),
+        inherits="embedded",
         depends_on=(Dependency("ready", "proxy"), Dependency("all_ready", "replica", config.run.replicas)),
         probes=Probes(
             startup=Probe("log_line", pattern=r"Total training steps: \d+", interval=0.5),

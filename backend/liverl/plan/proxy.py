@@ -27,7 +27,8 @@ def service(config: RunConfig, replicas: Dependency) -> ServiceSpec:
             # Without it LiteLLM tries to download a price list at start (11 s instead of 4 s, offline).
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         },
-        # In the caller's environment, these would direct LiteLLM to other servers or enable its database.
+        inherits="proxy",
+        # These would direct LiteLLM to other servers or enable its database, whatever supervise.pass_env says.
         unset_env=("DATABASE_URL", "LITELLM_MASTER_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "PYTHONPATH"),
         environment="proxy",
         depends_on=(

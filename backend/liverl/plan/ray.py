@@ -83,6 +83,7 @@ def service(
             # killed. There is nothing to drain, because Ray is stopped after the trainer.
             "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
         },
+        inherits="trainer",
         unset_env=FOREIGN_VARIABLES,
         secret_env=secret_env,
         environment=ENVIRONMENT,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from liverl.model import Inert
+from liverl.plan.inherit import withheld
 from liverl.plan.spec import Plan, Probe, ServiceSpec
 
 _SECRET = re.compile(r"(key|token|secret|password|credential)", re.IGNORECASE)
@@ -17,10 +18,13 @@ _EXPORTED = re.compile(r"^exported as [^;]+; ")  # the start of a reason that na
 _PATH_SUFFIXES = ("_FILE", "_PATH")  # of variables that contain the path of a secret, not the secret
 
 
-def plan_json(plan: Plan) -> str:
+def plan_json(plan: Plan, env: Mapping[str, str] | None = None) -> str:
     """The plan as indented JSON with secrets redacted; ``inert_set_by_user`` is the number of inert keys that the user
-    set."""
-    document = msgspec.to_builtins(_redacted(plan)) | {"inert_set_by_user": len(_set_by_user(plan))}
+    set, ``withheld`` the names of the caller's variables (``env``) that each service does not inherit."""
+    document = msgspec.to_builtins(_redacted(plan)) | {
+        "inert_set_by_user": len(_set_by_user(plan)),
+        "withheld": _withheld(plan, env or {}),
+    }
     return msgspec.json.format(msgspec.json.encode(document)).decode()
 
 
@@ -42,9 +46,10 @@ def _redacted(plan: Plan) -> Plan:
     )
 
 
-def plan_text(plan: Plan) -> str:
-    """The whole plan as text: services with commands and probes, then inert keys and warnings."""
-    return "\n".join(_lines(_redacted(plan))) + "\n"
+def plan_text(plan: Plan, env: Mapping[str, str] | None = None) -> str:
+    """The whole plan as text: services with commands and probes, the variables of the caller (``env``) that they do not
+    inherit, inert keys and warnings."""
+    return "\n".join(_lines(_redacted(plan), env or {})) + "\n"
 
 
 def plan_brief(plan: Plan) -> str:
@@ -85,13 +90,39 @@ def _services(plan: Plan) -> tuple[ServiceSpec, ...]:
     return (plan.replica_template, *plan.services) if plan.replica_template else plan.services
 
 
-def _lines(plan: Plan) -> Iterator[str]:
+def _withheld(plan: Plan, env: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Service -> names of the variables that it does not inherit, for the services for which there are any."""
+    names = {
+        spec.name: withheld(env, spec.inherits, spec.pass_env, spec.unset_env) for spec in _services(plan)
+    }
+    return {service: kept for service, kept in names.items() if kept}
+
+
+def _not_inherited(plan: Plan, env: Mapping[str, str]) -> Iterator[str]:
+    """The variables that are withheld: once for all services that do not inherit the same ones."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for service, names in _withheld(plan, env).items():
+        groups.setdefault(names, []).append(service)
+    if groups:
+        yield ""
+        yield "variables of this shell that services do not inherit (add them to supervise.pass_env)"
+    for names, services in groups.items():
+        yield f"  {', '.join(services)}:"
+        yield _filled(names)
+
+
+def _filled(names: Iterable[str]) -> str:
+    return textwrap.fill(", ".join(names), 110, initial_indent="    ", subsequent_indent="    ")
+
+
+def _lines(plan: Plan, env: Mapping[str, str]) -> Iterator[str]:
     yield from _head(plan)
     for spec in _services(plan):
         yield ""
         count = f" x {plan.expected_replicas}" if spec is plan.replica_template else ""
         yield f"{spec.name}{count}  ({spec.kind})"
         yield from (f"  {line}" for line in _service(spec))
+    yield from _not_inherited(plan, env)
     yield from _inert(plan)
     for warning in plan.warnings:
         yield f"warning: {warning}"
@@ -117,7 +148,7 @@ def _inert(plan: Plan) -> Iterator[str]:
             reasons.setdefault(reason, []).append(inert.key)
     for why, keys in reasons.items():
         yield f"  {why}:"
-        yield textwrap.fill(", ".join(keys), 110, initial_indent="    ", subsequent_indent="    ")
+        yield _filled(keys)
 
 
 def _service(spec: ServiceSpec) -> Iterator[str]:

@@ -25,6 +25,7 @@ def template(config: RunConfig, run_dir: Path) -> ServiceSpec:
         argv=render(engine.argv, lambda key: value_of(config, key)),
         env=_env(config, engine),
         secret_env=dict.fromkeys(engine.token_variables, str(run_dir / TOKEN)),
+        inherits="embedded" if environment is None else "engine",
         environment=environment,
         depends_on=() if environment is None else (Dependency("environment_ready", environment),),
         # A new port for each generation: clients of the old process must not reach the new one before it has the

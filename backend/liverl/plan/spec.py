@@ -14,6 +14,7 @@ import msgspec
 
 from liverl.engines import ENGINES, Engine
 from liverl.model import Inert, Owner, ServiceKind
+from liverl.plan.inherit import Inherit
 
 Installer = Literal["uv", "pip"]
 Condition = Literal[
@@ -129,6 +130,8 @@ class ServiceSpec(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     env: dict[str, str] = {}
     unset_env: tuple[str, ...] = ()
+    inherits: Inherit = "all"  # which of the caller's variables it gets; "all" in plans of earlier versions
+    pass_env: tuple[str, ...] = ()  # patterns of further ones, from supervise.pass_env
     # Variable -> absolute path of the file that contains its value. Secrets are read at each start and are in no plan.
     secret_env: dict[str, str] = {}
     cwd: str = "{run_dir}"

@@ -64,6 +64,7 @@ def service(config: RunConfig) -> ServiceSpec:
             "HYDRA_FULL_ERROR": "1",
             "RAY_DEDUP_LOGS": "0",
         },
+        inherits="trainer",
         unset_env=ray.FOREIGN_VARIABLES[1:],
         secret_env=secret_env(config),
         environment=ENVIRONMENT,
@@ -90,6 +91,7 @@ def command(config: RunConfig, run_dir: Path) -> ServiceSpec:
         kind="trainer",
         argv=config.trainer.command,
         env=script_env(config),
+        inherits="all",
         # LiveRL's name for the API key with which sandboxes call the proxy.
         secret_env={"ANTHROPIC_API_KEY": str(run_dir / "secrets" / "run_key"), **secret_env(config)},
         probes=Probes(startup=Probe(kind="process"), startup_deadline=config.supervise.startup_deadline),
@@ -107,6 +109,7 @@ def smoke(config: RunConfig) -> ServiceSpec:
         kind="task",
         argv=("/bin/sh", "-c", _MAKE_ONCE, "{python:verl}", str(sizing.smoke_directory(config))),
         env={"PYTHONPATH": f"{{run_dir}}/{_PATH}"},
+        inherits="engine",
         unset_env=ray.FOREIGN_VARIABLES,
         environment=ENVIRONMENT,
         depends_on=(Dependency("environment_ready", ENVIRONMENT),),

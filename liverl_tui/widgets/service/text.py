@@ -399,6 +399,8 @@ def _environment(about: About, width: int) -> Iterator[Row]:
                 yield Row((f"   {line}", "text"))
     if detail.unset_env:
         yield from _fact("unset", " ".join(detail.unset_env), width)
+    if detail.withheld:
+        yield from _fact("not inherited", " ".join(detail.withheld), width)
 
 
 def _events(about: About, width: int) -> Iterator[Row]:

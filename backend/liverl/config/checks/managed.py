@@ -16,6 +16,9 @@ from liverl.config.schema import Path, RunConfig, value_of
 from liverl.config.sizing import BUILTIN, bare_key, is_smoke
 from liverl.engines import ENGINES
 
+_OWN = "LIVERL_"
+_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?|\*")
+
 RULES = RuleSet()
 _rule = RULES.rule
 
@@ -212,6 +215,19 @@ def _timeouts(c: RunConfig) -> Iterator[Finding]:
     if c.trainer.kind != "none" and given < trial:
         words = "the proxy would time out before the trial does"
         yield Finding("proxy.request_timeout", words, f"{given:g} s", f"at least {trial:g} s")
+
+
+@_rule("supervise.pass_env")
+def _pass_env(c: RunConfig) -> Iterator[Finding]:
+    for pattern in c.supervise.pass_env:
+        if not _PATTERN.fullmatch(pattern):
+            words = "not the name of an environment variable"
+            yield Finding(
+                "supervise.pass_env", words, f"'{pattern}'", "a name, or its beginning followed by *"
+            )
+        elif pattern.startswith(_OWN):
+            words = f"variables that begin with {_OWN} are liverl-tui's own, and are not passed to services"
+            yield Finding("supervise.pass_env", words, f"'{pattern}'", "names of other variables")
 
 
 @_rule("run.name", "experiment.project_name", "experiment.exp_name")

@@ -94,6 +94,7 @@ class Supervise(Struct, frozen=True, kw_only=True):
     storm_failures: Count
     stable_after: SecondsOrZero
     trusted_roots: tuple[Name, ...]
+    pass_env: tuple[Name, ...]
 
     @property
     def stop_budget(self) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from liverl.model import Exit
+from liverl.plan.inherit import inherited
 from liverl.plan.spec import PortSpec
 from liverl.procs import procfs, tree
 from liverl.procs.tree import Member
@@ -81,7 +82,7 @@ class KeeperManager:
         Raises:
             KeeperError, KeeperGone, OSError: it cannot be started or reached.
         """
-        env = {k: v for k, v in os.environ.items() if not k.startswith("LIVERL_")}
+        env = inherited(os.environ, "base")
         env["LIVERL_RUN"] = f"{self.run}/keeper/0"
         env["LIVERL_RUN_DIR"] = str(self.run_dir)
         try:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from liverl.plan.inherit import inherited
 from liverl.plan.spec import PortSpec, ServiceSpec
 from liverl.procs import procfs
 from liverl.util.atomic_file import write_atomic
@@ -76,13 +77,15 @@ def choose_port(port: PortSpec) -> int:
 
 
 def environment(spec: ServiceSpec, values: Placeholders, tag: str, gpus: tuple[str, ...]) -> dict[str, str]:
-    """The environment variables of the process: the backend's without ``LIVERL_*``, the service's own, its secrets,
-    its GPUs (UUIDs), and the tag ``project/name/service/generation``, by which its processes are found.
+    """The environment variables of the process: those of the backend's that it inherits (``liverl.plan.inherit``), its
+    own, its secrets, its GPUs (UUIDs), and the tag ``project/name/service/generation``, by which its processes are
+    found.
 
     Raises:
         PrepareProblem: the file of a secret cannot be read, or a placeholder cannot be filled.
     """
-    env = {k: v for k, v in os.environ.items() if k not in spec.unset_env and not k.startswith("LIVERL_")}
+    env = inherited(os.environ, spec.inherits, spec.pass_env)
+    env = {name: value for name, value in env.items() if name not in spec.unset_env}
     env.update({k: fill(v, values) for k, v in spec.env.items()})
     env.update({name: _secret(name, path) for name, path in spec.secret_env.items()})
     if spec.gpus:

@@ -1,0 +1,150 @@
+"""Which variables of the caller a service inherits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from liverl.config import ConfigError, load_config
+from liverl.plan.build import make_plan
+from liverl.plan.inherit import Inherit, inherited, passes, withheld
+from liverl.plan.render import plan_json, plan_text
+from liverl.plan.spec import Plan, ServiceSpec
+
+SECRETS = {
+    "HF_TOKEN": "1",
+    "HUGGING_FACE_HUB_TOKEN": "1",
+    "WANDB_API_KEY": "1",
+    "AWS_SECRET_ACCESS_KEY": "1",
+    "AWS_SESSION_TOKEN": "1",
+    "OPENAI_API_KEY": "1",
+    "VLLM_API_KEY": "1",
+    "GITHUB_TOKEN": "1",
+    "SSH_AUTH_SOCK": "1",
+    "DB_PASSWORD": "1",
+    "KUBECONFIG": "1",
+}
+COMMON = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "XDG_RUNTIME_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "TZ",
+)
+GPUS = (
+    *(
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NCCL_DEBUG",
+        "GLOO_SOCKET_IFNAME",
+        "UCX_TLS",
+        "SLURM_JOB_ID",
+    ),
+    *(
+        "TORCHINDUCTOR_CACHE_DIR",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "TORCH_HOME",
+        "TRITON_CACHE_DIR",
+        "OMP_NUM_THREADS",
+    ),
+    *(
+        "VLLM_USE_V1",
+        "RAY_DEDUP_LOGS",
+        "HF_HOME",
+        "HF_HUB_OFFLINE",
+        "TRANSFORMERS_CACHE",
+        "TOKENIZERS_PARALLELISM",
+    ),
+    *("HYDRA_FULL_ERROR", "http_proxy", "HTTPS_PROXY", "no_proxy", "RAY_AUTH_TOKEN_PATH", "HF_TOKEN_PATH"),
+)
+
+
+def plan_of(profile: str, *sets: str) -> Plan:
+    return make_plan(load_config(profile=profile, sets=list(sets), env={}), Path("/runs/p/n"))
+
+
+def services(plan: Plan) -> dict[str, ServiceSpec]:
+    every = (*plan.services, plan.replica_template) if plan.replica_template else plan.services
+    return {spec.name.partition("-")[0]: spec for spec in every}
+
+
+@pytest.mark.parametrize("kind", ["base", "proxy", "embedded", "engine"])
+def test_no_secret_is_inherited(kind: Inherit) -> None:
+    assert inherited(SECRETS, kind) == {}
+    assert withheld(SECRETS, kind) == tuple(sorted(SECRETS))
+
+
+def test_the_trainer_inherits_the_secrets_that_it_needs() -> None:
+    assert set(inherited(SECRETS, "trainer")) == {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY"}
+
+
+@pytest.mark.parametrize("kind", ["base", "proxy", "embedded", "engine", "trainer", "all"])
+def test_every_process_inherits_what_programs_need(kind: Inherit) -> None:
+    assert withheld(dict.fromkeys(COMMON, "1"), kind) == ()
+
+
+@pytest.mark.parametrize("kind", ["engine", "trainer"])
+def test_engines_and_trainers_inherit_the_settings_of_their_libraries(kind: Inherit) -> None:
+    assert withheld(dict.fromkeys(GPUS, "1"), kind) == ()
+
+
+@pytest.mark.parametrize("kind", ["proxy", "embedded"])
+def test_the_others_do_not(kind: Inherit) -> None:
+    assert set(inherited(dict.fromkeys(GPUS, "1"), kind)) == {"OMP_NUM_THREADS"}
+
+
+def test_only_our_own_interpreter_inherits_pythonpath() -> None:
+    kinds: tuple[Inherit, ...] = ("base", "proxy", "embedded", "engine", "trainer", "all")
+    assert [kind for kind in kinds if passes("PYTHONPATH", kind)] == ["embedded", "all"]
+
+
+def test_a_launch_script_inherits_everything_but_our_own_variables() -> None:
+    env = {**SECRETS, "MINE": "1", "LIVERL_UI__THEME": "dark"}
+    assert inherited(env, "all") == {**SECRETS, "MINE": "1"}
+    assert withheld(env, "all") == ()
+
+
+def test_pass_env_adds_names_and_beginnings_but_secrets_only_in_full() -> None:
+    env = {"MINE_A": "1", "MINE_API_KEY": "1", "OTHER": "1", "HF_TOKEN": "1", "LIVERL_X": "1"}
+    assert set(inherited(env, "proxy", ("MINE_*", "HF_TOKEN"))) == {"MINE_A", "HF_TOKEN"}
+    assert set(inherited(env, "proxy", ("*",))) == {"MINE_A", "OTHER"}
+    assert withheld(env, "proxy", ("MINE_*",), ("MINE_A",)) == ("HF_TOKEN", "MINE_A", "MINE_API_KEY", "OTHER")
+
+
+@pytest.mark.parametrize(
+    ("profile", "kinds"),
+    [
+        ("embedded", {"replica": "embedded", "proxy": "proxy", "trainer": "embedded"}),
+        ("vllm-managed", {"replica": "engine", "proxy": "proxy"}),
+        ("cpu-verl", {"ray": "trainer", "smoke": "engine", "proxy": "proxy", "trainer": "trainer"}),
+    ],
+)
+def test_the_kind_of_each_service(profile: str, kinds: dict[str, str]) -> None:
+    plan = plan_of(profile, 'supervise.pass_env=["MINE_*"]')
+    found = services(plan)
+    assert {name: spec.inherits for name, spec in found.items()} == kinds
+    assert {spec.pass_env for spec in found.values()} == {("MINE_*",)}
+
+
+def test_the_plan_names_what_is_withheld_and_never_its_value() -> None:
+    env = {"PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "hunter2", "HF_TOKEN": "hunter3"}
+    plan = plan_of("cpu-verl")
+    shown, text = json.loads(plan_json(plan, env)), plan_text(plan, env)
+    assert shown["withheld"]["proxy"] == ["AWS_SECRET_ACCESS_KEY", "HF_TOKEN"]
+    assert shown["withheld"]["trainer"] == ["AWS_SECRET_ACCESS_KEY"]
+    assert "supervise.pass_env" in text and "  proxy:\n    AWS_SECRET_ACCESS_KEY, HF_TOKEN\n" not in text
+    assert "  smoke, proxy:\n    AWS_SECRET_ACCESS_KEY, HF_TOKEN\n" in text
+    assert "  ray, trainer:\n    AWS_SECRET_ACCESS_KEY\n" in text
+    assert "hunter" not in text + json.dumps(shown)
+
+
+@pytest.mark.parametrize("pattern", ["A=B", "*_KEY", "", "1A", "LIVERL_X", "LIVERL_*"])
+def test_a_pattern_that_names_no_variable_is_refused(pattern: str) -> None:
+    with pytest.raises(ConfigError, match=r"supervise\.pass_env"):
+        load_config(sets=[f'supervise.pass_env=["{pattern}"]'], env={})
