@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -105,7 +105,10 @@ def test_the_machine_the_environment_and_the_secrets_are_in_no_plan(tmp_path: Pa
     assert plans.keys() == with_secrets.keys() == set(PROFILES)
     # names of variables that services do not inherit depend on the caller's, and are in no stored plan
     plans, with_secrets = (
-        {profile: re.sub(r'"withheld": {[^}]*}', '"withheld": {}', plan) for profile, plan in each.items()}
+        {
+            profile: re.sub(r'"withheld": {.*}(?=\n})', '"withheld": {}', plan, flags=re.DOTALL)
+            for profile, plan in each.items()
+        }
         for each in (plans, with_secrets)
     )
     for profile, plan in plans.items():
