@@ -18,10 +18,12 @@ import pytest
 from kit.keeper_talk import Talk
 from kit.waiting import wait_until
 
+from liverl.plan.spec import PortSpec
 from liverl.procs import procfs
 from liverl.supervise.keeper import process
 from liverl.supervise.keeper.client import KeeperError
 from liverl.supervise.services.keeper_manager import KeeperManager
+from liverl.supervise.services.prepare import PrepareProblem
 
 
 @pytest.fixture
@@ -257,3 +259,14 @@ def test_while_a_backend_is_connected_the_keeper_leaves_its_services_to_it(quick
     quick.leave()
     assert quick.process.wait(60) == 0
     assert not procfs.alive(child, None)
+
+
+async def test_a_name_as_listen_address_is_looked_up_by_the_backend(folder: Path) -> None:
+    kept = keeper_manager(folder, Said())
+    await kept.connect()
+    number = await kept.hold_port("proxy", PortSpec("http", 0, "localhost", held=True))
+    assert not free(number)
+    with pytest.raises(PrepareProblem, match=r"cannot look up the address of no\.such\.host\.invalid"):
+        await kept.hold_port("other", PortSpec("http", 0, "no.such.host.invalid", held=True))
+    await kept.dismiss()
+    kept.close()
