@@ -159,7 +159,7 @@ SEVERAL = {
         "embedded.faults.ignore_sigterm",
         "proxy trainer": "proxy.host",
         "backend proxy-list": "proxy.request_timeout",
-        "proxy replica trainer": "supervise.stop_grace supervise.tree_grace",
+        "proxy replica trainer": "supervise.stop_grace supervise.tree_grace supervise.pass_env",
         "backend proxy replica trainer": "supervise.kill_grace",
         "proxy replica": RESTARTS,
     },
@@ -167,7 +167,7 @@ SEVERAL = {
         "backend proxy": "run.replicas",
         "backend proxy-list replica": "model.served_model_name",
         "backend proxy-list": "proxy.request_timeout",
-        "proxy replica": f"supervise.stop_grace supervise.tree_grace {RESTARTS}",
+        "proxy replica": f"supervise.stop_grace supervise.tree_grace supervise.pass_env {RESTARTS}",
         "backend proxy replica": "supervise.kill_grace",
     },
     VERL: {
@@ -182,7 +182,7 @@ SEVERAL = {
         "cluster ray trainer": "ray.address",
         "cluster trainer": "verl.actor_deadline verl.address_deadline verl.health_deadline",
         "proxy trainer": "proxy.host",
-        "proxy ray trainer": "supervise.stop_grace supervise.tree_grace",
+        "proxy ray trainer": "supervise.stop_grace supervise.tree_grace supervise.pass_env",
         "backend proxy ray trainer": "supervise.kill_grace",
     },
     COMMAND: {
