@@ -38,7 +38,7 @@ def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
                 since=now.at - replica.idle_for,
                 action=f"restart {replica.name}",
             )
-        elif replica.engine.running or replica.state not in SERVING or held_up:
+        elif replica.engine.running or replica.state not in SERVING or explained:
             yield Resolved(name)
     for name in _removed(window, lambda snapshot: snapshot.replicas.items):
         yield Resolved(f"replica_idle:{name}")

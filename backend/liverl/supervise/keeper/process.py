@@ -6,7 +6,8 @@ collected, and the proxy's port stays bound. It makes no decisions about service
 line on ``keeper.sock`` and get one answer each:
 
 ``hello``                         -> pid, children, listeners
-``spawn`` token argv env cwd log fds [umask] -> pid, tick (idempotent: a token is started once)
+``spawn`` token argv env cwd log fds [umask] [about] -> pid, tick (idempotent: a token is started once; ``about`` is
+                                     kept in the child's record, for a backend whose journal is damaged)
 ``listen`` name host port         -> port (idempotent); the host is a numeric address
 ``adopt_fd`` name (+ SCM_RIGHTS)  -> takes over a listening socket
 ``get_fd`` name                   -> answer (+ SCM_RIGHTS)
@@ -361,7 +362,7 @@ class Keeper:
             if pid == 0:
                 start.execute(self.null, out, error_w)
             # Before anything else can fail: the exit status of an unknown child would be lost.
-            child: Record = {"token": token, "pid": pid, "tick": None, "exit": None}
+            child: Record = {"token": token, "pid": pid, "tick": None, "exit": None, "about": request.get("about")}
             self.by_pid[pid], self.children[token] = token, child
             os.close(error_w)
             error_w = -1

@@ -274,6 +274,7 @@ class Instance:
                 cwd=prepare.fill(spec.cwd, values),
                 log=str(log),
                 fds={"LIVERL_LISTEN_FD": held[0]} if held else {},
+                about=intent,
             )
         except KeeperGone:
             # The keeper may have forked before it died; a second process must not be started beside that one.
