@@ -24,7 +24,7 @@ from liverl.control.messages import Cursor
 from liverl.model import Event
 from liverl.plan.spec import RestartPolicy, ServiceSpec
 from liverl.procs import procfs, tree
-from liverl.rundir.journal import read_lines
+from liverl.rundir.journal import read_journal
 
 MS_RDONLY, MS_REMOUNT, MS_REC, MS_PRIVATE = 1, 32, 1 << 14, 1 << 18
 
@@ -92,7 +92,7 @@ def whole_lines(run: ToyRun) -> list[dict[str, Any]]:
         assert data is not None
         for line in data.splitlines():
             msgspec.json.decode(line)
-    return list(read_lines(run.run_dir / "journal.jsonl"))
+    return list(read_journal(run.run_dir / "journal.jsonl").records)
 
 
 def events(run: ToyRun) -> list[Event]:

@@ -19,7 +19,7 @@ from kit.runs import ToyRun
 from kit.waiting import wait_until
 
 from liverl.procs import procfs
-from liverl.rundir.journal import read_lines
+from liverl.rundir.journal import read_journal
 
 pytestmark = pytest.mark.stack
 
@@ -88,7 +88,7 @@ class Kills:
         self.known.update(now)
 
     def _ending(self) -> bool:
-        return any(r["k"] in ("stop", "end") for r in read_lines(self.run.run_dir / "journal.jsonl"))
+        return any(r["k"] in ("stop", "end") for r in read_journal(self.run.run_dir / "journal.jsonl").records)
 
     def _trainer_done(self, key: str) -> bool:
         return key.startswith("trainer/") and "done" in self._phase()
@@ -177,7 +177,7 @@ def started_processes(run: ToyRun) -> dict[str, set[int]]:
 def exits_are_real(run: ToyRun) -> None:
     """The journal's word on every exit is the keeper's, or that it is unknown; the trainer's 0 was a real 0."""
     told: dict[str, dict[str, Any]] = {}
-    for record in read_lines(run.run_dir / "journal.jsonl"):
+    for record in read_journal(run.run_dir / "journal.jsonl").records:
         if record["k"] == "exit":
             told[f"{record['svc']}.{record['gen']}"] = record["exit"]
     for key, exit_ in told.items():

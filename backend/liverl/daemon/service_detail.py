@@ -125,7 +125,7 @@ def filed_detail(run_dir: Path, name: str) -> ServiceDetail | None:
     run = RunDir(run_dir)
     try:
         plan = moved.read_plan(read_regular(run.plan))
-    except (OSError, msgspec.MsgspecError, RecursionError):
+    except (OSError, ValueError, RecursionError):
         return None
     environment = _environment(plan, name, live=False)
     if environment is not None:
@@ -296,6 +296,6 @@ def _records(run_dir: Path, service: str) -> Iterable[dict[str, Any]]:
             if any(needle in line for needle in needles):
                 try:
                     record = msgspec.json.decode(line, type=dict[str, Any])
-                except (msgspec.MsgspecError, RecursionError):
+                except (ValueError, RecursionError):
                     continue
                 yield record

@@ -141,7 +141,11 @@ class RunOutcome:
 
     def resume_stop(self, record: Mapping[str, Any]) -> None:
         """Continue the stop that an earlier backend had begun; ``record`` is from the journal."""
-        self.verdict = msgspec.convert(record["verdict"], Verdict)
+        try:
+            self.verdict = msgspec.convert(record.get("verdict"), Verdict)
+        except msgspec.ValidationError:
+            self.request_stop(now=bool(record.get("now")), who="an earlier backend, whose record is damaged")
+            return
         self._supervisor.begin_stop(now=bool(record.get("now")))
 
     def request_stop(self, *, now: bool, who: str, why: str | None = None) -> None:

@@ -5,10 +5,9 @@ Read-only and tolerant: malformed records and files are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -26,41 +25,13 @@ from liverl.model import (
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.procs import procfs
 from liverl.procs.tree import Member
+from liverl.rundir.journal import JournalContent
+from liverl.rundir.layout import RunDir
 from liverl.serving.proxy_counters import ProxyCounters, counts_of, ended_counts
-from liverl.supervise.recovery.replay import RunHistory, ServiceHistory, read_history
+from liverl.supervise.recovery import evidence
+from liverl.supervise.recovery.replay import Intent, RunHistory, ServiceHistory
 from liverl.supervise.services import state_machine
 from liverl.util.regular_file import read_regular
-
-
-class _Record(msgspec.Struct):
-    """The field types of a valid journal record; records with others are skipped."""
-
-    k: str
-    at: float = 0.0
-    n: int = 0
-    era: str = ""
-    svc: str = ""
-    gen: int = 0
-    role: str = ""
-    pid: int = 0
-    tick: int = 0
-    indices: tuple[int, ...] = ()
-    leaving: tuple[int, ...] = ()
-    records: tuple[dict[str, Any], ...] = ()
-
-
-class _Members(msgspec.Struct):
-    attempt: int
-    trees: dict[str, list[tuple[int, int]]]
-
-
-class _Intent(msgspec.Struct):
-    """The start that the backend recorded before the spawn; a damaged journal may lack any field."""
-
-    at: float | None = None
-    log: str | None = None
-    ports: dict[str, int] = {}
-    gpus: tuple[str, ...] = ()
 
 
 class _ExitFile(msgspec.Struct):
@@ -78,19 +49,20 @@ class RunRecords:
 
 
 def read_records(run_dir: Path) -> RunRecords:
-    """Read the journal and the last recorded process trees; without a journal the history is empty."""
-    history = read_history(_records(run_dir / "journal.jsonl"))
+    """Read the journal and the last recorded process trees, completed by what the exit files and the tags of processes
+    show. Without all of them the history is empty."""
+    run = RunDir(run_dir).name
+    try:
+        record = evidence.read_run(run_dir, run)
+    except OSError:
+        record = evidence.RunRecord(RunHistory(), JournalContent())
+    evidence.rebuild(record, run_dir, run)
+    history = record.history
     processes: dict[str, set[Member]] = {}
-    members = _members(run_dir / "members.json")
-    if members is not None and (members.attempt == history.attempt or not history.attempt):
-        for key, tree in members.trees.items():
-            processes.setdefault(key.rpartition(".")[0], set()).update(tree)
+    for key, tree in history.members.items():
+        processes.setdefault(key.rpartition(".")[0], set()).update(tree)
     for service, generations in history.generations.items():
         for past in generations.values():
-            if past.intent is not None and past.pid is None and not past.over:
-                # The backend was killed between the spawn and its record.
-                tag = f"{run_dir.parent.name}/{run_dir.name}/{service}/{past.generation}"
-                past.pid, past.tick = procfs.leader_by_tag(tag, run_dir) or (None, None)
             if past.pid is not None and past.tick is not None:
                 processes.setdefault(service, set()).add((past.pid, past.tick))
     return RunRecords(history, processes)
@@ -104,29 +76,6 @@ def anything_left(run_dir: Path) -> bool:
     if records.history.era != procfs.pid_era():
         return False
     return any(procfs.alive(*member) for tree in records.processes.values() for member in tree)
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        lines = read_regular(path).split(b"\n")
-    except OSError:
-        return
-    for line in lines:
-        try:
-            record = msgspec.json.decode(line)
-            for part in (record, *msgspec.convert(record, _Record).records):
-                msgspec.convert({"k": "", **part}, _Record)
-            read_history([record])  # raises on an invalid record, whatever the other records are
-        except (ValueError, KeyError, TypeError, RecursionError):
-            continue
-        yield record
-
-
-def _members(path: Path) -> _Members | None:
-    try:
-        return msgspec.json.decode(read_regular(path), type=_Members)
-    except (OSError, ValueError, RecursionError):
-        return None
 
 
 @dataclass(frozen=True)
@@ -257,7 +206,7 @@ class OrphanedServices:
         )
         if past is None:
             return status
-        intent = _intent(past)
+        intent = past.intent or Intent()
         port = intent.ports.get("http")
         host = spec.ports[0].host if spec is not None and spec.ports else "127.0.0.1"
         state: ServiceState = past.machine.state if past.machine is not None else "starting"
@@ -284,13 +233,6 @@ def _why(machine: state_machine.MachineState, spec: ServiceSpec | None) -> str:
     if machine.completed and machine.wanted and spec is not None and not spec.completes:
         return state_machine.UNASKED_EXIT  # older versions said that it had completed
     return machine.why
-
-
-def _intent(past: ServiceHistory) -> _Intent:
-    try:
-        return msgspec.convert(past.intent or {}, _Intent)
-    except msgspec.ValidationError:
-        return _Intent()
 
 
 def _kind(name: str) -> ServiceKind:

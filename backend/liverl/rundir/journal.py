@@ -5,6 +5,9 @@ Append-only JSON lines with fsync, written by one thread, as a slow disk must no
 records share one fsync. A failed write leaves no partial line, and its records are written with the next
 successful one, so that a temporarily full disk leaves no gap. ``events.jsonl`` uses the same writer without
 fsync.
+
+Each record of the journal carries a checksum. Damaged lines are skipped by its readers: what they would have said is
+found in the keeper's records and in the process table (``supervise.recovery.evidence``).
 """
 
 from __future__ import annotations
@@ -14,18 +17,29 @@ import contextlib
 import json
 import os
 import queue
+import re
+import stat
 import threading
-from collections.abc import Iterator
+import zlib
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from liverl.util.regular_file import open_append, open_regular, read_regular
+from liverl.util.regular_file import (
+    LARGEST,
+    RefusedFileError,
+    kind_of,
+    open_append,
+    open_regular,
+    read_regular,
+)
 
 _encode = msgspec.json.Encoder().encode
 
+_CHECKED = re.compile(rb',"crc":"([0-9a-f]{8})"}$')
 OWED_BYTES = 1 << 20  # limit of unwritten lines kept for a retry, newest first: about 3,000 records
 
 
@@ -37,11 +51,13 @@ class LineFile:
             not be written (the file is then truncated to its last whole line).
     """
 
-    def __init__(self, path: Path, *, durable: bool) -> None:
+    def __init__(self, path: Path, *, durable: bool, checked: bool = False) -> None:
+        """``durable``: with fsync. ``checked``: with the field ``crc`` (see ``checked_line``)."""
         self.path = path
         self._durable = durable
-        cut_torn_line(path)
+        self._checked = checked
         self._fd = open_append(path, read=True)
+        _cut_torn_line(self._fd)
         self._size = os.fstat(self._fd).st_size
         self._owed = b""
         self._queue: queue.SimpleQueue[tuple[bytes, Future[None]] | None] = queue.SimpleQueue()
@@ -52,7 +68,8 @@ class LineFile:
         """Queue one record; the future completes when it is written (and on disk, if durable)."""
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()  # a cancelled waiter must not cancel the write
-        self._queue.put((_encode(record) + b"\n", future))
+        body = _encode(record)
+        self._queue.put((checked_line(body) if self._checked else body + b"\n", future))
         return future
 
     async def write(self, record: Any) -> None:
@@ -105,51 +122,105 @@ class LineFile:
             future.set_result(None)
 
 
-def cut_torn_line(path: Path) -> None:
-    """Truncate an unfinished last line, left by a writer that was killed while writing.
+def _cut_torn_line(fd: int) -> None:
+    """Truncate an unfinished last line, left by a writer that was killed while writing."""
+    size = os.fstat(fd).st_size
+    keep = size
+    while keep > 0:
+        start = max(0, keep - 65536)
+        newline = os.pread(fd, keep - start, start).rfind(b"\n")
+        if newline >= 0:
+            keep = start + newline + 1
+            break
+        keep = start
+    if keep < size:
+        os.ftruncate(fd, keep)
+
+
+def set_aside(path: Path) -> tuple[str, Path] | None:
+    """Rename what is at ``path`` if it is a link or no regular file (a FIFO, a directory), or is too large to be read,
+    so that a new file can be begun there. Returns what it was and its new path; None if nothing was renamed.
 
     Raises:
-        OSError: the file exists and cannot be read or written.
+        OSError: it cannot be renamed.
     """
     try:
-        with path.open("r+b") as file:
-            size = file.seek(0, os.SEEK_END)
-            keep = size
-            while keep > 0:
-                start = max(0, keep - 65536)
-                file.seek(start)
-                block = file.read(keep - start)
-                newline = block.rfind(b"\n")
-                if newline >= 0:
-                    keep = start + newline + 1
-                    break
-                keep = start
-            if keep < size:
-                file.truncate(keep)
+        status = path.lstat()
     except FileNotFoundError:
-        return
+        return None
+    what = "a link" if stat.S_ISLNK(status.st_mode) else kind_of(status.st_mode)
+    if what is None and status.st_size > LARGEST:
+        what = f"larger than {LARGEST} bytes"
+    if what is None:
+        return None
+    number = 1
+    while os.path.lexists(path.with_name(f"{path.name}.set-aside-{number}")):
+        number += 1
+    aside = path.with_name(f"{path.name}.set-aside-{number}")
+    path.rename(aside)
+    return what, aside
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a journal, oldest first, without an unfinished last line. A missing file has none.
+# --- the journal ----------------------------------------------------------------------------------------
+
+
+def checked_line(body: bytes) -> bytes:
+    """The JSON object ``body`` as a line of the journal: with the CRC-32 of ``body`` as its last field, ``crc``."""
+    return b'%b,"crc":"%08x"}\n' % (body[:-1], zlib.crc32(body))
+
+
+@dataclass(frozen=True)
+class JournalContent:
+    """What a journal holds: its records, oldest first, the line number of each, and the numbers of its damaged
+    lines, which are skipped. ``problem``: why it could not be read at all."""
+
+    records: tuple[dict[str, Any], ...] = ()
+    numbers: tuple[int, ...] = ()
+    damaged: tuple[int, ...] = ()
+    problem: str = ""
+
+
+def read_journal(path: Path) -> JournalContent:
+    """Read a journal, whatever is in it. A missing file has no records; an unfinished last line counts as damaged.
+
+    Lines with the field ``crc`` must match it. Lines of older versions have none.
 
     Raises:
-        ValueError: a complete line is not JSON; the message names file and line.
-        OSError: the file exists and cannot be read.
+        OSError: it is a file, and cannot be read: permission is denied, or the disk has a fault.
     """
     try:
+        if path.is_symlink():
+            return JournalContent(problem="a link")
         data = read_regular(path)
     except FileNotFoundError:
-        return
-    for number, line in enumerate(data.split(b"\n")[:-1], 1):
+        return JournalContent()
+    except RefusedFileError as error:
+        return JournalContent(problem=error.strerror or "not a regular file")
+    records, numbers, damaged = [], [], []
+    lines = data.split(b"\n")
+    torn = len(lines) if lines[-1] else 0
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        try:
-            record = msgspec.json.decode(line)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise ValueError(f"{path}:{number}: not a journal record: {error}") from None
-        if isinstance(record, dict):
-            yield record
+        record = _record(line) if number != torn else None
+        if record is None:
+            damaged.append(number)
+        else:
+            records.append(record)
+            numbers.append(number)
+    return JournalContent(tuple(records), tuple(numbers), tuple(damaged))
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """The record in one line; None if the line is damaged."""
+    found = _CHECKED.search(line)
+    if found is not None and zlib.crc32(line[: found.start()] + b"}") != int(found[1], 16):
+        return None
+    try:
+        record = msgspec.json.decode(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
 
 
 def complain(text: str) -> None:

@@ -157,8 +157,10 @@ class RunDir:
         return sorted(int(m[1]) for n in names if (m := _ATTEMPT.fullmatch(n)))
 
     def is_run(self) -> bool:
-        """Whether this looks like a run directory: it has a plan, backend record, event log or result."""
-        return any(p.exists() for p in (self.plan, self.backend, self.events, self.result))
+        """Whether this looks like a run directory: it has a plan, backend or keeper record, journal, event log or
+        result."""
+        files = (self.plan, self.backend, self.keeper, self.journal, self.events, self.result)
+        return any(os.path.lexists(path) for path in files)
 
     def read_result(self) -> Result | None:
         """Return ``result.json``, or None if it is missing or invalid."""
@@ -168,18 +170,17 @@ class RunDir:
 
         try:
             return msgspec.json.decode(read_regular(self.result), type=Result)
-        except (OSError, msgspec.DecodeError, RecursionError):
+        except (OSError, ValueError, RecursionError):
             return None
 
     def read_snapshot(self) -> Snapshot | None:
         """Return ``snapshot.json``, or None if it is missing or invalid (written by another version)."""
-        import msgspec
 
         from liverl.snapshot_json import decode_snapshot
 
         try:
             return decode_snapshot(read_regular(self.snapshot))
-        except (OSError, msgspec.DecodeError, RecursionError):
+        except (OSError, ValueError, RecursionError):
             return None
 
 

@@ -1,162 +1,124 @@
-"""Take over a run whose backend was killed, from the journal, the keeper's records and /proc.
+"""Take over a run whose backend was killed: its services, their processes, and its listening sockets.
 
-No process is started or signalled directly: every service gets back its journalled state, with its process if that is
-alive, else with the exit status of that process.
+No process is started or signalled directly: every service gets back its state (``replay``, completed by
+``evidence``), with its process if that is alive, else with the exit status of that process.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-from liverl.model import Exit
-from liverl.plan.spec import ServiceSpec
+from liverl.plan.spec import RestartPolicy, ServiceSpec
 from liverl.procs import procfs
-from liverl.supervise.keeper.client import exit_of
-from liverl.supervise.recovery.replay import RunHistory, ServiceHistory
+from liverl.supervise.recovery import evidence
+from liverl.supervise.recovery.replay import RunHistory, ServiceHistory, lineup, takeover
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.leader import LeaderProcess
 from liverl.supervise.services.slot import Slot
-from liverl.supervise.services.state_machine import MachineState
 from liverl.supervise.services.supervisor import Supervisor
-from liverl.util.regular_file import read_regular
 
 
-def adopt_service(
-    supervisor: Supervisor, spec: ServiceSpec, history: RunHistory, children: Mapping[str, dict[str, Any]]
-) -> Slot:
-    """Add the slot of a service in its journalled state and attach the processes that are still running.
-
-    ``children``: the keeper's records by token (``service.generation``).
-    """
+def adopt_service(supervisor: Supervisor, spec: ServiceSpec, history: RunHistory) -> Slot:
+    """Add the slot of a service in its state of ``history``, which ``evidence`` has completed, and attach the
+    processes that are still running."""
     highest = history.highest.get(spec.name, 0)
-    past = history.current(spec.name)
     slot = supervisor.add_slot(spec, highest=highest)
     slot.base = history.base.get(spec.name, 0)
-    if past is not None:
-        _restore(supervisor, slot.current, past, history, children)
-    incoming = history.incoming(spec.name)
-    if incoming is not None:
-        slot.highest = incoming.generation - 1
-        instance = slot.begin_swap(supervisor)
-        slot.highest = highest
-        _restore(supervisor, instance, incoming, history, children)
-    for old in history.retiring(spec.name):
-        instance = Instance(supervisor, spec, "retiring", old.machine)
-        slot.retiring.append(instance)
-        _restore(supervisor, instance, old, history, children)
-        if instance.machine.state not in (*state_machine.ENDED, "stopping"):
+    for role, past in lineup(history, spec.name):
+        if role == "current":
+            instance = slot.current
+        elif role == "incoming":
+            slot.highest = past.generation - 1
+            instance = slot.begin_swap(supervisor)
+            slot.highest = highest
+        else:
+            instance = Instance(supervisor, spec, "retiring", past.machine)
+            slot.retiring.append(instance)
+        _restore(supervisor, instance, past, history)
+        if role == "retiring" and instance.machine.state not in (*state_machine.ENDED, "stopping"):
             instance.retire()  # the backend was killed between the replacement and the start of draining
     return slot
 
 
-def _restore(
-    supervisor: Supervisor,
-    instance: Instance,
-    past: ServiceHistory,
-    history: RunHistory,
-    children: Mapping[str, dict[str, Any]],
-) -> None:
+def _restore(supervisor: Supervisor, instance: Instance, past: ServiceHistory, history: RunHistory) -> None:
     key = f"{past.service}.{past.generation}"
-    instance.progress = (past.intent or {}).get("progress", "")
-    machine = past.machine or MachineState(generation=past.generation)
-    process = _process(supervisor, past, history, children.get(key))
+    instance.progress = past.intent.progress if past.intent is not None else ""
+    past = evidence.with_inferred_intent(instance.spec, past, supervisor.attempt)
+    process = _process(supervisor, past, history)
     if history.era == procfs.pid_era():
         supervisor.process_scan.trees.seed(key, history.members.get(key, set()))
-    if process is None:
-        without_process = machine.state in state_machine.ENDED or machine.state in (
-            "waiting",
-            "backing_off",
-            "preparing",
-        )
-        instance.machine = replace(machine, floor=history.highest.get(past.service, 0))
-        if not without_process:
-            instance.machine = replace(instance.machine, state="waiting")
-        instance.adopt()
-        return
-    if machine.state in ("waiting", "backing_off") and not procfs.alive(process.pid, process.tick):
-        instance.machine = replace(machine, floor=history.highest.get(past.service, 0))
-        instance.adopt()  # that generation has ended, and the next one was about to start
-        return
-    if machine.state in ("preparing", "waiting", "backing_off") and machine.generation == past.generation:
-        # The process was started, and the backend was killed before it could journal that.
-        machine = replace(
-            machine, state="starting", why="waiting until it is ready", leader_gone=False, ready_at=None
-        )
-        machine = replace(machine, since=process.started_at, exit=None)
+    alive = process is not None and procfs.alive(process.pid, process.tick)
+    floor = history.highest.get(past.service, 0)
+    machine, follow = takeover(past, floor, found=process is not None, alive=alive)
     instance.machine = machine
-    exit_status = _exit(supervisor.run_dir, key, past, children.get(key))
-    instance.leader.take(process)
-    if machine.state == "stopped" and procfs.alive(process.pid, process.tick):
-        # The stop came while the process was being started, and the backend was killed before it could end it.
+    if process is not None and (follow != "nothing" or machine.state in state_machine.ENDED):
+        instance.leader.take(process)
+    if process is not None and follow == "end":
         instance.feed(state_machine.Spawned(process.generation))
         return
-    if machine.state in state_machine.ENDED:
-        instance.machine = replace(machine, floor=history.highest.get(past.service, 0))
-        instance.adopt()
-        if instance.machine.state != machine.state:
-            supervisor.note(instance, "adopted", instance.machine.why, "warning")
-        return
     instance.adopt()
-    if procfs.alive(process.pid, process.tick):
+    if process is None or follow == "nothing":
+        if process is not None and instance.machine.state != machine.state in state_machine.ENDED:
+            supervisor.note(instance, "adopted", instance.machine.why, "warning")
+    elif follow == "watch":
         supervisor.note(instance, "adopted", f"adopted pid {process.pid} ({machine.state})")
-    elif exit_status is not None:
-        supervisor.note(
-            instance, "adopted", f"exited while no backend was running ({exit_status.words()})", "warning"
-        )
-        instance.leader.exit_reported(process.generation, exit_status)
+    elif past.exit is not None:
+        text = f"exited while no backend was running ({past.exit.words()})"
+        supervisor.note(instance, "adopted", text, "warning")
+        instance.leader.exit_reported(process.generation, past.exit)
     else:
-        supervisor.note(
-            instance, "adopted", "exited while no backend was running; looking up its exit status", "warning"
-        )
+        text = "exited while no backend was running; looking up its exit status"
+        supervisor.note(instance, "adopted", text, "warning")
         supervisor.spawn_task(instance.leader.resolve(process))
 
 
-def _process(
-    supervisor: Supervisor, past: ServiceHistory, history: RunHistory, child: dict[str, Any] | None
-) -> LeaderProcess | None:
+def _process(supervisor: Supervisor, past: ServiceHistory, history: RunHistory) -> LeaderProcess | None:
     intent = past.intent
-    if intent is None:
+    if intent is None or past.pid is None:
         return None
-    pid, tick = past.pid, past.tick
-    if pid is None and child is not None:
-        pid, tick = child["pid"], child["tick"]
-    if pid is None:
-        tag = f"{supervisor.run}/{past.service}/{past.generation}"
-        pid, tick = procfs.leader_by_tag(tag, supervisor.run_dir) or (None, None)
-    if pid is None:
-        return None
-    if history.era != procfs.pid_era():
-        tick = -1  # journalled before a reboot: the pid now belongs to another process, or to none
+    same_boot = past.seen or history.era == procfs.pid_era()
+    # Journalled before a reboot, the pid now belongs to another process, or to none.
+    tick = past.tick or 0 if same_boot else -1
     return LeaderProcess(
         generation=past.generation,
-        pid=pid,
-        tick=tick or 0,
-        ports=dict(intent["ports"]),
-        log=supervisor.run_dir / intent["log"],
-        log_start=intent["log_start"],
-        started_at=intent["at"],
-        gpus=tuple(intent["gpus"]),
+        pid=past.pid,
+        tick=tick,
+        ports=dict(intent.ports),
+        log=supervisor.run_dir / intent.log,
+        log_start=intent.log_start,
+        started_at=intent.at,
+        gpus=intent.gpus,
     )
 
 
-def _exit(run_dir: Path, key: str, past: ServiceHistory, child: dict[str, Any] | None) -> Exit | None:
-    """The exit of a generation from the first source that has it: the journal, the keeper, the keeper's file. None if
-    none has it."""
-    if past.exit is not None:
-        return past.exit
-    if child is not None:
-        return exit_of(child["exit"]) if child["exit"] else None
-    try:
-        record = json.loads(read_regular(run_dir / "exits" / f"{key}.json"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return exit_of(record.get("exit"))
+def unplanned(name: str) -> ServiceSpec:
+    """A service that runs and is not in the plan: it is watched and stopped, and never started."""
+    return ServiceSpec(name, "task", (), restart=RestartPolicy(mode="never"), fatal=False)
+
+
+def journal_anew(supervisor: Supervisor, history: RunHistory) -> None:
+    """Write the whole adopted state to the journal, after parts of it were lost: the next backend reads it there."""
+    journal = supervisor.records.journal_soon
+    journal({"k": "attempt", "n": supervisor.attempt, "era": procfs.pid_era()})
+    if history.stop is not None:
+        journal(history.stop)
+    if history.replicas is not None:
+        journal({"k": "replicas", "indices": history.replicas, "leaving": history.leaving})
+    for instance in supervisor.instances():
+        process = instance.process
+        if process is not None:
+            key = {"svc": instance.name, "gen": process.generation}
+            log = os.path.relpath(process.log, supervisor.run_dir)
+            intent = {"role": instance.role, "ports": process.ports, "gpus": list(process.gpus), "log": log}
+            intent |= {
+                "log_start": process.log_start,
+                "progress": instance.progress,
+                "at": process.started_at,
+            }
+            journal({"k": "intent", **key, **intent})
+            journal({"k": "spawned", **key, "pid": process.pid, "tick": max(0, process.tick)})
+        journal(instance.record())
 
 
 async def adopt_listeners(
@@ -205,31 +167,3 @@ def _steal_listener(pid: int, port: int) -> int | None:
         return None
     os.set_inheritable(fd, False)
     return fd
-
-
-def anything_alive(run_dir: Path, run: str, history: RunHistory) -> bool:
-    """Whether any process of the history still runs on this host: by the journal, by the last scan of the process
-    trees, or by the tag in its environment. The backend, the keeper and clients do not count."""
-    same_boot = history.era == procfs.pid_era()
-    leaders = [
-        (p.pid, p.tick)
-        for generations in history.generations.values()
-        for p in generations.values()
-        if p.pid is not None
-    ]
-    if same_boot and any(procfs.alive(pid, tick) for pid, tick in leaders):
-        return True
-    if same_boot and any(procfs.alive(*m) for members in history.members.values() for m in members):
-        return True
-    prefix = run + "/"
-    for proc in procfs.scan().values():
-        tag = procfs.environment_tag(proc.pid)
-        if (
-            tag
-            and tag.startswith(prefix)
-            and procfs.environment_tag(proc.pid, b"LIVERL_RUN_DIR") == str(run_dir)
-        ):
-            service = tag[len(prefix) :].partition("/")[0]
-            if service not in ("backend", "keeper", "client") and not proc.zombie:
-                return True
-    return False

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from liverl.model import Event, Level
-from liverl.rundir.journal import LineFile, cut_torn_line
+from liverl.rundir.journal import LineFile
 from liverl.supervise.services.state_machine import MachineState
 from liverl.util.regular_file import open_binary
 
@@ -29,10 +29,9 @@ class EventLog:
     """
 
     def __init__(self, path: Path, now: Callable[[], float], on_error: Callable[[str], None]) -> None:
-        cut_torn_line(path)
         self.newest: deque[Event] = deque(maxlen=KEPT)
+        self._file = LineFile(path, durable=False)  # cuts off an unfinished last line
         self._seq = last_seq(path)
-        self._file = LineFile(path, durable=False)
         self._now = now
         self._on_error = on_error
         self._listeners: list[Callable[[Event], None]] = []
@@ -88,7 +87,7 @@ def last_seq(path: Path) -> int:
     for line in reversed(lines):
         try:
             return _EVENT.decode(line).seq
-        except msgspec.MsgspecError:
+        except (ValueError, RecursionError):
             continue
     return 0
 

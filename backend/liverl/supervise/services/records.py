@@ -13,7 +13,7 @@ from typing import Any
 
 from liverl.logs.fatal_lines import find_cause
 from liverl.model import Event, Level
-from liverl.rundir.journal import LineFile, complain
+from liverl.rundir.journal import LineFile, complain, set_aside
 from liverl.supervise.services.event_log import EventLog
 from liverl.util.blocking_call import BlockingCalls
 
@@ -30,13 +30,17 @@ class Records:
 
     def __init__(self, run_dir: Path, now: Callable[[], float]) -> None:
         self.now = now
-        self.events = EventLog(run_dir / "events.jsonl", now, self.write_failed)
-        self._journal = LineFile(run_dir / "journal.jsonl", durable=True)
-        self._newest: Future[None] | None = None
         self._reported: set[str] = set()  # texts of errors
-        self._loop = asyncio.get_running_loop()
-        self._closed = False
         self._log_reads = BlockingCalls[tuple[str, int] | None]()
+        self._closed = False
+        events, journal = run_dir / "events.jsonl", run_dir / "journal.jsonl"
+        replaced = [(path, found) for path in (events, journal) if (found := set_aside(path)) is not None]
+        self.events = EventLog(events, now, self.write_failed)
+        self._journal = LineFile(journal, durable=True, checked=True)
+        self._newest: Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        for path, (what, aside) in replaced:
+            self.warn("journal", f"{path} was {what}; it was renamed to {aside}, and a new file was begun")
 
     def say(
         self, kind: str, text: str, level: Level = "info", service: str | None = None, **data: Any
@@ -105,11 +109,15 @@ class Records:
         text = f"{type(error).__name__}: {error}"
         self._report("internal", text, "".join(traceback.format_exception(error)))
 
-    def _report(self, kind: str, text: str, details: str) -> None:
+    def warn(self, kind: str, text: str) -> None:
+        """Report something that people must look at, once for each text: an event, and a line in ``backend.log``."""
+        self._report(kind, text, "", "warning")
+
+    def _report(self, kind: str, text: str, details: str, level: Level = "error") -> None:
         if text in self._reported or self._closed:
             return
         self._reported.add(text)
-        self.say(kind, text, "error")
+        self.say(kind, text, level)
         complain(details or text)
 
     @contextmanager
