@@ -88,7 +88,9 @@ class Kills:
         self.known.update(now)
 
     def _ending(self) -> bool:
-        return any(r["k"] in ("stop", "end") for r in read_journal(self.run.run_dir / "journal.jsonl").records)
+        return any(
+            r["k"] in ("stop", "end") for r in read_journal(self.run.run_dir / "journal.jsonl").records
+        )
 
     def _trainer_done(self, key: str) -> bool:
         return key.startswith("trainer/") and "done" in self._phase()

@@ -7,6 +7,7 @@ No process is started or signalled directly: every service gets back its state (
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from liverl.plan.spec import RestartPolicy, ServiceSpec
 from liverl.procs import procfs
@@ -110,7 +111,12 @@ def journal_anew(supervisor: Supervisor, history: RunHistory) -> None:
         if process is not None:
             key = {"svc": instance.name, "gen": process.generation}
             log = os.path.relpath(process.log, supervisor.run_dir)
-            intent = {"role": instance.role, "ports": process.ports, "gpus": list(process.gpus), "log": log}
+            intent: dict[str, Any] = {
+                "role": instance.role,
+                "ports": process.ports,
+                "gpus": list(process.gpus),
+                "log": log,
+            }
             intent |= {
                 "log_start": process.log_start,
                 "progress": instance.progress,

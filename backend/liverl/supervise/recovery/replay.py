@@ -31,6 +31,7 @@ class _Attempt(msgspec.Struct, tag_field="k", tag="attempt"):
 
 
 class _Stop(msgspec.Struct, tag_field="k", tag="stop"):
+    verdict: dict[str, Any]
     now: bool = False
 
 
