@@ -362,7 +362,13 @@ class Keeper:
             if pid == 0:
                 start.execute(self.null, out, error_w)
             # Before anything else can fail: the exit status of an unknown child would be lost.
-            child: Record = {"token": token, "pid": pid, "tick": None, "exit": None, "about": request.get("about")}
+            child: Record = {
+                "token": token,
+                "pid": pid,
+                "tick": None,
+                "exit": None,
+                "about": request.get("about"),
+            }
             self.by_pid[pid], self.children[token] = token, child
             os.close(error_w)
             error_w = -1
