@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from liverl.exit_codes import ExitCode
 from liverl.rundir.layout import RunDir, valid_name
 from liverl_tui.cli.options import UpOptions
+from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def require_trusted(run: RunDir, trust: Sequence[str], options: UpOptions | None
     if warnings:
         first, more = warnings[0], len(warnings) - 1
         also = f" (and {more} more)" if more else ""
-        click.echo(
+        echo(
             f"warning: {first.path}{also}: {first.problem}; whoever is in that group can change what run {run.name} "
             f"executes. To prevent it: {first.cure}",
             err=True,

@@ -158,7 +158,7 @@ async def test_the_recorded_answers_together(dashboard: Any) -> None:
     [
         (401, "Unauthorized: Missing authentication token", "requires a token"),
         (403, "Forbidden: Invalid authentication token", "rejected the token"),
-        (200, "<html>", "no JSON"),
+        (200, "<html>", "not JSON"),
         (200, "[]", "GET /api/v0/actors returned 200"),
         (200, '{"data": {"result": null}}', "returned no list"),
         (500, '{"result": false, "msg": "GCS is gone"}', r"500 \(GCS is gone\)"),

@@ -283,8 +283,10 @@ def test_a_document_is_read_again_when_it_changed(tmp_path: Path, monkeypatch: p
     path = tmp_path / "proxy_trajectory.json"
     put(path, json.dumps({"messages": [{"role": "assistant", "content": "Hi."}]}), T)
     read: list[Path] = []
-    real: Callable[..., bytes | None] = reading._bytes
-    monkeypatch.setattr(reading, "_bytes", lambda p, *more: read.append(p) or real(p, *more))
+    real: Callable[..., bytes] = reading.read_regular
+    monkeypatch.setattr(
+        reading, "read_regular", lambda p, *more, **named: read.append(p) or real(p, *more, **named)
+    )
     reader = TrajectoryReader(tmp_path)
     found = reader.read()
     assert (len(found.turns), found.source, found.running) == (1, path.name, True)

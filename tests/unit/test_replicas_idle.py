@@ -52,7 +52,7 @@ class Fake:
             name=name, state="ready", spec=spec, current=current, restarts=0, instances=lambda: [current]
         )
 
-    async def _get(self, address: str, timeout: float) -> tuple[int, str]:
+    async def _get(self, address: str, timeout: float, headers: object = None) -> tuple[int, str]:
         told = self.engines["r0" if address.startswith("http://127.0.0.1:80/") else "r1"]
         if told is None:
             raise TimeoutError
