@@ -5,6 +5,7 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,8 @@ def present_caller() -> Caller:
 
 def path_facts(run_dir: Path) -> list[PathFacts]:
     """Return the facts of a run directory, of what a backend reads there before it acts, and of every directory above
-    these, with symbolic links resolved. What is missing, or cannot be looked at, has none.
+    these, with symbolic links resolved. What is missing, cannot be looked at, or is a
+    FIFO or a device, has none.
 
     Of a directory that does not exist yet, only the directories above it have facts.
     """
@@ -48,6 +50,8 @@ def _fact(path: str, *, parent: bool) -> PathFacts | None:
         info = os.lstat(path)
     except OSError:
         return None
+    if stat.S_ISCHR(info.st_mode) or stat.S_ISBLK(info.st_mode) or stat.S_ISFIFO(info.st_mode):
+        return None  # no reader accepts it: ``util.regular_file``
     try:
         owner = pwd.getpwuid(info.st_uid).pw_name
     except KeyError:
