@@ -233,18 +233,18 @@ def test_a_run_of_an_older_version_in_which_a_server_had_exited_0(make: Make, ki
 # --- the embedded engine ----------------------------------------------------------------------------------
 
 
-def engine(make: Make, **probes: Any) -> ToyRun:
+def engine(make: Make, folder: Path, **probes: Any) -> ToyRun:
     """A run of one replica that is the embedded engine, as it is planned by default, but impatient."""
     loaded = load_config(None, sets=[], env={})
-    template = make_plan(loaded, Path("/nowhere/a/b")).replica_template
+    template = make_plan(loaded, folder / "tests" / "toy").replica_template
     assert template is not None
     changed = replace(template.probes, **probes)
     template = replace(template, probes=changed, restart=QUICK, stop=GENTLE)
     return make(toy("steady", "sleep"), replica=template, replicas=1)
 
 
-def test_an_engine_that_somebody_else_ends_comes_back(make: Make) -> None:
-    run = engine(make)
+def test_an_engine_that_somebody_else_ends_comes_back(make: Make, tmp_path: Path) -> None:
+    run = engine(make, tmp_path)
     run.start()
     pid = run.until("replica-0", "ready").pid
     assert pid is not None
@@ -254,13 +254,15 @@ def test_an_engine_that_somebody_else_ends_comes_back(make: Make) -> None:
     assert any(UNASKED_EXIT in text for text in states(run, "replica-0"))
 
 
-NOWHERE = Probe("http", port="http", path="/nowhere", interval=0.2, failures=2)
+NOWHERE = Probe(
+    "http", port="http", path="/nowhere", interval=0.2, failures=2, token_file="secrets/replica_token"
+)
 
 
 @pytest.mark.parametrize("fault", ["live", "startup"])
-def test_an_engine_that_we_end_comes_back_although_it_exits_0(make: Make, fault: str) -> None:
+def test_an_engine_that_we_end_comes_back_although_it_exits_0(make: Make, tmp_path: Path, fault: str) -> None:
     late = {"startup": NOWHERE, "startup_deadline": 12.0}
-    run = engine(make, **({"live": NOWHERE} if fault == "live" else late))
+    run = engine(make, tmp_path, **({"live": NOWHERE} if fault == "live" else late))
     run.start()
     run.until("replica-0", lambda s: s.generation == 2)
     assert exit_code(run, "replica-0.1") == 0
