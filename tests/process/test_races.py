@@ -1,8 +1,9 @@
-"""Two things at once, and a keeper that is slow or hangs: real processes; a file system that does not answer is a pipe
-that nobody reads (simulated)."""
+"""Two things at once, and a keeper that is slow or hangs: real processes; that the keeper waits for a file system that
+does not answer is simulated by ptrace."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.frozen import Frozen
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
-from liverl.control.messages import CommandError
+from liverl.control.messages import CommandError, ControlError
 from liverl.plan.spec import Dependency, PortSpec, Probe, Probes, RestartPolicy, Settings
 from liverl.procs import procfs
 from liverl.rundir.layout import RunDir
@@ -46,22 +48,27 @@ def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Make:
     return lambda *services, **options: ending(make_run(tmp_path, services, **options))
 
 
-class Stuck:
-    """A path on which whoever opens it for writing hangs, until it is let go."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.mkfifo(path)
-
-    def let_go(self) -> None:
-        self._reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+def keeper_of(run: ToyRun) -> int:
+    """The pid of the run's keeper."""
+    return next(pid for pid, tag in run.tagged().items() if "/keeper/" in tag)
 
 
-def hangs(run: ToyRun) -> bool:
-    """Whether the run's keeper waits for somebody at the other end of a pipe."""
-    keeper = next(pid for pid, tag in run.tagged().items() if "/keeper/" in tag)
-    return Path(f"/proc/{keeper}/wchan").read_text() == "wait_for_partner"
+def begins(run: ToyRun, name: str, command: str, **args: Any) -> threading.Thread:
+    """Send a command that starts a service, in a thread, and wait until its process is asked for."""
+
+    def send() -> None:
+        with contextlib.suppress(CommandError, ControlError):
+            run.command(command, **args)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+
+    def preparing() -> bool:
+        service = run.snapshot().service(name)
+        return service is not None and service.state in ("preparing", "starting")
+
+    wait_until(preparing, what=f"the start of {name}")
+    return thread
 
 
 def killed(run: ToyRun, name: str) -> float:
@@ -72,32 +79,34 @@ def killed(run: ToyRun, name: str) -> float:
     return run.snapshot().at
 
 
-def test_an_exit_is_told_before_it_is_written_and_asked_for_when_the_disk_is_slow(make: Make) -> None:
-    run = make(*(toy(name, "sleep", fatal=False, restart=NEVER) for name in ("a", "b", "c")))
+def test_an_exit_is_asked_for_when_the_keeper_waits_for_its_disk(make: Make) -> None:
+    run = make(*(toy(name, "sleep", fatal=False, restart=NEVER) for name in ("a", "b")))
     run.start()
-    for name in ("a", "b", "c"):
+    for name in ("a", "b"):
         run.until(name, "ready")
-    disk = Stuck(run.run_dir / "exits" / "a.1.json.tmp")
-    killed(run, "a")
-    ended = run.until("a", "failed")
-    assert ended.exit is not None and ended.exit.signal == 9
-    wait_until(lambda: hangs(run), what="the keeper at its disk")
+    keeper = Frozen(keeper_of(run))
     at = killed(run, "b")  # nobody reaps it, so that nobody knows how it ended
     wait_until(lambda: run.snapshot().at > at + 6, what="longer than the keeper's word is waited for")
     assert run.service("b").state != "failed"
-    disk.let_go()
+    keeper.let_go()
     ended = run.until("b", "failed")
     assert ended.exit is not None and ended.exit.signal == 9
 
 
 def test_a_start_that_hangs_does_not_hold_up_the_end(make: Make) -> None:
     settings = Settings(scan_interval=0.3, stuck_after=1.0)
-    run = make(toy("a", "sleep"), toy("b", "sleep"), settings=settings)
-    Stuck(run.run_dir / "attempt_001" / "logs" / "b.1.log")
+    run = make(toy("a", "sleep"), toy("b", "sleep", fatal=False), settings=settings)
     run.start()
-    run.until("a", "ready")
-    wait_until(lambda: hangs(run), what="the keeper in the middle of a start")
+    for name in ("a", "b"):
+        run.until(name, "ready")
+    run.command("stop_service", service="b")
+    run.until("b", "stopped")
+    keeper = Frozen(keeper_of(run))
+    starting = begins(run, "b", "start_service", service="b")
     run.command("stop", now=True)
+    wait_until(lambda: RunDir(run.run_dir).read_result(), what="result.json")
+    keeper.bury()
+    starting.join(60)
     result = run.result()
     assert result.exit_code == 75 and "b: its start has not finished" in result.summary
     assert "the keeper does not respond; killing it" in [e.text.partition(" (pid")[0] for e in run.events()]
@@ -110,7 +119,6 @@ def scalable(make: Make, **options: Any) -> ToyRun:
 
 def test_a_replica_that_is_stopped_while_it_is_being_started_ends_once_it_is_there(make: Make) -> None:
     run = scalable(make)
-    disk = Stuck(run.run_dir / "attempt_001" / "logs" / "replica-1.1.log")
     run.start()
     run.until("replica-0", "ready")
     refused: list[CommandError] = []
@@ -121,13 +129,14 @@ def test_a_replica_that_is_stopped_while_it_is_being_started_ends_once_it_is_the
         except CommandError as error:
             refused.append(error)
 
+    keeper = Frozen(keeper_of(run))
     adding = threading.Thread(target=scale)
     adding.start()
-    wait_until(lambda: hangs(run), what="the keeper in the middle of a start")
+    wait_until(lambda: run.snapshot().service("replica-1"), what="the start of replica-1")
     run.command("stop_service", service="replica-1")
     run.until("replica-1", "stopped")
     assert not refused, "what is being started may be there yet"
-    disk.let_go()
+    keeper.let_go()
     adding.join(60)
     assert len(refused) == 1 and "not added: replica-1" in str(refused[0])
     assert run.snapshot().service("replica-1") is None
@@ -136,16 +145,23 @@ def test_a_replica_that_is_stopped_while_it_is_being_started_ends_once_it_is_the
 
 def test_what_was_stopped_while_it_was_being_started_ends_under_the_next_backend(make: Make) -> None:
     run = make(toy("a", "sleep"), toy("b", "sleep", fatal=False))
-    disk = Stuck(run.run_dir / "attempt_001" / "logs" / "b.1.log")
+    run.start()
+    for name in ("a", "b"):
+        run.until(name, "ready")
+    run.command("stop_service", service="b")
+    run.until("b", "stopped")
+    run.kill_backend()
     run.start(env={"LIVERL_CRASH_AT": "after_spawn:b"})
     run.until("a", "ready")
-    wait_until(lambda: hangs(run), what="the keeper in the middle of a start")
+    keeper = Frozen(keeper_of(run))
+    starting = begins(run, "b", "start_service", service="b")
     run.command("stop_service", service="b")
     run.until("b", "stopped")
     backend = run.backends[-1]
-    disk.let_go()
+    keeper.let_go()
     wait_until(lambda: not procfs.alive(backend, None), what="the backend's crash")
     os.waitpid(backend, 0)
+    starting.join(60)
     run.start()
     wait_until(
         lambda: not [t for t in run.tagged().values() if "/b/" in t], what="the end of what was started"
