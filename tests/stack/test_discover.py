@@ -238,4 +238,4 @@ async def test_a_cluster_that_goes_away_leaves_the_last_facts(
     assert watch.discovery.ranks == before
     assert [level for level in watch.levels if level == "warning"] == ["warning"]  # told once
     assert watch.discovery.verdict is not None
-    assert watch.discovery.verdict.text.startswith("cannot list Ray's actors for ")
+    assert watch.discovery.verdict.text.startswith("Ray's actors could not be listed for ")
