@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kit.damage import DAMAGES, leaders
@@ -71,7 +72,13 @@ def ended(run: ToyRun) -> Result:
     return result
 
 
-@pytest.mark.parametrize("resume", [False, True])
+def some(*names: str) -> list[Any]:
+    """All damages; those that are not named are slow tests."""
+    slow = pytest.mark.slow
+    return [pytest.param(d, id=n, marks=() if n in names else slow) for n, d in DAMAGES.items()]
+
+
+@pytest.mark.parametrize("resume", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_what_lives_is_adopted_once(
     killed: Callable[[], ToyRun], damage: Callable[[Path], None], resume: bool
@@ -93,7 +100,7 @@ def test_what_lives_is_adopted_once(
     assert ended(run).exit_code == 5
 
 
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("damage", some("missing", "noise", "fifo"))
 def test_stop_needs_neither_journal_nor_plan(
     killed: Callable[[], ToyRun], damage: Callable[[Path], None]
 ) -> None:
