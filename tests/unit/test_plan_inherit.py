@@ -148,3 +148,28 @@ def test_the_plan_names_what_is_withheld_and_never_its_value() -> None:
 def test_a_pattern_that_names_no_variable_is_refused(pattern: str) -> None:
     with pytest.raises(ConfigError, match=r"supervise\.pass_env"):
         load_config(sets=[f'supervise.pass_env=["{pattern}"]'], env={})
+
+
+def test_pass_env_reaches_every_service_but_a_launch_script() -> None:
+    added = ("MY_ONE", "MY_*")
+    plan = plan_of("embedded", 'supervise.pass_env=["MY_ONE", "MY_*"]')
+    assert {spec.pass_env for spec in services(plan).values()} == {added}
+    sets = (
+        "trainer.kind=command",
+        "trainer.command=[/bin/true]",
+        "infrastructure.ray_port=6379",
+        "infrastructure.ray_dashboard_port=8265",
+        'supervise.pass_env=["MY_ONE"]',
+    )
+    script = services(plan_of("cpu-verl", *sets))["trainer"]
+    assert (script.inherits, script.pass_env) == ("all", ())
+
+
+def test_the_page_says_what_is_withheld_under_a_heading_of_its_own() -> None:
+    lines = plan_text(plan_of("embedded"), {"AWS_SECRET_ACCESS_KEY": "x", "PATH": "/bin"}).split("\n")
+    heading = next(
+        i for i, line in enumerate(lines) if line.startswith("variables of this shell that services")
+    )
+    assert lines[heading - 1] == "" and lines[heading + 1].strip().endswith(":")
+    assert "AWS_SECRET_ACCESS_KEY" in lines[heading + 2]
+    assert "variables of this shell" not in plan_text(plan_of("embedded"), {"PATH": "/bin"})
