@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.fuzz_keeper import Fuzz
 from kit.keeper_talk import Talk
 from kit.waiting import wait_until
 
 from liverl.procs import procfs
 from liverl.supervise.keeper import process
+
+sys.path.append(str(Path(__file__).parents[1] / "bench"))
+from fuzz_keeper import Fuzz
 
 DEEP = 100_000
 
