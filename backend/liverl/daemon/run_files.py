@@ -110,23 +110,30 @@ class ServiceLogs:
     def __init__(self, run_dir: Path) -> None:
         self.stages: dict[str, Stage] = {}
         self.unreadable: tuple[UnreadableFile, ...] = ()
+        self.write_errors: tuple[str, ...] = ()  # of the last look, in words
         self._run_dir = run_dir
         self._trackers: dict[str, tuple[Path, StageTracker]] = {}
         self._indexes: dict[Path, TailIndex] = {}
 
     def look(self, logs: Sequence[ServiceLog], now: float) -> None:
-        """Read what was appended; ``now`` is Unix time. A log that cannot be read is named, the others go on."""
-        stages, unreadable = dict(self.stages), []
+        """Read what was appended; ``now`` is Unix time. A log that cannot be read, and an index that cannot be written,
+        is named; the others go on."""
+        stages, unreadable, write_errors = dict(self.stages), [], []
         for log in logs:
             try:
-                self._look(log, stages, now)
+                index = self._follow(log, stages)
+                try:
+                    index.tick(now)
+                except OSError as error:
+                    write_errors.append(f"{index.path.name}: {error.strerror}")
             except OSError as error:
                 unreadable.append(
                     UnreadableFile(_relative(error.filename or log.path, self._run_dir), _why(error))
                 )
-        self.stages, self.unreadable = stages, tuple(unreadable)
+        self.stages, self.unreadable, self.write_errors = stages, tuple(unreadable), tuple(write_errors)
 
-    def _look(self, log: ServiceLog, stages: dict[str, Stage], now: float) -> None:
+    def _follow(self, log: ServiceLog, stages: dict[str, Stage]) -> TailIndex:
+        """Read the boot stage of a service, and return the time index of its log."""
         index = self._indexes.get(log.path)
         if index is None:
             index = self._indexes[log.path] = TailIndex(log.path)
@@ -139,7 +146,7 @@ class ServiceLogs:
                 stage = tracked[1].poll()
                 if stage is not None:
                     stages[log.service] = stage
-        index.tick(now)
+        return index
 
 
 def _relative(path: str | os.PathLike[str], run_dir: Path) -> str:

@@ -285,6 +285,8 @@ class Sampler:
         now = self._supervisor.now()
         if await self._read("logs", self._log_looks, lambda: self._logs.look(logs, now)):
             self.facts.stages = self._logs.stages
+            for text in self._logs.write_errors:
+                self._supervisor.records.write_failed(text)
         return None
 
     @property

@@ -111,7 +111,7 @@ def _settle_attempt(history: RunHistory, run_dir: Path, run: str) -> None:
     lost = newest > history.attempt or (not history.attempt and _tagged(run_dir, run))
     if lost:
         history.rebuilt = True
-        history.attempt, history.attempt_started_at = max(newest, 1), None
+        history.attempt, history.attempt_started_at, history.attempt_monotonic = max(newest, 1), None, None
         history.era, history.ended, history.stop = "", False, None
         history.replicas, history.leaving = None, ()
         for number, names in logs.items():

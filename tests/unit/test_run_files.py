@@ -1,0 +1,54 @@
+"""What the backend reads of a run's logs: each alone, and write errors apart from read errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from liverl.daemon.run_files import ServiceLog, ServiceLogs
+from liverl.logs import last_lines
+from liverl.model import UnreadableFile
+from liverl.supervise.recovery.evidence import read_run
+
+
+def test_a_log_that_is_a_fifo_is_named_and_the_next_one_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.log")
+    (tmp_path / "b.log").write_text("x\n")
+    logs = ServiceLogs(tmp_path)
+    logs.look([ServiceLog(name, tmp_path / f"{name}.log", "litellm") for name in ("a", "b")], 100.0)
+    assert logs.unreadable == (UnreadableFile("a.log", "not a regular file but a FIFO"),)
+    assert logs.stages["b"] == ("importing", None)
+    assert last_lines.time_of(tmp_path / "b.log", 0) == 100.0
+    assert logs.write_errors == ()
+
+
+def test_a_full_disk_is_a_write_error_and_no_unreadable_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.log").write_text("x\n")
+    logs = ServiceLogs(tmp_path)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(last_lines.os, "write", full)
+    logs.look([ServiceLog("a", tmp_path / "a.log", None)], 100.0)
+    assert logs.write_errors == ("a.log.idx: No space left on device",)
+    assert logs.unreadable == ()
+    monkeypatch.undo()
+    logs.look([ServiceLog("a", tmp_path / "a.log", None)], 101.0)
+    assert logs.write_errors == ()
+
+
+def test_a_lost_attempt_has_no_monotonic_start_of_an_earlier_one(tmp_path: Path) -> None:
+    record = '{"k":"attempt","n":1,"era":"e","at":5.0,"monotonic":7.0}\n'
+    (tmp_path / "journal.jsonl").write_text(record)
+    for number in (1, 2):
+        (tmp_path / f"attempt_{number:03d}" / "logs").mkdir(parents=True)
+    assert read_run(tmp_path, "p/n").history.attempt_monotonic == 7.0
+    (tmp_path / "attempt_002" / "logs" / "a.1.log").touch()
+    history = read_run(tmp_path, "p/n").history
+    assert (history.attempt, history.attempt_started_at, history.attempt_monotonic) == (2, None, None)
