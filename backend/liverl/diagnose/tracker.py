@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from liverl.model import Cause, Level, Snapshot, Symptom
+from liverl.model import Cause, Level, ProxyStatus, Snapshot, Symptom
 
 GOING = ("starting", "running")  # states of a run in which its services should be up
 FEWEST = 4  # fewer trials are too few to judge a share of them
@@ -42,6 +42,10 @@ class Window:
     now: Snapshot
     before: Snapshot | None
     beside: RunContext
+
+    def proxy_counted(self, counter: Callable[[ProxyStatus], int]) -> bool:
+        """Whether a counter of the proxy has grown since the previous snapshot."""
+        return self.before is not None and counter(self.now.proxy) > counter(self.before.proxy)
 
 
 Evaluate = Callable[[Window], Iterator[Symptom | Resolved]]

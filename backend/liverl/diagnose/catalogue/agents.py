@@ -114,8 +114,8 @@ def trials_unattributed(window: Window) -> Iterator[Symptom | Resolved]:
 
 def model_unknown(window: Window) -> Iterator[Symptom | Resolved]:
     """Since the previous snapshot, requests arrived for a model that the proxy does not have."""
-    before, proxy = window.before, window.now.proxy
-    if before is not None and proxy.unknown > before.proxy.unknown:
+    proxy = window.now.proxy
+    if window.proxy_counted(lambda proxy: proxy.unknown):
         names = [f"'{name}'" for name in proxy.unknown_models[:SHOWN]] or ["a model"]
         requested = ", ".join(names)
         served = window.beside.aliases
@@ -134,8 +134,8 @@ def model_unknown(window: Window) -> Iterator[Symptom | Resolved]:
 
 def request_too_large(window: Window) -> Iterator[Symptom | Resolved]:
     """Since the previous snapshot, requests arrived whose body is too large."""
-    before, proxy = window.before, window.now.proxy
-    if before is not None and proxy.too_large > before.proxy.too_large:
+    proxy = window.now.proxy
+    if window.proxy_counted(lambda proxy: proxy.too_large):
         yield Symptom(
             id="request_too_large",
             severity="warning",
@@ -149,8 +149,8 @@ def request_too_large(window: Window) -> Iterator[Symptom | Resolved]:
 
 def records_lost(window: Window) -> Iterator[Symptom | Resolved]:
     """Since the previous snapshot, records of requests could not be written."""
-    before, proxy = window.before, window.now.proxy
-    if before is not None and proxy.unrecorded > before.proxy.unrecorded:
+    proxy = window.now.proxy
+    if window.proxy_counted(lambda proxy: proxy.unrecorded):
         yield Symptom(
             id="records_lost",
             severity="warning",
@@ -163,8 +163,8 @@ def records_lost(window: Window) -> Iterator[Symptom | Resolved]:
 
 def key_refused(window: Window) -> Iterator[Symptom | Resolved]:
     """Since the previous snapshot, requests arrived without this run's key."""
-    before, proxy = window.before, window.now.proxy
-    if before is not None and proxy.refused > before.proxy.refused:
+    proxy = window.now.proxy
+    if window.proxy_counted(lambda proxy: proxy.refused):
         yield Symptom(
             id="key_refused",
             severity="warning",

@@ -189,20 +189,19 @@ def proxy_descriptors(window: Window) -> Iterator[Symptom | Resolved]:
 
 def out_of_descriptors(window: Window) -> bool:
     """Whether the proxy has no descriptors left: the cause of what looks like failures of replicas."""
-    now, before = window.now, window.before
-    if now.state not in GOING:
+    if window.now.state not in GOING:
         return False
-    proxy = now.proxy
+    proxy = window.now.proxy
     full = proxy.descriptors is not None and proxy.descriptor_limit is not None
     if full and (proxy.descriptors or 0) >= NEARLY_ALL * (proxy.descriptor_limit or 0):
         return True
-    return before is not None and proxy.turned_away > before.proxy.turned_away
+    return window.proxy_counted(lambda proxy: proxy.turned_away)
 
 
 def proxy_clients(window: Window) -> Iterator[Symptom | Resolved]:
     """Since the previous snapshot, the proxy closed connections that clients left unused."""
-    before, proxy = window.before, window.now.proxy
-    if before is not None and proxy.dropped > before.proxy.dropped:
+    proxy = window.now.proxy
+    if window.proxy_counted(lambda proxy: proxy.dropped):
         yield Symptom(
             id="proxy_clients",
             severity="info",
