@@ -11,11 +11,8 @@ import argparse
 import asyncio
 import fcntl
 import os
-import shutil
 import signal
 import sys
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -25,27 +22,21 @@ import msgspec
 from liverl.control.server import ControlServer
 from liverl.daemon.launch import StopRequest
 from liverl.daemon.run import Run
+from liverl.daemon.takeover import StartProblem, opens_attempt, plan_to_stop, populate, read_plan, read_run
 from liverl.daemon.trusted_run import UntrustedRun, require_trusted
 from liverl.exit_codes import ExitCode
 from liverl.model import Level, Result
-from liverl.plan import moved
 from liverl.plan.slurm import within_batch_limits
-from liverl.plan.spec import Plan
 from liverl.procs import procfs
 from liverl.proxy.keys import ensure_keys, ensure_ray_token, ensure_replica_token
 from liverl.rundir import index as runs
-from liverl.rundir.journal import JournalContent, complain
+from liverl.rundir.journal import complain
 from liverl.rundir.layout import HEARTBEAT_S, OpenDirectory, RunDir, own_record, touch_backend, write_backend
 from liverl.supervise.keeper.client import KeeperError, KeeperGone
-from liverl.supervise.recovery import evidence
-from liverl.supervise.recovery.adoption import adopt_listeners, adopt_service, journal_anew, unplanned
 from liverl.supervise.recovery.evidence import anything_alive
-from liverl.supervise.recovery.replay import RunHistory, Sighting
-from liverl.supervise.services.state_machine import LIVE
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
 from liverl.util.modes import exclude_others
-from liverl.util.regular_file import read_regular
 from liverl.util.ticks import until_tick
 from liverl.verl.ray_dir import remove_ray_directory
 from liverl.version import __version__
@@ -53,14 +44,6 @@ from liverl.version import __version__
 DIRECTORY_S = 5.0  # seconds between two checks that the run directory still exists
 END_LIMIT = 5.0  # seconds that the end of a run waits for the last scan of its files
 RESULT_PATIENCE = 60.0  # seconds in which writing the result is retried, for example on a full disk
-
-
-class StartProblem(Exception):
-    """Why the backend cannot take over or begin the run. ``code``: exit code of the process."""
-
-    def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def take_lock(path: Path) -> int:
@@ -83,38 +66,6 @@ def take_lock(path: Path) -> int:
     return fd
 
 
-def read_plan(path: Path) -> Plan:
-    """Read ``plan.json``.
-
-    Raises:
-        StartProblem: it does not exist, or is of an incompatible version.
-    """
-    try:
-        return moved.read_plan(read_regular(path))
-    except FileNotFoundError:
-        raise StartProblem(
-            f"{path.parent} is not a run directory: plan.json not found", ExitCode.NO_RUN
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise StartProblem(
-            f"cannot read {path}: {error}; to end the run's processes, run: "
-            f"liverl-tui stop --run {path.parent}",
-            ExitCode.USAGE,
-        ) from None
-
-
-def _plan_to_stop(run_dir: Path) -> tuple[Plan, str]:
-    """The run's plan, for a backend that only stops the run: empty if ``plan.json`` cannot be read. Also returns why it
-    cannot; ``""`` if it can."""
-    try:
-        return read_plan(run_dir / "plan.json"), ""
-    except StartProblem:
-        why = "plan.json is missing or cannot be read"
-    except OSError as error:
-        why = f"plan.json cannot be read: {error.strerror}"
-    return Plan(RunDir(run_dir).name, str(run_dir), "managed", (), (), None, 0), why
-
-
 class _UnjoinedThreads(ThreadPoolExecutor):
     """Threads that nobody waits for at the end: one may hang in a read of a storage that does not answer."""
 
@@ -131,11 +82,11 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
         KeeperError, KeeperGone: the keeper cannot be started.
         OSError: the run directory cannot be written.
     """
-    plan, no_plan = _plan_to_stop(run_dir) if stop is not None else (read_plan(run_dir / "plan.json"), "")
+    plan, no_plan = plan_to_stop(run_dir) if stop is not None else (read_plan(run_dir / "plan.json"), "")
     plan = within_batch_limits(plan, os.environ)
-    record = _read_run(run_dir, plan.run, stop is not None)
+    record = read_run(run_dir, plan.run, stop is not None)
     history = record.history
-    fresh = _opens_attempt(run_dir, plan, history, resume)
+    fresh = opens_attempt(run_dir, plan, history, resume)
     was_running = anything_alive(run_dir, plan.run, history) if stop is not None else True
     attempt = history.attempt + 1 if fresh else history.attempt
     (run_dir / f"attempt_{attempt:03d}" / "logs").mkdir(parents=True, exist_ok=True)
@@ -147,7 +98,7 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
     server = ControlServer(run_dir, run)
     directory = OpenDirectory(run_dir)
     try:
-        await _populate(run, record, fresh, partial(_stop_at_once, run, stop, was_running, no_plan))
+        await populate(run, record, fresh, partial(_stop_at_once, run, stop, was_running, no_plan))
         await server.start()
         supervisor.records.events.subscribe(server.publish)
         write_backend(run_dir, own_record(server.socket_path or run_dir, __version__))
@@ -175,47 +126,6 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
         supervisor.close()
 
 
-def _read_run(run_dir: Path, run: str, stopping: bool) -> evidence.RunRecord:
-    """What is known of the run. A stop needs no journal.
-
-    Raises:
-        OSError: the journal cannot be read, and the run is not only stopped.
-    """
-    try:
-        return evidence.read_run(run_dir, run)
-    except OSError as error:
-        if not stopping:
-            raise
-        return evidence.RunRecord(RunHistory(attempt=1), JournalContent(problem=str(error)))
-
-
-def _has_ended(run_dir: Path, plan: Plan, history: RunHistory) -> bool:
-    """Whether the newest attempt has ended. ``result.json`` is written before the journal's end, and removed before an
-    attempt begins: without it the end of a run that lives is of another attempt, and with it a run of which the journal
-    knows no stop has ended all the same."""
-    result = RunDir(run_dir).read_result()
-    if history.ended:
-        return result is not None or not anything_alive(run_dir, plan.run, history)
-    return result is not None and history.stop is None
-
-
-def _opens_attempt(run_dir: Path, plan: Plan, history: RunHistory, resume: bool) -> bool:
-    if history.attempt == 0:
-        return True
-    if _has_ended(run_dir, plan, history):
-        if not resume:
-            raise StartProblem(
-                "this run has ended; to start another attempt, run: liverl-tui up --resume", ExitCode.USAGE
-            )
-        if anything_alive(run_dir, plan.run, history):
-            raise StartProblem(
-                "processes of the previous attempt are still running; stop them before you start another attempt",
-                ExitCode.LEFT_OVER,
-            )
-        return True
-    return resume and not anything_alive(run_dir, plan.run, history)
-
-
 def _stop_at_once(run: Run, stop: StopRequest | None, was_running: bool, no_plan: str) -> None:
     if stop is not None:
         nothing_to_stop = "the backend had exited unexpectedly; no process was left to stop"
@@ -224,94 +134,6 @@ def _stop_at_once(run: Run, stop: StopRequest | None, was_running: bool, no_plan
         if no_plan:
             why += f"; {no_plan}: all processes of the run were ended, in no order"
         run.outcome.request_stop(now=stop.now, who=stop.who, why=why)
-
-
-async def _populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Callable[[], None]) -> None:
-    """Add a slot for each service: from the plan for a new attempt; for an adopted one from the journal and from what
-    runs. ``then`` is called as soon as all slots exist, before any event can change them."""
-    history = record.history
-    supervisor, plan, replicas = run.supervisor, run.plan, run.replicas
-    keeper_was_running, children = await supervisor.keeper_manager.connect()
-    await run.sampler.look_at_gpus_now()
-    used = history.highest
-    supervisor.used_generations = dict(used)
-    if fresh:
-        supervisor.run_dir.joinpath("result.json").unlink(missing_ok=True)
-        for stale in ("trainer.json", "replicas.json"):
-            supervisor.run_dir.joinpath(stale).unlink(missing_ok=True)
-        shutil.rmtree(supervisor.run_dir / "exits", ignore_errors=True)
-        (supervisor.run_dir / "exits").mkdir()
-        for child in children:
-            await supervisor.keeper_manager.request("forget", token=child["token"])
-        began = {"era": procfs.pid_era(), "monotonic": time.monotonic()}
-        await supervisor.records.journal({"k": "attempt", "n": supervisor.attempt, **began})
-        again = f" (attempt {supervisor.attempt})" if supervisor.attempt > 1 else ""
-        supervisor.say("run_started", f"run {plan.run}{again} started in {supervisor.run_dir}")
-        for index in run.scaling.indices if plan.replica_template else ():
-            run.scaling.ensure_slot(index)
-        for spec in plan.services:
-            supervisor.add_slot(spec, highest=used.get(spec.name, 0))
-        then()
-        return
-    if not keeper_was_running:
-        await supervisor.keeper_manager.forks_settled()
-    supervisor.say("adopting", f"backend (pid {os.getpid()}) resumes control of attempt {supervisor.attempt}")
-    unknown = evidence.rebuild(record, supervisor.run_dir, plan.run, children)
-    damage = _tell_damage(supervisor, record, unknown)
-    history.replicas = _replicas(plan, history, unknown)
-    if history.replicas is not None:
-        run.scaling.restore(history.replicas, history.leaving)
-    specs = [*(run.scaling.specs() if plan.replica_template else ()), *plan.services]
-    planned = {spec.name for spec in specs}
-    specs += [unplanned(name) for name in sorted({s.service for s in unknown} - planned)]
-    for spec in specs:
-        slot = adopt_service(supervisor, spec, history)
-        process = slot.current.process
-        if process is not None and process.gpus and slot.state in (*LIVE, "stopping"):
-            supervisor.ledger.restore({**_held(supervisor), spec.name: process.gpus})
-    replicas.restore_listing()
-    if damage:
-        journal_anew(supervisor, history)
-    if history.stop is not None:
-        run.outcome.resume_stop(history.stop)
-    then()
-    await adopt_listeners(supervisor, plan.services, keeper_was_running)
-
-
-def _tell_damage(supervisor: Supervisor, record: evidence.RunRecord, unknown: list[Sighting]) -> bool:
-    """Report damage of the journal, and the processes that it does not know. Returns whether there is any."""
-    path = supervisor.run_dir / "journal.jsonl"
-    damage = record.damage(path)
-    if damage is None and not record.journal.records:
-        damage = f"{path} is missing or empty"
-    if damage is None and not record.history.rebuilt:
-        return False
-    found = ", ".join(f"{s.service}.{s.generation} (pid {s.pid})" for s in unknown)
-    lost = (
-        f"; processes that it does not know, adopted from the keeper or by their tags: {found}"
-        if found
-        else ""
-    )
-    supervisor.records.warn("journal", (damage or f"{path} lacks the newest attempt") + lost)
-    return True
-
-
-def _replicas(plan: Plan, history: RunHistory, unknown: list[Sighting]) -> tuple[int, ...] | None:
-    """The wanted replicas: also those that live and that no record names, as they were added by a lost one."""
-    if plan.replica_template is None:
-        return history.replicas
-    before, _, after = plan.replica_template.name.partition("{index}")
-    names = {s.service for s in unknown}
-    indices = {
-        int(index)
-        for name in names
-        if name.startswith(before)
-        and name.endswith(after)
-        and (index := name[len(before) : len(name) - len(after)]).isdecimal()
-    }
-    wanted = history.replicas if history.replicas is not None else tuple(range(plan.expected_replicas))
-    added = indices - {*wanted, *history.leaving}
-    return tuple(sorted({*wanted, *added})) if added else history.replicas
 
 
 def _register(supervisor: Supervisor, run_dir: Path) -> None:
@@ -327,11 +149,6 @@ def _unregister(run_dir: Path) -> None:
         runs.unregister(run_dir)
     except OSError as error:
         complain(f"cannot remove {run_dir} from the index of live runs: {error}")
-
-
-def _held(supervisor: Supervisor) -> dict[str, tuple[str, ...]]:
-    names = set(supervisor.ledger.holders.values())
-    return {name: supervisor.ledger.held_by(name) for name in names}
 
 
 def _signals(run: Run) -> None:
