@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.cli import run_cli
 from kit.damage import DAMAGES, leaders
 from kit.runs import WEB, ToyRun, make_run, toy
 from kit.waiting import wait_until
@@ -54,17 +54,6 @@ def killed(
     return make
 
 
-def cli(*args: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "liverl_tui.cli.main", *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-
-
 def ended(run: ToyRun) -> Result:
     result = RunDir(run.run_dir).read_result()
     assert result is not None, (run.run_dir / "backend.log").read_text()
@@ -96,7 +85,7 @@ def test_what_lives_is_adopted_once(
     door = run.service("door")
     assert door.ports.get("http") and door.log == "attempt_001/logs/door.1.log"
     assert run.command("restart", service="a")["generation"] == 3
-    assert cli("stop", "--run", run.run_dir).returncode == 0
+    assert run_cli("stop", "--run", run.run_dir).returncode == 0
     assert ended(run).exit_code == 5
 
 
@@ -108,7 +97,7 @@ def test_stop_needs_neither_journal_nor_plan(
     damage(RunDir(run.run_dir).journal)
     damage(RunDir(run.run_dir).plan)
     (run.run_dir / "members.json").write_bytes(b"\xff{")
-    out = cli("stop", "--run", run.run_dir)
+    out = run_cli("stop", "--run", run.run_dir)
     assert out.returncode == 0, out
     assert ended(run).state == "stopped"
 
@@ -118,7 +107,7 @@ def test_stop_needs_no_file_of_the_run(killed: Callable[[], ToyRun]) -> None:
     for path in run.run_dir.iterdir():
         if path.name not in ("keeper.sock", "keeper.json"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    out = cli("stop", "--run", run.run_dir)
+    out = run_cli("stop", "--run", run.run_dir)
     assert out.returncode == 0, out
     assert "plan.json" in ended(run).summary
 
@@ -134,7 +123,7 @@ def test_without_keeper_and_journal_the_tags_are_enough(killed: Callable[[], Toy
     for name in before:
         run.until(name, "ready")
     assert leaders(run) == before
-    assert cli("stop", "--run", run.run_dir).returncode == 0
+    assert run_cli("stop", "--run", run.run_dir).returncode == 0
     ended(run)
 
 
@@ -171,9 +160,9 @@ def test_a_journal_that_is_no_file_is_kept_beside_the_new_one(killed: Callable[[
 
 def test_a_run_that_has_ended_is_not_started_again_by_a_damaged_journal(killed: Callable[[], ToyRun]) -> None:
     run = killed()
-    assert cli("stop", "--run", run.run_dir).returncode == 0
+    assert run_cli("stop", "--run", run.run_dir).returncode == 0
     ended(run)
     path = RunDir(run.run_dir).journal
     path.write_bytes(path.read_bytes()[:200])
-    out = cli("up", "--detach", "--run", run.run_dir)
+    out = run_cli("up", "--detach", "--run", run.run_dir)
     assert run.tagged() == {}, out

@@ -7,11 +7,11 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kit.cli import MAIN, run_cli
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
@@ -35,20 +35,15 @@ def make(
     yield lambda *services, **options: ending(make_run(tmp_path, services, **options))
 
 
-def command(*args: object) -> list[str]:
-    return [sys.executable, "-m", "liverl_tui.cli.main", *map(str, args)]
-
-
-def cli(*args: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*args), capture_output=True, text=True, timeout=90, check=False, stdin=subprocess.DEVNULL
-    )
-
-
 def background(*args: object) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        command(*args), stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        [*MAIN, *map(str, args)],
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -94,7 +89,7 @@ def test_what_lives_is_stopped_in_order_and_what_died_stays_dead(make: Make) -> 
     leader(run, "user"), leader(run, "work")
     run.kill_backend()
     kill_service(run, "base", pid)
-    out = cli("stop", "--run", run.run_dir)
+    out = run_cli("stop", "--run", run.run_dir)
     result = ended(run)
     assert out.returncode == 0, out
     assert (result.state, result.exit_code) == ("stopped", 5)
@@ -116,7 +111,7 @@ def test_now_kills_what_takes_its_time(make: Make) -> None:
     run.start()
     leader(run, "deaf")
     run.kill_backend()
-    out = cli("stop", "--run", run.run_dir, "--now")
+    out = run_cli("stop", "--run", run.run_dir, "--now")
     assert (out.returncode, ended(run).exit_code) == (0, 0), out
     assert started(run) == ["deaf.1"]
 
@@ -134,20 +129,20 @@ def test_where_nothing_lives_the_run_gets_its_result(make: Make, with_keeper: bo
         assert keeper is not None
         os.kill(keeper, signal.SIGKILL)
         wait_until(lambda: run.tagged() == {}, what="its end")
-    out = cli("stop", "--run", run.run_dir)
+    out = run_cli("stop", "--run", run.run_dir)
     result = ended(run)
     text = "stopped: the backend had exited unexpectedly; no process was left to stop"
     assert (out.returncode, out.stdout) == (0, f"run tests/toy: {text}\n"), out
     assert (result.state, result.exit_code, result.summary) == ("stopped", 5, text)
     assert sorted(started(run)) == ["a.1", "work.1"]
-    again = cli("stop", "--run", run.run_dir)
+    again = run_cli("stop", "--run", run.run_dir)
     assert (again.returncode, again.stdout) == (0, f"run tests/toy has ended: {text}\n")
     assert again.stderr == ""
 
 
 def test_a_run_that_never_began_is_stopped_without_starting_it(make: Make) -> None:
     run = make(toy("a", "sleep"))
-    out = cli("stop", "--run", run.run_dir)
+    out = run_cli("stop", "--run", run.run_dir)
     assert (out.returncode, ended(run).state) == (0, "stopped"), out
     assert started(run) == []
 
@@ -179,7 +174,7 @@ def stopping_for_ever(make: Make) -> tuple[ToyRun, subprocess.Popen[str]]:
 
 def test_a_second_stop_hurries_the_first(make: Make) -> None:
     run, first = stopping_for_ever(make)
-    second = cli("stop", "--run", run.run_dir, "--now")
+    second = run_cli("stop", "--run", run.run_dir, "--now")
     out = first.communicate(timeout=90)
     assert (first.returncode, second.returncode) == (0, 0), (out, second)
     assert ended(run).state == "stopped"
@@ -192,7 +187,7 @@ def test_a_backend_that_comes_up_meanwhile_is_asked(make: Make) -> None:
     leader(run, "a"), leader(run, "b")
     run.kill_backend()
     up = background("up", "--detach", "--run", run.run_dir)
-    out = cli("stop", "--run", run.run_dir)
+    out = run_cli("stop", "--run", run.run_dir)
     up.communicate(timeout=90)
     assert out.returncode == 0, out
     assert ended(run).state == "stopped"
@@ -208,7 +203,7 @@ def test_a_backend_that_dies_while_it_stops_is_replaced(make: Make) -> None:
     assert dead is not None
     os.kill(dead.pid, signal.SIGKILL)
     wait_until(lambda: (b := read_backend(run.run_dir)) and b.pid != dead.pid, what="another backend")
-    assert cli("stop", "--run", run.run_dir, "--now").returncode == 0
+    assert run_cli("stop", "--run", run.run_dir, "--now").returncode == 0
     out = stop.communicate(timeout=90)
     assert stop.returncode == 0, out
     assert started(run) == ["deaf.1"] and ended(run).state == "stopped"
@@ -223,10 +218,10 @@ def test_on_another_host_it_is_refused_with_the_command(make: Make) -> None:
     assert record is not None
     write_atomic(run.run_dir / "backend.json", {**record.__dict__, "host": "n17"})
     there = f"ssh n17 liverl-tui stop --run {run.run_dir}"
-    lives = cli("stop", "--run", run.run_dir)
+    lives = run_cli("stop", "--run", run.run_dir)
     assert (lives.returncode, lives.stdout) == (4, "") and f"is running on n17: {there}" in lives.stderr
     os.utime(run.run_dir / "backend.json", (1.0, 1.0))
-    dead = cli("stop", "--run", run.run_dir)
+    dead = run_cli("stop", "--run", run.run_dir)
     assert (dead.returncode, dead.stdout) == (4, "")
     assert (
         f"ran on n17 and is not running; its services may still be running there; run: {there}" in dead.stderr

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kit.cli import MAIN, run_cli
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
@@ -19,7 +20,6 @@ from liverl.exit_codes import ExitCode
 
 OTHER = 65533  # a user id that owns nothing here
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as another user")
-COMMAND = [sys.executable, "-m", "liverl_tui.cli.main"]
 
 
 # The interpreter may lie where only root can read: everything is imported before the user changes.
@@ -40,16 +40,7 @@ sys.exit(run(sys.argv[2:]))
 
 def cli(*args: object, uid: int | None = None, **env: str) -> subprocess.CompletedProcess[str]:
     """A command, as user ``uid`` if that is given."""
-    command = COMMAND if uid is None else [sys.executable, "-c", AS_USER, str(uid)]
-    return subprocess.run(
-        [*command, *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **env},
-    )
+    return run_cli(*args, command=MAIN if uid is None else (sys.executable, "-c", AS_USER, str(uid)), **env)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -276,6 +276,20 @@ class Proxy:
                 process.kill()
                 process.wait()
         self.listener.close()
+
+
+@contextlib.contextmanager
+def served(proxy: Proxy) -> Iterator[Proxy]:
+    """Start generation 1 of a proxy; at the end it must drain and exit 0."""
+    proxy.write_config()
+    proxy.start(1)
+    try:
+        asyncio.run(proxy.serving(1))
+        yield proxy
+        proxy.signal(1, signal.SIGTERM)
+        assert asyncio.run(proxy.ended(1)) == 0
+    finally:
+        proxy.close()
 
 
 @contextlib.asynccontextmanager

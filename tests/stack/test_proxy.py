@@ -18,7 +18,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from kit.components import LITELLM
-from proxykit import MODEL, Proxy, ToyReplica, replicas, say, wait_for
+from proxykit import MODEL, Proxy, ToyReplica, replicas, say, served, wait_for
 
 from liverl.environments import default_cache_dir, ensure
 
@@ -44,20 +44,13 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     """One runner for all tests of this module, without replicas; each test lists its own and names its trials."""
     python = asyncio.run(ensure(LITELLM, default_cache_dir(), lambda text, share: say(text)))
     proxy = Proxy(python, tmp_path_factory.mktemp("run"))
-    proxy.write_config()
     proxy.extra_env = {
         "DATABASE_URL": "postgresql://nobody@127.0.0.1:9/none",
         "HTTP_PROXY": "http://127.0.0.1:9",
         "http_proxy": "http://127.0.0.1:9",
     }
-    proxy.start(1)
-    try:
-        asyncio.run(proxy.serving(1))
+    with served(proxy):
         yield proxy
-        proxy.signal(1, signal.SIGTERM)
-        assert asyncio.run(proxy.ended(1)) == 0
-    finally:
-        proxy.close()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from kit.components import LITELLM
-from proxykit import MODEL, Proxy, ToyReplica, replicas, say, wait_for
+from proxykit import MODEL, Proxy, ToyReplica, replicas, say, served, wait_for
 
 from liverl.environments import default_cache_dir, ensure
 
@@ -38,15 +37,8 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
         "LIVERL_HEAD_TIMEOUT": "10",
         "LIVERL_WRITE_TIMEOUT": "3",
     }
-    proxy.write_config()
-    proxy.start(1)
-    try:
-        asyncio.run(proxy.serving(1))
+    with served(proxy):
         yield proxy
-        proxy.signal(1, signal.SIGTERM)
-        assert asyncio.run(proxy.ended(1)) == 0
-    finally:
-        proxy.close()
 
 
 @pytest.fixture

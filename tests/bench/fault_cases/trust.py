@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kit.cli import MAIN, run_cli
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
@@ -20,7 +21,6 @@ from liverl.exit_codes import ExitCode
 from liverl.procs import procfs
 
 OTHER = 65533  # a user id that owns nothing here
-CLI = [sys.executable, "-m", "liverl_tui.cli.main"]
 FILES = [
     "plan.json",
     "config.yaml",
@@ -42,18 +42,6 @@ COMMANDS = [
 ]
 
 
-def cli(*args: object, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*CLI, *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **env},
-    )
-
-
 @contextmanager
 def toy_run(folder: Path) -> Iterator[ToyRun]:
     """A run whose service leaves the file ``mark``; nothing of it is left afterwards."""
@@ -69,7 +57,7 @@ def toy_run(folder: Path) -> Iterator[ToyRun]:
 def refused(run: ToyRun, command: tuple[str, ...]) -> Outcome:
     """The command must refuse the run by name, and execute nothing."""
     began = time.monotonic()
-    answer = cli(*command, run.run_dir)
+    answer = run_cli(*command, run.run_dir)
     took = time.monotonic() - began
     if answer.returncode != ExitCode.PREFLIGHT or "is not trusted" not in answer.stderr:
         raise AssertionError(f"rc {answer.returncode}: {answer.stderr.strip()}")
@@ -103,11 +91,11 @@ def trusted(folder: Path) -> Outcome:
     """The way out: a run that all users can write is started and stopped where its directory is trusted."""
     with toy_run(folder) as run:
         (run.run_dir / "plan.json").chmod(0o666)
-        started = cli(*COMMANDS[0], run.run_dir, "--trust", folder)
+        started = run_cli(*COMMANDS[0], run.run_dir, "--trust", folder)
         if started.returncode:
             raise AssertionError(started.stderr)
         run.until("worker", "ready", 15)
-        stopped = cli("stop", "--now", "--run", run.run_dir, **{ROOTS_VARIABLE: f"[{folder}]"})
+        stopped = run_cli("stop", "--now", "--run", run.run_dir, **{ROOTS_VARIABLE: f"[{folder}]"})
         return Outcome(unstoppable=int(stopped.returncode != 0), lost=len(_services(run)))
 
 
@@ -120,7 +108,7 @@ def umask(bits: int) -> Callable[[Path], Outcome]:
             finally:
                 os.umask(before)
             run.until("worker", "ready", 15)
-            stopped = cli("stop", "--now", "--run", run.run_dir)
+            stopped = run_cli("stop", "--now", "--run", run.run_dir)
             loose = [str(p) for p in run.run_dir.rglob("*") if p.lstat().st_mode & 0o022]
             if loose:
                 raise AssertionError(f"others can write {loose}")
@@ -138,7 +126,7 @@ def closed(redirection: str) -> Callable[[Path], Outcome]:
     """A command whose caller has closed a stream says so, or works."""
 
     def tried(folder: Path) -> Outcome:
-        line = f"{' '.join(CLI)} ls --run-root {folder} {redirection}"
+        line = f"{' '.join(MAIN)} ls --run-root {folder} {redirection}"
         began = time.monotonic()
         answer = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
         said = answer.stdout + answer.stderr
@@ -159,13 +147,13 @@ def stopped_backend(command: tuple[str, ...]) -> Callable[[Path], Outcome]:
             try:
                 wait_until(lambda: procfs.is_stopped(pid), 5)
                 began = time.monotonic()
-                answer = cli(*command, run.run_dir)
+                answer = run_cli(*command, run.run_dir)
                 took = time.monotonic() - began
             finally:
                 os.kill(pid, signal.SIGCONT)
             if f"kill -CONT {pid}" not in answer.stderr:
                 raise AssertionError(answer.stderr)
-            ended = cli("stop", "--now", "--run", run.run_dir)
+            ended = run_cli("stop", "--now", "--run", run.run_dir)
             return Outcome(unstoppable=int(ended.returncode != 0), lost=len(_services(run)), named_s=took)
 
     return tried
