@@ -170,6 +170,30 @@ def test_what_was_stopped_while_it_was_being_started_ends_under_the_next_backend
     run.until("a", "ready")
 
 
+def test_a_restart_during_a_start_that_was_stopped_returns(make: Make) -> None:
+    """The process that was being started serves the restart, which waited for a later one for ever."""
+    run = make(toy("a", "sleep"), toy("b", "sleep", fatal=False))
+    run.start()
+    for name in ("a", "b"):
+        run.until(name, "ready")
+    run.command("stop_service", service="b")
+    run.until("b", "stopped")
+    keeper = Frozen(keeper_of(run))
+    starting = begins(run, "b", "start_service", service="b")
+    run.command("stop_service", service="b")
+    run.until("b", "stopped")
+    with ThreadPoolExecutor(1) as pool:
+        restarting = pool.submit(run.command, "restart", service="b")
+        run.until("b", "waiting")
+        keeper.let_go()
+        try:
+            answer = restarting.result(20)
+        finally:
+            run.kill_backend()  # ends a command that does not return
+    starting.join(60)
+    assert answer["pid"] in [pid for pid, tag in run.tagged().items() if "/b/" in tag]
+
+
 def test_a_service_that_has_the_port_itself_goes_on_when_keeper_and_backend_were_killed(make: Make) -> None:
     """Its own socket cannot be had from it: a child of it holds it, or the kernel does not let us."""
     served = toy(

@@ -21,7 +21,7 @@ async def start(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
     """
     refuse_while_stopping(supervisor)
     before = slot.current.machine.generation
-    if slot.state in ("ready", "starting", "preparing"):
+    if slot.state in state_machine.LIVE or slot.state == "preparing":
         return {
             "service": slot.name,
             "generation": before,
@@ -29,7 +29,7 @@ async def start(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
         }
     slot.current.feed(state_machine.Start())
     supervisor.kick()
-    await supervisor.until(lambda: slot.state == "ready" or slot.state in state_machine.ENDED)
+    await supervisor.until(lambda: slot.state in state_machine.SERVING | state_machine.ENDED)
     if slot.state in state_machine.ENDED:
         raise CommandError("not_started", f"{slot.name} did not start: {slot.current.machine.why}")
     return {"service": slot.name, "generation": slot.current.machine.generation}
@@ -76,13 +76,14 @@ async def restart(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
 
 async def _replace(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
     """Stop the process of a service, then start its next generation."""
-    machine = slot.current.machine
-    before = machine.generation - (machine.state == "preparing")  # a generation in preparation is already new
+    # A generation that is being started is already new, also one whose start a stop has overtaken: the restart takes
+    # that process.
+    before = slot.current.machine.generation - slot.current.busy
     slot.current.feed(state_machine.Restart())
     await supervisor.until(
         lambda: (
-            (slot.current.machine.generation > before and slot.current.machine.state == "ready")
-            or slot.current.machine.state in state_machine.ENDED
+            (slot.current.machine.generation > before and slot.state in state_machine.SERVING)
+            or slot.state in state_machine.ENDED
         )
     )
     return _restarted(slot)
