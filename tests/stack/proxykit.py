@@ -54,6 +54,7 @@ class ToyReplica:
     hold_stream: asyncio.Event | None = None  # the same for the rest of a stream, after its first chunk
     fail_with: int | None = None
     die_in_stream: bool = False
+    words: Iterable[str] | None = None  # the chunks of a stream; None: a greeting
     endless: bool = False  # a stream ends when its reader has gone
     _runner: web.AppRunner | None = None
 
@@ -134,7 +135,7 @@ class ToyReplica:
     async def _stream(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        words: Iterable[str] = ["hello ", "from ", self.name]
+        words: Iterable[str] = self.words or ["hello ", "from ", self.name]
         if self.endless:
             words = (f"{number} " + "x" * 1000 for number in itertools.count())
         base = {"id": f"chatcmpl-{self.name}-{len(self.seen)}", "object": "chat.completion.chunk"}

@@ -201,6 +201,19 @@ async def test_a_stream_is_recorded_whole_and_once(proxy: Proxy, pair: tuple[Toy
     assert record["usage"]["total_tokens"] == 10
 
 
+async def test_a_policy_that_repeats_itself_is_answered_whole(
+    proxy: Proxy, pair: tuple[ToyReplica, ToyReplica]
+) -> None:
+    """LiteLLM takes 100 equal chunks in a row for a loop, and ends the stream with an error."""
+    for replica in pair:
+        replica.words = ["again "] * 150
+    answer = await ask(proxy, CHAT, chat(stream=True), proxy.keys.run, "repeats")
+    assert answer.text.rstrip().endswith("data: [DONE]")
+    (record,) = await proxy.records("repeats", count=1)
+    assert record["success"] is True
+    assert record["response_body"]["choices"][0]["message"]["content"] == "again " * 150
+
+
 async def test_anthropic_calls_are_recorded_once_in_openais_shape(
     proxy: Proxy, pair: tuple[ToyReplica, ToyReplica]
 ) -> None:

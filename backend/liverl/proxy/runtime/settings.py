@@ -119,6 +119,9 @@ def prepare_environment(env: MutableMapping[str, str], settings: Settings, conne
     env["DISABLE_AIOHTTP_TRUST_ENV"] = "True"  # connect to replicas directly, ignoring HTTP_PROXY
     env.setdefault("DISABLE_ADMIN_UI", "True")
     env.setdefault("AIOHTTP_KEEPALIVE_TIMEOUT", BACKEND_KEEPALIVE)
+    # Otherwise LiteLLM ends a stream with an error after 100 equal chunks: a policy that repeats itself is a sample,
+    # which the trainer must see whole.
+    env.setdefault("REPEATED_STREAMING_CHUNK_LIMIT", str(10**9))
     # Otherwise 500 streams that nobody reads keep every other request to their replica waiting.
     for name in ("AIOHTTP_CONNECTOR_LIMIT", "AIOHTTP_CONNECTOR_LIMIT_PER_HOST"):
         env.setdefault(name, str(connections))
