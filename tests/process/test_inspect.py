@@ -176,3 +176,11 @@ def test_a_journal_of_several_attempts_with_lines_that_are_none(tmp_path: Path) 
     )
     assert found[1].why == "restart requested" and found[2].ready_at == 31.0
     assert [g.attempt for g in generations(tmp_path, "ab")] == [1] and generations(tmp_path, "b") == []
+
+
+def test_a_service_called_proxy_needs_no_port(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> None:
+    run = ending(make_run(tmp_path, [toy("proxy", "sleep")]))
+    run.start()
+    run.until("proxy", "ready")
+    assert run.snapshot().proxy.address is None
+    assert inspect(run, "proxy").live

@@ -99,7 +99,6 @@ class SnapshotBuilder:
             why = instance.last_problem
         stage = self._sampler.facts.stages.get(slot.name) if machine.state == "starting" else None
         port = instance.port("http")
-        host = slot.spec.ports[0].host if slot.spec.ports else "127.0.0.1"
         incoming = slot.incoming.process if slot.incoming is not None else None
         trees = self._supervisor.process_scan.trees.members
         members = {p for i in slot.instances() for p, _ in trees.get(i.key, ())}
@@ -115,7 +114,7 @@ class SnapshotBuilder:
             restarts=slot.restarts,
             # ``relative_to`` would be half of the cost of a snapshot.
             log=str(process.log).removeprefix(f"{self._supervisor.run_dir}/") if process else None,
-            address=f"http://{host}:{port}" if port else None,
+            address=f"http://{slot.spec.host}:{port}" if port else None,
             ports=dict(process.ports) if process else {},
             gpus=process.gpus if process else (),
             depends_on=tuple(d.on for d in slot.spec.depends_on),

@@ -208,7 +208,7 @@ class OrphanedServices:
             return status
         intent = past.intent or Intent()
         port = intent.ports.get("http")
-        host = spec.ports[0].host if spec is not None and spec.ports else "127.0.0.1"
+        host = spec.host if spec is not None else "127.0.0.1"
         state: ServiceState = past.machine.state if past.machine is not None else "starting"
         return msgspec.structs.replace(
             status,

@@ -160,6 +160,11 @@ class ServiceSpec(msgspec.Struct, frozen=True):
         """
         return self.kind in COMPLETING
 
+    @property
+    def host(self) -> str:
+        """Host of its first port; loopback without ports."""
+        return self.ports[0].host if self.ports else "127.0.0.1"
+
 
 class InstallStep(msgspec.Struct, frozen=True):
     """Requirements to install with ``installer`` from ``index_url`` ("" = the environment's index)."""

@@ -50,7 +50,7 @@ def slot_address(slot: Slot) -> str | None:
     port = process.ports.get("http") if process else None
     if port is None or slot.state not in (*state_machine.LIVE, "stopping"):
         return None
-    return f"http://{slot.spec.ports[0].host}:{port}"
+    return f"http://{slot.spec.host}:{port}"
 
 
 def slot_endpoints(slots: Iterable[Slot], kind: str) -> list[ReplicaEndpoint]:

@@ -159,10 +159,9 @@ class ProxyRoutes:
             return ProxyStatus()
         current = self.reports.get(slot.current.machine.generation, {})
         port = slot.current.port("http") or self._supervisor.keeper_manager.held_port("proxy.http")
-        host = slot.spec.ports[0].host
         sums = sum([*map(counts_of, self.reports.values()), *(self._ended or {}).values()], ProxyCounters())
         return ProxyStatus(
-            address=f"http://{host}:{port}" if port else None,
+            address=f"http://{slot.spec.host}:{port}" if port else None,
             backends=tuple(current.get("backends", ())),
             config="proxy/litellm.yaml",
             generation=slot.current.machine.generation,

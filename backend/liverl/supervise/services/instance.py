@@ -338,7 +338,7 @@ class Instance:
         ):
             return
         spec = self.spec.probes
-        host = self.spec.ports[0].host if self.spec.ports else "127.0.0.1"
+        host = self.spec.host
         if host in ("0.0.0.0", "::"):
             host = "127.0.0.1"
         target = probes.Target(
