@@ -209,7 +209,7 @@ async def version(url: str) -> int | None:
             return None
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 async def test_the_default_run_learns(run: Run, engine: StartEngine, seed: int) -> None:
     await serve(run, engine, count=2)
     trainer = run.trainer(seed=seed)

@@ -194,6 +194,7 @@ def exits_are_real(run: ToyRun) -> None:
 # --- named moments ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_trainer_that_ends_while_no_backend_lives_is_done(make: Make) -> None:
     run = make("training.total_steps=6")

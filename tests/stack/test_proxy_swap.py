@@ -108,6 +108,7 @@ async def test_a_drain_waits_for_a_long_stream_and_its_limit_cuts(proxy: Proxy) 
         assert len(records) == 2 and records[1]["success"] is False
 
 
+@pytest.mark.slow
 async def test_signals_while_it_starts_are_kept(proxy: Proxy) -> None:
     async with replicas("a") as (replica,):
         proxy.write_config()

@@ -116,6 +116,7 @@ def test_format_against_parser(make: Make, model: str, parser: str) -> None:
     assert trials is None or trials.zero_tool_calls > 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_one_parsable_trial_in_a_batch_is_enough(make: Make) -> None:
     run = make(
@@ -178,6 +179,7 @@ def test_each_service_killed_in_turn(make: Make) -> None:
     assert not run.tagged()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_without_a_proxy_trials_wait_and_go_round_nothing(make: Make) -> None:
     run = make("training.total_steps=100")

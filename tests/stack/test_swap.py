@@ -172,6 +172,7 @@ def test_a_new_proxy_that_does_not_start_leaves_the_old_one_serving(make: Make) 
     one_serves(run)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_proxy_that_somebody_else_ends_comes_back_although_it_exits_0(make: Make) -> None:
     run = make()
@@ -243,6 +244,7 @@ def test_a_backend_killed_in_the_middle_of_a_swap_leaves_one_proxy_in_the_end(ma
     assert set(exits(run).values()) == {0}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_end_of_a_run_does_not_wait_for_a_drain(make: Make) -> None:
     run = make()

@@ -190,7 +190,7 @@ def the_view(run_dir: Path, pid: int, bad: str, link: str = "live") -> View:
     )
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=str)
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((200, 50), marks=pytest.mark.slow)], ids=str)
 async def test_no_screen_lets_it_through(
     tmp_path: Path, neighbour: int, bad: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
@@ -27,6 +28,7 @@ def environments(text: str) -> dict[str, Any]:
     return dict(yaml.safe_load(text).get("environments") or {})
 
 
+@functools.cache
 def component_versions() -> dict[str, str]:
     """The one source: ``environments`` of default.yaml; torch stands in the one profile that installs it itself."""
     found: dict[str, str] = {}
