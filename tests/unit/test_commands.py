@@ -47,7 +47,7 @@ class Asked:
             being_restarted=False,
             state="stopped",
             spec=SimpleNamespace(owner="ours", drain=()),
-            current=SimpleNamespace(feed=feed, machine=machine, process=None),
+            current=SimpleNamespace(feed=feed, machine=machine, process=None, busy=False),
         )
         self.supervisor = supervisor = SimpleNamespace(
             say=lambda _kind, text, **_data: self.said.append(text),
