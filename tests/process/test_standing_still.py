@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from kit.waiting import wait_until
 
 from liverl.model import Symptom
 from liverl.procs import procfs
+from liverl.util.pace import QUIET_AFTER
 
 Make = Callable[..., ToyRun]
 # A leader with a child in a session of its own.
@@ -61,6 +63,20 @@ def test_a_stopped_leader_and_a_stopped_worker_are_named_until_they_go_on(make: 
     assert said == [
         (what, f"process_stopped:{name}") for name in ("trainer", "other") for what in ("new", "cleared")
     ]
+
+
+@pytest.mark.slow
+def test_a_quiet_run_that_nobody_watches_names_it_as_soon(make: Make) -> None:
+    run = make(toy("trainer", "sleep", kind="trainer"))
+    run.start()
+    leader = run.until("trainer", "ready").pid
+    assert leader is not None
+    time.sleep(QUIET_AFTER + 5)  # being quiet is what is tested
+    os.kill(leader, signal.SIGSTOP)
+    events = run.run_dir / "events.jsonl"
+    wait_until(lambda: b"process_stopped:trainer" in events.read_bytes(), 10, "its name, within 10 s")
+    os.kill(leader, signal.SIGCONT)
+    wait_until(lambda: b'"cleared"' in events.read_bytes(), 20, "the end of the alert")
 
 
 def test_a_stopped_service_is_ended_by_a_stop(make: Make) -> None:

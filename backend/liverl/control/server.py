@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -253,10 +253,20 @@ class _Client:
 class ControlServer:
     """Serves ``handler`` on the control socket of ``run_dir``."""
 
-    def __init__(self, run_dir: Path, handler: CommandHandler, *, queue_limit: int = QUEUE_LIMIT) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        handler: CommandHandler,
+        *,
+        queue_limit: int = QUEUE_LIMIT,
+        on_clients: Callable[[int], None] = lambda clients: None,
+    ) -> None:
+        """``queue_limit``: see the attribute. ``on_clients`` is called with the number of clients when one connects or
+        leaves."""
         self.run_dir = run_dir
         self.handler = handler
         self.queue_limit = queue_limit  # bytes waiting for one client
+        self.on_clients = on_clients
         self.socket_path: Path | None = None  # the path of the bound socket; None before ``start``
         self.commands: set[asyncio.Task[None]] = set()
         self._clients: set[_Client] = set()
@@ -371,6 +381,7 @@ class ControlServer:
         writer.transport.set_write_buffer_limits(high=64 * 1024)
         self._make_room()
         self._clients.add(client)
+        self.on_clients(len(self._clients))
         writing = asyncio.create_task(client.write_all())
         try:
             if uid not in (os.geteuid(), 0):
@@ -384,6 +395,7 @@ class ControlServer:
             await asyncio.wait({writing}, timeout=CLOSE_GRACE_S)
         finally:
             self._clients.discard(client)
+            self.on_clients(len(self._clients))
             if client.timer is not None:
                 client.timer.cancel()
             if not writing.done():

@@ -37,7 +37,6 @@ from liverl.supervise.recovery.evidence import anything_alive
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
 from liverl.util.modes import exclude_others
-from liverl.util.ticks import until_tick
 from liverl.verl.ray_dir import remove_ray_directory
 from liverl.version import __version__
 
@@ -95,7 +94,7 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
     began = history.attempt_monotonic if same_boot else None
     run = Run(plan, run_dir, attempt, None if fresh else history.attempt_started_at, began)
     supervisor = run.supervisor
-    server = ControlServer(run_dir, run)
+    server = ControlServer(run_dir, run, on_clients=supervisor.pace.watched_by)
     directory = OpenDirectory(run_dir)
     try:
         await populate(run, record, fresh, partial(_stop_at_once, run, stop, was_running, no_plan))
@@ -178,12 +177,13 @@ async def _watch_directory(run: Run, directory: OpenDirectory) -> None:
     supervisor, path = run.supervisor, directory.opened_as
     while True:
         try:
-            if await asyncio.to_thread(lambda: directory.removed):
+            now = await asyncio.to_thread(lambda: None if directory.removed else directory.path)
+            if now is None:
                 run.outcome.request_stop(now=False, who="the removal of its run directory")
                 return
         except OSError as error:  # a fault of a network file system proves nothing about the directory
             complain(f"cannot check whether the run directory exists: {error}")
-        now = await asyncio.to_thread(lambda: directory.path)
+            now = path
         if now != path:
             back = now == directory.opened_as
             advice = (
@@ -198,14 +198,13 @@ async def _watch_directory(run: Run, directory: OpenDirectory) -> None:
             _unregister(path)
             _register(supervisor, now)
             path = now
-        await asyncio.sleep(DIRECTORY_S)
+        await supervisor.pace.sleep(supervisor.pace.until_next(DIRECTORY_S))
 
 
 async def _serve_clients(server: ControlServer, run: Run, interval: float) -> None:
-    """Send snapshots to clients every ``interval`` seconds (at least 2 s without clients), and watch files for changes
-    only while there is a client."""
+    """Send snapshots to clients every ``interval`` seconds. Files are watched for changes only while there is one."""
     while True:
-        await asyncio.sleep(until_tick(interval if server.clients else max(interval, 2.0)))
+        await run.supervisor.pace.sleep(run.supervisor.pace.until_next(interval))
         server.publish_snapshot()
         run.sampler.watch_files(bool(server.clients))
 

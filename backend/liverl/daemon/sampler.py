@@ -31,7 +31,7 @@ from liverl.observe.metrics.pace import StepPace
 from liverl.procs.stats import ProcSampler
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.blocking_call import BlockingCalls
-from liverl.util.ticks import until_tick
+from liverl.util.pace import QUIET_PERIOD
 
 Members = Callable[[dict[str, list[int]]], dict[str, list[int]]]
 REWARD = "critic/score/mean"
@@ -46,6 +46,9 @@ _STEP_METRICS = (  # metrics in the event of a step
 DRIVER_PATIENCE = 60.0
 FIRST_LOOK = 12.0
 GPU_RETRY = 60.0  # seconds between two samples on a machine without GPUs
+STALL_PERIOD = (
+    5.0  # seconds between two looks at the processes of a quiet run: one that was stopped is named within 10
+)
 READ_LIMIT = 30.0  # seconds after which a scan of the run's files counts as hanging
 UNREADABLE = 20  # maximum files named in ``SampledFacts.unreadable``
 QUIET_LOOKS = 5  # scans of steps and trials without news after which the interval is doubled
@@ -116,26 +119,39 @@ class Sampler:
     def start(self) -> None:
         """Begin to sample everything at its interval."""
         host, gpus, trials = self._intervals
+        self._every(host, self._look_at_processes, STALL_PERIOD)
         self._every(host, self._look_at_host)
         self._every(gpus, self._look_at_gpus)
         self._every(trials, self.look_at_files)
         self._every(1.0, self._look_at_logs)
 
-    def _every(self, seconds: float, look: Callable[[], Coroutine[Any, Any, float | None]]) -> None:
+    def _every(
+        self,
+        seconds: float,
+        look: Callable[[], Coroutine[Any, Any, float | None]],
+        quiet: float = QUIET_PERIOD,
+    ) -> None:
         async def look_and_pause() -> float:
-            return until_tick(await look() or seconds)
+            return self._supervisor.pace.until_next(await look() or seconds, quiet)
 
         self._supervisor.spawn_task(self._supervisor.forever(look_and_pause))
 
     async def _look_at_host(self) -> float | None:
+        self.facts.host = self._procs.host()
+        return None
+
+    async def _look_at_processes(self) -> float | None:
         supervisor, facts = self._supervisor, self.facts
         members = {**supervisor.process_scan.members(), _KEEPER: [supervisor.keeper_manager.pid]}
         trees = self._procs.sample(members, supervisor.now())
+        if sum(tree.processes for tree in trees.values()) < sum(map(len, members.values())):
+            supervisor.process_scan.members_have_exited()
         trees.pop(_KEEPER)
         stalled = dict(self._procs.stalled)
         facts.keeper_stalled = next(iter(stalled.pop(_KEEPER, ())), None)
+        if stalled != facts.stalled:
+            supervisor.pace.changed()  # so that it is diagnosed now
         facts.trees, facts.stalled = trees, stalled
-        self.facts.host = self._procs.host()
         return None
 
     async def look_at_gpus_now(self) -> None:
@@ -219,7 +235,11 @@ class Sampler:
         self.facts.trials = self._files.trials
         for text in news.edits:
             self._supervisor.say("config", text)
-        self._quiet = 0 if news.steps or self.facts.trials is not trials else self._quiet + 1
+        if news.steps or self.facts.trials is not trials:
+            self._quiet = 0
+            self._supervisor.pace.changed()
+        else:
+            self._quiet += 1
         # Steps that existed when this backend began, or that a resumed trainer wrote again, get no event.
         reset, self._resets = self._resets != news.resets, news.resets
         fresh = self._primed and not reset
@@ -230,7 +250,7 @@ class Sampler:
             self.facts.metrics = news.steps[-1]
             self._pace.add(news.steps, self._supervisor.now(), fresh=fresh)
             self.facts.step_seconds = self._pace.seconds
-        self._rewards.update((m.step, m.values[REWARD]) for m in news.steps if REWARD in m.values)
+        self._note_rewards(news.steps)
         if fresh:
             for metrics in news.steps:
                 self._report_step(metrics)
@@ -239,6 +259,15 @@ class Sampler:
             self._report_missed([metrics.step for metrics in news.steps if metrics.step > last])
         self._primed = True
         return 2 * self._intervals[2] if self._quiet > QUIET_LOOKS else None
+
+    def _note_rewards(self, steps: list[StepMetrics]) -> None:
+        """Note the rewards of new steps. A lower step than the last one is of a resumed trainer: it replaces the later
+        steps."""
+        for metrics in steps:
+            while self._rewards and next(reversed(self._rewards)) > metrics.step:
+                self._rewards.popitem()
+            if REWARD in metrics.values:
+                self._rewards[metrics.step] = metrics.values[REWARD]
 
     async def _read(self, what: str, calls: BlockingCalls[None], work: Callable[[], None]) -> bool:
         """Run ``work`` in a thread; return whether it ended within ``READ_LIMIT`` seconds. If not, that is a fact."""
@@ -299,7 +328,7 @@ class Sampler:
         without rewards."""
         if not self._rewards:
             return None
-        rewards = [self._rewards[step] for step in sorted(self._rewards)]
+        rewards = list(self._rewards.values())  # in the order of their steps
         first, last = (sum(part) / len(part) for part in (rewards[:3], rewards[-3:]))
         return f"{len(rewards)} steps, mean reward {first:.3f} -> {last:.3f} (first and last three steps)"
 

@@ -21,7 +21,6 @@ from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import encode_snapshot
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
-from liverl.util.ticks import until_tick
 
 LOOK_S = 2.0  # seconds between two diagnoses
 QUIET_S = 5.0  # the same while there are no new events and no symptoms
@@ -80,7 +79,7 @@ class StateWriter:
                 )  # so that it is not written one tick late
                 await asyncio.get_running_loop().run_in_executor(None, self._write, snapshot)
         quiet, self._seq = self._seq == snapshot.seq and not self.symptoms, snapshot.seq
-        return until_tick(QUIET_S if quiet else LOOK_S)
+        return self._supervisor.pace.until_next(QUIET_S if quiet else LOOK_S)
 
     async def close(self) -> None:
         """Write the final snapshot, after the run has ended."""

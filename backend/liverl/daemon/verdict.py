@@ -163,7 +163,8 @@ class RunOutcome:
         while True:
             try:
                 # Only while stopping can processes be stuck, which is checked after each timeout.
-                async with asyncio.timeout(1.0 if self._supervisor.stopping else 5.0):
+                pause = 1.0 if self._supervisor.stopping else self._supervisor.pace.until_next(5.0)
+                async with asyncio.timeout(pause):
                     await self._over.wait()
                 await self._supervisor.environments.closed()
                 strays = await self._supervisor.process_scan.sweep_strays()

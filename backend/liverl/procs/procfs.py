@@ -128,6 +128,19 @@ def scan() -> dict[int, Proc]:
     return table
 
 
+def newest_pid() -> int | None:
+    """The pid that was given last, to a process or a thread; None if the kernel does not tell.
+
+    While it stays, no process has been started. Unlike a scan it costs the same on every host.
+    """
+    try:
+        with open("/proc/loadavg", "rb", buffering=0) as file:
+            newest = (file.read(256) or b"").rpartition(b" ")[2].strip()
+    except OSError:
+        return None
+    return (int(newest) or None) if newest.isdigit() else None
+
+
 def scan_again(known: Mapping[int, tuple[int, Proc]]) -> dict[int, tuple[int, Proc]]:
     """Like ``scan``, with the inode of each process's directory in /proc, and faster.
 

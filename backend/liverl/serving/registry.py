@@ -234,7 +234,7 @@ class ReplicaRegistry:
         self.proxy.read()
         endpoints = self.endpoints()
         if not self.proxy.exists and not endpoints:
-            return until_tick(self._interval)  # there is nothing to poll or to publish
+            return self.supervisor.pace.until_next(self._interval)  # there is nothing to poll or to publish
         answered = set(await asyncio.gather(*(self._look(endpoint) for endpoint in endpoints)))
         self._note_changed()
         if self.source is not None:

@@ -16,7 +16,7 @@ from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.keeper_manager import KeeperManager
 from liverl.supervise.services.records import Records
 from liverl.util.atomic_file import write_atomic
-from liverl.util.ticks import until_tick
+from liverl.util.pace import Pace
 
 SCAN_AT_LEAST = 15.0  # seconds between two scans on the largest hosts
 
@@ -32,6 +32,7 @@ class ProcessScan:
         records: Records,
         instances: Callable[[], Iterable[Instance]],
         interval: float,
+        pace: Pace,
     ) -> None:
         self.trees = tree.Trees(keeper_manager.run, str(keeper_manager.run_dir))
         self.tables = 0  # number of process tables read so far
@@ -40,6 +41,11 @@ class ProcessScan:
         self._records = records
         self._instances = instances
         self._interval = interval
+        self._pace = pace
+        self._scanned: tuple[int | None, frozenset[str]] | None = (
+            None  # newest pid and trees of the last scan
+        )
+        self._scanned_at = 0.0  # monotonic seconds
         self._table: dict[int, procfs.Proc] = {}
         self._table_at = self._table_cost = 0.0  # monotonic seconds
         self._table_spawning = False  # whether a process was being started when the table was read
@@ -88,11 +94,27 @@ class ProcessScan:
     async def scan_and_pause(self) -> float:
         """Scan once; returns the seconds until the next scan."""
         began = time.thread_time()
-        self._scan()
+        if self._may_have_grown():
+            self._scan()
         cost = time.thread_time() - began
         # On a host with thousands of processes a scan is expensive: it may take 0.05 % of a core, a quarter of what
         # an idle backend may cost (tests/bench/supervise.py). SCAN_AT_LEAST keeps it frequent enough to see workers.
-        return until_tick(min(max(self._interval, cost * 2000), SCAN_AT_LEAST))
+        return self._pace.until_next(min(max(self._interval, cost * 2000), SCAN_AT_LEAST))
+
+    def _may_have_grown(self) -> bool:
+        """Whether a process may have been started since the last scan. A scan is due after ``SCAN_AT_LEAST`` seconds in
+        any case."""
+        now, newest = time.monotonic(), (procfs.newest_pid(), frozenset(self._leaders()))
+        if newest[0] is not None and newest == self._scanned and now - self._scanned_at < SCAN_AT_LEAST:
+            return False
+        # A process that is being started is attributed by the scan after its start.
+        self._scanned = None if self._keeper_manager.spawning else newest
+        self._scanned_at = now
+        return True
+
+    def members_have_exited(self) -> None:
+        """Note that processes of the last scan are gone: the next scan is needed, also if no process was started."""
+        self._scanned = None
 
     def _scan(self) -> None:
         """Update every tree and write it to members.json: for a worker that has left its session and cleared its

@@ -28,6 +28,7 @@ from liverl.supervise.services.process_scan import ProcessScan
 from liverl.supervise.services.records import Records
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.state_machine import MachineState
+from liverl.util.pace import Pace
 
 _WALL = time.time() - time.monotonic()  # Unix time at which the monotonic clock was 0
 
@@ -67,12 +68,14 @@ class Supervisor:
         self.unheld: dict[str, str] = {}  # ``service.port`` of sockets that cannot be opened, and why
         self.stopping: bool = False
         self.stop_now: bool = False
+        self.pace = Pace()
         self.records = Records(run_dir, self.now)
+        self.records.events.subscribe(lambda _: self.pace.changed())
         self.keeper_manager = KeeperManager(
             self.run, run_dir, self.records, self._exit_reported, self._keeper_connected
         )
         self.process_scan = ProcessScan(
-            self.keeper_manager, attempt, self.records, self.instances, scan_interval
+            self.keeper_manager, attempt, self.records, self.instances, scan_interval, self.pace
         )
         self.turns = StartStagger(plan.settings.replica_stagger)
         self._on_change = on_change
@@ -97,6 +100,7 @@ class Supervisor:
                 if instance.role != "current":
                     text = f"({instance.role} generation {instance.machine.generation}) {text}"
                 self.say("state", text, level, instance.name, state=instance.machine.state)
+            self.pace.changed()
         if _starts_again(before, instance.machine) and instance.process is not None:
             self.spawn_task(
                 self._report_log_cause(instance.name, instance.process.log, instance.process.log_start)
@@ -203,7 +207,7 @@ class Supervisor:
             except Exception as error:  # noqa: BLE001 - reported
                 self.records.internal(error)
                 pause = 1.0
-            await asyncio.sleep(pause)
+            await self.pace.sleep(pause)
 
     def kick(self) -> None:
         """Request one ``_reconcile`` of all services, as soon as the event loop is free."""
