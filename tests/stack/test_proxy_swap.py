@@ -32,6 +32,7 @@ async def proxy(tmp_path: Path) -> AsyncIterator[Proxy]:
         await asyncio.to_thread(proxy.close)
 
 
+@pytest.mark.slow
 async def test_two_swaps_under_load(proxy: Proxy) -> None:
     """16 clients: kept-alive, streaming, a new connection per request, and idle between requests."""
     async with replicas("a", "b") as pair:

@@ -100,8 +100,14 @@ def test_every_turn_goes_through_the_proxy_and_is_recorded_once(make: Make) -> N
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("model", ["qwen3_coder", "hermes"])
-@pytest.mark.parametrize("parser", ["qwen3_coder", "hermes"])
+@pytest.mark.parametrize(
+    ("model", "parser"),
+    [
+        pytest.param(model, parser, marks=() if (model, parser) == ("hermes", "qwen3_coder") else pytest.mark.slow)
+        for model in ("qwen3_coder", "hermes")
+        for parser in ("qwen3_coder", "hermes")
+    ],
+)
 def test_format_against_parser(make: Make, model: str, parser: str) -> None:
     run = make(f"model.model_path=builtin:{model}", f"model.tool_parser={parser}", "training.total_steps=2")
     run.start()
@@ -204,6 +210,7 @@ def test_without_a_proxy_trials_wait_and_go_round_nothing(make: Make) -> None:
     wait_until(lambda: (run.snapshot().step or 0) > (step or 0), 240, "training goes on")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_reward_rises_only_by_learning(make: Make) -> None:
     curves = {}
@@ -266,6 +273,7 @@ def test_no_port_of_a_run_serves_without_its_token(make: Make) -> None:
         assert (run.run_dir / name).stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_weights_that_were_changed_under_the_same_version_are_an_alert(make: Make) -> None:
     run = make(*LONG, "embedded.turn_latency=1", "observe.replicas_interval=0.3")
