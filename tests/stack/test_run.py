@@ -103,7 +103,9 @@ def test_every_turn_goes_through_the_proxy_and_is_recorded_once(make: Make) -> N
 @pytest.mark.parametrize(
     ("model", "parser"),
     [
-        pytest.param(model, parser, marks=() if (model, parser) == ("hermes", "qwen3_coder") else pytest.mark.slow)
+        pytest.param(
+            model, parser, marks=() if (model, parser) == ("hermes", "qwen3_coder") else pytest.mark.slow
+        )
         for model in ("qwen3_coder", "hermes")
         for parser in ("qwen3_coder", "hermes")
     ],
