@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from liverl.model import ReplicaStatus, StepTrials, TrialsStatus
-from liverl.plan.spec import Plan, PortSpec, ServiceSpec
+from liverl.plan.spec import Plan, ServiceSpec
 from liverl.serving.registry import ReplicaRegistry
 from liverl.supervise.services.state_machine import MachineState
 
@@ -47,7 +47,7 @@ class Fake:
             process=process,
             port=lambda _: port,
         )
-        spec = SimpleNamespace(kind=kind, ports=(PortSpec("http"),))
+        spec = SimpleNamespace(kind=kind, host="127.0.0.1")
         return SimpleNamespace(
             name=name, state="ready", spec=spec, current=current, restarts=0, instances=lambda: [current]
         )
@@ -116,7 +116,6 @@ async def test_no_work_no_verdict_but_for_what_the_proxy_holds(fake: Fake) -> No
     fake.engines["r0"] = {}
     assert (await fake.look(120)).idle_for is None
     proxy = fake.slots["proxy"] = fake._slot("proxy", "proxy", 90)
-    proxy.spec.ports = (PortSpec("http", host="127.0.0.1"),)
     (fake.run_dir / "proxy").mkdir(exist_ok=True)
     # Written once and not again: the number does not change while the requests hang.
     (fake.run_dir / "proxy" / "status.1.json").write_text('{"pid": 6, "in_flight": 3, "config_sha": ""}')

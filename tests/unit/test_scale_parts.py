@@ -78,7 +78,7 @@ def test_what_is_known_of_a_dead_replica_lists_no_other(tmp_path: Path) -> None:
     """It had the trainer's weights and died before it was listed: its next process starts without."""
     machine = SimpleNamespace(generation=1, why="", since=0.0)
     current = SimpleNamespace(machine=machine, process=None)
-    spec = SimpleNamespace(kind="replica", ports=(PortSpec("http"),))
+    spec = SimpleNamespace(kind="replica", host="127.0.0.1")
     replica = SimpleNamespace(name="replica-0", state="stopping", spec=spec, current=current, restarts=0)
     trainer = SimpleNamespace(name="trainer", state="ready", spec=SimpleNamespace(kind="trainer"))
     supervisor: Any = SimpleNamespace(

@@ -22,6 +22,7 @@ from liverl.plan.spec import Plan
 from liverl.rundir.layout import RunDir
 from liverl.supervise.services.state_machine import MachineState
 from liverl.supervise.services.supervisor import why_ended
+from liverl.util.pace import Pace
 
 
 class Fake:
@@ -38,6 +39,7 @@ class Fake:
             now=lambda: self.clock,
             say=lambda kind, text, *a, **k: self.said.append(text),
             records=SimpleNamespace(write_failed=self.failed.append),
+            pace=Pace(),
             plan=Plan("p/n", "", "managed", (), (), None, 1, served_model="policy"),
         )
         self.run = RunDir(run_dir)

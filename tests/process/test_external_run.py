@@ -21,7 +21,7 @@ from liverl.external import port_holders
 from liverl.plan.spec import Plan, RayPlan
 from liverl.procs import procfs
 
-TOY = Path(__file__).with_name("foreign_toy.py")
+TOY = Path(__file__).with_name("uvicorn_toy.py")
 LISTS = "model_list: [{model_name: policy, litellm_params: {model: hosted_vllm/policy, api_base: 'http://h:1/v1'}}]\n"
 
 

@@ -14,7 +14,10 @@ def test_a_line_with_flush_is_logged_as_of_its_place(caplog: pytest.LogCaptureFi
         logging.getLogger(standalone.LOGGER).info("%d replicas", 2, flush=True)  # type: ignore[call-arg]
         logging.getLogger(standalone.LOGGER).warning("as ever")
     told = [(record.getMessage(), record.filename) for record in caplog.records]
-    assert told == [("2 replicas", "test_verlside_standalone.py"), ("as ever", "test_verlside_standalone.py")]
+    assert told == [
+        ("2 replicas", "test_verl_runtime_standalone.py"),
+        ("as ever", "test_verl_runtime_standalone.py"),
+    ]
 
 
 def test_another_logger_is_as_it_was() -> None:

@@ -21,7 +21,7 @@ from liverl.external.litellm import NotLiteLLM
 from liverl.external.port_holders import PortHolders
 from liverl.procs import procfs
 
-TOY = Path(__file__).with_name("foreign_toy.py")
+TOY = Path(__file__).with_name("uvicorn_toy.py")
 Start = Callable[..., tuple[subprocess.Popen[bytes], int]]
 
 

@@ -24,7 +24,7 @@ class Proxy:
                 SimpleNamespace(process=SimpleNamespace(generation=g)) for g in self.generations
             ],
             current=SimpleNamespace(machine=SimpleNamespace(generation=1), port=lambda _name: 4000),
-            spec=SimpleNamespace(ports=[SimpleNamespace(host="127.0.0.1")]),
+            spec=SimpleNamespace(host="127.0.0.1"),
         )
         self._supervisor = SimpleNamespace(run_dir=run_dir, slots={"proxy": slot})
         self.list = self.another_backend()
