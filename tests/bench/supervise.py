@@ -153,8 +153,8 @@ def idle(bench: Bench) -> Iterator[Line]:
     with bench.peers("idle", toys) as peers:
         for peer in peers:
             peer.ready()
-        time.sleep(QUIET_AFTER + 5)  # what a start leaves to do is not idling
-        pids = {peer.title: peer.pids() for peer in peers}
+        pids = {peer.title: peer.pids() for peer in peers}  # by a client
+        time.sleep(QUIET_AFTER + 5)  # what a start and a client leave to do is not idling
         for _ in range(windows):
             before = {title: cpu_seconds(found) for title, found in pids.items()}
             began = time.monotonic()

@@ -155,10 +155,10 @@ class MetricFiles:
         self._fresh = self._fresh or self._any_returned
 
     def _look_for_files(self) -> None:
-        known_paths = {file.path for file in self._files}
         listed = self._listing()
-        news = [file for file in listed if file.path not in known_paths]
-        stale = [file for file in self._files if file.log and file.path not in {f.path for f in listed}]
+        read = {file.path for file in self._files}
+        news = [_File(place, path, log=log) for path, (place, log) in listed.items() if path not in read]
+        stale = [file for file in self._files if file.log and file.path not in listed]
         if not news and not stale:
             return
         last = max((file.place for file in self._files), default=(-1, -1))
@@ -167,20 +167,18 @@ class MetricFiles:
         if stale or any(file.place < last for file in news):
             self._begin_again()
 
-    def _listing(self) -> list[_File]:
-        own = _File((0, 0), self.path / "metrics.jsonl")
-        files = [own]
+    def _listing(self) -> dict[Path, tuple[tuple[int, int], bool]]:
+        """The files of the run that may hold steps: path -> place, whether it is a log."""
+        own = self.path / "metrics.jsonl"
+        files = {own: ((0, 0), False)}
         # The embedded trainer is recognized by the files that only it writes.
-        logs = not own.path.exists() and not (self.path / "trainer.json").exists()
+        logs = not own.exists() and not (self.path / "trainer.json").exists()
         for number, attempt in sorted(_matches(self.path, _ATTEMPT)):
-            written = [
-                _File((number, start), attempt / path.name) for start, path in _matches(attempt, _VERL)
-            ]
-            if not written and logs:
-                written = [
-                    _File((number, start), path, log=True) for start, path in _matches(attempt / "logs", _LOG)
-                ]
-            files += written
+            written = _matches(attempt, _VERL)
+            is_log = not written and logs
+            if is_log:
+                written = _matches(attempt / "logs", _LOG)
+            files.update((path, ((number, start), is_log)) for start, path in written)
         return files
 
 

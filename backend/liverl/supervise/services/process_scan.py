@@ -19,6 +19,7 @@ from liverl.util.atomic_file import write_atomic
 from liverl.util.pace import Pace
 
 SCAN_AT_LEAST = 15.0  # seconds between two scans on the largest hosts
+SCAN_ANYWAY = 60.0  # seconds between two scans while no process is started
 
 
 class ProcessScan:
@@ -102,10 +103,9 @@ class ProcessScan:
         return self._pace.until_next(min(max(self._interval, cost * 2000), SCAN_AT_LEAST))
 
     def _may_have_grown(self) -> bool:
-        """Whether a process may have been started since the last scan. A scan is due after ``SCAN_AT_LEAST`` seconds in
-        any case."""
+        """Whether a process may have been started since the last scan, or that was ``SCAN_ANYWAY`` seconds ago."""
         now, newest = time.monotonic(), (procfs.newest_pid(), frozenset(self._leaders()))
-        if newest[0] is not None and newest == self._scanned and now - self._scanned_at < SCAN_AT_LEAST:
+        if newest[0] is not None and newest == self._scanned and now - self._scanned_at < SCAN_ANYWAY:
             return False
         # A process that is being started is attributed by the scan after its start.
         self._scanned = None if self._keeper_manager.spawning else newest
