@@ -198,7 +198,7 @@ class Fuzz:
         view = memoryview(data)
         with contextlib.suppress(OSError):
             while view and time.monotonic() < give_up:
-                if not select.select([], [sock], [], 0.05)[1]:
+                if not _ready(sock, select.POLLOUT, 0.05):
                     continue
                 ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
                 with contextlib.suppress(BlockingIOError):
@@ -210,7 +210,7 @@ class Fuzz:
         if self.random.random() < chance:
             self.kept.append(sock)
             return
-        if self.random.random() < 0.5 and select.select([sock], [], [], 0.02)[0]:
+        if self.random.random() < 0.5 and _ready(sock, select.POLLIN, 0.02):
             with contextlib.suppress(OSError):
                 self.drop_fds(sock)
         sock.close()
@@ -241,7 +241,7 @@ class Fuzz:
         """Received lines, until the connection ends or it is too late."""
         data = b""
         while time.monotonic() < give_up:
-            if not select.select([sock], [], [], 0.5)[0]:
+            if not _ready(sock, select.POLLIN, 0.5):
                 if self.process.poll() is not None:
                     raise BrokenError(f"the keeper exited with {self.process.returncode}")
                 continue
@@ -481,6 +481,13 @@ class Fuzz:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
         self.log.close()
+
+
+def _ready(sock: socket.socket, event: int, seconds: float) -> bool:
+    """Whether a socket can be read or written within ``seconds``; ``select.select`` takes no descriptor above 1023."""
+    poll = select.poll()
+    poll.register(sock, event)
+    return bool(poll.poll(seconds * 1000))
 
 
 def main() -> int:

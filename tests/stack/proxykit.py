@@ -280,9 +280,9 @@ class Proxy:
 
 
 @contextlib.contextmanager
-def served(proxy: Proxy) -> Iterator[Proxy]:
-    """Start generation 1 of a proxy; at the end it must drain and exit 0."""
-    proxy.write_config()
+def served(proxy: Proxy, *replicas: str) -> Iterator[Proxy]:
+    """Start generation 1 of a proxy in front of the replicas; at the end it must drain and exit 0."""
+    proxy.write_config(*replicas)
     proxy.start(1)
     try:
         asyncio.run(proxy.serving(1))

@@ -1,23 +1,19 @@
 """Clients that abuse the proxy: the real LiteLLM behind our runner, in front of a toy replica.
 
-One proxy serves all cases, since it takes ten seconds to start. A case fails where others are not served beside it.
+Each case has a proxy of its own, which takes ten seconds to start. A case fails where others are not served beside it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import http.client
 import json
-import shutil
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -77,10 +73,11 @@ class _Replica(BaseHTTPRequestHandler):
         pass
 
 
-@cache
-def _proxy() -> Any:
+@contextlib.contextmanager
+def _proxy(folder: Path) -> Iterator[Any]:
+    """A proxy below ``folder`` that serves; it must drain and exit 0 in the end."""
     from kit.components import LITELLM
-    from proxykit import Proxy, say
+    from proxykit import Proxy, say, served
 
     from liverl.environments import default_cache_dir, ensure
 
@@ -88,17 +85,12 @@ def _proxy() -> Any:
     replica.daemon_threads = True
     threading.Thread(target=replica.serve_forever, daemon=True).start()
     python = asyncio.run(ensure(LITELLM, default_cache_dir(), lambda text, share: say(text)))
-    folder = tempfile.mkdtemp(prefix="proxy-cases-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    proxy = Proxy(python, Path(folder))
-    atexit.register(proxy.close)
+    proxy = Proxy(python, folder / "run")
     proxy.open_files = DESCRIPTORS
     proxy.extra_env = {"LIVERL_MAX_BODY_BYTES": str(MAX_BODY), "LIVERL_WRITE_TIMEOUT": "3"}
     proxy.extra_env["LIVERL_HEAD_TIMEOUT"] = "5"
-    proxy.write_config(f"http://127.0.0.1:{replica.server_address[1]}")
-    proxy.start(1)
-    asyncio.run(proxy.serving(1))
-    return proxy
+    with served(proxy, f"http://127.0.0.1:{replica.server_address[1]}"):
+        yield proxy
 
 
 def _post(proxy: Any, body: bytes, trial: str = "t") -> tuple[int, bytes]:
@@ -137,18 +129,19 @@ def _beside(count: int, sent: Callable[[Any], bytes], counter: str | None) -> Ca
     """Others are served beside so many connections that send this; the proxy counts it in ``counter``."""
 
     def run(folder: Path) -> Outcome:
-        proxy = _proxy()
-        before = proxy.status(1)[counter] if counter else 0
-        began = time.monotonic()
-        with _connections(proxy, count, sent(proxy)):
-            answers = [_post(proxy, _body())[0] for _ in range(5)]
-            if answers != [200] * 5:
-                raise AssertionError(f"others got {answers}")
-            while counter and proxy.status(1)[counter] == before:
-                if time.monotonic() > began + 60:
-                    raise AssertionError(f"{counter} did not change within 60 s")
-                time.sleep(0.05)
-        return Outcome(named_s=time.monotonic() - began if counter else None)
+        with _proxy(folder) as proxy:
+            before = proxy.status(1)[counter] if counter else 0
+            began = time.monotonic()
+            with _connections(proxy, count, sent(proxy)):
+                answers = [_post(proxy, _body())[0] for _ in range(5)]
+                if answers != [200] * 5:
+                    raise AssertionError(f"others got {answers}")
+                while counter and proxy.status(1)[counter] == before:
+                    if time.monotonic() > began + 60:
+                        raise AssertionError(f"{counter} did not change within 60 s")
+                    time.sleep(0.05)
+                named = time.monotonic() - began
+        return Outcome(named_s=named if counter else None)
 
     return run
 
@@ -157,12 +150,12 @@ def _answered(body: bytes, expected: int) -> Callable[[Path], Outcome]:
     """This body gets this status, and a good request after it 200."""
 
     def run(folder: Path) -> Outcome:
-        proxy = _proxy()
-        status, answer = _post(proxy, body)
-        if status != expected or "error" not in json.loads(answer):
-            raise AssertionError(f"{status} instead of {expected}: {answer[:200]!r}")
-        if _post(proxy, _body())[0] != 200:
-            raise AssertionError("the next request is not served")
+        with _proxy(folder) as proxy:
+            status, answer = _post(proxy, body)
+            if status != expected or "error" not in json.loads(answer):
+                raise AssertionError(f"{status} instead of {expected}: {answer[:200]!r}")
+            if _post(proxy, _body())[0] != 200:
+                raise AssertionError("the next request is not served")
         return Outcome(note=json.loads(answer)["error"]["message"])
 
     return run

@@ -25,8 +25,7 @@ def cases() -> Iterator[Case]:
     for command in COMMANDS:
         for how in ("value", "variable"):
             yield Case(f"a key given as {how}: {' '.join(command)}", partial(_printed, command, how))
-    for how in ("value", "variable"):
-        yield Case(f"a key given as {how}: the files of a new run", partial(_files, how))
+    yield Case("a key given as value: the files of a new run", _files)
     yield Case("a key in the caller's environment: files and command lines of a run", _environment)
 
 
@@ -47,12 +46,12 @@ def _printed(command: tuple[str, ...], how: str, folder: Path) -> Outcome:
     return Outcome()
 
 
-def _files(how: str, folder: Path) -> Outcome:
+def _files(folder: Path) -> Outcome:
     from liverl.daemon.launch import create_run
     from liverl_tui.cli.options import UpOptions
     from liverl_tui.cli.target import load_target
 
-    sets = tuple(_sets(how)[1::2])
+    sets = tuple(_sets("value")[1::2])
     target = load_target(UpOptions(run_root=folder, sets=sets, name="first"))
     create_run(target.loaded, target.plan(), target.run_dir)
     _only_private(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -136,6 +137,10 @@ def _renamed(how: str, folder: Path) -> Outcome:
     run.command("stop")
     try:
         run.result()
+        with contextlib.suppress(AssertionError):  # it is counted
+            wait_until(
+                lambda: not [p for p in tagged if procfs.alive(p, None)], 10, "the end of the last ones"
+            )
     finally:
         left = [pid for pid in tagged if procfs.alive(pid, None)]
         for other in left:

@@ -12,7 +12,7 @@ from pathlib import Path
 from kit.runs import ToyRun
 
 from fault_cases.base import Case, Outcome
-from fault_cases.toys import backend, judged, kill, stopped, survives, toy_run
+from fault_cases.toys import backend, judged, kill, stopped, survives, toy_run, until_ready
 
 ROOTS = {
     "spaces": "a run  with spaces",
@@ -99,9 +99,10 @@ def _link(folder: Path, *, twice: bool = False) -> Outcome:
 
 
 def _umask(mask: int, folder: Path) -> Outcome:
-    os.umask(mask)
-
-    def private(run: ToyRun) -> None:
+    with toy_run(folder, start=False) as run:  # others could not write it
+        os.umask(mask)
+        run.start()
+        until_ready(run)
         _again(run)
         open_to_all = [
             path.name
@@ -109,8 +110,7 @@ def _umask(mask: int, folder: Path) -> Outcome:
             if path.name.startswith("secret") and stat.S_IMODE(path.lstat().st_mode) & 0o077
         ]
         assert not open_to_all, open_to_all
-
-    return survives(folder, private)
+        return stopped(run, judged(run))
 
 
 def _limit(limit: int, value: int, folder: Path) -> Outcome:

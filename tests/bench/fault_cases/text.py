@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -95,12 +96,21 @@ def _terminal(size: tuple[int, int], folder: Path) -> Outcome:
                 before = terminal.bytes
                 terminal.press(pressed)
                 wait_until(lambda seen=before: terminal.bytes > seen, what=f"an answer to {pressed}")
+                _settle(terminal)  # the next key must not come together with an Escape
         raw = terminal.raw
     text = raw.decode("utf-8", "replace").replace("\ufffd", "")
     hidden = hidden_in(text)
     assert not hidden, hidden[:3]
     assert "\\u202e" in text
     return Outcome()
+
+
+def _settle(terminal: Terminal) -> None:
+    """Wait until nothing more was painted for a moment."""
+    seen = -1
+    while terminal.bytes != seen:
+        seen = terminal.bytes
+        time.sleep(0.3)
 
 
 def _service(kind: str, folder: Path) -> Outcome:
