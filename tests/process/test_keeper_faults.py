@@ -7,6 +7,7 @@ import os
 import resource
 import select
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,6 +188,28 @@ def test_two_thousand_silent_connections_keep_nobody_out(talk: Talk, many_files:
     assert answer_on(other)["pid"] == talk.process.pid
     assert len(os.listdir(f"/proc/{talk.process.pid}/fd")) < 2 * process.MAX_CLIENTS
     for sock in (*silent, other):
+        sock.close()
+
+
+def test_a_process_with_many_good_connections_keeps_nobody_out(talk: Talk) -> None:
+    """They had made valid requests, so that none was dropped for a newer one."""
+    many = []
+    for _ in range(process.MAX_CLIENTS + 20):
+        many.append(connected(talk))
+        many[-1].sendall(b'{"id":1,"do":"hello"}\n')
+        assert answer_on(many[-1])["pid"] == talk.process.pid
+    script = f"""
+import os, socket
+os.chdir({str(talk.run_dir)!r})
+sock = socket.socket(socket.AF_UNIX)
+sock.settimeout(30)
+sock.connect("keeper.sock")
+sock.sendall(b'{{"id":1,"do":"hello"}}\\n')
+print(sock.recv(1 << 16))
+"""
+    asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert f'"pid":{talk.process.pid}' in asked.stdout.replace(" ", ""), asked.stdout
+    for sock in many:
         sock.close()
 
 

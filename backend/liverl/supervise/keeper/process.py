@@ -56,6 +56,7 @@ MAX_UNSENT = 4 << 20  # bytes of answers that a client has not read; with more i
 MAX_BUFFERED = 32 << 20  # bytes of both for all clients; beyond it the client with the most is disconnected
 PAUSE_READING = 1 << 16  # bytes of unread answers at which no more requests are taken from a client
 MAX_CLIENTS = 128  # connections at the same time
+MAX_OF_PROCESS = 16  # of these, from one process; with more, its oldest is disconnected
 ACCEPTS = 64  # connections accepted before the clients are served again; less than MAX_CLIENTS
 LINES = 8  # requests of one client that are answered before it is the next one's turn
 MAX_FDS = 4  # descriptors that a client has sent and not used yet; further ones are closed
@@ -75,8 +76,9 @@ BACKLOG = 2048  # connections that wait for a proxy to accept them; the kernel c
 class Client:
     """One connection: the bytes that were received and not answered yet, and the answers that were not sent yet."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, pid: int) -> None:
         self.sock = sock
+        self.pid = pid
         self.fd = sock.fileno()
         self.known = False  # it has made a valid request
         self.closed = False
@@ -398,16 +400,23 @@ class Keeper:
                 self._report_fault(error)
                 return
             raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            _, uid, _ = struct.unpack("3i", raw)
+            pid, uid, _ = struct.unpack("3i", raw)
+            self._drop_surplus(pid)
             if uid not in (0, os.geteuid()) or (
                 len(self.clients) >= MAX_CLIENTS and not self._drop_unknown()
             ):
                 sock.close()
                 continue
             sock.setblocking(False)
-            client = self.clients[sock.fileno()] = Client(sock)
+            client = self.clients[sock.fileno()] = Client(sock, pid)
             self.poll.register(sock, client.events)
             self._refill()
+
+    def _drop_surplus(self, pid: int) -> None:
+        """Make room for one more connection of a process: one that makes ever more must not shut out the backend."""
+        same = [client for client in self.clients.values() if client.pid == pid]
+        if len(same) >= MAX_OF_PROCESS:
+            self._drop(next((client for client in same if not client.known), same[0]))
 
     def _drop(self, client: Client) -> None:
         if client.closed:
