@@ -71,6 +71,17 @@ def begins(run: ToyRun, name: str, command: str, **args: Any) -> threading.Threa
     return thread
 
 
+def with_b_down(make: Make, **options: Any) -> ToyRun:
+    """A run of the services ``a``, which is ready, and ``b``, which was stopped."""
+    run = make(toy("a", "sleep"), toy("b", "sleep", fatal=False), **options)
+    run.start()
+    for name in ("a", "b"):
+        run.until(name, "ready")
+    run.command("stop_service", service="b")
+    run.until("b", "stopped")
+    return run
+
+
 def killed(run: ToyRun, name: str) -> float:
     """Kill a service's leader; returns when, by the backend's clock."""
     pid = run.service(name).pid
@@ -95,12 +106,7 @@ def test_an_exit_is_asked_for_when_the_keeper_waits_for_its_disk(make: Make) -> 
 
 def test_a_start_that_hangs_does_not_hold_up_the_end(make: Make) -> None:
     settings = Settings(scan_interval=0.3, stuck_after=1.0)
-    run = make(toy("a", "sleep"), toy("b", "sleep", fatal=False), settings=settings)
-    run.start()
-    for name in ("a", "b"):
-        run.until(name, "ready")
-    run.command("stop_service", service="b")
-    run.until("b", "stopped")
+    run = with_b_down(make, settings=settings)
     keeper = Frozen(keeper_of(run))
     starting = begins(run, "b", "start_service", service="b")
     run.command("stop", now=True)
@@ -144,12 +150,7 @@ def test_a_replica_that_is_stopped_while_it_is_being_started_ends_once_it_is_the
 
 
 def test_what_was_stopped_while_it_was_being_started_ends_under_the_next_backend(make: Make) -> None:
-    run = make(toy("a", "sleep"), toy("b", "sleep", fatal=False))
-    run.start()
-    for name in ("a", "b"):
-        run.until(name, "ready")
-    run.command("stop_service", service="b")
-    run.until("b", "stopped")
+    run = with_b_down(make)
     run.kill_backend()
     run.start(env={"LIVERL_CRASH_AT": "after_spawn:b"})
     run.until("a", "ready")
@@ -172,12 +173,7 @@ def test_what_was_stopped_while_it_was_being_started_ends_under_the_next_backend
 
 def test_a_restart_during_a_start_that_was_stopped_returns(make: Make) -> None:
     """The process that was being started serves the restart, which waited for a later one for ever."""
-    run = make(toy("a", "sleep"), toy("b", "sleep", fatal=False))
-    run.start()
-    for name in ("a", "b"):
-        run.until(name, "ready")
-    run.command("stop_service", service="b")
-    run.until("b", "stopped")
+    run = with_b_down(make)
     keeper = Frozen(keeper_of(run))
     starting = begins(run, "b", "start_service", service="b")
     run.command("stop_service", service="b")

@@ -11,18 +11,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from kit.clock import Clock
 
 from liverl.procs import procfs
 from liverl.supervise.services.process_scan import SCAN_ANYWAY, ProcessScan
 from liverl.util.pace import QUIET_AFTER, QUIET_PERIOD, Pace
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -8,19 +8,12 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.clock import Clock
 
 from liverl.proxy.runtime.assignments import LIVE_FOR, Assignments
 from liverl.proxy.runtime.routing import FAILURES_IN_A_ROW, Routing, is_unreachable
 
 A, B, C = "http://a", "http://b", "http://c"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Answered(Exception):
@@ -30,7 +23,7 @@ class Answered(Exception):
 
 
 def routing(folder: Path, clock: Clock | None = None, generation: int = 1, cooldown: float = 30.0) -> Routing:
-    clock = clock or Clock()
+    clock = clock or Clock(1000.0)
     return Routing(Assignments(folder / "a.jsonl", generation, clock), cooldown, lambda: None, clock)
 
 
@@ -46,7 +39,7 @@ def test_trials_are_spread_and_stay(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_went_quiet_is_no_load(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     route = routing(tmp_path, clock)
     assert [route.choose(name, [A])[0] for name in ("old1", "old2")] == [A, A]
     clock.now += LIVE_FOR + 1
@@ -143,7 +136,7 @@ def test_both_generations_agree_and_a_trial_moves_only_when_it_must(
 
 
 def test_an_unreachable_replica_is_cooled_down_and_comes_back(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     route = routing(tmp_path, clock, cooldown=30.0)
     assert route.choose("t", [A, B])[0] == A
     route.failed(A, Answered(500, "Cannot connect to host 127.0.0.1:1 ssl:default [Connect call failed]"))

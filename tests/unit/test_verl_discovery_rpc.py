@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from aiohttp import web
+from kit.clock import Clock
 from msgspec.structs import replace
 
 from liverl.model import Level
@@ -35,14 +36,6 @@ for line in sys.stdin:
     print(json.dumps({"id": question["id"], "addresses": told, "errors": errors}), flush=True)
 """
 )
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
