@@ -63,11 +63,12 @@ def begins(run: ToyRun, name: str, command: str, **args: Any) -> threading.Threa
     thread = threading.Thread(target=send)
     thread.start()
 
-    def preparing() -> bool:
+    def begun() -> bool:
         service = run.snapshot().service(name)
-        return service is not None and service.state in ("preparing", "starting")
+        asked = service is not None and (service.state, service.why) == ("preparing", "starting the process")
+        return asked or (service is not None and service.state == "starting")
 
-    wait_until(preparing, what=f"the start of {name}")
+    wait_until(begun, what=f"the start of {name}")
     return thread
 
 
