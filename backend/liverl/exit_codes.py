@@ -36,7 +36,7 @@ class ExitCode(IntEnum):
 
 
 SIGNAL_BASE = 128
-_SIGNAL_ROW = ("128+n", "the trainer, or the command, was ended by signal n (130: Ctrl-C)")
+_SIGNAL_ROW = ("128+n", "signal n ended the trainer or the command (130: Ctrl-C)")
 
 
 def of_signal(number: int) -> int:

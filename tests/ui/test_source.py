@@ -308,7 +308,9 @@ async def test_a_backend_that_leaves_without_a_result(
         await seen.source.command("finish", state="done", exit_code=0)
         run.process.wait()
         lost = await seen.link("lost")
-        assert "has ended without a result" in lost.why
+        # Which of the two depends on whether the interface has already tried to connect again.
+        whys = ("the backend of p/r has ended without a result", "the backend of p/r is not running")
+        assert lost.why in whys
 
 
 async def test_a_run_on_another_host(quick: Callable[..., SimpleNamespace]) -> None:

@@ -81,7 +81,7 @@ class LaunchScript:
         cluster = self._cluster
         if cluster is not None and not procfs.alive(cluster.pid, cluster.tick):
             self._cluster = None
-            self._ray_state.enter("stopped", "Ray exited with the launch script")
+            self._ray_state.enter("stopped", "Ray exited because the launch script did")
         self.proxy.look_after_script()
 
     async def _find_ray(self, age: float) -> None:

@@ -93,7 +93,7 @@ class ExternalProxy:
         """Note whether the proxy has exited since the launch script did."""
         if self.leader is not None and not procfs.alive(*self.leader.member):
             self.held = self.leader = None
-            self._state.enter("stopped", "the proxy exited with the launch script")
+            self._state.enter("stopped", "the proxy exited because the launch script did")
 
     def _holders(self) -> PortHolders | None:
         earlier, sockets = self.held, list(procfs.listeners(self.port))

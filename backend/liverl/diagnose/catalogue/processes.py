@@ -81,7 +81,7 @@ def _stopped(name: str, stopped: list[StalledProcess], severity: Severity, effec
 
 
 def _tracer(stopped: list[StalledProcess]) -> str:
-    return f"grep TracerPid /proc/{stopped[0].pid}/status shows its pid"
+    return f"its pid is printed by: grep TracerPid /proc/{stopped[0].pid}/status"
 
 
 def _waits(now: Snapshot, name: str, blocked: list[StalledProcess], severity: Severity) -> Symptom:

@@ -572,7 +572,7 @@ class Keeper:
                 raise ValueError(f"port: expected a number from 0 to 65535, found {str(port)[:MAX_NAME]}")
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             if not numeric(family, host):  # a name would be looked up, which can take minutes
-                raise ValueError(f"host: expected a numeric address, found {host[:MAX_NAME]!r}")
+                raise ValueError(f"host: expected an IP address such as 127.0.0.1, found {host[:MAX_NAME]!r}")
             sock = self._with_reserve(lambda: socket.socket(family, socket.SOCK_STREAM))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
