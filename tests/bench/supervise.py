@@ -34,7 +34,7 @@ from peers import Ours, Peer, Toy, supervisord_python  # noqa: E402
 from processes import births, copies, cpu_seconds, kill_payloads, payload, pss_mib  # noqa: E402
 
 from liverl.procs import procfs  # noqa: E402
-from liverl.util.pace import QUIET_AFTER  # noqa: E402
+from liverl.util.pace import QUIET_AFTER, QUIET_PERIOD  # noqa: E402
 
 
 def spread(values: list[float]) -> str:
@@ -146,7 +146,7 @@ def one_flood(peer: Peer) -> tuple[float, float, float]:
 
 
 def idle(bench: Bench) -> Iterator[Line]:
-    windows, seconds = 3, 10 if bench.quick else 20
+    windows, seconds = 3, QUIET_PERIOD if bench.quick else 2 * QUIET_PERIOD  # whole periods
     toys = [Toy(f"sleep{number}", "sleep") for number in range(10)]
     cpu: dict[str, list[float]] = {}
     memory: dict[str, float] = {}
@@ -166,7 +166,7 @@ def idle(bench: Bench) -> Iterator[Line]:
     # Others on the machine can only make the same work dearer: cold caches, a shared core.
     least = {title: min(values) for title, values in cpu.items()}
     shown = {t: f"{least[t]:.2f} ms/s ({', '.join(f'{v:.2f}' for v in values)})" for t, values in cpu.items()}
-    what = f"CPU with 10 idle children, the least of {windows} x {seconds} s, no probes, no client"
+    what = f"CPU with 10 idle children, the least of {windows} x {seconds:g} s, no probes, no client"
     ok = least["liverl"] <= 0.5
     yield Line("3", what, shown["liverl"], shown.get("supervisord", ""), "<= 0.5 ms/s", ok, least)
     shown = {title: f"{value:.1f} MiB" for title, value in memory.items()}

@@ -47,7 +47,7 @@ DRIVER_PATIENCE = 60.0
 FIRST_LOOK = 12.0
 GPU_RETRY = 60.0  # seconds between two samples on a machine without GPUs
 STALL_PERIOD = (
-    5.0  # seconds between two looks at the processes of a quiet run: one that was stopped is named within 10
+    7.5  # seconds between two looks at the processes of a quiet run: stopped ones are named within 10
 )
 READ_LIMIT = 30.0  # seconds after which a scan of the run's files counts as hanging
 UNREADABLE = 20  # maximum files named in ``SampledFacts.unreadable``

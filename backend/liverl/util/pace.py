@@ -9,7 +9,7 @@ from collections.abc import Callable
 from liverl.util.ticks import until_tick
 
 QUIET_AFTER = 20.0  # seconds without a change after which a run that nobody watches is quiet
-QUIET_PERIOD = 10.0  # seconds between two looks at a quiet run
+QUIET_PERIOD = 15.0  # seconds between two looks at a quiet run
 
 
 class Pace:
