@@ -189,7 +189,7 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
         )
     from liverl.plan.render import plan_brief
 
-    echo(plan_brief(plan) + "(full plan: liverl-tui plan, with the same options)", err=True)
+    echo(plan_brief(plan) + "(liverl-tui plan, with the same options, prints all of it)", err=True)
     echo("Press Enter to start, Ctrl-C to cancel: ", err=True, nl=False)
     if not sys.stdin.readline():
         raise click.Abort

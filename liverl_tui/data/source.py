@@ -246,7 +246,7 @@ class RunSource:
             await self._listen(newest)
         except msgspec.DecodeError as error:
             raise ProtocolMismatch(
-                f"the backend sent a message that this version does not understand: {error}"
+                f"this version cannot read a message of the backend: {error}; use the version that started the run"
             ) from error
 
     async def _listen(self, newest: Newest) -> None:

@@ -204,11 +204,11 @@ KEYS: tuple[Key, ...] = (
         "trial(1)",
         "J,greater_than_sign",
         "next trial",
-        "Open the next trial of the list",
+        "Open the next trial in the list",
         bar=True,
     ),
     Key(
-        "trajectory", "trial(-1)", "K,less_than_sign", "previous trial", "Open the previous trial of the list"
+        "trajectory", "trial(-1)", "K,less_than_sign", "previous trial", "Open the previous trial in the list"
     ),
     Key("trajectory", "flagged(1)", "full_stop", "next flagged", "Open the next flagged trial", bar=True),
     Key("trajectory", "flagged(-1)", "comma", "previous flagged", "Open the previous flagged trial"),

@@ -126,7 +126,7 @@ def test_a_server_that_exits_0_again_and_again_is_given_up(make: Make) -> None:
     run.start()
     bad = run.until("bad", "gave_up")
     assert bad.generation == QUICK.max_failures + 1
-    assert bad.why == f"{QUICK.max_failures + 1} failures in 60 s; last failure: {UNASKED_EXIT}"
+    assert bad.why == f"failed {QUICK.max_failures + 1} times within 60 s; last failure: {UNASKED_EXIT}"
     causes = {e.text for e in run.events() if e.kind == "log_cause" and e.service == "bad"}
     assert causes == {"its log shows: leaving"}
 

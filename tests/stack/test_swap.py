@@ -150,7 +150,7 @@ def test_a_new_proxy_that_does_not_start_leaves_the_old_one_serving(make: Make) 
         clients.wait(2)
         for broken, reason in (
             (good.replace("trajectory_logger.handler", "nowhere.handler"), "liverl_runtime.nowhere"),
-            (good.replace("model_list:", "model_list: ["), "litellm.yaml is not YAML"),
+            (good.replace("model_list:", "model_list: ["), "litellm.yaml is not valid YAML"),
         ):
             config.write_text(broken)
             with pytest.raises(CommandError) as refused:

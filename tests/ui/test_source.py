@@ -352,7 +352,7 @@ async def test_a_snapshot_that_this_version_cannot_read(
     monkeypatch.setattr("liverl.control.client.Client.snapshot", unreadable)
     async with looking(run.run_dir) as seen:
         lost = await seen.link("lost")
-        assert "does not understand: Object missing required field `mood`" in lost.why
+        assert "cannot read a message of the backend: Object missing required field `mood`" in lost.why
 
 
 async def test_commands_go_to_the_backend_and_its_refusals_come_back(

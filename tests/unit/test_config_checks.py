@@ -315,9 +315,9 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ),
             refused(
                 "proxy.request_timeout",
-                "the proxy would time out before the trial does",
+                "the proxy would end requests of trials that may still run",
                 "99.5 s",
-                "at least 100 s",
+                "at least the time of a trial (harbor_agent), 100 s",
             ),
         ),
         (

@@ -242,7 +242,7 @@ def test_a_learning_rate_of_zero_between_the_first_step_and_the_last(
     found = fired("learning_rate_zero", measured(step, total, **{"actor/lr": 0.0}))
     assert bool(found) is fires
     for s in found:
-        assert s.cause == f"actor/lr is 0 in step {step}: no update changes the weights"
+        assert s.cause == f"the learning rate (actor/lr) was 0 in step {step}: updates change no weights"
         assert s.evidence == (f"step {step}: actor/lr 0",) and s.severity == "critical"
     assert fired("learning_rate_zero", measured(step, total, **{"actor/lr": 1e-12})) == []
     assert fired("learning_rate_zero", measured(step, total)) == [], "it is not known"

@@ -196,7 +196,12 @@ def test_proxy_cooled_down() -> None:
 @pytest.mark.parametrize("state", ["failed", "gave_up"])
 def test_service_down(state: str) -> None:
     fallen = service(
-        "r1", "replica", state, why="6 failures in 300 s; last failure: exit 1", since=NOW - 9, pid=None
+        "r1",
+        "replica",
+        state,
+        why="failed 6 times within 300 s; last failure: exit 1",
+        since=NOW - 9,
+        pid=None,
     )
     cause = Cause("r1", "RuntimeError: CUDA error", NOW, "attempt_001/logs/r1.6.log", 812)
     now = snapshot(services=(*snapshot().services[:2], fallen))
@@ -205,7 +210,7 @@ def test_service_down(state: str) -> None:
     assert (symptom.since, symptom.action) == (NOW - 9, "restart r1")
     assert symptom.evidence == (
         "attempt_001/logs/r1.6.log at byte 812: RuntimeError: CUDA error",
-        "r1: 6 failures in 300 s; last failure: exit 1",
+        "r1: failed 6 times within 300 s; last failure: exit 1",
     )
     assert found(now)[f"service_{state}:r1"].cause == fallen.why
     assert found(replace(now, state="failed"))[f"service_{state}:r1"].action is None

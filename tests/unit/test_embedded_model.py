@@ -176,7 +176,7 @@ def test_tools_stay_inside_the_sandbox(tmp_path: Path) -> None:
         moved = sandbox.call("move_file", {"source": "a.txt", "destination": path})
         assert moved.startswith("error: ")
     assert (tmp_path / "secret").read_text() == "x"
-    assert sandbox.call("read_file", {"file": "a.txt"}).startswith("error: wrong arguments")
+    assert sandbox.call("read_file", {"file": "a.txt"}) == "error: read_file cannot be called with: file"
     assert sandbox.call("write_file", {"path": "b", "content": 7}).startswith("error: ")
     assert sandbox.call("fly", {}).startswith("error: there is no tool")
     assert sandbox.call("list_files", {"path": "."}) == "a.txt"

@@ -152,7 +152,7 @@ def test_as_many_failures_as_allowed_are_no_storm_and_one_more_is() -> None:
     assert failed(RULES, failures=two).state == "preparing"
     over = failed(RULES, failures=(NOW - 20.0, *two))
     assert over.state == "gave_up"
-    assert over.why == "4 failures in 100 s; last failure: exit 1"
+    assert over.why == "failed 4 times within 100 s; last failure: exit 1"
     assert (over.failures, over.last_failure) == ((NOW - 20.0, *two, NOW), "exit 1")
     assert over.deadline is None
 

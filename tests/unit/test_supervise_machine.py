@@ -271,7 +271,7 @@ def test_the_first_restart_is_immediate_then_it_backs_off_then_gives_up() -> Non
         for choice in ("prepared", "spawned", "up"):
             world.happen(choice)
     assert states == ["preparing", "backing_off", "backing_off", "gave_up", "gave_up"]
-    assert "4 failures in 100 s; last failure: exit 1" in world.machine.why
+    assert "failed 4 times within 100 s; last failure: exit 1" in world.machine.why
 
 
 def test_a_stable_generation_forgives() -> None:
@@ -343,7 +343,7 @@ def test_a_server_that_exits_0_again_and_again_is_given_up() -> None:
         for choice in ("exit0", "empty", "time", "prepared", "spawned", "up"):
             world.happen(choice)
     assert world.machine.state == "gave_up"
-    assert world.machine.why == f"4 failures in 100 s; last failure: {m.UNASKED_EXIT}"
+    assert world.machine.why == f"failed 4 times within 100 s; last failure: {m.UNASKED_EXIT}"
 
 
 @pytest.mark.parametrize("mode", ["never", "on_failure"])

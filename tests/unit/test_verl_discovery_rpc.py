@@ -70,21 +70,33 @@ async def test_it_answers_and_ends(client: Any) -> None:
             'print(\'{"fatal": "ConnectionError: nobody"}\')',
             r"cannot connect to Ray \(ConnectionError: nobody\); see .*/child.log",
         ),
-        ("raise SystemExit(3)", r"^the address client exited \(exit 3\); see .*/child.log"),
-        ("print('Ray says hello')", "the address client sent an unexpected reply: Ray says hello"),
-        (READY + "sys.stdin.readline(); os._exit(5)", r"^the address client exited \(exit 5\)"),
+        (
+            "raise SystemExit(3)",
+            r"^the process that looks up replica addresses exited \(exit 3\); see .*/child.log",
+        ),
+        (
+            "print('Ray says hello')",
+            "the process that looks up replica addresses sent an unexpected reply: Ray says hello",
+        ),
+        (
+            READY + "sys.stdin.readline(); os._exit(5)",
+            r"^the process that looks up replica addresses exited \(exit 5\)",
+        ),
         (
             READY + "sys.stdin.readline(); print('[]', flush=True); time.sleep(60)",
-            "the address client sent an unexpected reply",
+            "the process that looks up replica addresses sent an unexpected reply",
         ),
         (
             READY + "sys.stdin.readline(); print('{\"id\": 7}', flush=True); time.sleep(60)",
-            "the address client sent an unexpected reply",
+            "the process that looks up replica addresses sent an unexpected reply",
         ),
-        (READY + "sys.stdin.readline(); time.sleep(60)", "the address client did not respond within 0.5 s"),
+        (
+            READY + "sys.stdin.readline(); time.sleep(60)",
+            "the process that looks up replica addresses did not respond within 0.5 s",
+        ),
         (
             READY + 'sys.stdin.readline(); print(\'{"id": 1, "addresses": 2}\', flush=True)',
-            "the address client sent an invalid reply",
+            "the process that looks up replica addresses sent an invalid reply",
         ),
     ],
 )
@@ -104,9 +116,11 @@ async def test_it_is_not_started_again_at_once(client: Any) -> None:
     one = client("raise SystemExit(3)", clock)
     waits = []
     for _ in range(4):
-        with pytest.raises(AddressClientGone, match="the address client exited"):
+        with pytest.raises(AddressClientGone, match="the process that looks up replica addresses exited"):
             await one.ask(["a"], "", 0.1)
-        with pytest.raises(AddressClientGone, match=r"restarting the address client in (\d+) s") as refused:
+        with pytest.raises(
+            AddressClientGone, match=r"restarting the process that looks up replica addresses in (\d+) s"
+        ) as refused:
             await one.ask(["a"], "", 0.1)
         waits.append(int(str(refused.value).rsplit(" ", 2)[1]))
         clock.now += waits[-1]

@@ -54,7 +54,7 @@ class Sandbox:
         try:
             return tool(**arguments)
         except TypeError:
-            return f"error: wrong arguments for {name}: {sorted(arguments)}"
+            return f"error: {name} cannot be called with: {', '.join(sorted(arguments)) or 'no argument'}"
         except ToolError as error:
             return f"error: {error}"
         except OSError as error:

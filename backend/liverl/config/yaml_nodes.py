@@ -158,7 +158,11 @@ def _build(text: str, place: Any, problems: list[Problem]) -> Node | None:
         elif isinstance(event, yaml.CollectionStartEvent):
             _tag(event, where)
             if len(stack) >= MAX_DEPTH:
-                raise _Refused(Problem(where, "", f"nested deeper than {MAX_DEPTH} levels"))
+                raise _Refused(
+                    Problem(
+                        where, "", f"nested more than {MAX_DEPTH} levels deep, which no configuration needs"
+                    )
+                )
             kind: Literal["list", "map"] = "list" if isinstance(event, yaml.SequenceStartEvent) else "map"
             stack.append((Node(kind, where), event.anchor, []))
         elif isinstance(event, yaml.CollectionEndEvent):

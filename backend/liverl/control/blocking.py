@@ -75,7 +75,9 @@ class Connection:
         try:
             first = self.read(timeout)
             if first is None:
-                raise BackendSilent(f"{unreachable(self.run_dir)}: no handshake within {timeout:g} s")
+                raise BackendSilent(
+                    f"{unreachable(self.run_dir)}: it accepted the connection, but sent nothing within {timeout:g} s"
+                )
             self.hello = check_hello(first)
         except BaseException:
             self._sock.close()

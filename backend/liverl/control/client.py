@@ -57,7 +57,9 @@ class _Link:
                 return link, check_hello(await link.read())
         except TimeoutError as error:
             writer.close()
-            raise BackendSilent(f"{unreachable(run_dir)}: no handshake within {HELLO_S:g} s") from error
+            raise BackendSilent(
+                f"{unreachable(run_dir)}: it accepted the connection, but sent nothing within {HELLO_S:g} s"
+            ) from error
         except BaseException:
             writer.close()
             raise

@@ -183,7 +183,7 @@ def decode_incoming(line: bytes) -> Incoming:
         return msgspec.structs.replace(message, snapshot=decode_snapshot(state) if state else None)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ProtocolMismatch(
-            f"the backend sent a message that this version does not support: {error}"
+            f"this version cannot read a message of the backend: {error}; use the version that started the run"
         ) from error
 
 

@@ -55,12 +55,13 @@ def read_plan(path: Path) -> Plan:
 def plan_to_stop(run_dir: Path) -> tuple[Plan, str]:
     """The run's plan, for a backend that only stops the run: empty if ``plan.json`` cannot be read. Also returns why it
     cannot; ``""`` if it can."""
+    path = run_dir / "plan.json"
     try:
-        return read_plan(run_dir / "plan.json"), ""
+        return read_plan(path), ""
     except StartProblem:
-        why = "plan.json is missing or cannot be read"
+        why = f"{path} is missing or holds no plan"
     except OSError as error:
-        why = f"plan.json cannot be read: {error.strerror}"
+        why = f"cannot read {path}: {error.strerror}"
     return Plan(RunDir(run_dir).name, str(run_dir), "managed", (), (), None, 0), why
 
 

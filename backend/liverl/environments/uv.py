@@ -151,8 +151,8 @@ def _explain(argv: Sequence[str], code: int, output: str, tool: str) -> str:
     )
     if any(sign in lower for sign in unreachable):
         return (
-            "cannot reach the package index: set UV_DEFAULT_INDEX or pip's index-url, or the environment's "
-            "index_url, or use venv_path"
+            "cannot reach the package index; to use another one, set UV_DEFAULT_INDEX, pip's index-url or the "
+            "environment's index_url; to install nothing, set its venv_path"
         )
     unmet = ("no solution found", "not found in the package registry", "no matching distribution found")
     if any(sign in lower for sign in unmet) or "resolutionimpossible" in lower:

@@ -133,8 +133,8 @@ class _Stopping:
 
         if len(self._started) >= STARTS:
             raise LaunchError(
-                f"the backend of {self._run.name} exited unexpectedly {STARTS} times while stopping the run; "
-                f"see {self._run.backend_log}",
+                f"{self._run.name} may still be running: {STARTS} backends were started to stop it, and each exited "
+                f"before it had done so; their log: {self._run.backend_log}",
                 ExitCode.FAILED,
             )
         if not self._started:

@@ -37,8 +37,8 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         parts = _verl(config, run_dir)
     else:
         raise PlanError(
-            f"run.topology: {config.run.topology!r} is not supported by this version; found in "
-            f"{loaded.origins.get('run.topology', loaded.source)}; supported: 'managed', 'verl'"
+            f"{loaded.origins.get('run.topology', loaded.source)}: run.topology is {config.run.topology!r}, which this "
+            "version cannot run; set it to 'managed' or 'verl'"
         )
     names = {s.environment for s in parts.everything if s.environment}
     trains = config.trainer.kind in ("embedded", "verl")

@@ -213,8 +213,9 @@ def _timeouts(c: RunConfig) -> Iterator[Finding]:
     trial = c.harbor_agent.trial_timeout
     given = c.proxy.request_timeout
     if c.trainer.kind != "none" and given < trial:
-        words = "the proxy would time out before the trial does"
-        yield Finding("proxy.request_timeout", words, f"{given:g} s", f"at least {trial:g} s")
+        words = "the proxy would end requests of trials that may still run"
+        expected = f"at least the time of a trial (harbor_agent), {trial:g} s"
+        yield Finding("proxy.request_timeout", words, f"{given:g} s", expected)
 
 
 @_rule("supervise.pass_env")

@@ -91,7 +91,7 @@ def learning_rate_zero(window: Window) -> Iterator[Symptom | Resolved]:
             id="learning_rate_zero",
             severity="critical",
             title="the policy does not learn",
-            cause=f"actor/lr is 0 in step {metrics.step}: no update changes the weights",
+            cause=f"the learning rate (actor/lr) was 0 in step {metrics.step}: updates change no weights",
             fix="set algorithm.learning_rate above 0; if the learning rate decays, set training.total_steps",
             evidence=(f"step {metrics.step}: actor/lr 0",),
         )

@@ -151,9 +151,9 @@ def read_model_config(path: Path, parse: Any) -> ModelConfig:
     try:
         document = parse(data)
     except Exception as error:  # noqa: BLE001 - the parser's own exception type is not importable here
-        raise SettingsError(f"{path.name} is not YAML: {' '.join(str(error).split())}") from None
+        raise SettingsError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict):
-        raise SettingsError(f"{path.name} does not contain a mapping")
+        raise SettingsError(f"{path} does not contain a mapping")
     models = document.get("model_list")
     if not isinstance(models, list):
         raise SettingsError(f"{path.name} has no model_list")

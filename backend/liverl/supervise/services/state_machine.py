@@ -441,7 +441,7 @@ def _after_failure(
     streak = 0 if stable else machine.streak
     failures = tuple(t for t in (*machine.failures, now) if now - t <= policy.window)
     if len(failures) > policy.max_failures:
-        reason = f"{len(failures)} failures in {policy.window:.0f} s; last failure: {why}"
+        reason = f"failed {len(failures)} times within {policy.window:.0f} s; last failure: {why}"
         return _to(machine, "gave_up", now, reason, failures=failures, last_failure=why), ()
     machine = replace(machine, failures=failures, streak=streak + 1, last_failure=why, ready_at=None)
     delay = backoff(policy, streak, jitter)
