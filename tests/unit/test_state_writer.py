@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from dataclasses import replace as replace_machine
 from itertools import pairwise
 from pathlib import Path
@@ -17,12 +18,12 @@ from msgspec.structs import replace
 from liverl.daemon import state_writer
 from liverl.daemon.state_writer import StateWriter
 from liverl.model import Exit, HostStats, ReplicaSet, TreeStats
-from liverl.observe.history import read_history
+from liverl.observe.history import INTERVAL, read_history
 from liverl.plan.spec import Plan
 from liverl.rundir.layout import RunDir
 from liverl.supervise.services.state_machine import MachineState
 from liverl.supervise.services.supervisor import why_ended
-from liverl.util.pace import Pace
+from liverl.util.pace import QUIET_AFTER, QUIET_PERIOD, Pace
 
 
 class Fake:
@@ -42,7 +43,7 @@ class Fake:
             pace=Pace(),
             plan=Plan("p/n", "", "managed", (), (), None, 1, served_model="policy"),
         )
-        self.run = RunDir(run_dir)
+        self.supervisor, self.run = supervisor, RunDir(run_dir)
         self.state_writer = StateWriter(
             supervisor, lambda symptoms: replace(self.state, at=self.clock, symptoms=symptoms)
         )
@@ -83,6 +84,18 @@ async def test_a_line_every_ten_seconds_and_a_snapshot_when_it_has_news(fake: Fa
     await fake.state_writer.close()
     last = fake.run.read_snapshot()
     assert last is not None and last.state == "done"
+
+
+async def test_a_quiet_run_has_a_line_every_ten_seconds_too(fake: Fake) -> None:
+    monotonic = time.monotonic()
+    fake.supervisor.pace = Pace(lambda: monotonic)
+    monotonic += QUIET_AFTER + 1
+    assert fake.supervisor.pace.quiet
+    pauses = [await fake.state_writer.look() for _ in range(3)]
+    assert QUIET_PERIOD > INTERVAL and max(pauses) < 1.5 * INTERVAL, (
+        "a pause is up to half a period longer, to meet the others"
+    )
+    assert min(pauses) >= 0.5 * INTERVAL
 
 
 async def test_a_disk_that_takes_nothing_is_told_and_asked_again(

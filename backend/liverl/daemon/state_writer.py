@@ -79,7 +79,7 @@ class StateWriter:
                 )  # so that it is not written one tick late
                 await asyncio.get_running_loop().run_in_executor(None, self._write, snapshot)
         quiet, self._seq = self._seq == snapshot.seq and not self.symptoms, snapshot.seq
-        return self._supervisor.pace.until_next(QUIET_S if quiet else LOOK_S)
+        return self._supervisor.pace.until_next(QUIET_S if quiet else LOOK_S, history.INTERVAL)
 
     async def close(self) -> None:
         """Write the final snapshot, after the run has ended."""

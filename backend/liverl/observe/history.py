@@ -1,5 +1,4 @@
-"""``history.jsonl``: resource use of host and services over the whole run, one line every ten seconds,
-or every fifteen while the run is quiet (``util.pace``).
+"""``history.jsonl``: resource use of host and services over the whole run, one line every ten seconds.
 
 Read by charts, also of runs without a backend. Its size is bounded: a file of ``LIMIT`` bytes is renamed to
 ``history.old.jsonl`` (possible on a full disk too), replacing the older one.
