@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,16 +15,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.keeper_talk import Talk
+from kit.keeper_talk import PROGRAM, Talk
 from kit.waiting import wait_until
 
 from liverl.procs import procfs
-from liverl.supervise.keeper import process
+from liverl.supervise.keeper.process.liverl_keeper.connections import MAX_CLIENTS
 
 sys.path.append(str(Path(__file__).parents[1] / "bench"))
 from fuzz_keeper import Fuzz
 
 DEEP = 100_000
+# A process that says hello to the keeper of its argument, and prints the answer.
+HELLO = """
+import os, socket, sys
+os.chdir(sys.argv[1])
+sock = socket.socket(socket.AF_UNIX)
+sock.settimeout(30)
+sock.connect("keeper.sock")
+sock.sendall(b'{"id":1,"do":"hello"}\\n')
+print(sock.recv(1 << 16))
+"""
 
 
 @pytest.fixture
@@ -186,7 +197,7 @@ def test_two_thousand_silent_connections_keep_nobody_out(talk: Talk, many_files:
     other = connected(talk)
     other.sendall(b'{"id":1,"do":"hello"}\n')
     assert answer_on(other)["pid"] == talk.process.pid
-    assert len(os.listdir(f"/proc/{talk.process.pid}/fd")) < 2 * process.MAX_CLIENTS
+    assert len(os.listdir(f"/proc/{talk.process.pid}/fd")) < 2 * MAX_CLIENTS
     for sock in (*silent, other):
         sock.close()
 
@@ -194,23 +205,44 @@ def test_two_thousand_silent_connections_keep_nobody_out(talk: Talk, many_files:
 def test_a_process_with_many_good_connections_keeps_nobody_out(talk: Talk) -> None:
     """They had made valid requests, so that none was dropped for a newer one."""
     many = []
-    for _ in range(process.MAX_CLIENTS + 20):
+    for _ in range(MAX_CLIENTS + 20):
         many.append(connected(talk))
         many[-1].sendall(b'{"id":1,"do":"hello"}\n')
         assert answer_on(many[-1])["pid"] == talk.process.pid
-    script = f"""
-import os, socket
-os.chdir({str(talk.run_dir)!r})
-sock = socket.socket(socket.AF_UNIX)
-sock.settimeout(30)
-sock.connect("keeper.sock")
-sock.sendall(b'{{"id":1,"do":"hello"}}\\n')
-print(sock.recv(1 << 16))
-"""
-    asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    asked = subprocess.run(
+        [sys.executable, "-c", HELLO, str(talk.run_dir)], capture_output=True, text=True, check=True
+    )
     assert f'"pid":{talk.process.pid}' in asked.stdout.replace(" ", ""), asked.stdout
     for sock in many:
         sock.close()
+
+
+def test_a_keeper_whose_files_are_replaced_goes_on(tmp_path: Path) -> None:
+    """As when another version is installed over it: nothing is imported any more."""
+    program, run_dir = tmp_path / "program", tmp_path / "run"
+    shutil.copytree(PROGRAM, program, ignore=shutil.ignore_patterns("__pycache__"))
+    run_dir.mkdir()
+    talk = Talk(run_dir, str(program), str(run_dir))
+    try:
+        for path in program.rglob("*.py"):
+            path.write_text("raise SystemExit('imported')\n")
+        for path in program.rglob("__pycache__"):
+            shutil.rmtree(path)
+        assert "not valid" not in talk.ask("unknown")["error"]
+        listening = socket.create_server(("127.0.0.1", 0))
+        socket.send_fds(talk.socket, [b'{"id":1,"do":"adopt_fd","name":"a"}\n'], [listening.fileno()])
+        assert json.loads(talk.lines.readline())["port"] == listening.getsockname()[1]
+        listening.close()
+        assert talk.ask("listen", name="b", host="127.0.0.1", port=0)["port"]
+        assert talk.ask("get_fd", name="b")["name"] == "b"
+        assert "error" not in talk.ask("close", name="b")
+        assert "cannot execute" in talk.ask("spawn", **spawn_request(argv=["/no/such"]))["error"]
+        works(talk)
+        assert "error" not in talk.ask("forget", token="works.0")
+        assert talk.ask("exit") == {"id": 1}
+        assert talk.process.wait(60) == 0
+    finally:
+        talk.close()
 
 
 def test_half_a_request_keeps_nobody_waiting(talk: Talk) -> None:
