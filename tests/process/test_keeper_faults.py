@@ -19,7 +19,7 @@ from kit.keeper_talk import PROGRAM, Talk
 from kit.waiting import wait_until
 
 from liverl.procs import procfs
-from liverl.supervise.keeper.process.liverl_keeper.connections import MAX_CLIENTS
+from liverl.supervise.keeper.process.liverl_keeper.connections import MAX_CLIENTS, MAX_OF_PROCESS
 
 sys.path.append(str(Path(__file__).parents[1] / "bench"))
 from fuzz_keeper import Fuzz
@@ -213,6 +213,52 @@ def test_a_process_with_many_good_connections_keeps_nobody_out(talk: Talk) -> No
         [sys.executable, "-c", HELLO, str(talk.run_dir)], capture_output=True, text=True, check=True
     )
     assert f'"pid":{talk.process.pid}' in asked.stdout.replace(" ", ""), asked.stdout
+    for sock in many:
+        sock.close()
+
+
+# Starts a keeper that cannot see the pids of its clients: they are outside of its pid namespace.
+APART = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Iterator[Talk]:
+    if subprocess.run([*APART, "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("pid namespaces are refused here")
+    made = Talk(tmp_path, before=APART)
+    yield made
+    made.close()
+
+
+def many_that_ask(talk: Talk, count: int) -> list[socket.socket]:
+    """Connections on each of which a valid request was answered."""
+    many = []
+    for _ in range(count):
+        many.append(connected(talk))
+        many[-1].sendall(b'{"id":1,"do":"hello"}\n')
+        assert answer_on(many[-1])["pid"] == 1, "of its own namespace"
+    return many
+
+
+def test_processes_of_another_pid_namespace_do_not_share_the_limit_of_one(apart: Talk) -> None:
+    """The oldest was dropped for the 17th, as if all were of one process."""
+    assert apart.ask("hello")["pid"] == 1
+    many = many_that_ask(apart, MAX_OF_PROCESS + 4)
+    assert apart.ask("hello")["pid"] == 1
+    for sock in many:
+        sock.close()
+
+
+def test_processes_of_another_pid_namespace_leave_room_for_others(apart: Talk) -> None:
+    many = many_that_ask(apart, MAX_CLIENTS + 20)
+    # Of the keeper's namespace is its service. Its pid means nothing here, so it does not go through ``spawn``.
+    log = apart.run_dir / "log"
+    script = [sys.executable, "-c", HELLO, str(apart.run_dir)]
+    request = spawn_request(token="a.1", argv=script, log=str(log), env=dict(os.environ))
+    many[-1].sendall(json.dumps({"id": 1, "do": "spawn", **request}).encode() + b"\n")
+    assert "error" not in answer_on(many[-1])
+    wait_until(lambda: apart.written("a.1"), what="the exit on disk")
+    assert '"pid":1,' in log.read_text().replace(" ", ""), log.read_text()
     for sock in many:
         sock.close()
 

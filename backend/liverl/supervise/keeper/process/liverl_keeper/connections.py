@@ -13,11 +13,15 @@ MAX_BUFFERED = 32 << 20  # bytes of both for all clients; beyond it the client w
 PAUSE_READING = 1 << 16  # bytes of unread answers at which no more requests are taken from a client
 MAX_CLIENTS = 128  # connections at the same time
 MAX_OF_PROCESS = 16  # of these, from one process; with more, its oldest is disconnected
+MAX_UNSEEN = 64  # the same for all processes whose pids cannot be seen from here
 MAX_FDS = 4  # descriptors that a client has sent and not used yet; further ones are closed
 
 
 class Client:
-    """One connection: the bytes that were received and not answered yet, and the answers that were not sent yet."""
+    """One connection: the bytes that were received and not answered yet, and the answers that were not sent yet.
+
+    ``pid``: the process at its other end, 0 if that is in a pid namespace which cannot be seen from here.
+    """
 
     def __init__(self, sock: socket.socket, pid: int) -> None:
         self.sock = sock
@@ -82,10 +86,11 @@ class Connections:
     def make_room(self, pid: int) -> bool:
         """Make room for one more connection of the process ``pid``. Returns whether there is some.
 
-        A process that makes ever more connections must not shut out the backend.
+        A process that makes ever more connections must not shut out the backend. Processes of another pid namespace
+        cannot be told apart: all have the pid 0, and one limit for all, which leaves room for those that can be seen.
         """
         same = [client for client in self._clients.values() if client.pid == pid]
-        if len(same) >= MAX_OF_PROCESS:
+        if len(same) >= (MAX_OF_PROCESS if pid else MAX_UNSEEN):
             self.drop(next((client for client in same if not client.known), same[0]))
         return len(self._clients) < MAX_CLIENTS or self.drop_unknown()
 
