@@ -130,8 +130,15 @@ def test_a_keeper_that_is_greeted_again_stays(talk: Talk) -> None:
     assert "error" in talk.ask("exit")
     assert [c["token"] for c in talk.ask("hello")["children"]] == ["a.1"]
     talk.end(child)
-    wait_until(lambda: talk.ask("hello")["children"][0]["exit"], what="the end, told")
-    assert talk.process.poll() is None
+    wait_until(lambda: talk.written("a.1"), what="the exit on disk")
+    assert "error" not in talk.ask("ends")
+    descriptors = len(os.listdir(f"/proc/{talk.process.pid}/fd"))
+    talk.leave()
+    wait_until(
+        lambda: len(os.listdir(f"/proc/{talk.process.pid}/fd")) < descriptors, what="that it sees nobody left"
+    )
+    talk.connect()
+    assert talk.ask("hello")["pid"] == talk.process.pid
     assert "error" not in talk.ask("exit")
     assert talk.process.wait(60) == 0
 
