@@ -4,8 +4,8 @@
 
 After each few steps the keeper must be the same process, its services must be alive and listed, a valid request must
 be answered within ``DEADLINE`` seconds, and each service that has exited must have its file in ``exits/``. The first
-failed check is printed with its seed and the last steps, and the exit code is 1. ``--keeper`` fuzzes another script,
-for example one of an earlier version.
+failed check is printed with its seed and the last steps, and the exit code is 1. ``--keeper`` fuzzes another
+script or directory, for example that of an earlier version.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-SCRIPT = Path(__file__).parents[2] / "backend/liverl/supervise/keeper/process.py"
+PROGRAM = Path(__file__).parents[2] / "backend/liverl/supervise/keeper/process"
 DEADLINE = 30.0  # seconds for a valid request, on any of several connections
 SERVICES = 3
 CHECK_EVERY = 20  # steps
@@ -103,7 +103,7 @@ class Report:
 class Fuzz:
     """A keeper with services in ``run_dir``, and steps against it."""
 
-    def __init__(self, run_dir: Path, seed: int, script: Path = SCRIPT) -> None:
+    def __init__(self, run_dir: Path, seed: int, program: Path = PROGRAM) -> None:
         self.run_dir = run_dir
         self.random = random.Random(seed)
         self.report = Report(seed)
@@ -113,7 +113,7 @@ class Fuzz:
         self.count = 0
         self.log = open(run_dir / "keeper.log", "ab")  # noqa: SIM115 - closed in ``close``
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(script), str(run_dir)],
+            [sys.executable, "-I", "-S", str(program), str(run_dir)],
             stdout=subprocess.PIPE,
             stderr=self.log,
             start_new_session=True,
@@ -497,7 +497,7 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="how long (60)")
     parser.add_argument("--seed", type=int, default=1, help="of the random steps (1)")
-    parser.add_argument("--keeper", type=Path, default=SCRIPT, help="the script to fuzz (this version's)")
+    parser.add_argument("--keeper", type=Path, default=PROGRAM, help="the program to fuzz (this version's)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fuzz-keeper-") as folder:
         fuzz = Fuzz(Path(folder), options.seed, options.keeper)

@@ -13,16 +13,18 @@ from typing import Any
 
 from kit.waiting import wait_until
 from liverl.procs import procfs
-from liverl.supervise.keeper import process
+from liverl.supervise.keeper import process as keeper_program
+
+PROGRAM = Path(keeper_program.__file__).parent
 
 
 class Talk:
-    """A keeper and one connection to it."""
+    """A keeper and one connection to it. ``before``: a command that starts the keeper."""
 
-    def __init__(self, run_dir: Path, *argv: str) -> None:
+    def __init__(self, run_dir: Path, *argv: str, before: tuple[str, ...] = ()) -> None:
         self.run_dir = run_dir
-        argv = argv or (process.__file__, str(run_dir))
-        self.process = subprocess.Popen([sys.executable, "-I", "-S", *argv])
+        argv = argv or (str(PROGRAM), str(run_dir))
+        self.process = subprocess.Popen([*before, sys.executable, "-I", "-S", *argv])
         self.connect()
         self.children: list[int] = []
 

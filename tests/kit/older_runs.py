@@ -116,11 +116,12 @@ class OldKeeper:
     """The keeper of an earlier version, started as its backend did, with the services that this asked it for."""
 
     def __init__(self, restored: Restored) -> None:
-        run_dir, script = restored.run_dir, restored.recorded.parent / "keeper.py"
+        run_dir = restored.run_dir
+        (program,) = restored.recorded.parent.glob("keeper*")  # a script or a directory
         tag = {"LIVERL_RUN": f"{restored.run_name}/keeper/0", "LIVERL_RUN_DIR": str(run_dir)}
         with open(run_dir / "keeper.log", "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(script), str(run_dir)],
+                [sys.executable, "-I", "-S", str(program), str(run_dir)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from kit.keeper_talk import Talk
+from kit.keeper_talk import PROGRAM, Talk
 from kit.waiting import wait_until
 
 from liverl.plan.spec import PortSpec
 from liverl.procs import procfs
-from liverl.supervise.keeper import process
 from liverl.supervise.keeper.client import KeeperError
+from liverl.supervise.keeper.process.liverl_keeper.processes import descendants
 from liverl.supervise.services.keeper_manager import KeeperManager
 from liverl.supervise.services.prepare import PrepareProblem
 
@@ -64,7 +64,7 @@ def keeper_manager(run_dir: Path, said: Said) -> KeeperManager:
 
 
 def keepers(run_dir: Path) -> list[int]:
-    return [pid for pid in procfs.scan() if procfs.command_line(pid).endswith(f"process.py {run_dir}")]
+    return [pid for pid in procfs.scan() if procfs.command_line(pid).endswith(f" -I -S {PROGRAM} {run_dir}")]
 
 
 @pytest.fixture
@@ -130,21 +130,27 @@ def test_a_keeper_that_is_greeted_again_stays(talk: Talk) -> None:
     assert "error" in talk.ask("exit")
     assert [c["token"] for c in talk.ask("hello")["children"]] == ["a.1"]
     talk.end(child)
-    wait_until(lambda: talk.ask("hello")["children"][0]["exit"], what="the end, told")
-    assert talk.process.poll() is None
+    wait_until(lambda: talk.written("a.1"), what="the exit on disk")
+    assert "error" not in talk.ask("ends")
+    descriptors = len(os.listdir(f"/proc/{talk.process.pid}/fd"))
+    talk.leave()
+    wait_until(
+        lambda: len(os.listdir(f"/proc/{talk.process.pid}/fd")) < descriptors, what="that it sees nobody left"
+    )
+    talk.connect()
+    assert talk.ask("hello")["pid"] == talk.process.pid
     assert "error" not in talk.ask("exit")
     assert talk.process.wait(60) == 0
 
 
 # --- a run directory that was removed ---
 
-# The keeper's own file with shorter times; the last argument is how long the leaders have.
+# The keeper with shorter times; the last argument is how long the leaders have.
 QUICK_KEEPER = """
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("keeper", sys.argv[2])
-keeper = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(keeper)
-keeper.ALONE_MS, keeper.ENDING_MS, keeper.LEADERS_GRACE, keeper.TREE_GRACE = 20, 20, float(sys.argv[3]), 3.0
+import sys
+sys.path.insert(0, sys.argv[2])
+from liverl_keeper import keeper, removal
+keeper.ALONE_MS, keeper.ENDING_MS, removal.LEADERS_GRACE, removal.TREE_GRACE = 20, 20, float(sys.argv[3]), 3.0
 keeper.main()
 """
 IGNORES_TERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"
@@ -169,7 +175,7 @@ exec(sys.argv[2])
 
 def below(pid: int) -> set[int]:
     """The processes below this one that have not ended."""
-    return set(process.descendants(pid))
+    return set(descendants(pid))
 
 
 def free(port: int) -> bool:
@@ -193,7 +199,7 @@ def quick(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Talk]:
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     grace = str(getattr(request, "param", 0.5))
-    made = Talk(run_dir, "-c", QUICK_KEEPER, str(run_dir), process.__file__, grace)
+    made = Talk(run_dir, "-c", QUICK_KEEPER, str(run_dir), str(PROGRAM), grace)
     yield made
     for pid in below(made.process.pid) | {pid for pid in made.children if procfs.alive(pid, None)}:
         os.kill(pid, signal.SIGKILL)

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,16 +15,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.keeper_talk import Talk
+from kit.keeper_talk import PROGRAM, Talk
 from kit.waiting import wait_until
 
 from liverl.procs import procfs
-from liverl.supervise.keeper import process
+from liverl.supervise.keeper.process.liverl_keeper.connections import MAX_CLIENTS, MAX_OF_PROCESS
 
 sys.path.append(str(Path(__file__).parents[1] / "bench"))
 from fuzz_keeper import Fuzz
 
 DEEP = 100_000
+# A process that says hello to the keeper of its argument, and prints the answer.
+HELLO = """
+import os, socket, sys
+os.chdir(sys.argv[1])
+sock = socket.socket(socket.AF_UNIX)
+sock.settimeout(30)
+sock.connect("keeper.sock")
+sock.sendall(b'{"id":1,"do":"hello"}\\n')
+print(sock.recv(1 << 16))
+"""
 
 
 @pytest.fixture
@@ -186,7 +197,7 @@ def test_two_thousand_silent_connections_keep_nobody_out(talk: Talk, many_files:
     other = connected(talk)
     other.sendall(b'{"id":1,"do":"hello"}\n')
     assert answer_on(other)["pid"] == talk.process.pid
-    assert len(os.listdir(f"/proc/{talk.process.pid}/fd")) < 2 * process.MAX_CLIENTS
+    assert len(os.listdir(f"/proc/{talk.process.pid}/fd")) < 2 * MAX_CLIENTS
     for sock in (*silent, other):
         sock.close()
 
@@ -194,23 +205,90 @@ def test_two_thousand_silent_connections_keep_nobody_out(talk: Talk, many_files:
 def test_a_process_with_many_good_connections_keeps_nobody_out(talk: Talk) -> None:
     """They had made valid requests, so that none was dropped for a newer one."""
     many = []
-    for _ in range(process.MAX_CLIENTS + 20):
+    for _ in range(MAX_CLIENTS + 20):
         many.append(connected(talk))
         many[-1].sendall(b'{"id":1,"do":"hello"}\n')
         assert answer_on(many[-1])["pid"] == talk.process.pid
-    script = f"""
-import os, socket
-os.chdir({str(talk.run_dir)!r})
-sock = socket.socket(socket.AF_UNIX)
-sock.settimeout(30)
-sock.connect("keeper.sock")
-sock.sendall(b'{{"id":1,"do":"hello"}}\\n')
-print(sock.recv(1 << 16))
-"""
-    asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    asked = subprocess.run(
+        [sys.executable, "-c", HELLO, str(talk.run_dir)], capture_output=True, text=True, check=True
+    )
     assert f'"pid":{talk.process.pid}' in asked.stdout.replace(" ", ""), asked.stdout
     for sock in many:
         sock.close()
+
+
+# Starts a keeper that cannot see the pids of its clients: they are outside of its pid namespace.
+APART = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Iterator[Talk]:
+    if subprocess.run([*APART, "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("pid namespaces are refused here")
+    made = Talk(tmp_path, before=APART)
+    yield made
+    made.close()
+
+
+def many_that_ask(talk: Talk, count: int) -> list[socket.socket]:
+    """Connections on each of which a valid request was answered."""
+    many = []
+    for _ in range(count):
+        many.append(connected(talk))
+        many[-1].sendall(b'{"id":1,"do":"hello"}\n')
+        assert answer_on(many[-1])["pid"] == 1, "of its own namespace"
+    return many
+
+
+def test_processes_of_another_pid_namespace_do_not_share_the_limit_of_one(apart: Talk) -> None:
+    """The oldest was dropped for the 17th, as if all were of one process."""
+    assert apart.ask("hello")["pid"] == 1
+    many = many_that_ask(apart, MAX_OF_PROCESS + 4)
+    assert apart.ask("hello")["pid"] == 1
+    for sock in many:
+        sock.close()
+
+
+def test_processes_of_another_pid_namespace_leave_room_for_others(apart: Talk) -> None:
+    many = many_that_ask(apart, MAX_CLIENTS + 20)
+    # Of the keeper's namespace is its service. Its pid means nothing here, so it does not go through ``spawn``.
+    log = apart.run_dir / "log"
+    script = [sys.executable, "-c", HELLO, str(apart.run_dir)]
+    request = spawn_request(token="a.1", argv=script, log=str(log), env=dict(os.environ))
+    many[-1].sendall(json.dumps({"id": 1, "do": "spawn", **request}).encode() + b"\n")
+    assert "error" not in answer_on(many[-1])
+    wait_until(lambda: apart.written("a.1"), what="the exit on disk")
+    assert '"pid":1,' in log.read_text().replace(" ", ""), log.read_text()
+    for sock in many:
+        sock.close()
+
+
+def test_a_keeper_whose_files_are_replaced_goes_on(tmp_path: Path) -> None:
+    """As when another version is installed over it: nothing is imported any more."""
+    program, run_dir = tmp_path / "program", tmp_path / "run"
+    shutil.copytree(PROGRAM, program, ignore=shutil.ignore_patterns("__pycache__"))
+    run_dir.mkdir()
+    talk = Talk(run_dir, str(program), str(run_dir))
+    try:
+        for path in program.rglob("*.py"):
+            path.write_text("raise SystemExit('imported')\n")
+        for path in program.rglob("__pycache__"):
+            shutil.rmtree(path)
+        assert "not valid" not in talk.ask("unknown")["error"]
+        listening = socket.create_server(("127.0.0.1", 0))
+        socket.send_fds(talk.socket, [b'{"id":1,"do":"adopt_fd","name":"a"}\n'], [listening.fileno()])
+        assert json.loads(talk.lines.readline())["port"] == listening.getsockname()[1]
+        listening.close()
+        assert talk.ask("listen", name="b", host="127.0.0.1", port=0)["port"]
+        assert talk.ask("get_fd", name="b")["name"] == "b"
+        assert "error" not in talk.ask("close", name="b")
+        assert "cannot execute" in talk.ask("spawn", **spawn_request(argv=["/no/such"]))["error"]
+        works(talk)
+        assert "error" not in talk.ask("forget", token="works.0")
+        assert talk.ask("exit") == {"id": 1}
+        assert talk.process.wait(60) == 0
+    finally:
+        talk.close()
 
 
 def test_half_a_request_keeps_nobody_waiting(talk: Talk) -> None:
@@ -249,6 +327,13 @@ def test_many_requests_of_one_client_do_not_keep_another_waiting(talk: Talk) -> 
     busy.sendall(b"\n" * 60_000)
     works(talk)
     busy.close()
+
+
+def test_many_requests_at_once_are_all_answered(talk: Talk) -> None:
+    """More than are answered at a turn, and nothing else wakes the keeper."""
+    talk.socket.settimeout(30)
+    talk.socket.sendall(b'{"id":1,"do":"ends"}\n' * 100)
+    assert [json.loads(talk.lines.readline()) for _ in range(100)] == [{"id": 1}] * 100
 
 
 def test_descriptors_of_wrong_kinds_are_refused(talk: Talk) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 
 import grimp
 import pytest
+from kit.keeper_talk import PROGRAM
 
 HEAVY = {"textual", "rich", "ray", "litellm", "aiohttp", "torch", "vllm", "verl"}
 
@@ -79,3 +81,38 @@ def test_a_ring_would_be_found() -> None:
     imports = {"a": {"b"}, "b": {"c.d"}, "c.d": {"a"}, "c": {"c.d"}}
     assert ring_through("a", imports) == ["a", "b", "c.d", "a"]
     assert ring_through("c", {"c": {"c.d"}, "c.d": {"c"}}) == []
+
+
+def not_for_the_keeper(tree: ast.Module) -> list[str]:
+    """Imports of a module that are neither its package's nor the standard library's, or that are not done at once."""
+    at_once = {id(node) for node in ast.iter_child_nodes(tree)}
+    wrong = []
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [] if node.level == 1 else [f"{'.' * node.level}{node.module}"]
+        else:
+            continue
+        others = [name for name in names if name.partition(".")[0] not in sys.stdlib_module_names]
+        wrong += others if id(node) in at_once else [f"{name or '.'} (later)" for name in names or [""]]
+    return wrong
+
+
+def test_the_keeper_imports_the_standard_library_only_and_all_of_it_at_once() -> None:
+    """Another version may be installed over its files while it runs."""
+    found = {
+        path.name: not_for_the_keeper(ast.parse(path.read_text()))
+        for path in PROGRAM.glob("liverl_keeper/*.py")
+    }
+    assert len(found) > 10 and [name for name, wrong in found.items() if wrong] == []
+    source = "from . import a\nimport os, liverl.b\nfrom ..c import d\n"
+    source += "def f():\n    import json\n    from .e import g\n"
+    assert not_for_the_keeper(ast.parse(source)) == ["liverl.b", "..c", "json (later)", ". (later)"]
+
+
+def test_the_keepers_directory_hides_no_module_of_the_standard_library() -> None:
+    """Python puts it at the front of ``sys.path``."""
+    names = {path.stem for path in PROGRAM.iterdir()} - {"__init__", "__main__", "__pycache__"}
+    assert names == {"liverl_keeper"} and not names & sys.stdlib_module_names

@@ -13,7 +13,11 @@ from kit.mentions import ROOT, papers
 
 import liverl
 
-ROOMS = {"backend/liverl": "liverl", "liverl_tui": "liverl_tui"}  # heading in ARCHITECTURE.md -> container
+ROOMS = {  # heading in ARCHITECTURE.md -> container
+    "backend/liverl": "liverl",
+    "liverl_tui": "liverl_tui",
+    "The keeper": "liverl.supervise.keeper.process.liverl_keeper",
+}
 BASES = (ROOT, ROOT / "backend" / "liverl")  # what paths in the papers are relative to
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")

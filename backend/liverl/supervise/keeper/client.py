@@ -17,7 +17,7 @@ from liverl.model import Exit
 from liverl.procs.open_files import raise_limit
 from liverl.util.regular_file import open_append, read_text
 
-_SCRIPT = Path(__file__).with_name("process.py")
+_PROGRAM = Path(__file__).with_name("process")  # a directory with a __main__.py
 _BUSY = 10.0  # seconds for a keeper to accept the connections that came before ours
 
 
@@ -115,7 +115,7 @@ class KeeperClient:
     def _launch(self, environment: dict[str, str]) -> None:
         with os.fdopen(open_append(self.run_dir / "keeper.log"), "ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_SCRIPT), str(self.run_dir)],
+                [sys.executable, "-I", "-S", str(_PROGRAM), str(self.run_dir)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

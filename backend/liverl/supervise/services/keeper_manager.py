@@ -175,7 +175,7 @@ class KeeperManager:
         return self._spawns > 0
 
     async def spawn(self, **what: Any) -> dict[str, Any]:
-        """Start a process (see ``spawn`` in ``keeper/process.py``); returns its record. The caller must add the
+        """Start a process (see ``spawn`` in ``keeper/process``); returns its record. The caller must add the
         process to the process trees before it awaits anything else, or a scan takes it for a stray.
 
         Raises:
