@@ -22,6 +22,7 @@ from kit.waiting import wait_until
 
 from fault_cases.base import Case, Outcome
 from fault_cases.toys import stopped
+from liverl.rundir.journal import read_object
 from liverl.util.token_guard import VARIABLE
 
 TOKEN = "sk-liverl-the-right-one"
@@ -135,17 +136,20 @@ def _other_weights(folder: Path) -> Outcome:
         run.start()
         (replica,) = wait_until(lambda: [r for r in run.snapshot().replicas.items if r.listed], 60)
         right = {"Authorization": f"Bearer {token_of(run)}"}
-        version, began = -1, time.monotonic()
+        began = 0.0
 
         def named() -> bool:
-            """Until one hits a rollout: weights that come while the trainer sends its own are overwritten."""
-            nonlocal version
-            symptoms = {s.id for s in run.snapshot().symptoms}
-            if f"policy_changed:{replica.name}" in symptoms:
+            """Replace the weights in a rollout, until that is told: what comes while the trainer sends its own is
+            overwritten."""
+            nonlocal began
+            if f"policy_changed:{replica.name}" in {s.id for s in run.snapshot().symptoms}:
                 return True
-            held = json.loads(_ask(f"{replica.address}/policy_version", "GET", None, right)[1])
-            if held["version"] != version:
-                version = held["version"]
+            trainer = read_object(run.run_dir / "trainer.json") or {}
+            if trainer.get("phase") == "rollout":
+                began = began or time.monotonic()
+                version = json.loads(_ask(f"{replica.address}/policy_version", "GET", None, right)[1])[
+                    "version"
+                ]
                 update = json.dumps({"version": version, "logits": {"create|start|ok": {"submit": 50.0}}})
                 assert _ask(f"{replica.address}/update_weights", "POST", update, right)[0] == 200
             return False
