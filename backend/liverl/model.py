@@ -171,7 +171,10 @@ class EngineFacts(msgspec.Struct, frozen=True):
     prefix_cache_hits_total: Inside = None
     request_success_total: float | None = None
     policy_version: int | None = None
-    policy_digest: Annotated[str | None, _INSIDE] = None  # of the weights; embedded replicas only
+    policy_digest: Annotated[str | None, _INSIDE] = None  # of the weights; engines of ours only
+    # Of `vllm serve`: requests that can have changed its weights, by route, and the Unix time of the last one.
+    weight_requests: Annotated[str | None, _INSIDE] = None
+    weight_request_at: Inside = None
     sleep_state: Annotated[str | None, _MOMENTARY, _INSIDE] = None
     preemptions_total: Inside = None
     aborted_total: Inside = None

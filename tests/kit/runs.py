@@ -21,6 +21,8 @@ from liverl.model import Event, Result, ServiceStatus, Snapshot
 from liverl.plan.spec import EnvironmentSpec, Plan, Probes, RestartPolicy, ServiceSpec, Settings, StopStage
 from liverl.procs import procfs
 from liverl.rundir.layout import RunDir
+from liverl.util.atomic_file import write_atomic
+from liverl.util.modes import make_directory, new_directory
 
 TOY = Path(__file__).with_name("toy.py")
 # A web server on the socket that the run holds; it tells its pid.
@@ -207,7 +209,8 @@ def make_run(
 ) -> ToyRun:
     """A run directory with a plan of toy services."""
     run_dir = folder / "tests" / name
-    run_dir.mkdir(parents=True)
+    make_directory(run_dir.parent)
+    new_directory(run_dir)
     plan = Plan(
         run=f"tests/{name}",
         run_dir=str(run_dir),
@@ -218,5 +221,5 @@ def make_run(
         expected_replicas=replicas,
         settings=settings or Settings(scan_interval=0.3, stuck_after=5.0),
     )
-    (run_dir / "plan.json").write_bytes(msgspec.json.encode(plan))
+    write_atomic(run_dir / "plan.json", msgspec.json.encode(plan))
     return ToyRun(run_dir)

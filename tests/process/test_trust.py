@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kit.acls import acl_of, others_with, set_acl
 from kit.cli import MAIN, run_cli
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
 from liverl.exit_codes import ExitCode
+from liverl.util import posix_acl
 
 OTHER = 65533  # a user id that owns nothing here
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as another user")
@@ -132,6 +134,46 @@ def test_what_every_user_can_write_is_not_executed(run: ToyRun, folder: Path, lo
     assert f"{path}: every user can write it" in refused.stderr
     assert f"chmod o-w {path}" in refused.stderr
     assert not (folder / "mark").exists()
+
+
+@pytest.mark.parametrize("loose", [".", "plan.json", ".."])
+def test_what_another_user_can_write_by_an_access_control_list_is_not_executed(
+    run: ToyRun, folder: Path, loose: str
+) -> None:
+    """The mode alone reads as one that a group can write, which is a warning."""
+    path = (run.run_dir / loose).resolve()
+    set_acl(path, acl_of(user=OTHER))
+    assert path.stat().st_mode & 0o002 == 0
+    refused = cli("up", "--detach", "--run", run.run_dir)
+    assert refused.returncode == ExitCode.PREFLIGHT, refused.stderr
+    assert f"{path}: its access control list lets uid {OTHER} write it" in refused.stderr
+    assert not (folder / "mark").exists()
+    trusted = cli("up", "--detach", "--trust", run.run_dir, "--run", run.run_dir)
+    assert trusted.returncode == 0, trusted.stderr
+
+
+@needs_root
+def test_below_a_default_access_control_list_another_user_can_write_nothing_of_a_run(
+    folder: Path, ending: Callable[[ToyRun], ToyRun]
+) -> None:
+    """The umask has no effect below such a directory, and its list would let the user write what has all bits."""
+    set_acl(folder, acl_of(user=OTHER, others=7), posix_acl.DEFAULT)
+    made = "import os; os.mkdir('made'); open('made/file', 'w').close()"
+    run = ending(make_run(folder, [toy("worker", "sleep"), toy("writer", argv=(sys.executable, "-c", made))]))
+    run.start()
+    run.until("worker", "ready")
+    wait_until((run.run_dir / "made/file").exists, what="the service's file")
+    assert others_with(2, run.run_dir) == []
+    assert others_with(7, run.run_dir / "secrets") == []
+    tries = [f"touch {p}" for p in run.run_dir.rglob("*")] + [f"touch {run.run_dir}/new"]
+    tries += [f"cat {p}" for p in (run.run_dir / "secrets").iterdir()]
+    drop = f"import os; os.setgroups([]); os.setgid({OTHER}); os.setuid({OTHER}); "
+    code = f"{drop}print([t for t in {tries!r} if os.system(t + ' >/dev/null 2>&1') == 0])"
+    worked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert worked.stdout == "[]\n", worked
+    run.command("stop", now=True)
+    run.result()
+    assert others_with(2, run.run_dir) == []
 
 
 def test_the_backend_itself_refuses_too(run: ToyRun, folder: Path) -> None:

@@ -77,8 +77,19 @@ def test_smoke_and_engine(smoke: tuple[Path, str], tmp_path: Path) -> None:
     assert told["as_transformers"] and told["logprob_error"] < 1e-3 and all(told["cached"])
     assert told["seeded"][0] == told["seeded"][1] == told["seeded"][2]
     assert told["asleep"] == [True, False, 1, 0] and told["new_weights_error"] < 1e-3
+    judge_policies(told)
     assert "nobody" in told["refused"][0] and "no new value received for" in told["refused"][1]
     judge_http(told["http"])
+
+
+def judge_policies(told: dict[str, Any]) -> None:
+    """Version and digest after each part of five updates."""
+    versions, digests = zip(*told["policies"], strict=True)
+    assert versions == (None, None, 4, 4, 4, 4, 4, 4, 5, 5, 6), "no part but the last one changes it"
+    none, first, again, unnumbered, changed, last = digests[0::2]
+    assert digests[1::2] == digests[0:-1:2], "no part but the last one changes it"
+    assert none == "" and first == again == last != unnumbered == changed
+    assert first == told["own_digest"] == told["digest_of_others"]
 
 
 def judge_http(told: dict[str, Any]) -> None:
@@ -100,6 +111,8 @@ def judge_http(told: dict[str, Any]) -> None:
         'vllm:request_success_total{engine="0",finished_reason="stop",model_name="policy"} 2.0',
         'vllm:num_requests_running{engine="0",model_name="policy"} 0.0',
         'liverl:actor_generate_total{engine="0",model_name="policy"} 0.0',
+        'liverl:policy_version{engine="0",model_name="policy"} 4.0',
+        'liverl:policy_info{digest="aa11",engine="0",model_name="policy"} 1.0',
     ):
         assert line in told["metrics"]
 
@@ -271,5 +284,6 @@ def test_two_steps_with_two_replicas(smoke: tuple[Path, str], head: Head, tmp_pa
     for rank in (0, 1):
         assert f"Replica {rank}: LiveRL's CPU engine" in run.stdout
     for version in (0, 1, 2):
-        assert run.stdout.count(f"Weights updated to version {version};") == 2
+        told = re.findall(rf"Weights updated to version {version};.*; digest ([0-9a-f]+)", run.stdout)
+        assert len(told) == 2 and told[0] == told[1], "two ranks send their replicas the same weights"
     assert run.stdout.count("seconds to fall asleep") >= 6

@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from liverl.agents.tools import TOOLS
 from liverl.verl_runtime.cpuengine.core import Core
+from liverl.verl_runtime.cpuengine.engine import digest_of
 from liverl.verl_runtime.cpuengine.http import Api
 from liverl.verl_runtime.cpuengine.settings import Settings
 
@@ -94,8 +95,22 @@ async def main() -> dict[str, Any]:
     names = [name for name, _ in other.named_parameters()]
     state = {name: tensor.to(torch.bfloat16) for name, tensor in other.state_dict().items()}
     other.load_state_dict(state)
-    await asyncio.to_thread(engine.load_weights, {name: state[name] for name in names[:5]}, last=False)
-    await asyncio.to_thread(engine.load_weights, {name: state[name] for name in names[5:]}, last=True)
+    policies = [engine.policy]
+
+    async def send(weights: dict[str, torch.Tensor], version: int | None) -> None:
+        """In two parts, as a large model comes."""
+        parts = [{name: weights[name] for name in some} for some in (names[:5], names[5:])]
+        await asyncio.to_thread(engine.load_weights, parts[0], last=False, version=version)
+        policies.append(engine.policy)
+        await asyncio.to_thread(engine.load_weights, parts[1], last=True, version=version)
+        policies.append(engine.policy)
+
+    changed = state | {names[-1]: state[names[-1]] + 1.0}
+    for weights, version in ((state, 4), (state, 4), (changed, None), (changed, 5), (state, 6)):
+        await send(weights, version)
+    told["policies"] = policies
+    told["own_digest"] = digest_of(engine.model.state_dict())
+    told["digest_of_others"] = digest_of(other.state_dict())
     engine.wake_up(["kv_cache"])
     async with asyncio.timeout(30):
         result = await late
@@ -135,6 +150,7 @@ async def doors(rows: list[dict[str, Any]]) -> dict[str, Any]:
         async with session.post("/v1/chat/completions", json=body | {"messages": messages}) as response:
             told["second"] = await response.json()
         await asyncio.to_thread(core.engine.sleep)
+        core.engine.policy = 4, "aa11"
         async with session.get("/metrics") as response:
             told["metrics"] = await response.text()
         async with session.get("/health") as response:

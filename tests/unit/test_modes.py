@@ -1,4 +1,4 @@
-"""What we create is not writable by others, whatever the umask."""
+"""What we create is not writable by others, whatever the umask and the default access control list above it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kit.acls import acl_of, others_with, set_acl
 
 from liverl.config import load_config as loaded
 from liverl.daemon.launch import create_run
 from liverl.plan import make_plan
 from liverl.proxy.keys import ensure_ray_token
 from liverl.rundir import index
-from liverl.util import modes
+from liverl.util import modes, posix_acl
 
 
 def mode(path: Path) -> int:
@@ -70,6 +71,27 @@ def test_a_new_run_is_not_writable_by_others(tmp_path: Path, umask: int) -> None
     assert mode(run_dir) == 0o755 & ~umask
     assert mode(run_dir / "secrets") == 0o700
     assert {mode(p) for p in (run_dir / "secrets").iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("others", [7, 5, 0])
+def test_what_a_default_access_control_list_grants_below_a_new_run_is_no_write(
+    tmp_path: Path, umask: int, others: int
+) -> None:
+    """Of a directory that only its owner can write. The umask has no effect below it."""
+    root = tmp_path / "runs"
+    root.mkdir(0o755)
+    root.chmod(0o755)
+    set_acl(root, acl_of(user=65533, others=others), posix_acl.DEFAULT)
+    config = loaded(env={})
+    run_dir = root / "p" / "n"
+    create_run(config, make_plan(config, run_dir), run_dir)
+    ensure_ray_token(run_dir)
+    (run_dir / "attempt_001" / "logs").mkdir(parents=True)  # as services and libraries do, with all bits
+    (run_dir / "attempt_001" / "made").write_text("")
+    assert others_with(2, root) == []
+    assert others_with(7, run_dir / "secrets") == []
+    kept = posix_acl.read(run_dir / "attempt_001", posix_acl.DEFAULT)
+    assert kept == acl_of(user=65533, mask=5, others=others & 5), "what it lets others read stays"
 
 
 def test_the_index_is_private(tmp_path: Path, own_state: Path, umask: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kit.plans import plan_of
@@ -14,7 +14,9 @@ from liverl.diagnose.catalogue import serving
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.tracker import RunContext, Window
 from liverl.model import BackendInfo, EngineFacts, ReplicaSet, ReplicaStatus, Snapshot, TrialsStatus
+from liverl.serving.endpoint import ReplicaEndpoint
 from liverl.serving.registry import ReplicaRegistry
+from liverl.serving.replica_source import ReplicaSource
 
 RIGHT, OTHER = "aa" * 32, "bb" * 32
 
@@ -34,7 +36,11 @@ class Replica:
             current=SimpleNamespace(machine=self.machine, process=process),
             restarts=0,
         )
-        trainer = SimpleNamespace(spec=SimpleNamespace(kind="trainer"), state="ready")
+        trainer = SimpleNamespace(
+            spec=SimpleNamespace(kind="trainer"),
+            state="ready",
+            current=SimpleNamespace(machine=SimpleNamespace(generation=1)),
+        )
         (run_dir / "secrets").mkdir(exist_ok=True)
         (run_dir / "secrets/replica_token").write_text("sk-right\n")
         self.text = ""
@@ -71,6 +77,14 @@ class Replica:
         await self.registry.look(TrialsStatus())
         (shown,) = self.registry.status({}).items
         return shown
+
+    def managed_by_verl(self) -> None:
+        """As under verl: the trainer reports no digest, and the replicas are not services of ours."""
+        place = ReplicaEndpoint("replica-0", "ready", "", "http://127.0.0.1:80", 1, 0, 1.0, (), kind="verl")
+        quiet = SimpleNamespace(endpoints=lambda: [place], doing=lambda *a: None)
+        self.registry.source = cast(ReplicaSource, quiet)
+        self.registry.complete = True
+        del self.supervisor.slots["replica-0"]
 
     def published(self) -> dict[str, Any]:
         (item,) = json.loads((self.run_dir / "replicas.json").read_text())["replicas"]
@@ -118,6 +132,33 @@ async def test_other_weights_take_it_off_the_list_until_it_is_restarted(replica:
     assert "changed" not in replica.published()
 
 
+async def test_under_verl_the_weights_that_were_reported_first_for_a_version_are_the_trainers(
+    replica: Replica,
+) -> None:
+    replica.managed_by_verl()
+    shown = await replica.look(RIGHT, trainers=None)
+    assert (shown.listed, shown.policy_changed) == (True, None)
+    await replica.look(
+        OTHER, trainers=None, version=4
+    )  # the trainer has sent the next ones, and reports that later
+    shown = await replica.look(RIGHT, trainers=None)
+    assert (shown.listed, shown.policy_changed) == (True, None)
+    shown = await replica.look(OTHER, trainers=None)
+    assert (shown.listed, shown.policy_changed) == (False, OTHER)
+
+
+async def test_under_verl_another_process_of_the_trainer_begins_anew(replica: Replica) -> None:
+    replica.managed_by_verl()
+    for _ in range(2):  # the first one lists it
+        await replica.look(RIGHT, trainers=None)
+    replica.supervisor.slots["trainer"].current.machine.generation = 2
+    shown = await replica.look(OTHER, trainers=None)
+    assert (shown.listed, shown.policy_changed) == (True, None), (
+        "from a checkpoint it may reach other weights"
+    )
+    assert (await replica.look(RIGHT, trainers=None)).policy_changed == RIGHT
+
+
 async def test_the_next_backend_knows_it(replica: Replica) -> None:
     await replica.look(RIGHT)
     await replica.look(OTHER)
@@ -145,6 +186,15 @@ async def test_a_dead_trainers_report_says_nothing(replica: Replica) -> None:
     assert (await replica.look(OTHER)).policy_changed is None
 
 
+def window_of(*items: ReplicaStatus) -> Window:
+    backend = BackendInfo(pid=1, started_at=0.0, host="h", version="v")
+    now = Snapshot(
+        seq=1, at=9.0, run="p/n", run_dir="/d", state="running", phase="", attempt=1, topology="managed",
+        backend=backend, started_at=0.0, replicas=ReplicaSet(2, 2, 1, items), policy_version=3,
+    )  # fmt: skip
+    return Window(now, None, RunContext())
+
+
 def test_the_alert_names_the_replica_and_the_restart() -> None:
     facts = EngineFacts(policy_version=3, policy_digest=RIGHT)
     items = tuple(
@@ -153,12 +203,7 @@ def test_the_alert_names_the_replica_and_the_restart() -> None:
         )
         for i, digest in enumerate((None, OTHER))
     )
-    backend = BackendInfo(pid=1, started_at=0.0, host="h", version="v")
-    now = Snapshot(
-        seq=1, at=9.0, run="p/n", run_dir="/d", state="running", phase="", attempt=1, topology="managed",
-        backend=backend, started_at=0.0, replicas=ReplicaSet(2, 2, 1, items), policy_version=3,
-    )  # fmt: skip
-    window = Window(now, None, RunContext())
+    window = window_of(*items)
     (symptom,) = serving.policy_changed(window)
     assert (symptom.id, symptom.severity) == ("policy_changed:replica-1", "critical")
     assert symptom.action == "restart replica-1"
@@ -168,3 +213,24 @@ def test_the_alert_names_the_replica_and_the_restart() -> None:
     assert "replica_unlisted:replica-1" not in {
         getattr(s, "id", "") for s in serving.replica_unlisted(window)
     }
+
+
+def test_verls_replicas_are_restarted_with_their_trainer() -> None:
+    item = ReplicaStatus(
+        "replica-1", "ready", "http://h:1", False, kind="verl", engine=EngineFacts(policy_version=3),
+        policy_changed=OTHER,
+    )  # fmt: skip
+    (symptom,) = serving.policy_changed(window_of(item))
+    assert symptom.action is None and "restart the trainer" in symptom.fix
+    assert f"digest of its weights: {OTHER}" in symptom.evidence
+
+
+def test_the_alert_of_vllm_serve_names_what_was_asked_and_when() -> None:
+    facts = EngineFacts(weight_requests="/sleep (1), /update_weights (2)", weight_request_at=7.0)
+    items = [ReplicaStatus(f"replica-{i}", "ready", f"http://h:{i}", True, engine=e)
+             for i, e in enumerate((EngineFacts(), facts))]  # fmt: skip
+    (symptom,) = serving.weights_requested(window_of(*items))
+    assert (symptom.id, symptom.since) == ("weights_requested:replica-1", 7.0)
+    assert symptom.severity == "warning", "it may be the user's own trainer"
+    assert "requests since its start: /sleep (1), /update_weights (2)" in symptom.evidence
+    assert serving.weights_requested in {rule.look for rule in RULES}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.plans import plan_of
 from msgspec.structs import replace
 
 from liverl.config import RunConfig, load_config, resolved
@@ -226,6 +227,21 @@ def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
     (check,) = ray.foreign(plan.ray)
     assert check.status == "fail"
     assert "ray.address 127.0.0.1:9" in check.text
+
+
+@pytest.mark.parametrize(
+    ("profile", "said"), [("vllm-managed", True), ("embedded", False), ("cpu-verl", False)]
+)
+def test_what_is_not_known_of_the_weights_of_vllm_serve_is_said(profile: str, said: bool) -> None:
+    checks = [c for c in host_checks(plan_of(profile=profile)) if c.name == "replica weights"]
+    assert [(c.status, "vLLM reports no digest" in c.text) for c in checks] == [("ok", True)] * said
+
+
+def test_replicas_that_verl_starts_on_gpus_are_warned_about() -> None:
+    ours, vllms = plan_of(profile="cpu-verl"), plan_of(profile="h200-smoke")
+    assert "reports a digest of its weights" in verl.replica_ports(ours).text
+    check = verl.replica_ports(vllms)
+    assert check.status == "warn" and "vLLM reports no digest of them" in check.text
 
 
 def test_a_foreign_ray_on_the_port_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

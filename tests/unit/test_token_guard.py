@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from multidict import CIMultiDict
 
-from liverl.util import token_guard
+from liverl.engines.vllm.metrics import METRICS
+from liverl.observe.engine.metrics import parse_engine_metrics
+from liverl.util import token_guard, weight_requests
 from liverl.util.aiohttp_guard import guard
 from liverl.util.token_guard import Token, TokenGuard
 from liverl.verl_runtime.cpuengine.settings import TOKEN_FILE_VARIABLE, Settings, required_token
@@ -53,7 +56,7 @@ def ask(asgi: TokenGuard, *headers: Header, kind: str = "http", path: str = "/")
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(asgi({"type": kind, "path": path, "headers": headers}, receive, send))
+    asyncio.run(asgi({"type": kind, "method": "GET", "path": path, "headers": headers}, receive, send))
     assert not read or sent[0].get("status") != 401, "the body of a refused request is not read"
     return sent
 
@@ -100,6 +103,89 @@ def test_websockets_are_refused_too_and_the_lifespan_is_not(asgi: TokenGuard) ->
     assert ask(asgi, kind="websocket") == [{"type": "websocket.close", "code": 1008}]
     assert ask(asgi, RIGHT, kind="websocket") == [{"type": "websocket.inside"}]
     assert ask(asgi, kind="lifespan") == [{"type": "lifespan.inside"}]
+
+
+Answer = tuple[int, Sequence[Header], bytes]
+
+
+def answering(
+    monkeypatch: pytest.MonkeyPatch, answers: dict[str, Answer]
+) -> Callable[..., tuple[Any, bytes]]:
+    """A guarded application with these answers, and a way to ask it; simulated, not vLLM."""
+    seen: list[Any] = []
+
+    async def routes(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope)
+        status, headers, body = answers.get(scope["path"], (404, (), b""))
+        await send({"type": "http.response.start", "status": status, "headers": list(headers)})
+        await send({"type": "http.response.body", "body": body[:3], "more_body": True})
+        await send({"type": "http.response.body", "body": body[3:]})
+
+    monkeypatch.setenv(token_guard.VARIABLE, TOKEN)
+    asgi = TokenGuard(routes)
+
+    def request(path: str, *headers: Header) -> tuple[Any, bytes]:
+        sent = ask(asgi, *(headers or (RIGHT,)), path=path)
+        return {**sent[0], "scope": seen[-1] if seen else None}, b"".join(
+            m.get("body", b"") for m in sent[1:]
+        )
+
+    return request
+
+
+PLAIN: Header = (b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8")
+
+
+def test_requests_that_can_change_weights_are_counted_in_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = b"vllm:num_requests_running 0.0\n"
+    length = (b"Content-Length", str(len(page)).encode())
+    answers: dict[str, Answer] = dict.fromkeys(weight_requests.ROUTES, (200, (), b"done"))
+    answers |= {"/metrics": (200, (PLAIN, length), page), "/v1/chat/completions": (200, (), b"text")}
+    request = answering(monkeypatch, answers)
+    for path in ("/v1/chat/completions", "/metrics", "/health", "/update_weights/", "//update_weights"):
+        request(path)
+    assert request("/metrics")[1] == page and dict(request("/metrics")[0]["headers"]) == dict([PLAIN, length])
+    request("/update_weights", (b"authorization", b"Bearer wrong"))
+    assert request("/metrics")[1] == page, "a request without the token changes nothing"
+    before = time.time()
+    for number, route in enumerate(sorted(weight_requests.ROUTES), 1):
+        for _ in range(number):
+            assert request(route)[1] == b"done"
+    start, body = request("/metrics", RIGHT, (b"Accept-Encoding", b"gzip"))
+    assert body.startswith(page) and b"content-length" not in {name.lower() for name, _ in start["headers"]}
+    assert b"accept-encoding" not in {name.lower() for name, _ in start["scope"]["headers"]}
+    facts = parse_engine_metrics(body.decode(), METRICS)
+    counted = ", ".join(f"{route} ({n})" for n, route in enumerate(sorted(weight_requests.ROUTES), 1))
+    assert facts.weight_requests == counted and facts.running == 0
+    assert facts.weight_request_at is not None and before - 1 < facts.weight_request_at < time.time() + 1
+
+
+@pytest.mark.parametrize(
+    ("status", "counts"), [(200, True), (500, True), (307, False), (400, False), (404, False)]
+)
+def test_a_request_that_was_refused_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, status: int, counts: bool
+) -> None:
+    request = answering(monkeypatch, {"/sleep": (status, (), b""), "/metrics": (200, (PLAIN,), b"a 1\n")})
+    request("/sleep")
+    assert (b'route="/sleep"} 1' in request("/metrics")[1]) is counts
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, ((b"content-type", b"application/openmetrics-text; version=1.0.0"),), b"a 1\n# EOF\n"),
+        (503, (PLAIN,), b"not now"),
+        (200, (), b"?"),
+    ],
+)
+def test_metrics_that_are_not_in_prometheus_text_format_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, answer: Answer
+) -> None:
+    request = answering(monkeypatch, {"/sleep": (200, (), b""), "/metrics": answer})
+    request("/sleep")
+    start, body = request("/metrics")
+    assert (start["status"], list(start["headers"]), body) == (answer[0], list(answer[1]), answer[2])
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -203,4 +289,5 @@ def test_it_is_imported_from_the_stub_with_the_standard_library_only(tmp_path: P
         text=True,
         check=True,
     )
-    assert done.stdout.strip() == "['liverl', 'liverl.util', 'liverl.util.token_guard'] TokenGuard"
+    ours = ["liverl", "liverl.util", "liverl.util.token_guard", "liverl.util.weight_requests"]
+    assert done.stdout.strip() == f"{ours} TokenGuard"

@@ -1,4 +1,4 @@
-"""Who may have changed a run directory: stat results in, verdict out."""
+"""Who may have changed a run directory: stat results and access control lists in, verdict out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from kit.acls import acl_of, set_acl
 
 from liverl.config import load_config as loaded
 from liverl.daemon import trusted_run
@@ -17,6 +18,7 @@ from liverl.exit_codes import ExitCode
 from liverl.plan import make_plan
 from liverl.rundir.path_facts import path_facts, present_caller
 from liverl.rundir.trust import Caller, PathFacts, assess
+from liverl.util.posix_acl import Acl
 from liverl_tui.data.own_files import write_own
 
 ME, ROOT, OTHER, NOBODY = Caller(1000), Caller(0), 1001, 65534
@@ -63,6 +65,44 @@ def above(uid: int = 0, mode: int = DIR | 0o755, path: str = "/r") -> PathFacts:
 def test_one_path(fact: PathFacts, caller: Caller, refused: bool, warned: bool) -> None:
     verdict = assess([fact], caller)
     assert (bool(verdict.refused), bool(verdict.warnings)) == (refused, warned)
+
+
+# The mode of each is what the kernel shows: its group bits are the mask of the list.
+@pytest.mark.parametrize(
+    ("acl", "mode", "refused", "warned"),
+    [
+        (acl_of(user=OTHER), DIR | 0o775, True, False),
+        (acl_of(user=OTHER, mask=5), DIR | 0o755, False, False),
+        (acl_of(user=OTHER, named=5), DIR | 0o775, False, False),
+        (acl_of(user=1000), DIR | 0o775, False, False),
+        (acl_of(user=0), DIR | 0o775, False, False),
+        (acl_of(user=NOBODY), DIR | 0o775, True, False),
+        (acl_of(user=OTHER, others=7), DIR | 0o777, True, False),
+        (acl_of(group=OTHER), DIR | 0o775, False, True),
+        (acl_of(group=OTHER, mask=5), DIR | 0o755, False, False),
+        (acl_of(group=OTHER, named=5), DIR | 0o775, False, False),
+    ],
+)
+@pytest.mark.parametrize("own_group", [True, False])
+def test_an_access_control_list(acl: Acl, mode: int, refused: bool, warned: bool, own_group: bool) -> None:
+    for parent in (False, True):
+        fact = PathFacts("/r", 1000, mode, "", parent, own_group, acl)
+        verdict = assess([fact], Caller(1000, NOBODY))
+        assert (bool(verdict.refused), bool(verdict.warnings)) == (refused, warned), parent
+    sticky = PathFacts("/r", 1000, mode | stat.S_ISVTX, "", True, own_group, acl)
+    verdict = assess([sticky], ME)
+    assert not verdict.refused and not verdict.warnings, "as in /tmp"
+
+
+def test_the_owning_group_of_a_list_is_that_of_the_entry_and_not_of_the_mask() -> None:
+    acl = tuple(e._replace(permissions=7) if e.tag == 4 else e for e in acl_of(user=1000))
+    assert assess([PathFacts("/r", 1000, DIR | 0o775, acl=acl)], ME).warnings
+    assert not assess([PathFacts("/r", 1000, DIR | 0o775, own_group=True, acl=acl)], ME).warnings
+
+
+def test_a_finding_names_the_users_of_a_list() -> None:
+    (finding,) = assess([PathFacts("/r", 1000, DIR | 0o775, acl=acl_of(user=OTHER))], ME).refused
+    assert f"uid {OTHER} write it" in finding.problem and finding.cure == "chmod g-w /r"
 
 
 @pytest.mark.parametrize(
@@ -117,6 +157,18 @@ def test_each_file_that_a_backend_reads_or_writes_is_looked_at(run_dir: Path, na
         path.mkdir() if "." not in name and name != "lock" else path.write_text("")
     path.chmod(0o777)
     assert refusals(run_dir) == [str(path.resolve())]
+
+
+@pytest.mark.parametrize("name", [".", "plan.json", "..", "../.."])
+def test_another_user_in_an_access_control_list_is_refused_and_the_cure_works(
+    run_dir: Path, name: str
+) -> None:
+    path = (run_dir / name).resolve()
+    set_acl(path, acl_of(user=65533))
+    (finding,) = assess(path_facts(run_dir), present_caller()).refused
+    assert finding.path == str(path)
+    assert os.system(finding.cure) == 0
+    assert refusals(run_dir) == []
 
 
 def test_each_directory_above_is_looked_at(run_dir: Path) -> None:

@@ -18,7 +18,7 @@ from liverl.exit_codes import ExitCode
 from liverl.plan.spec import Plan
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.atomic_file import write_atomic
-from liverl.util.modes import DIRECTORY, make_directory
+from liverl.util.modes import make_directory, new_directory
 from liverl.util.regular_file import open_append, open_binary
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
     try:
         require_trusted(run_dir)
         make_directory(run_dir.parent)
-        run_dir.mkdir(mode=DIRECTORY)
+        new_directory(run_dir)
     except UntrustedRun as error:
         raise LaunchError(str(error), error.exit_code) from None
     except FileExistsError:

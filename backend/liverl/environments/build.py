@@ -20,6 +20,7 @@ from liverl.environments.index import pip_environment, uv_environment, with_inde
 from liverl.environments.resolve import MARKER, EnvPlan, resolve
 from liverl.environments.uv import Progress, find_uv, run_installer
 from liverl.plan.spec import EnvironmentSpec, InstallStep
+from liverl.util.modes import make_directory
 
 PYTHON_STARTS_WITHIN = 60.0  # seconds; a cold network disk is slow
 _LOCK_POLL = 0.2  # seconds
@@ -85,7 +86,7 @@ async def _lock(plan: EnvPlan, progress: Progress) -> AsyncIterator[None]:
     """Hold the build lock of an environment, over all runs with this cache. While another process holds it,
     ``progress`` says which."""
     assert plan.folder is not None
-    plan.folder.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(plan.folder.parent)
     path = plan.folder.with_name(f".{plan.folder.name}.lock")
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

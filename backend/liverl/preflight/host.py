@@ -28,7 +28,7 @@ def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
 
     ``config``, from which the plan was made, is needed for what topology verl reads: data, model, batches.
     """
-    checks = [*_ports(plan), _disk(Path(plan.run_dir)), *open_files(plan, config)]
+    checks = [*_ports(plan), *replica_weights(plan), _disk(Path(plan.run_dir)), *open_files(plan, config)]
     if plan.topology == "verl" and config is not None:
         from liverl.preflight import ray, verl
 
@@ -57,6 +57,20 @@ def open_files(plan: Plan, config: RunConfig | None) -> list[Check]:
             )
         ]
     return [Check("open files", "ok", f"{limit:,}; the proxy needs {needed:,} for {agents:,} agents")]
+
+
+def replica_weights(plan: Plan) -> list[Check]:
+    """What is not known of the weights of ``vllm serve``. Replicas of ours report a digest."""
+    if plan.topology != "managed" or plan.replica_template is None or plan.replica_engine.name != "vllm":
+        return []
+    return [
+        Check(
+            "replica weights",
+            "ok",
+            "each replica requires the run's token on every route; requests with it that can change the weights are "
+            "counted and shown, but vLLM reports no digest by which any other change would be seen",
+        )
+    ]
 
 
 def _ports(plan: Plan) -> list[Check]:

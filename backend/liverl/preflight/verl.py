@@ -71,15 +71,17 @@ def replica_ports(plan: Plan) -> Check:
         return Check(
             name,
             "ok",
-            "each replica requires the run's token on every route; Ray's ports are protected by Ray's own token only",
+            "each replica requires the run's token on every route and reports a digest of its weights; Ray's ports are "
+            "protected by Ray's own token only",
         )
     return Check(
         name,
         "warn",
         "verl's vLLM replicas require no token, and verl opens their ports on the host's network address: whoever "
         "reaches them, another user or a sandbox, can use the model without a key or a record, and call vLLM's "
-        "administrative routes; Ray's ports are protected by Ray's own token only. Use hosts that nobody else uses, or "
-        "block these ports for others with a firewall",
+        "administrative routes; a change of their weights is not seen, as vLLM reports no digest of them; Ray's ports "
+        "are protected by Ray's own token only. Use hosts that nobody else uses, or block these ports for others with "
+        "a firewall",
     )
 
 

@@ -1,4 +1,4 @@
-"""The stat results that ``rundir.trust`` decides on."""
+"""The stat results and access control lists that ``rundir.trust`` decides on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from liverl.rundir.layout import RunDir
 from liverl.rundir.trust import Caller, PathFacts
+from liverl.util import posix_acl
 
 
 def present_caller() -> Caller:
@@ -56,7 +57,8 @@ def _fact(path: str, *, parent: bool) -> PathFacts | None:
         owner = pwd.getpwuid(info.st_uid).pw_name
     except KeyError:
         owner = ""
-    return PathFacts(path, info.st_uid, info.st_mode, owner, parent, _own_group(info.st_gid))
+    group, acl = _own_group(info.st_gid), posix_acl.read(path)
+    return PathFacts(path, info.st_uid, info.st_mode, owner, parent, group, acl)
 
 
 def _own_group(gid: int) -> bool:

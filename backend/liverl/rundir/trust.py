@@ -1,4 +1,4 @@
-"""Who else could have changed a run directory. Pure: stat results in, verdict out.
+"""Who else could have changed a run directory. Pure: stat results and access control lists in, verdict out.
 
 A plan holds command lines. Whoever can change the plan, or replace a directory above it, decides what ``up`` executes
 and what ``stop`` ends, as the user who calls them.
@@ -11,13 +11,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from liverl.util import posix_acl
+from liverl.util.posix_acl import Acl
+
 
 @dataclass(frozen=True)
 class PathFacts:
-    """What ``stat`` says of one path, which is absolute and without symbolic links.
+    """What ``stat`` and its access control list say of one path, which is absolute and without symbolic links.
 
     ``parent``: a directory above the run's files; ``owner``: the owner's name; ``own_group``: its group has no member
-    but the caller.
+    but the caller; ``acl``: empty if the mode says everything, else the group bits of the mode are its mask.
     """
 
     path: str
@@ -26,6 +29,7 @@ class PathFacts:
     owner: str = ""
     parent: bool = False
     own_group: bool = False
+    acl: Acl = ()
 
     @property
     def bits(self) -> str:
@@ -73,7 +77,7 @@ def assess(facts: Iterable[PathFacts], caller: Caller, trusted: Sequence[str] = 
         finding = _refusal(fact, caller)
         if finding is not None:
             refused.append(finding)
-        elif fact.mode & stat.S_IWGRP and not fact.own_group and not _sticky_parent(fact):
+        elif _groups_write(fact) and not _sticky_parent(fact):
             problem = f"a group can write it (mode {fact.bits})"
             warnings.append(Finding(fact.path, problem, f"chmod g-w {fact.path}"))
     return Verdict(tuple(refused), tuple(warnings))
@@ -94,7 +98,20 @@ def _refusal(fact: PathFacts, caller: Caller) -> Finding | None:
         return Finding(fact.path, f"it belongs to {whose}, not to {wanted}")
     if fact.mode & stat.S_IWOTH and not _sticky_parent(fact):
         return Finding(fact.path, f"every user can write it (mode {fact.bits})", f"chmod o-w {fact.path}")
+    users = [uid for uid in posix_acl.writers(fact.acl, posix_acl.USER) if uid not in (caller.uid, 0)]
+    if users and not _sticky_parent(fact):
+        whom = ", ".join(f"uid {uid}" for uid in users)
+        problem = f"its access control list lets {whom} write it (getfacl; mode {fact.bits})"
+        return Finding(fact.path, problem, f"chmod g-w {fact.path}")  # this is the mask of the list
     return None
+
+
+def _groups_write(fact: PathFacts) -> bool:
+    """Whether a group that has members beside the caller can write."""
+    if not fact.acl:
+        return bool(fact.mode & stat.S_IWGRP) and not fact.own_group
+    own = posix_acl.writers(fact.acl, posix_acl.OWNING_GROUP)
+    return bool((own and not fact.own_group) or posix_acl.writers(fact.acl, posix_acl.GROUP))
 
 
 def _sticky_parent(fact: PathFacts) -> bool:

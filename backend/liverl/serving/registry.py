@@ -62,6 +62,8 @@ class ReplicaRegistry:
         self._generations: dict[str, int] = {}  # of listed replicas
         # Name -> (generation, digest) of replicas whose weights were changed by something else than the trainer.
         self._changed: dict[str, tuple[int, str]] = {}
+        # Digest of the policy version that the first of verl's replicas had reported; of one process of the trainer.
+        self._first_digests: tuple[int, dict[int, str]] = (0, {})
         self._idle = IdleDetector()
         self._interval = interval
         self._published = b""
@@ -151,19 +153,34 @@ class ReplicaRegistry:
 
     def _other_weights(self, facts: EngineFacts) -> bool:
         """Whether the weights of the trainer's version are not the trainer's. False if either side has no digest."""
-        digest = self.trainer.get("policy_digest")
+        digest = self.trainer.get("policy_digest") or self._first_digests[1].get(facts.policy_version or 0)
         return bool(digest) and facts.policy_digest is not None and facts.policy_digest != digest
 
     def _note_changed(self) -> None:
         """Note the listed replicas with the trainer's version and no longer with its weights. Only in phases
         before which the trainer has sent every listed replica its weights."""
-        if self.trainer.get("phase") not in ("rollout", "update") or not self._trainer_lives():
+        if not self._trainer_lives():
+            return
+        if self.source is not None:
+            self._note_first_digests()
+        if self.trainer.get("phase") not in ("rollout", "update"):
             return
         for name in self.listed:
             facts, generation = self.engines.get(name), self._generations.get(name, 0)
             if facts is None or facts.policy_version != self.policy_version or not self._other_weights(facts):
                 continue
             self._changed[name] = (generation, str(facts.policy_digest))
+
+    def _note_first_digests(self) -> None:
+        """Note which weights belong to each version of a trainer that reports no digest, as verl's: those that a listed
+        replica reported first. Another process of the trainer may give the same number to other weights."""
+        process = self.supervisor.slots["trainer"].current.machine.generation
+        if process != self._first_digests[0]:
+            self._first_digests = (process, {})
+        for name in sorted(self.listed):
+            facts = self.engines.get(name)
+            if facts is not None and facts.policy_digest is not None and facts.policy_version is not None:
+                self._first_digests[1].setdefault(facts.policy_version, facts.policy_digest)
 
     def _changed_digest(self, endpoint: ReplicaEndpoint) -> str | None:
         """The digest of the weights that something else than the trainer gave to this process of the replica; None if

@@ -1,7 +1,8 @@
 """Requires a bearer token for every HTTP request to a server.
 
 ``vllm serve`` imports ``TokenGuard`` in its own environment (``--middleware liverl.util.token_guard.TokenGuard``), so
-this module uses the standard library only. ``aiohttp_guard`` is the same for servers of ours.
+this module uses the standard library only. ``aiohttp_guard`` is the same for servers of ours. It also counts the
+requests that can change vLLM's weights: ``weight_requests``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
+
+from liverl.util.weight_requests import WeightRequests
 
 VARIABLE = "LIVERL_REPLICA_TOKEN"  # of the environment: the token that a replica requires
 _PREFIX = b"bearer "
@@ -74,6 +77,7 @@ class TokenGuard:
             )
         self._app = app
         self._token = Token(token)
+        self._weights = WeightRequests()
 
     async def __call__(
         self,
@@ -83,6 +87,8 @@ class TokenGuard:
     ) -> None:
         """Pass on the lifespan of the application and requests with the token; refuse all others."""
         if scope["type"] == "lifespan" or self._token.accepts(_authorization(scope)):
+            if scope["type"] == "http":
+                scope, send = self._weights.watching(scope, send)
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})

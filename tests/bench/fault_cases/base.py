@@ -12,8 +12,8 @@ class Outcome:
     """What a fault did to a run.
 
     ``lost``: processes that nobody supervises any more; ``doubled``: services that ran twice at the same time;
-    ``unstoppable``: runs that ``stop`` could not end; ``named_s``: seconds until the run named the fault, None if
-    there was nothing to name.
+    ``unstoppable``: runs that ``stop`` could not end; ``named_s``: seconds until the run named the fault, in
+    an event, an alert or its answer to whoever caused it; None if there was nothing to name.
     """
 
     lost: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from kit.damage import DAMAGES, flip, leaders
 from kit.runs import make_run, toy
 
 from fault_cases.base import Case, Outcome
+from fault_cases.toys import named, names_kind
 from liverl.offline.stop import stop_run
 from liverl.rundir.layout import RunDir
 
@@ -34,7 +36,7 @@ def _adopt(damage: Callable[[Path], None], folder: Path) -> Outcome:
         for name in NAMES:
             run.until(name, "ready")
         run.kill_backend()
-        before = leaders(run)
+        before, began = leaders(run), time.time()
         damage(RunDir(run.run_dir).journal)
         run.start()
         for name in NAMES:
@@ -42,8 +44,9 @@ def _adopt(damage: Callable[[Path], None], folder: Path) -> Outcome:
         now = leaders(run)
         doubled = sum(len(pids) > 1 for pids in now.values())
         lost = sum(now.get(name) != pids for name, pids in before.items()) - doubled
+        seconds = named(run, began, names_kind("journal"))  # None: no line is lost by it
         stop_run(run.run_dir)
-        return Outcome(lost, doubled, int(bool(leaders(run))))
+        return Outcome(lost, doubled, int(bool(leaders(run))), seconds)
     finally:
         run.end()
 

@@ -7,6 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,12 +16,28 @@ from kills import BEATS, PHASES, one_kill
 from kit.runs import ToyRun
 
 from fault_cases.base import Case, Outcome
-from fault_cases.toys import backend, judged, keeper, kill, leaders, stopped, toy_run
+from fault_cases.toys import (
+    backend,
+    judged,
+    keeper,
+    kill,
+    leaders,
+    named,
+    names_end,
+    names_kind,
+    stopped,
+    toy_run,
+)
 from liverl.procs import procfs
 
 SEEDS = 3  # random delays per order of kills
 PHASE_SEEDS = 3
-WHOM = ("backend", "keeper", "service")
+SIGNS = {
+    "backend": names_kind("adopting"),
+    "keeper": names_kind("keeper"),
+    "service": names_end("s0"),
+}
+WHOM = tuple(SIGNS)
 
 
 def cases() -> Iterator[Case]:
@@ -43,12 +60,17 @@ def _gaps(seed: int, count: int) -> tuple[float, ...]:
 
 def _in_order(order: tuple[str, ...], gaps: tuple[float, ...], folder: Path) -> Outcome:
     with toy_run(folder) as run:
+        began = time.time()
         for whom, gap in itertools.zip_longest(order, gaps, fillvalue=0.0):
             _kill(run, str(whom))
             time.sleep(float(gap))  # the moment of the next kill is what the case is about
         if not procfs.alive(backend(run), None):
             run.start()
-        return stopped(run, judged(run))
+        found = judged(run)
+        # With a backend that is killed too, the next one starts another keeper without a word.
+        told = [whom for whom in order if whom != "keeper" or "backend" not in order]
+        seconds = named(run, began, *(SIGNS[whom] for whom in told))
+        return stopped(run, replace(found, named_s=seconds))
 
 
 def _kill(run: ToyRun, whom: str) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,20 @@ from kit.runs import WEB, ToyRun, toy
 from kit.waiting import wait_until
 
 from fault_cases.base import Case, Outcome
-from fault_cases.toys import SERVICES, backend, judged, keeper, kill, leaders, stopped, survives, toy_run
+from fault_cases.toys import (
+    SERVICES,
+    backend,
+    judged,
+    keeper,
+    kill,
+    leaders,
+    named,
+    names_end,
+    names_kind,
+    stopped,
+    survives,
+    toy_run,
+)
 from liverl.control.messages import ControlError
 from liverl.plan.spec import PortSpec, Probe, Probes, ServiceSpec
 from liverl.procs import procfs
@@ -35,6 +49,7 @@ print("all there", flush=True)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 while True: signal.pause()
 """
+SIGNS = {"nobody": (), "backend": (names_kind("adopting"),), "keeper": (names_kind("keeper"),)}
 LOGS = {
     "1 GB without a newline": (1 << 30, b""),
     "1 GB without a newline, then a line": (1 << 30, b"\nERROR the end\n"),
@@ -98,15 +113,17 @@ def _children(killed: str, folder: Path) -> Outcome:
     probes = Probes(startup=Probe("log_line", pattern="all there", interval=0.1))
     many = _script("many", MANY, str(CHILDREN), probes=probes)
 
-    def fault(run: ToyRun) -> None:
+    def fault(run: ToyRun) -> float:
         run.until("many", lambda s: len(s.members) > CHILDREN)
+        began = time.time()
         _kill(run, killed)
+        return began
 
-    return survives(folder, fault, (many, *SERVICES[:1]))
+    return survives(folder, fault, (many, *SERVICES[:1]), SIGNS[killed])
 
 
 def _log(hole: int, end: bytes, folder: Path) -> Outcome:
-    def fault(run: ToyRun) -> None:
+    def fault(run: ToyRun) -> float:
         log = run.run_dir / str(run.service("s0").log)
         with log.open("ab") as file:
             file.truncate(log.stat().st_size + hole)
@@ -114,20 +131,24 @@ def _log(hole: int, end: bytes, folder: Path) -> Outcome:
             file.write(end)
         before = run.service("s0").pid
         assert before is not None
+        began = time.time()
         kill(before)  # its last lines are read for the cause
         run.until("s0", lambda s: s.state == "ready" and s.pid != before)
         kill(backend(run))
         run.start()
+        return began
 
-    return survives(folder, fault)
+    return survives(folder, fault, signs=(names_end("s0"),))
 
 
 def _deaf(leader: str, killed: str, now: bool, folder: Path) -> Outcome:
     tree = toy("tree", "tree", *([leader] if leader else []))
     with toy_run(folder, (tree,)) as run:
         members = set(run.until("tree", lambda s: len(s.members) == 4).members)
+        began = time.time()
         _kill(run, killed)
-        found = stopped(run, judged(run), now=now)
+        found = judged(run)
+        found = stopped(run, replace(found, named_s=named(run, began, *SIGNS[killed])), now=now)
         left = [pid for pid in members if procfs.alive(pid, None)]
         return _with_left(found, left)
 
@@ -159,31 +180,36 @@ def _swap(seed: int, kill_it: bool, folder: Path) -> Outcome:
         time.sleep(draw.uniform(0, 0.6))  # the moment of the swap is what the case is about
         outcome = Outcome()
         if kill_it:
+            began = time.time()
             kill(backend(run))
             run.start()
-            outcome = judged(run)
+            outcome = replace(judged(run), named_s=named(run, began, *SIGNS["backend"]))
         found = stopped(run, outcome)
         thread.join(10)
         return found
 
 
 def _signal(number: int, folder: Path) -> Outcome:
-    def fault(run: ToyRun) -> None:
+    def fault(run: ToyRun) -> float:
         pid = keeper(run)
         assert pid is not None
+        began = time.time()
         os.kill(pid, number)
         kill(leaders(run)["s0"][0])
+        return began
 
-    return survives(folder, fault)
+    return survives(folder, fault, signs=(names_end("s0"),))
 
 
 def _row(count: int, folder: Path) -> Outcome:
-    def fault(run: ToyRun) -> None:
+    def fault(run: ToyRun) -> float:
         for _ in range(count):
+            began = time.time()
             kill(backend(run))
             run.start()
+        return began
 
-    return survives(folder, fault)
+    return survives(folder, fault, signs=SIGNS["backend"])
 
 
 def _stops(count: int, folder: Path) -> Outcome:

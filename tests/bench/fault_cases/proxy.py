@@ -151,12 +151,14 @@ def _answered(body: bytes, expected: int) -> Callable[[Path], Outcome]:
 
     def run(folder: Path) -> Outcome:
         with _proxy(folder) as proxy:
+            began = time.monotonic()
             status, answer = _post(proxy, body)
+            named = time.monotonic() - began
             if status != expected or "error" not in json.loads(answer):
                 raise AssertionError(f"{status} instead of {expected}: {answer[:200]!r}")
             if _post(proxy, _body())[0] != 200:
                 raise AssertionError("the next request is not served")
-        return Outcome(note=json.loads(answer)["error"]["message"])
+        return Outcome(named_s=named, note=json.loads(answer)["error"]["message"])
 
     return run
 

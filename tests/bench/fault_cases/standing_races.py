@@ -174,15 +174,17 @@ def _hostile() -> dict[str, bytes]:
 
 def _client(data: bytes, folder: Path) -> Outcome:
     run = _run(folder, "trainer")
+    named, began = None, time.monotonic()
     with connect_control(run.run_dir, 10.0) as sock:
         try:
             sock.sendall(data)
             sock.shutdown(socket.SHUT_WR)
-            while sock.recv(1 << 16):
-                pass
+            while answer := sock.recv(1 << 16):
+                if named is None and b'"error"' in answer:
+                    named = time.monotonic() - began
         except OSError:
             pass  # the backend ended the connection
     assert run.service("trainer").state == "ready", "a malformed request changed the run"
     log = (run.run_dir / "backend.log").read_text()
     assert "Traceback" not in log, log[-2000:]
-    return _ended(run)
+    return _ended(run, named)

@@ -1,4 +1,5 @@
-"""Requests without the run's token to the ports of a replica: each must be refused and change nothing."""
+"""Requests without the run's token to the ports of a replica: each must be refused and change nothing. With the token
+they change weights: the run must name that."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from kit.real import real_run
+from kit.vllm_like import ask, run_of, token_of
+from kit.waiting import wait_until
+
 from fault_cases.base import Case, Outcome
+from fault_cases.toys import stopped
+from liverl.rundir.journal import read_object
 from liverl.util.token_guard import VARIABLE
 
 TOKEN = "sk-liverl-the-right-one"
@@ -52,6 +59,10 @@ def cases() -> Iterable[Case]:
     for sent in SENT:
         for asked in ASKED:
             yield Case(f"a client that sends {sent} {asked}", partial(_attack, sent, asked))
+    yield Case("a client with the token replaces the weights of the same version", _other_weights)
+    for route in ("update_weights", "collective_rpc", "sleep"):
+        name = f"a client with the token calls /{route} of vllm serve (simulated)"
+        yield Case(name, partial(_asks_vllm, route))
 
 
 @contextmanager
@@ -98,11 +109,13 @@ def _attack(sent: str, asked: str, folder: Path) -> Outcome:
     with _engine(folder) as url:
         right = {"Authorization": f"Bearer {TOKEN}"}
         before = _ask(f"{url}/policy_version", "GET", None, right)
+        began = time.monotonic()
         for method, path, body in ASKED[asked]:
             status, text = _ask(url + path, method, body, SENT[sent])
             # 400: the HTTP parser refuses a header before the guard sees it.
             if status not in (400, 401) or "\n" in text.strip():
                 raise AssertionError(f"{method} {path} answered {status}: {text[:100]}")
+        named = time.monotonic() - began
         after = _ask(f"{url}/policy_version", "GET", None, right)
         metrics = _ask(f"{url}/metrics", "GET", None, right)[1]
         if before[0] != 200 or before != after:
@@ -112,4 +125,52 @@ def _attack(sent: str, asked: str, folder: Path) -> Outcome:
             for line in metrics.split("\n")
         ):
             raise AssertionError("it has generated tokens")
-        return Outcome(note=f"{len(ASKED[asked])} requests refused")
+        count = len(ASKED[asked])
+        return Outcome(named_s=named / count, note=f"{count} requests refused")
+
+
+def _other_weights(folder: Path) -> Outcome:
+    """In a real run of the embedded engine and trainer, whose version the update states."""
+    run = real_run(folder, "training.total_steps=500", "run.replicas=1", "embedded.turn_latency=0.5")
+    try:
+        run.start()
+        (replica,) = wait_until(lambda: [r for r in run.snapshot().replicas.items if r.listed], 60)
+        right = {"Authorization": f"Bearer {token_of(run)}"}
+        began = 0.0
+
+        def named() -> bool:
+            """Replace the weights in a rollout, until that is told: what comes while the trainer sends its own is
+            overwritten."""
+            nonlocal began
+            if f"policy_changed:{replica.name}" in {s.id for s in run.snapshot().symptoms}:
+                return True
+            trainer = read_object(run.run_dir / "trainer.json") or {}
+            if trainer.get("phase") == "rollout":
+                began = began or time.monotonic()
+                version = json.loads(_ask(f"{replica.address}/policy_version", "GET", None, right)[1])[
+                    "version"
+                ]
+                update = json.dumps({"version": version, "logits": {"create|start|ok": {"submit": 50.0}}})
+                assert _ask(f"{replica.address}/update_weights", "POST", update, right)[0] == 200
+            return False
+
+        wait_until(named, 45, "the alert")
+        return stopped(run, Outcome(named_s=time.monotonic() - began), now=True)
+    finally:
+        run.end()
+
+
+def _asks_vllm(route: str, folder: Path) -> Outcome:
+    run = run_of(folder, 1)
+    try:
+        run.start()
+        port = run.until("replica-0", "ready", 60).ports["http"]
+        began = time.monotonic()
+        status = ask(f"http://127.0.0.1:{port}/{route}", "POST", token_of(run))
+        if status != 200:
+            raise AssertionError(f"/{route} answered {status}")
+        alert = "weights_requested:replica-0"
+        wait_until(lambda: alert in {s.id for s in run.snapshot().symptoms}, 30, "the alert")
+        return stopped(run, Outcome(named_s=time.monotonic() - began), now=True)
+    finally:
+        run.end()

@@ -15,6 +15,7 @@ from kit.waiting import wait_until
 
 from fault_cases.base import Outcome
 from liverl.control.messages import ControlError
+from liverl.model import Event
 from liverl.offline.stop import stop_run
 from liverl.plan.spec import ServiceSpec
 from liverl.procs import procfs
@@ -91,6 +92,25 @@ def kill(pid: int) -> None:
         wait_until(lambda: not procfs.alive(pid, tick), what=f"the end of {pid}")
 
 
+def named(run: ToyRun, since: float, *signs: Callable[[Event], bool]) -> float | None:
+    """Seconds from ``since`` (Unix time) until the run had told of all ``signs``, by the time stamps of its events;
+    None if it has not told of one."""
+    told = [event for event in run.events() if event.at >= since]
+    firsts = [next((event.at for event in told if sign(event)), None) for sign in signs]
+    found = [at - since for at in firsts if at is not None]
+    return max(found) if found and len(found) == len(firsts) else None
+
+
+def names_end(service: str) -> Callable[[Event], bool]:
+    """A sign for ``named``: a service's process has ended."""
+    return lambda event: event.service == service and event.level == "warning"
+
+
+def names_kind(kind: str) -> Callable[[Event], bool]:
+    """A sign for ``named``: an event of this kind."""
+    return lambda event: event.kind == kind
+
+
 def judged(run: ToyRun) -> Outcome:
     """How the run stands: who runs twice, and who runs without being supervised. Every service has to be ready."""
     until_ready(run)
@@ -127,9 +147,16 @@ def stopped(run: ToyRun, outcome: Outcome | None = None, *, now: bool = False) -
 
 
 def survives(
-    folder: Path, fault: Callable[[ToyRun], None], services: tuple[ServiceSpec, ...] = SERVICES
+    folder: Path,
+    fault: Callable[[ToyRun], float | None],
+    services: tuple[ServiceSpec, ...] = SERVICES,
+    signs: tuple[Callable[[Event], bool], ...] = (),
 ) -> Outcome:
-    """Start a run, do ``fault`` to it, look at it, stop it."""
+    """Start a run, do ``fault`` to it, look at it, stop it. ``fault`` returns the Unix time from which the run can
+    have told of it by ``signs``, None if there is nothing to tell."""
     with toy_run(folder, services) as run:
-        fault(run)
-        return stopped(run, judged(run))
+        began = fault(run)
+        found = judged(run)
+        if began is not None:
+            found = replace(found, named_s=named(run, began, *signs))
+        return stopped(run, found)

@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kit.acls import acl_of, others_with
 from kit.cli import MAIN, run_cli
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
@@ -19,6 +21,7 @@ from fault_cases.base import Case, Outcome
 from liverl.daemon.trusted_run import ROOTS_VARIABLE
 from liverl.exit_codes import ExitCode
 from liverl.procs import procfs
+from liverl.util import posix_acl
 
 OTHER = 65533  # a user id that owns nothing here
 FILES = [
@@ -85,6 +88,33 @@ def open_to_all(name: str) -> Callable[[Path], Outcome]:
             return refused(run, COMMANDS[0])
 
     return tried
+
+
+def by_acl(name: str) -> Callable[[Path], Outcome]:
+    """Its mode reads as one that a group can write."""
+
+    def tried(folder: Path) -> Outcome:
+        with toy_run(folder) as run:
+            path = (run.run_dir / name).resolve()
+            path.touch()
+            os.setxattr(path, posix_acl.ACCESS, posix_acl.encode(acl_of(user=OTHER)))
+            return refused(run, COMMANDS[0])
+
+    return tried
+
+
+def default_acl(folder: Path) -> Outcome:
+    """Below a directory whose default list lets another user write, nothing of the run can be written by them."""
+    folder.chmod(0o755)
+    os.setxattr(folder, posix_acl.DEFAULT, posix_acl.encode(acl_of(user=OTHER, others=7)))
+    with toy_run(folder) as run:
+        run.start()
+        run.until("worker", "ready", 15)
+        stopped = run_cli("stop", "--now", "--run", run.run_dir)
+        loose = others_with(2, run.run_dir) + others_with(7, run.run_dir / "secrets")
+        if loose:
+            raise AssertionError(f"others can write or read {loose}")
+        return Outcome(unstoppable=int(stopped.returncode != 0), lost=len(_services(run)))
 
 
 def trusted(folder: Path) -> Outcome:
@@ -159,12 +189,25 @@ def stopped_backend(command: tuple[str, ...]) -> Callable[[Path], Outcome]:
     return tried
 
 
+def _has_acls() -> bool:
+    """Whether files where the cases run can have access control lists."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            os.setxattr(folder, posix_acl.ACCESS, posix_acl.encode(acl_of(user=OTHER)))
+        except OSError:
+            return False
+    return True
+
+
 def cases() -> Iterable[Case]:
     """Every case of this area. Those with another user's files need root."""
     if os.geteuid() == 0:
         yield from (Case(f"another user's run: {' '.join(c)}", of_another_user(c)) for c in COMMANDS)
     names = [".", "..", "../..", *FILES]
     yield from (Case(f"all users can write {name}", open_to_all(name)) for name in names)
+    if _has_acls():
+        yield from (Case(f"an access control list for {name}", by_acl(name)) for name in names)
+        yield Case("a default access control list above the run", default_acl)
     yield Case("all users can write plan.json, trusted", trusted)
     yield from (Case(f"umask {bits:03o}", umask(bits)) for bits in (0o000, 0o002, 0o022, 0o027, 0o077))
     yield from (

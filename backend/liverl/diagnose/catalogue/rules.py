@@ -33,6 +33,7 @@ RULES = (
     Rule(processes.process_blocked, linger=0.0),
     Rule(serving.service_backing_off, linger=RESTARTED_S),
     Rule(serving.policy_changed, linger=0.0),
+    Rule(serving.weights_requested, linger=0.0),
     Rule(serving.replica_missing, hold=MISSING_S, linger=0.0),
     Rule(serving.replica_late, hold=LATE_S, linger=0.0),
     Rule(serving.replica_idle, linger=PAUSED_S),

@@ -44,25 +44,55 @@ def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
         yield Resolved(f"replica_idle:{name}")
 
 
+def weights_requested(window: Window) -> Iterator[Symptom | Resolved]:
+    """Somebody has sent requests to ``vllm serve`` that can change its weights. The run sends none: no trainer of ours
+    has replicas of this kind."""
+    for replica in window.now.replicas.items:
+        asked, at = replica.engine.weight_requests, replica.engine.weight_request_at
+        if asked is None:
+            continue
+        name = replica.name
+        yield Symptom(
+            id=f"weights_requested:{name}",
+            severity="warning",
+            title=f"{name} was told to change its weights",
+            cause=f"a program with the run's token has sent requests to {name} that can change its weights, and this "
+            "run has no trainer that sends any; vLLM does not say which weights it has now",
+            fix="if your own trainer has sent them, nothing is to be done; if not, restart "
+            f"{name}, which then loads the weights from the disk, check who can read secrets/replica_token in the run "
+            "directory, and discard the trials of this replica since then",
+            evidence=(f"{name}: {replica.address}", f"requests since its start: {asked}"),
+            since=at,
+            action=f"restart {name}",
+        )
+
+
 def policy_changed(window: Window) -> Iterator[Symptom | Resolved]:
     """A replica had other weights than the trainer's under the trainer's version. Only a restart resolves it."""
     for replica in window.now.replicas.items:
         if replica.policy_changed is None:
             continue
-        name = replica.name
+        name, by_verl = replica.name, replica.kind == "verl"
         yield Symptom(
             id=f"policy_changed:{name}",
             severity="critical",
             title=f"the weights of {name} were changed",
-            cause=f"{name} reported the trainer's policy version with other weights than the trainer sent: another "
+            cause=f"{name} reported the trainer's policy version with other weights than a replica had reported for "
+            "it before: something else than the trainer's update has loaded them, such as another job on the run's "
+            "Ray cluster; it receives no new trials"
+            if by_verl
+            else f"{name} reported the trainer's policy version with other weights than the trainer sent: another "
             "program with the run's token has written to its port, or its memory is damaged; it receives no new trials",
-            fix=f"restart {name}, which then loads the trainer's weights; check who can read secrets/replica_token in "
+            fix=f"{name} is managed by verl; restart the trainer to restart it, check who can read secrets/ray_token "
+            "in the run directory, and discard the trials of this step"
+            if by_verl
+            else f"restart {name}, which then loads the trainer's weights; check who can read secrets/replica_token in "
             "the run directory, and discard the trials of this replica since its last update",
             evidence=(
                 f"{name}: {replica.address}, policy version {replica.engine.policy_version}",
                 f"digest of its weights: {replica.policy_changed}",
             ),
-            action=f"restart {name}",
+            action=None if by_verl else f"restart {name}",
         )
 
 

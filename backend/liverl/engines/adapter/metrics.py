@@ -31,6 +31,7 @@ class MetricNames:
     means: frozenset[str] = frozenset()
     least: frozenset[str] = frozenset()
     sleep_state: str = ""  # metric whose samples are 1 for the state that their label `sleep_state` names
+    weight_requests: str = ""  # counter of requests that can have changed the weights, by the label `route`
     policy_info: str = ""  # metric whose label `digest` is the digest of the weights
     cache_info: str = ""  # metric whose labels are facts of the KV cache
     cache_labels: Mapping[str, str] = field(default_factory=dict)  # fact -> that metric's label
@@ -40,4 +41,6 @@ class MetricNames:
         """The names of all metrics that are read."""
         lists = (*self.values.values(), *(rule.names for rule in self.by_label.values()))
         named = {name for names in lists for name in names}
-        return frozenset(named | {self.sleep_state, self.cache_info, self.policy_info} - {""})
+        return frozenset(
+            named | {self.sleep_state, self.cache_info, self.policy_info, self.weight_requests} - {""}
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from liverl.engines.adapter.metrics import ByLabel, MetricNames, Names
+from liverl.util import weight_requests
 
 _TOOLS = ("vllm:tool_call_parser_invocations_total", "vllm:tool_call_parser_invocations")
 _VALUES: dict[str, Names] = {
@@ -30,6 +31,7 @@ _VALUES: dict[str, Names] = {
     "corrupted_requests_total": ("vllm:corrupted_requests_total", "vllm:corrupted_requests"),
     "updates_in_flight": ("vllm:rl_weight_update_operations_in_flight",),
     "sleeps_in_flight": ("vllm:sleep_mode_operations_in_flight",),
+    "weight_request_at": (weight_requests.LAST,),
     "actor_generate_total": ("liverl:actor_generate_total", "liverl:actor_generate"),
 }
 _BY_LABEL = {
@@ -45,6 +47,7 @@ METRICS = MetricNames(
     means=frozenset({"kv_cache_usage"}),
     least=frozenset({"policy_version", "kv_block_size", "max_concurrency"}),
     sleep_state="vllm:engine_sleep_state",
+    weight_requests=weight_requests.COUNT,
     policy_info="liverl:policy_info",
     cache_info="vllm:cache_config_info",
     cache_labels={

@@ -39,7 +39,11 @@ def parse_engine_metrics(text: str, names: MetricNames) -> EngineFacts:
     state = _sleep_state(samples.get(names.sleep_state, []))
     digests = {labels.get("digest") for labels, _ in samples.get(names.policy_info, ())} - {None, ""}
     digest = "+".join(sorted(map(str, digests))) or None  # engines behind one server should have the same
-    return EngineFacts(**facts, sleep_state=state, policy_digest=digest)  # type: ignore[arg-type]
+    asked = ", ".join(
+        f"{labels.get('route')} ({number:.0f})" for labels, number in samples.get(names.weight_requests, ())
+    )
+    texts = {"sleep_state": state, "policy_digest": digest, "weight_requests": asked or None}
+    return EngineFacts(**facts, **texts)  # type: ignore[arg-type]
 
 
 def _values(samples: Samples, names: MetricNames) -> Iterator[tuple[str, list[float]]]:

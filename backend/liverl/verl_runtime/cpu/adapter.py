@@ -72,7 +72,7 @@ class CpuServerAdapter(BaseRollout):  # type: ignore[misc]
         async for part, last in self._parts(weights):
             size += sum(tensor.nbytes for tensor in part.values())
             if self._leads:
-                await self._handle().load_weights.remote(part, last)
+                await self._handle().load_weights.remote(part, last, global_steps)
         if not self._leads:
             return
         await self._handle().clear_kv_cache.remote()

@@ -5,6 +5,7 @@ Requests wait while the engine sleeps, is paused, or receives new weights; they 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import random
 import threading
@@ -58,7 +59,9 @@ class Engine:
         self.model = model.eval()
         self.max_length = max_length
         self.prefix_queries = self.prefix_hits = 0
-        self.version: int | None = None
+        # Number and digest of the weights: None and "" before the trainer has sent any. Replaced together, so that no
+        # reader sees one without the other.
+        self.policy: tuple[int | None, str] = (None, "")
         self._stop = frozenset(stop_tokens)
         self._rng = random.Random(seed)
         self._max_rows = min(max_rows, MAX_ROWS)
@@ -181,8 +184,20 @@ class Engine:
         """Drop the keys and values of finished requests."""
         self._prefixes.clear()
 
-    def load_weights(self, tensors: Mapping[str, torch.Tensor], *, last: bool) -> None:
-        """Load a part of the trainer's weights; nothing runs between the first part and the ``last``.
+    @property
+    def version(self) -> int | None:
+        """The trainer's number of the weights; None before it has sent any."""
+        return self.policy[0]
+
+    def set_version(self, version: int) -> None:
+        """Number the weights that were loaded last."""
+        self.policy = version, self.policy[1]
+
+    def load_weights(
+        self, tensors: Mapping[str, torch.Tensor], *, last: bool, version: int | None = None
+    ) -> None:
+        """Load a part of the trainer's weights; nothing runs between the first part and the ``last``, after which they
+        have the number ``version`` (None: the same as before) and a digest of their own.
 
         Raises:
             ValueError: a name is unknown, or at the last part a weight is missing.
@@ -205,6 +220,7 @@ class Engine:
         self._received.clear()
         if missing:
             raise ValueError(f"no new value received for {', '.join(missing[:3])}")
+        self.policy = self.version if version is None else version, digest_of(own)
         self._prefixes.clear()
         self._open("updating")
 
@@ -319,3 +335,13 @@ class Engine:
                 self._changed.notify_all()
         for request in ended:
             request.done(request)
+
+
+def digest_of(weights: Mapping[str, torch.Tensor]) -> str:
+    """Return the SHA-256 of a model's weights: of their names, types, shapes and bytes."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        tensor = weights[name].detach().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+    return digest.hexdigest()

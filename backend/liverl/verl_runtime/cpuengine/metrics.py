@@ -35,7 +35,8 @@ class ReplicaMetrics(EngineMetrics):
         """Return the page, with current gauges."""
         self.running, self.waiting, self.kv_usage = engine.running, engine.waiting, engine.usage
         self.prefix_queries, self.prefix_hits = engine.prefix_queries, engine.prefix_hits
-        self.policy_version = engine.version or 0
+        version, self.policy_digest = engine.policy
+        self.policy_version = version or 0
         state = "discard_all" if engine.sleeping else "awake"
         labels = f'engine="0",model_name="{self.model_name}"'
         lines = [

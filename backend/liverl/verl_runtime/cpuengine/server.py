@@ -166,21 +166,28 @@ class vLLMHttpServer:
         self._ready.engine.wake_up(tags)
         logger.info("It took %.6f seconds to wake up tags %s.", time.monotonic() - started, tags)
 
-    async def load_weights(self, tensors: dict[str, torch.Tensor], last: bool) -> None:
-        """Load a part of the trainer's weights.
+    async def load_weights(
+        self, tensors: dict[str, torch.Tensor], last: bool, version: int | None = None
+    ) -> None:
+        """Load a part of the trainer's weights; after the last one they have the number ``version``.
 
         Raises:
             ValueError: they do not fit this model.
         """
         started = time.monotonic()
-        await asyncio.to_thread(self._ready.engine.load_weights, tensors, last=last)
+        await asyncio.to_thread(self._ready.engine.load_weights, tensors, last=last, version=version)
         if last:
             logger.info("Loading weights took %.2f seconds (from the trainer)", time.monotonic() - started)
 
     async def set_global_steps(self, global_steps: int) -> None:
         """Set the version of the weights, after an update."""
-        self._ready.engine.version = global_steps
-        logger.info("Weights updated to version %d; successfully reset prefix cache", global_steps)
+        self._ready.engine.set_version(global_steps)
+        digest = self._ready.engine.policy[1]
+        logger.info(
+            "Weights updated to version %d; successfully reset prefix cache; digest %.12s",
+            global_steps,
+            digest or "unknown",
+        )
 
     async def clear_kv_cache(self) -> None:
         """Drop the keys and values of finished requests."""
