@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from kit.cli import MAIN, run_cli
 from kit.runs import ToyRun, make_run, toy
+from kit.terminal import Terminal, clean_environment
 from kit.waiting import wait_until
 
 from liverl.exit_codes import ExitCode
@@ -94,6 +95,36 @@ def test_root_does_not_act_on_the_run_of_another_user(
     assert f"--trust {run.run_dir}" in refused.stderr and "supervise.trusted_roots" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert changed(run) == before and not (folder / "mark").exists()
+
+
+@needs_root
+@pytest.mark.parametrize("above", ["..", "../.."])
+def test_a_run_below_a_directory_of_another_user_is_not_executed(
+    run: ToyRun, folder: Path, above: str
+) -> None:
+    """Its owner could put another run there."""
+    path = (run.run_dir / above).resolve()
+    os.chown(path, OTHER, OTHER)
+    for command in (("up", "--detach", "--run"), ("stop", "--run")):
+        refused = cli(*command, run.run_dir)
+        assert refused.returncode == ExitCode.PREFLIGHT, refused.stderr
+        assert f"{path}: it belongs to uid {OTHER}" in refused.stderr
+    assert not (folder / "mark").exists()
+
+
+@needs_root
+@pytest.mark.parametrize("command", [("attach",), ("--run",), ("up", "--run")], ids=" ".join)
+def test_the_interface_opens_the_run_of_another_user_for_reading_only(
+    run: ToyRun, command: tuple[str, ...]
+) -> None:
+    give_away(run, OTHER)
+    before = changed(run)
+    name = command if command[-1] == "--run" else (*command, "--run")
+    argv = [sys.executable, "-m", "liverl_tui", *name, str(run.run_dir)]
+    with Terminal(argv, env=clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""))) as terminal:
+        assert terminal.wait() == ExitCode.PREFLIGHT
+        assert b"is not trusted" in terminal.raw
+    assert changed(run) == before
 
 
 @needs_root

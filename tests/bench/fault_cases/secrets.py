@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import re
+import socket
 import stat
 from collections.abc import Iterator
 from functools import partial
@@ -13,11 +14,13 @@ from pathlib import Path
 
 from fault_cases.base import Case, Outcome
 from fault_cases.toys import stopped, toy_run
+from liverl.exit_codes import ExitCode
 from liverl.procs import procfs
 
 SECRET = "sk-fault-8c1f77e2a9"
+PORT = "infrastructure.litellm_port"
 KEY = "infrastructure.anthropic_api_key"
-COMMANDS = (("plan",), ("plan", "--json"), ("config", "--resolved"), ("check",))
+COMMANDS = (("plan",), ("plan", "--json"), ("config", "--resolved"), ("up", "--detach", "--name", "x"))
 
 
 def cases() -> Iterator[Case]:
@@ -39,9 +42,14 @@ def _printed(command: tuple[str, ...], how: str, folder: Path) -> Outcome:
 
     os.chdir(folder)
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        main.run([*command, "--run-root", str(folder), *_sets(how)])
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        # So that `up` prints what the preflight checks found, and starts nothing.
+        port = f"{PORT}={held.getsockname()[1]}"
+        code = main.run([*command, "--run-root", str(folder), "--set", port, *_sets(how)])
     output = out.getvalue() + err.getvalue()
+    assert code == (ExitCode.PREFLIGHT if command[0] == "up" else ExitCode.OK), output[-500:]
     assert output and SECRET not in output, output[-500:]
     return Outcome()
 
