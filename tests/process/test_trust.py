@@ -246,3 +246,11 @@ def test_what_the_backend_writes_is_not_writable_by_others_and_services_keep_the
     secrets = {stat.S_IMODE(p.stat().st_mode) for p in (run.run_dir / "secrets").iterdir()}
     assert secrets == {0o600}
     assert stat.S_IMODE(made.stat().st_mode) == 0o666 & ~umask
+
+
+def test_up_names_the_ports_that_it_cannot_guard(folder: Path) -> None:
+    """On a host without GPUs another check refuses the run, on one with GPUs the question that nobody answers."""
+    up = cli("up", "--detach", "--name", "x", "--profile", "h200-smoke", "--run-root", folder)
+    assert up.returncode in (ExitCode.PREFLIGHT, ExitCode.USAGE), up.stderr
+    assert "preflight warning (unguarded ports): verl's vLLM replicas require no token" in up.stderr
+    assert not list(folder.rglob("plan.json"))

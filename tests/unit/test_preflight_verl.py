@@ -240,6 +240,25 @@ def test_a_foreign_ray_on_the_port_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     assert "set ray.address to use it" in check.text
 
 
+REPLICAS, TORCH, RAY = "vLLM replicas require no token", "torch's processes", "Ray's own token"
+
+
+@pytest.mark.parametrize(
+    ("profile", "named"),
+    [
+        ("embedded", ()),
+        ("vllm-managed", (TORCH,)),
+        ("cpu-verl", (TORCH, RAY)),
+        ("h200-smoke", (REPLICAS, TORCH, RAY)),
+    ],
+)
+def test_ports_that_cannot_be_guarded_are_named(profile: str, named: tuple[str, ...]) -> None:
+    plan = _plan(config_of(profile=profile))
+    (check,) = (check for check in host_checks(plan) if check.name == "unguarded ports")
+    assert check.status == ("warn" if named else "ok")
+    assert [words for words in (REPLICAS, TORCH, RAY) if words in check.text] == list(named)
+
+
 def test_open_files_for_the_agents(monkeypatch: pytest.MonkeyPatch) -> None:
     from liverl.preflight import host
 

@@ -24,17 +24,23 @@ COMMANDS = (("plan",), ("plan", "--json"), ("config", "--resolved"), ("up", "--d
 
 
 def cases() -> Iterator[Case]:
-    """A secret given as a value, by a variable, and in the environment of the caller."""
+    """A secret given as a value, by a variable, in a file, and in the environment of the caller."""
     for command in COMMANDS:
-        for how in ("value", "variable"):
+        for how in ("value", "variable", "file"):
             yield Case(f"a key given as {how}: {' '.join(command)}", partial(_printed, command, how))
     yield Case("a key given as value: the files of a new run", _files)
     yield Case("a key in the caller's environment: files and command lines of a run", _environment)
 
 
-def _sets(how: str) -> list[str]:
-    os.environ["FAULT_KEY"] = SECRET
-    return ["--set", f"{KEY}={SECRET if how == 'value' else '${FAULT_KEY}'}"]
+def _sets(how: str, folder: Path) -> list[str]:
+    if how == "variable":
+        os.environ["LIVERL_INFRASTRUCTURE__ANTHROPIC_API_KEY"] = SECRET
+        return []
+    if how == "file":
+        (folder / "key").write_text(SECRET)
+        (folder / "key").chmod(0o600)
+        return ["--set", f"{KEY}=file:{folder / 'key'}"]
+    return ["--set", f"{KEY}={SECRET}"]
 
 
 def _printed(command: tuple[str, ...], how: str, folder: Path) -> Outcome:
@@ -47,7 +53,7 @@ def _printed(command: tuple[str, ...], how: str, folder: Path) -> Outcome:
         held.listen()
         # So that `up` prints what the preflight checks found, and starts nothing.
         port = f"{PORT}={held.getsockname()[1]}"
-        code = main.run([*command, "--run-root", str(folder), "--set", port, *_sets(how)])
+        code = main.run([*command, "--run-root", str(folder), "--set", port, *_sets(how, folder)])
     output = out.getvalue() + err.getvalue()
     assert code == (ExitCode.PREFLIGHT if command[0] == "up" else ExitCode.OK), output[-500:]
     assert output and SECRET not in output, output[-500:]
@@ -59,7 +65,7 @@ def _files(folder: Path) -> Outcome:
     from liverl_tui.cli.options import UpOptions
     from liverl_tui.cli.target import load_target
 
-    sets = tuple(_sets("value")[1::2])
+    sets = tuple(_sets("value", folder)[1::2])
     target = load_target(UpOptions(run_root=folder, sets=sets, name="first"))
     create_run(target.loaded, target.plan(), target.run_dir)
     _only_private(folder)
