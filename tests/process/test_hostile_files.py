@@ -129,8 +129,15 @@ def test_each_way_to_end_a_run_ends_one_with_fifos(run: ToyRun, how: str) -> Non
     assert not run.tagged()
 
 
-@pytest.mark.parametrize("kind", ["FIFO", "directory"])
-@pytest.mark.parametrize("resumed", [False, True], ids=["stop", "up"])
+@pytest.mark.parametrize(
+    ("kind", "resumed"),
+    [
+        pytest.param("FIFO", False, id="FIFO-stop"),
+        pytest.param("directory", True, id="directory-up"),
+        pytest.param("FIFO", True, id="FIFO-up", marks=pytest.mark.slow),
+        pytest.param("directory", False, id="directory-stop", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_whose_files_were_all_replaced_is_looked_at_and_ended(
     run: ToyRun, kind: str, resumed: bool
 ) -> None:
@@ -191,7 +198,14 @@ def test_files_without_end_are_named_by_their_size(run: ToyRun) -> None:
     assert run.result().state == "stopped"
 
 
-@pytest.mark.parametrize("command", [("plan",), ("config",), ("up", "--detach", "--name", "x")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(("up", "--detach", "--name", "x"), id="up"),
+        pytest.param(("plan",), id="plan", marks=pytest.mark.slow),
+        pytest.param(("config",), id="config", marks=pytest.mark.slow),
+    ],
+)
 def test_a_configuration_that_nobody_writes_to_is_refused_by_name(
     tmp_path: Path, command: tuple[str, ...]
 ) -> None:
@@ -203,7 +217,13 @@ def test_a_configuration_that_nobody_writes_to_is_refused_by_name(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("adopted", [False, True], ids=["first backend", "its successor"])
+@pytest.mark.parametrize(
+    "adopted",
+    [
+        pytest.param(False, id="first backend"),
+        pytest.param(True, id="its successor", marks=pytest.mark.slow),
+    ],
+)
 def test_a_read_that_hangs_holds_up_no_restart_and_no_end(run: ToyRun, adopted: bool) -> None:
     """A storage does not answer: threads of the backend wait in the kernel for a trial's file and for a log."""
     hung = trial(run, "hung")
