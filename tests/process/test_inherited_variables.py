@@ -23,6 +23,7 @@ KINDS: dict[str, Inherit] = {
     "script": "all",
 }
 ADDED = "MINE_ADDED"
+OURS = "LIVERL_CREDENTIALS__WANDB_API_KEY"  # read by the command; no service gets it, not even a script
 
 
 def environment(pid: int) -> dict[str, str]:
@@ -33,7 +34,7 @@ def environment(pid: int) -> dict[str, str]:
 def test_secrets_of_the_caller_reach_only_who_needs_them(
     tmp_path: Path, ending: Callable[[ToyRun], ToyRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (*SECRETS, ADDED, "MINE_OTHER", "CUDA_DEVICE_ORDER", "PYTHONPATH"):
+    for name in (*SECRETS, ADDED, OURS, "MINE_OTHER", "CUDA_DEVICE_ORDER", "PYTHONPATH"):
         monkeypatch.setenv(name, os.environ.get(name) or "hunter2")
     services = [
         toy(name, "sleep", inherits=kind, pass_env=(ADDED,), env={"OWN": "1"}) for name, kind in KINDS.items()
@@ -52,11 +53,12 @@ def test_secrets_of_the_caller_reach_only_who_needs_them(
     assert set(SECRETS) <= set(seen["script"])
     assert {name for name in seen if "CUDA_DEVICE_ORDER" in seen[name]} == {"replica", "trainer", "script"}
     assert {name for name in seen if "PYTHONPATH" in seen[name]} == {"sandboxes", "script"}
+    assert not [name for name, env in seen.items() if OURS in env]
     for name, env in seen.items():
         assert env["PATH"] == os.environ["PATH"] and env[ADDED] and env["LIVERL_RUN"].startswith("tests/toy/")
         assert ("MINE_OTHER" in env) == (name == "script")
     keeper = environment(run.snapshot().backend.keeper_pid or 0)
-    assert not {*SECRETS, ADDED, "PYTHONPATH"} & set(keeper)
+    assert not {*SECRETS, ADDED, OURS, "PYTHONPATH"} & set(keeper)
     assert keeper["LIVERL_RUN"] == "tests/toy/keeper/0"
     detail = msgspec.convert(run.command("inspect", service="litellm"), ServiceDetail)
     assert {*SECRETS, "MINE_OTHER"} <= set(detail.withheld) and ADDED not in detail.withheld

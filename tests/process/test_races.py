@@ -341,6 +341,32 @@ def test_commands_that_start_the_same_run_at_once_start_it_once_and_show_it(make
     assert len([tag for tag in run.tagged().values() if "/backend/" in tag]) == 1
 
 
+def test_commands_that_create_a_run_of_one_name_at_once_create_it_once_and_show_it(
+    tmp_path: Path, ending: Callable[[ToyRun], ToyRun]
+) -> None:
+    """Who loses got exit code 2 or 4: the directory existed, or held no run yet."""
+    argv = [
+        sys.executable,
+        "-m",
+        "liverl_tui",
+        "up",
+        "--detach",
+        "--name",
+        "one",
+        "--run-root",
+        str(tmp_path),
+    ]
+    argv += ["--set", "infrastructure.litellm_port=0", "--set", "environments.proxy.venv_path=/nothing/here"]
+    pipe = subprocess.PIPE
+    ups = [subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True) for _ in range(3)]
+    said = [up.communicate(timeout=120) for up in ups]
+    run = ending(ToyRun(tmp_path / "liverl" / "one"))
+    assert [up.returncode for up in ups] == [0] * 3, said
+    assert [out.strip() for out, _ in said] == [str(run.run_dir)] * 3
+    assert [e.kind for e in run.events() if e.kind in ("run_started", "adopting")] == ["run_started"]
+    assert len([tag for tag in run.tagged().values() if "/backend/" in tag]) <= 1
+
+
 @pytest.mark.parametrize("how", ["stop", "failure"])
 def test_a_run_whose_directory_is_renamed_ends_with_a_result(make: Make, how: str) -> None:
     run = make(toy("a", "sleep", restart=NEVER))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -11,10 +13,15 @@ from pathlib import Path
 
 import pytest
 from kit.runs import ToyRun, make_run, toy
+from kit.screens import snapshot
 from kit.waiting import wait_until
+from msgspec.structs import replace
 
+from liverl.diagnose.catalogue import processes
+from liverl.diagnose.tracker import RunContext, Window
 from liverl.model import Symptom
 from liverl.procs import procfs
+from liverl.procs.stats import ProcSampler
 from liverl.util.pace import QUIET_AFTER
 
 Make = Callable[..., ToyRun]
@@ -23,6 +30,15 @@ WITH_A_WORKER = """
 import subprocess, sys, time
 worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
 print("worker", worker.pid, flush=True)
+time.sleep(600)
+"""
+
+# Waits for its child in state D, as for a disk: clone(2) with CLONE_VFORK and without CLONE_VM.
+WAITS_IN_D = """
+import ctypes, time
+child = ctypes.PyDLL(None).syscall(56, 0x4000 | 17, 0, 0, 0, 0)
+if child == 0:
+    time.sleep(600)
 time.sleep(600)
 """
 
@@ -116,4 +132,57 @@ def test_a_stopped_keeper_is_named_and_holds_up_no_end(make: Make, now: bool) ->
     result = run.result(90)
     assert result.state == "stopped" and result.exit_code != 75, result
     assert not procfs.alive(pid, None)
+    assert not run.tagged()
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of clone(2) is that of x86-64")
+def test_a_process_in_state_d_is_named_after_a_minute_without_progress() -> None:
+    """The process is real, and so is its state; only the minute is not waited for."""
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", WAITS_IN_D])
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    child = 0
+    try:
+
+        def waits() -> bool:
+            proc = procfs.read_proc(process.pid)
+            return proc is not None and proc.state == "D"
+
+        wait_until(waits, what="state D")
+        child = int(children.read_text())
+        sampler = ProcSampler()
+
+        def named(at: float) -> list[str]:
+            sampler.sample({"r0": [process.pid]}, at)
+            base = snapshot(at=at)
+            stalled = sampler.stalled.get("r0", ())
+            services = tuple(replace(s, stalled=stalled) if s.name == "r0" else s for s in base.services)
+            window = Window(replace(base, services=services), None, RunContext())
+            return [found.id for found in processes.process_blocked(window) if isinstance(found, Symptom)]
+
+        assert [named(now) for now in (1000.0, 1030.0, 1059.0)] == [[], [], []]
+        assert named(1061.0) == ["process_blocked:r0"]
+        os.kill(child, signal.SIGKILL)
+        wait_until(lambda: not waits(), what="another state")
+        assert named(1062.0) == []
+    finally:
+        process.kill()
+        if child:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of clone(2) is that of x86-64")
+def test_a_service_that_waits_in_the_kernel_is_named_and_ended(make: Make) -> None:
+    run = make(toy("trainer", argv=(sys.executable, "-I", "-S", "-c", WAITS_IN_D), kind="trainer"))
+    run.start()
+    pid = run.until("trainer", "ready").pid
+    waited = wait_until(lambda: run.service("trainer").stalled, what="it is seen")
+    assert [(p.pid, p.state) for p in waited] == [(pid, "D")]
+    found = wait_until(lambda: symptom(run, "process_blocked:trainer"), 120, "it is named")
+    assert run.snapshot().at - waited[0].since >= processes.BLOCKED_S
+    assert f"pid {pid}" in found.title
+    run.command("stop")
+    assert run.result(90).state == "stopped"
     assert not run.tagged()

@@ -15,6 +15,7 @@ import pytest
 from kit.acls import acl_of, others_with, set_acl
 from kit.cli import MAIN, run_cli
 from kit.runs import ToyRun, make_run, toy
+from kit.terminal import Terminal, clean_environment
 from kit.waiting import wait_until
 
 from liverl.exit_codes import ExitCode
@@ -96,6 +97,36 @@ def test_root_does_not_act_on_the_run_of_another_user(
     assert f"--trust {run.run_dir}" in refused.stderr and "supervise.trusted_roots" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert changed(run) == before and not (folder / "mark").exists()
+
+
+@needs_root
+@pytest.mark.parametrize("above", ["..", "../.."])
+def test_a_run_below_a_directory_of_another_user_is_not_executed(
+    run: ToyRun, folder: Path, above: str
+) -> None:
+    """Its owner could put another run there."""
+    path = (run.run_dir / above).resolve()
+    os.chown(path, OTHER, OTHER)
+    for command in (("up", "--detach", "--run"), ("stop", "--run")):
+        refused = cli(*command, run.run_dir)
+        assert refused.returncode == ExitCode.PREFLIGHT, refused.stderr
+        assert f"{path}: it belongs to uid {OTHER}" in refused.stderr
+    assert not (folder / "mark").exists()
+
+
+@needs_root
+@pytest.mark.parametrize("command", [("attach",), ("--run",), ("up", "--run")], ids=" ".join)
+def test_the_interface_opens_the_run_of_another_user_for_reading_only(
+    run: ToyRun, command: tuple[str, ...]
+) -> None:
+    give_away(run, OTHER)
+    before = changed(run)
+    name = command if command[-1] == "--run" else (*command, "--run")
+    argv = [sys.executable, "-m", "liverl_tui", *name, str(run.run_dir)]
+    with Terminal(argv, env=clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""))) as terminal:
+        assert terminal.wait() == ExitCode.PREFLIGHT
+        assert b"is not trusted" in terminal.raw
+    assert changed(run) == before
 
 
 @needs_root
@@ -257,3 +288,11 @@ def test_what_the_backend_writes_is_not_writable_by_others_and_services_keep_the
     secrets = {stat.S_IMODE(p.stat().st_mode) for p in (run.run_dir / "secrets").iterdir()}
     assert secrets == {0o600}
     assert stat.S_IMODE(made.stat().st_mode) == 0o666 & ~umask
+
+
+def test_up_names_the_ports_that_it_cannot_guard(folder: Path) -> None:
+    """On a host without GPUs another check refuses the run, on one with GPUs the question that nobody answers."""
+    up = cli("up", "--detach", "--name", "x", "--profile", "h200-smoke", "--run-root", folder)
+    assert up.returncode in (ExitCode.PREFLIGHT, ExitCode.USAGE), up.stderr
+    assert "preflight warning (unguarded ports): verl's vLLM replicas require no token" in up.stderr
+    assert not list(folder.rglob("plan.json"))

@@ -143,6 +143,28 @@ async def test_a_body_above_the_limit_is_answered_with_413(
     assert (await ask(proxy, "fits", fits))[0] == 200
 
 
+async def test_a_huge_body_is_not_kept_in_memory(proxy: Proxy, replica: ToyReplica) -> None:
+    """200 MB of one client: the proxy grew by a gigabyte, and others waited for 19 s."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield b'{"model":"policy","messages":[],"user":"'
+        for _ in range(200):
+            yield b"x" * (1 << 20)
+
+    before = peak(proxy)
+    big = asyncio.create_task(ask(proxy, "huge", parts()))
+    assert (await ask(proxy, "beside-huge", json.dumps(chat())))[0] == 200
+    status, _ = await big
+    assert status == 413
+    assert peak(proxy) - before < 64 << 10, "kB"
+
+
+def peak(proxy: Proxy) -> int:
+    """The most memory that the serving process has had, in kB."""
+    lines = Path(f"/proc/{proxy.status(1)['pid']}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
 async def test_who_does_not_read_is_cut_off(proxy: Proxy, replica: ToyReplica) -> None:
     replica.endless = True
     before = proxy.status(1)["dropped"]

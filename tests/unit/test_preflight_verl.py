@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.plans import plan_of
 from msgspec.structs import replace
 
 from liverl.config import RunConfig, load_config, resolved
@@ -229,21 +228,6 @@ def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
     assert "ray.address 127.0.0.1:9" in check.text
 
 
-@pytest.mark.parametrize(
-    ("profile", "said"), [("vllm-managed", True), ("embedded", False), ("cpu-verl", False)]
-)
-def test_what_is_not_known_of_the_weights_of_vllm_serve_is_said(profile: str, said: bool) -> None:
-    checks = [c for c in host_checks(plan_of(profile=profile)) if c.name == "replica weights"]
-    assert [(c.status, "vLLM reports no digest" in c.text) for c in checks] == [("ok", True)] * said
-
-
-def test_replicas_that_verl_starts_on_gpus_are_warned_about() -> None:
-    ours, vllms = plan_of(profile="cpu-verl"), plan_of(profile="h200-smoke")
-    assert "reports a digest of its weights" in verl.replica_ports(ours).text
-    check = verl.replica_ports(vllms)
-    assert check.status == "warn" and "vLLM reports no digest of them" in check.text
-
-
 def test_a_foreign_ray_on_the_port_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from liverl.procs import procfs
 
@@ -254,6 +238,26 @@ def test_a_foreign_ray_on_the_port_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     check = host_checks(plan)[0]
     assert check.status == "fail"
     assert "set ray.address to use it" in check.text
+
+
+REPLICAS, TORCH, RAY = "vLLM replicas require no token", "torch's processes", "Ray's own token"
+DIGEST = "vLLM reports no digest of its weights"
+
+
+@pytest.mark.parametrize(
+    ("profile", "named"),
+    [
+        ("embedded", ()),
+        ("vllm-managed", (TORCH, DIGEST)),
+        ("cpu-verl", (TORCH, RAY)),
+        ("h200-smoke", (REPLICAS, TORCH, DIGEST, RAY)),
+    ],
+)
+def test_ports_that_cannot_be_guarded_are_named(profile: str, named: tuple[str, ...]) -> None:
+    plan = _plan(config_of(profile=profile))
+    (check,) = (check for check in host_checks(plan) if check.name == "unguarded ports")
+    assert check.status == ("warn" if named else "ok")
+    assert [words for words in (REPLICAS, TORCH, DIGEST, RAY) if words in check.text] == list(named)
 
 
 def test_open_files_for_the_agents(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,7 @@ OWN_OPENERS = {
     "util/regular_file.py", "util/atomic_file.py", "config/profiles.py", "preflight/limits.py",
     "procs/procfs.py", "procs/stats.py", "procs/listing.py", "supervise/keeper/process/liverl_keeper/processes.py",
 }  # fmt: skip
-GUESTS = ("agents/", "embedded/", "proxy/", "verl_runtime/")
+GUESTS = ("agents/", "embedded/", "proxy/runtime/", "verl_runtime/")
 
 
 def direct_reads(source: str) -> list[int]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from liverl.plan.spec import DEFAULT_STOP
 from liverl.procs import procfs
-from liverl.rundir.journal import LineFile, checked_line, read_journal, set_aside
+from liverl.rundir.journal import LineFile, checked_line, read_journal
 from liverl.supervise.recovery.evidence import RunRecord
 from liverl.supervise.recovery.replay import (
     Intent,
@@ -28,6 +28,7 @@ from liverl.supervise.recovery.replay import (
 )
 from liverl.supervise.services import state_machine as m
 from liverl.supervise.services.state_machine import MachineState
+from liverl.util.atomic_file import set_aside
 
 DATA = Path(__file__).parents[1] / "data" / "journal"
 WHOLE = (DATA / "journal.jsonl").read_bytes()

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.hostile import EVERY, FORBIDDEN, infect
+from kit.plans import plan_of
 from kit.screens import NOW, event, gpu, replica, snapshot
 
 import liverl_tui
@@ -146,9 +147,13 @@ def ended_run(folder: Path) -> Path:
     events = [infect(event(n, "text", level, "r0"), EVERY) for n, level in ((1, "info"), (2, "error"))]
     (run / "events.jsonl").write_bytes(b"".join(write(e) + b"\n" for e in events))
     (run / "config.yaml").write_text(f"# {one}\n")
+    plan = infect(plan_of(profile="embedded"), EVERY, but=("run_dir", "path"))
+    (run / "plan.json").write_bytes(write(msgspec.structs.replace(plan, run_dir=str(run))))
     return run
 
 
+OF_A_RUN = ("status", "events", "logs", "attach", "restart")
+STORED = (("plan",), ("plan", "--json"))  # what a run was started with
 COMMANDS = [
     ("status",),
     ("status", "--json"),
@@ -158,6 +163,7 @@ COMMANDS = [
     ("logs", "-n", "5", "trainer"),
     ("logs", f"{EVERY}x".replace("\0", "")),
     ("attach", "--plain"),
+    *STORED,
     ("restart", f"{EVERY}x".replace("\0", "")),
     ("stop",),
     ("wait", "--for", "ready"),
@@ -189,7 +195,7 @@ def test_no_command_lets_it_through(
     run = ended_run(tmp_path / f"a{name}")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
-    where = ["--run", str(run)] if command[0] in ("status", "events", "logs", "attach", "restart") else []
+    where = ["--run", str(run)] if command[0] in OF_A_RUN or command in STORED else []
     where = ["--run-root", str(run.parent.parent)] if command[0] in ("ls", "stop", "wait") else where
     main.run([*command[:1], *where, *command[1:]])
     out, err = capfd.readouterr()

@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -17,7 +17,7 @@ from liverl.daemon.trusted_run import UntrustedRun, require_trusted
 from liverl.exit_codes import ExitCode
 from liverl.plan.spec import Plan
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
-from liverl.util.atomic_file import write_atomic
+from liverl.util.atomic_file import set_aside, write_atomic
 from liverl.util.modes import make_directory, new_directory
 from liverl.util.regular_file import open_append, open_binary
 
@@ -130,14 +130,8 @@ def start_backend(
     env = {**os.environ, "LIVERL_RUN": f"{run_dir.parent.name}/{run_dir.name}/backend/0"}
     env["LIVERL_RUN_DIR"] = str(run_dir)
     log_path = RunDir(run_dir).backend_log
-    try:
-        log = os.fdopen(open_append(log_path), "ab")  # closed below, after the child has it
-    except OSError as error:
-        raise LaunchError(
-            f"cannot write {log_path}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
-        ) from None
-    start = log.tell()
-    with log:
+    with _open_log(log_path) as log:
+        start = log.tell()
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
@@ -166,6 +160,27 @@ def start_backend(
         f"timed out after {timeout:g} s waiting for the backend (pid {process.pid}) to respond; see {log_path}",
         ExitCode.FAILED,
     )
+
+
+def _open_log(path: Path) -> BinaryIO:
+    """Open a backend's log for appending. What is no regular file there is renamed, since nobody could stop a run that
+    no backend can be started for.
+
+    Raises:
+        LaunchError: it cannot be written.
+    """
+    try:
+        replaced = set_aside(path)
+        log = os.fdopen(open_append(path), "ab")
+        if replaced is not None:
+            what, aside = replaced
+            log.write(f"{path} was {what}; it was renamed to {aside}, and a new file was begun\n".encode())
+            log.flush()
+    except OSError as error:
+        raise LaunchError(
+            f"cannot write {path}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
+        ) from None
+    return log
 
 
 def start_or_join(run_dir: Path, *, resume: bool = False, timeout: float = 20.0) -> bool:

@@ -53,7 +53,9 @@ def take_lock(path: Path) -> int:
         StartProblem: another backend holds it, or the file cannot be opened.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # A directory in its place is locked as well: another file there would let a second backend in.
+        flags = os.O_RDONLY | os.O_DIRECTORY if path.is_dir() else os.O_RDWR | os.O_CREAT
+        fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise StartProblem(
             f"cannot open {path}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT

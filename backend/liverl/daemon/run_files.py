@@ -17,6 +17,7 @@ from liverl.observe.boot.stages import Stage, StageTracker
 from liverl.observe.config_edits import ConfigEdits
 from liverl.observe.metrics.steps import MetricsReader
 from liverl.observe.trials.scanner import TrialScanner
+from liverl.util.regular_file import RefusedFileError
 
 
 @dataclass
@@ -124,6 +125,8 @@ class ServiceLogs:
                 index = self._follow(log, stages)
                 try:
                     index.tick(now)
+                except RefusedFileError:
+                    raise
                 except OSError as error:
                     write_errors.append(f"{index.path.name}: {error.strerror}")
             except OSError as error:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 from liverl.logs.prefixes import plain
-from liverl.util.regular_file import open_append, open_binary, open_regular
+from liverl.util.regular_file import NotRegularFileError, kind_of, open_append, open_binary, open_regular
 
 
 class TailIndex:
@@ -29,14 +30,18 @@ class TailIndex:
         Returns whether an entry was written. Costs one ``stat`` if there is nothing to do.
 
         Raises:
+            RefusedFileError: the log or the index is no regular file.
             OSError: the index cannot be written (disk full).
         """
         if 0 <= now - self._at < self.interval:
             return False
         try:
-            size = self.log.stat().st_size
+            status = self.log.stat()
         except FileNotFoundError:
             return False
+        if (kind := kind_of(status.st_mode)) is not None:
+            raise NotRegularFileError(errno.EINVAL, f"not a regular file but {kind}", os.fspath(self.log))
+        size = status.st_size
         if size <= self._size:
             return False
         fd = open_append(self.path)

@@ -17,6 +17,19 @@ from liverl.proxy.runtime.limits import descriptors_for
 # A run's directory without checkpoints of large models: logs, trajectories, journal. Less than this and the
 # run would stop within minutes.
 FREE_BYTES = 64 << 20
+UNGUARDED = "unguarded ports"  # the name of the check
+# Ports that programs of others open, and that this program can therefore not guard.
+_REPLICA_PORTS = (
+    "verl's vLLM replicas require no token, and verl opens their ports on the host's network address: whoever reaches "
+    "them, another user or a sandbox, can use the model without a key or a record, and call vLLM's administrative "
+    "routes"
+)
+_NO_DIGEST = (
+    "vLLM reports no digest of its weights, so a change that is no request to a guarded port is not seen"
+)
+_TORCH_PORTS = "the ports through which torch's processes find each other, and send tensors, require no token"
+_RAY_PORTS = "Ray's ports are protected by Ray's own token only"
+_KEEP_OUT = "Use hosts that nobody else uses, or block these ports for others with a firewall"
 _RAY_HINT = (
     ": a Ray cluster is running there; set ray.address to use it, or set infrastructure.ray_port and "
     "infrastructure.ray_dashboard_port to other ports"
@@ -28,12 +41,28 @@ def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
 
     ``config``, from which the plan was made, is needed for what topology verl reads: data, model, batches.
     """
-    checks = [*_ports(plan), *replica_weights(plan), _disk(Path(plan.run_dir)), *open_files(plan, config)]
+    checks = [*_ports(plan), unguarded_ports(plan), _disk(Path(plan.run_dir)), *open_files(plan, config)]
     if plan.topology == "verl" and config is not None:
         from liverl.preflight import ray, verl
 
         checks += [*ray.checks(plan, config), *verl.checks(plan, config)]
     return checks
+
+
+def unguarded_ports(plan: Plan) -> Check:
+    """Which ports of the run this program cannot guard: those that vLLM, verl and Ray open by themselves."""
+    facts = []
+    if not plan.replica_token_file:
+        facts.append(_REPLICA_PORTS)
+    if plan.topology == "verl" or plan.engine == "vllm":
+        facts.append(_TORCH_PORTS)
+    if plan.engine == "vllm" and not (plan.topology == "verl" and plan.replica_token_file):
+        facts.append(_NO_DIGEST)
+    if plan.ray is not None:
+        facts.append(_RAY_PORTS)
+    if not facts:
+        return Check(UNGUARDED, "ok", "each port of the run requires a key")
+    return Check(UNGUARDED, "warn", f"{'; '.join(facts)}. {_KEEP_OUT}")
 
 
 def open_files(plan: Plan, config: RunConfig | None) -> list[Check]:
@@ -57,20 +86,6 @@ def open_files(plan: Plan, config: RunConfig | None) -> list[Check]:
             )
         ]
     return [Check("open files", "ok", f"{limit:,}; the proxy needs {needed:,} for {agents:,} agents")]
-
-
-def replica_weights(plan: Plan) -> list[Check]:
-    """What is not known of the weights of ``vllm serve``. Replicas of ours report a digest."""
-    if plan.topology != "managed" or plan.replica_template is None or plan.replica_engine.name != "vllm":
-        return []
-    return [
-        Check(
-            "replica weights",
-            "ok",
-            "each replica requires the run's token on every route; requests with it that can change the weights are "
-            "counted and shown, but vLLM reports no digest by which any other change would be seen",
-        )
-    ]
 
 
 def _ports(plan: Plan) -> list[Check]:

@@ -54,7 +54,6 @@ print(json.dumps({
 def checks(plan: Plan, config: RunConfig) -> Iterator[Check]:
     """All checks of environment, data, model and configuration. Nothing is changed."""
     yield environment(plan)
-    yield replica_ports(plan)
     if config.trainer.kind != "verl":
         return
     yield from data_files(config)
@@ -62,27 +61,6 @@ def checks(plan: Plan, config: RunConfig) -> Iterator[Check]:
     yield loggers(config)
     yield tool_parser(config)
     yield batches(config)
-
-
-def replica_ports(plan: Plan) -> Check:
-    """Which ports of the run this program cannot guard: those that verl, a launch script and Ray open by themselves."""
-    name = "replica ports"
-    if plan.replica_token_file:
-        return Check(
-            name,
-            "ok",
-            "each replica requires the run's token on every route and reports a digest of its weights; Ray's ports are "
-            "protected by Ray's own token only",
-        )
-    return Check(
-        name,
-        "warn",
-        "verl's vLLM replicas require no token, and verl opens their ports on the host's network address: whoever "
-        "reaches them, another user or a sandbox, can use the model without a key or a record, and call vLLM's "
-        "administrative routes; a change of their weights is not seen, as vLLM reports no digest of them; Ray's ports "
-        "are protected by Ray's own token only. Use hosts that nobody else uses, or block these ports for others with "
-        "a firewall",
-    )
 
 
 def environment(plan: Plan) -> Check:

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from liverl.util.modes import make_directory
+from liverl.util.regular_file import read_text
 
 FOLDER = "secrets"
+LONGEST = 4096  # bytes of a key's file
 _FORM = re.compile(r"[A-Za-z0-9_.~+/=-]{8,256}")
 
 
@@ -39,7 +41,7 @@ def ensure_keys(run_dir: Path | str, configured_run_key: str | None = None) -> K
     Raises:
         InvalidKey: the configured key cannot be sent in a header, or is too short to be redacted
             reliably.
-        OSError: the directory cannot be written.
+        OSError: the directory cannot be written, or a key's file cannot be read.
     """
     folder = Path(run_dir) / FOLDER
     _private(folder)
@@ -90,7 +92,7 @@ def _private(folder: Path) -> None:
 
 def _ensure(path: Path, wanted: str | None) -> str:
     try:
-        present = path.read_text(encoding="ascii").strip()
+        present = read_text(path, LONGEST).strip()
     except FileNotFoundError:
         present = ""
     if present and wanted in (None, present):

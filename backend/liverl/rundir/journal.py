@@ -18,7 +18,6 @@ import json
 import os
 import queue
 import re
-import stat
 import threading
 import zlib
 from concurrent.futures import Future
@@ -29,9 +28,7 @@ from typing import Any
 import msgspec
 
 from liverl.util.regular_file import (
-    LARGEST,
     RefusedFileError,
-    kind_of,
     open_append,
     open_regular,
     read_regular,
@@ -135,30 +132,6 @@ def _cut_torn_line(fd: int) -> None:
         keep = start
     if keep < size:
         os.ftruncate(fd, keep)
-
-
-def set_aside(path: Path) -> tuple[str, Path] | None:
-    """Rename what is at ``path`` if it is a link or no regular file (a FIFO, a directory), or is too large to be read,
-    so that a new file can be begun there. Returns what it was and its new path; None if nothing was renamed.
-
-    Raises:
-        OSError: it cannot be renamed.
-    """
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return None
-    what = "a link" if stat.S_ISLNK(status.st_mode) else kind_of(status.st_mode)
-    if what is None and status.st_size > LARGEST:
-        what = f"larger than {LARGEST} bytes"
-    if what is None:
-        return None
-    number = 1
-    while os.path.lexists(path.with_name(f"{path.name}.set-aside-{number}")):
-        number += 1
-    aside = path.with_name(f"{path.name}.set-aside-{number}")
-    path.rename(aside)
-    return what, aside
 
 
 # --- the journal ----------------------------------------------------------------------------------------

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
+
+from liverl.util.regular_file import LARGEST, kind_of
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, sync: bool = True) -> None:
     """Replace the content of ``path`` by ``data`` through a temporary file and a rename.
 
-    ``sync`` flushes the data to disk before the rename. ``mode`` holds the permission bits of the new file.
+    ``sync`` flushes the data to disk before the rename. ``mode`` holds the permission bits of the new file. A directory
+    at ``path`` is renamed (see ``set_aside``).
 
     Raises:
         OSError: the directory is not writable or the disk is full; the old file is kept, the
@@ -17,13 +23,42 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, sync: bool = Tru
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        temporary.unlink(missing_ok=True)  # of an earlier process with this pid
+        fd = os.open(temporary, _NEW, mode)
         with open(fd, "wb") as file:
             file.write(data)
             if sync:
                 file.flush()
                 os.fsync(fd)
-        os.replace(temporary, path)
+        try:
+            os.replace(temporary, path)
+        except IsADirectoryError:
+            set_aside(path)
+            os.replace(temporary, path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def set_aside(path: Path) -> tuple[str, Path] | None:
+    """Rename what is at ``path`` if it is a link or no regular file (a FIFO, a directory), or is too large to be read,
+    so that a new file can be begun there. Returns what it was and its new path; None if nothing was renamed.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    what = "a link" if stat.S_ISLNK(status.st_mode) else kind_of(status.st_mode)
+    if what is None and status.st_size > LARGEST:
+        what = f"larger than {LARGEST} bytes"
+    if what is None:
+        return None
+    number = 1
+    while os.path.lexists(path.with_name(f"{path.name}.set-aside-{number}")):
+        number += 1
+    aside = path.with_name(f"{path.name}.set-aside-{number}")
+    path.rename(aside)
+    return what, aside

@@ -13,8 +13,9 @@ from typing import Any
 
 from liverl.logs.fatal_lines import find_cause
 from liverl.model import Event, Level
-from liverl.rundir.journal import LineFile, complain, set_aside
+from liverl.rundir.journal import LineFile, complain
 from liverl.supervise.services.event_log import EventLog
+from liverl.util.atomic_file import set_aside
 from liverl.util.blocking_call import BlockingCalls
 
 LOG_LIMIT = 10.0  # seconds for reading the end of a log
