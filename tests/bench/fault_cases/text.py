@@ -181,7 +181,7 @@ def _tmux(size: tuple[int, int], ways: tuple[tuple[str, ...], ...], folder: Path
     run.mkdir(parents=True)
     env = clean_environment(PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
     (folder / "conf").write_text(
-        "set -g set-clipboard on\nset -g allow-rename on\nset -g allow-passthrough on\n"
+        "set -g set-clipboard on\nset -g allow-rename on\nset -g automatic-rename off\nset -g allow-passthrough on\n"
     )
     tmux = ["tmux", "-S", str(folder / "tmux"), "-f", str(folder / "conf")]
 
