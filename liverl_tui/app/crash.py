@@ -6,6 +6,7 @@ import time
 import traceback
 
 from liverl.rundir.layout import RunDir
+from liverl.util import redact
 from liverl.util.visible import visible
 from liverl_tui.data.own_files import write_own
 
@@ -22,7 +23,7 @@ def report(error: BaseException, run: RunDir, *, in_run: bool) -> str:
     cause = inner if isinstance(inner, BaseException) else error
     trace = "".join(traceback.format_exception(cause))
     text = f"{time.strftime('%Y-%m-%d %H:%M:%S')} liverl-tui {__version__}\n{trace}"
-    text = visible(text, lines=True)
+    text = visible(redact.value(text), lines=True)  # an error may quote an address or a header
     summary = f"liverl-tui has crashed ({type(cause).__name__}); run {run.name} is still running"
     try:
         path = write_own(run.path, FILE, text, in_run=in_run)

@@ -19,6 +19,11 @@ KINDS = {
     "nothing": "\x00\x7f\U000e0041\x1b",
 }
 EVERY = "".join(KINDS.values())
+# With what only a terminal understands: the clipboard, a link, a request, a reset, the other screen, a repeated letter.
+ON_A_TERMINAL = (
+    "\x1b]52;c;b3duZWQ=\x07\x1b]8;;mailto:owned\x1b\\\x1bP$qm\x1b\\\x1bc\x1b[?1049l\x1b[6n\x1bkowned\x1b\\"
+    + EVERY
+)
 # What must not reach a terminal as a part of a text.
 FORBIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -37,12 +42,17 @@ _SEQUENCES_OF_OURS = re.compile(
 def hidden_in(output: str) -> list[str]:
     """What is left in the output for a terminal of what it would obey or hide, once our own sequences are taken out;
     each with what stands around it."""
-    rest = _SEQUENCES_OF_OURS.sub("", output)
+    rest = _SEQUENCES_OF_OURS.sub(_title, output)
     return [
         repr(rest[max(0, m.start() - 30) : m.end() + 30])
         for m in FORBIDDEN.finditer(rest)
         if m[0] not in "\r\n"
     ]
+
+
+def _title(sequence: re.Match[str]) -> str:
+    """What a sequence of ours shows to a person."""
+    return sequence[0][4:-1] if sequence[0].startswith("\x1b]2;") else ""
 
 
 def infect(value: T, bad: str, *, but: tuple[str, ...] = (), kind: Any = None) -> T:

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
-from kit.hostile import EVERY, infect
+import msgspec
+
+from kit.hostile import ON_A_TERMINAL, infect
+from kit.hostile_run import detail, fill, the_view
 from kit.screens import FakeSource, view
 from liverl_tui.app import lifecycle
 from liverl_tui.app.app import LiverlApp
@@ -39,10 +44,13 @@ def main() -> int:
     # A stuck terminal is given up soon; elsewhere an orderly end gets all the time it needs.
     lifecycle.PATIENCE_S = 0.5 if kind == "flood" else 60.0
     made = {"fault": Broken, "flood": Flood}.get(kind, FakeSource)
-    shown = view(run_dir=sys.argv[1])
+    source = made(sys.argv[1], view=view(run_dir=sys.argv[1]))
     if kind == "hostile":
-        shown = infect(shown, EVERY, but=("run_dir", "path", "log"))
-    app = LiverlApp(made(sys.argv[1], view=shown), theme="auto")
+        fill(Path(sys.argv[1]), ON_A_TERMINAL)
+        source = made(sys.argv[1], view=the_view(Path(sys.argv[1]), os.getpid(), ON_A_TERMINAL))
+        answer = msgspec.to_builtins(infect(detail(), ON_A_TERMINAL))
+        source.answer = {**answer, "text": f"{ON_A_TERMINAL}done"}
+    app = LiverlApp(source, theme="auto")
     app.run(mouse=False)
     with contextlib.suppress(OSError):  # the terminal may be gone
         print("left in order", flush=True)

@@ -46,7 +46,7 @@ KEYS = {
 }
 # The protocol of kitty for keys, which the emulator would print instead of passing it over.
 _KITTY = re.compile(rb"\x1b\[[<>=][0-9;]*u")
-RAW_BYTES = 65536
+RAW_BYTES = 1 << 18
 _ALTERNATE = 1049  # DEC's private mode: the screen of full-screen programs
 # What would make the program under test behave differently on the machine of whoever runs it.
 NOT_INHERITED = (

@@ -383,7 +383,6 @@ SIXTEEN = ("training.train_batch_size=16", "training.train_prompt_mini_batch_siz
         ("verl.faults.late_replica={index: 9, seconds: 0}",),  # it is off
         ("verl.faults.pending_replica=1", "verl.faults.mute_replica=0", "verl.faults.dead_replica=1"),
         ("verl.wandb_proxy=http://h:80",),
-        ("verl.wandb_proxy=http://h:80/a@b",),
         ("infrastructure.ray_port=0", "infrastructure.ray_dashboard_port=0", "infrastructure.litellm_port=0"),
         ("infrastructure.ray_dashboard_port=6379", "ray.address=h:1"),
         ("environments.x={venv_path: /v}",),
@@ -472,6 +471,30 @@ def test_a_wrong_split_of_the_gpus_is_one_problem() -> None:
 def test_a_long_override_is_shown_in_part() -> None:
     (lines,) = told(overrides(**{"trainer.nnodes": "x" * 200}))
     assert lines[1] == "    found:   '" + "x" * 79
+
+
+@pytest.mark.parametrize("proxy", ["me:pw@h:80", "http://me:p/w@h:80", "http://h:80/a@b", "HTTP://me@h"])
+def test_a_proxy_with_an_account_is_refused_however_it_is_written(proxy: str) -> None:
+    assert keys(f"verl.wandb_proxy={proxy}") == ["verl.wandb_proxy"]
+
+
+@pytest.mark.parametrize("key", ["requirements", "first.requirements"])
+@pytest.mark.parametrize(
+    ("requirement", "refused"),
+    [
+        ("a @ https://u:p@h/a.whl", True),
+        ("git+https://t0ken@github.com/o/r", True),
+        ("git+https://git:p@github.com/o/r", True),
+        ("git+ssh://git@github.com/o/r", False),
+        ("a @ https://h/a.whl#sha256=1", False),
+        ("a==1", False),
+    ],
+)
+def test_a_requirement_holds_no_password(key: str, requirement: str, refused: bool) -> None:
+    first = "requirements: [a]" if key.startswith("first") else ""
+    inner = f"requirements: ['{requirement}']"
+    entry = f"{first}, first: {{{inner}}}" if first else inner
+    assert keys(f"environments.x={{{entry}}}") == ([f"environments.x.{key}"] if refused else [])
 
 
 def test_an_environment_is_told_its_own_problems() -> None:

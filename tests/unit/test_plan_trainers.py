@@ -167,10 +167,10 @@ def test_hydra_gets_texts_quoted_and_words_as_words() -> None:
         ("-x", "'-x'"),
         ("a=b", "'a=b'"),
         ("\\\\'", "'\\\\\\\\\\''"),
-        ("x${a}${b}", r"'x\${a}\${b}'"),
+        ("x$a{b}", "'x$a{b}'"),
         ((), "[]"),
         ({}, "{}"),
-        ([None, [1, "a b"], {"k": "${v}"}], r"[null,[1,'a b'],{k:'\${v}'}]"),
+        ([None, [1, "a b"], {"k": "$v"}], "[null,[1,'a b'],{k:'$v'}]"),
     ],
 )
 def test_more_values_in_hydras_grammar(value: Any, written: str) -> None:

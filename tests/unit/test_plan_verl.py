@@ -51,7 +51,7 @@ def overrides_of(plan: Plan) -> dict[str, str]:
         ("it's", r"'it\'s'"),
         ("a\\'b", r"'a\\\'b'"),
         ("end\\", r"'end\\'"),
-        ("${x}", r"'\${x}'"),
+        ("a\\\n", "'a\\\n'"),
         (["console", "file"], "[console,file]"),
         ({"a": 1, "b": "x y"}, "{a:1,b:'x y'}"),
     ],

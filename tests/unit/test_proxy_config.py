@@ -106,7 +106,7 @@ def test_bad_numbers_are_refused(options: dict[str, float]) -> None:
         render(A, **options)
 
 
-@pytest.mark.parametrize("name", ["", "a*", "a\nb"])
+@pytest.mark.parametrize("name", ["", "a*", "a\nb", "os.environ/LITELLM_MASTER_KEY"])
 def test_bad_model_names_are_refused(name: str) -> None:
     with pytest.raises(ValueError):
         render_litellm_config([A], name, 1.0, 1.0, prefix="hosted_vllm/")

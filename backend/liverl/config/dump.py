@@ -19,11 +19,21 @@ from liverl.config.yaml_nodes import scalar
 # Names of free-form keys (overrides, LiveRL's meta_info) whose values are probably secrets. "token" alone would also
 # match eos_token and max_tokens.
 _SECRET_NAME = re.compile(r"(?i)((api|access)[_-]?key|(auth|access)[_-]?token|secret|passw(or)?d)")
+_SECRET_VARIABLE = re.compile(r"(?:^|[.+~])[A-Z0-9_]*(TOKEN|KEY|CREDENTIALS)$")  # HF_TOKEN
+_NAME_IN_TEXT = re.compile(r"""([A-Za-z_][\w.-]*)['"]?\s*:""")
 
 
 def looks_secret(name: str) -> bool:
-    """Whether the name of a free-form key suggests that its value is a secret (``api_key``, ``password``)."""
-    return bool(_SECRET_NAME.search(name))
+    """Whether the name of a free-form key suggests that its value is a secret (``api_key``, ``HF_TOKEN``)."""
+    return bool(_SECRET_NAME.search(name) or _SECRET_VARIABLE.search(name))
+
+
+def holds_secret_name(value: Any) -> bool:
+    """Whether ``value`` is text with a mapping in it (``{api_key: x}``, as Hydra and JSON write it) that has a name
+    which looks secret."""
+    if not isinstance(value, str) or "{" not in value:
+        return False
+    return any(looks_secret(match[1]) for match in _NAME_IN_TEXT.finditer(value))
 
 
 def redacted(config: RunConfig) -> dict[str, Any]:
@@ -55,7 +65,11 @@ def dump_yaml(config: RunConfig, kept: Mapping[str, Any] | None = None) -> str:
 def without_secrets(value: Any) -> Any:
     """A copy of plain data, at any depth without entries that have a value under a name that looks secret."""
     if isinstance(value, dict):
-        return {k: without_secrets(v) for k, v in value.items() if v in (None, "") or not looks_secret(k)}
+        return {
+            k: without_secrets(v)
+            for k, v in value.items()
+            if v in (None, "") or not (looks_secret(k) or holds_secret_name(v))
+        }
     if isinstance(value, list):
         return [without_secrets(item) for item in value]
     return value

@@ -6,17 +6,29 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from liverl.config import LoadedConfig, inert_keys, sizing
-from liverl.config.dump import looks_secret, without_secrets
+from liverl.config.dump import holds_secret_name, looks_secret, without_secrets
 from liverl.config.schema import RunConfig
 from liverl.config.sections.run import EnvironmentEntry
 from liverl.engines import ENGINES
 from liverl.model import Inert
 from liverl.plan import embedded_trainer, proxy, ray, replica, verl_trainer
-from liverl.plan.spec import Dependency, EnvironmentSpec, InstallStep, Plan, RayPlan, ServiceSpec, Settings
+from liverl.plan.hydra import HydraError
+from liverl.plan.spec import (
+    INDEX,
+    PLACEHOLDER,
+    Dependency,
+    EnvironmentSpec,
+    InstallStep,
+    Plan,
+    RayPlan,
+    ServiceSpec,
+    Settings,
+)
 
 
 class PlanError(Exception):
@@ -28,9 +40,10 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
 
     Raises:
         PlanError: this version does not support the topology or trainer, an environment is missing, the GPUs cannot be
-            divided into replicas, or a path or override cannot be passed to verl.
+            divided into replicas, or a value cannot be passed to a service as it is.
     """
     config = loaded.config
+    _check_placeholders(loaded)
     if config.run.topology == "managed":
         parts = _managed(config, run_dir)
     elif config.run.topology == "verl":
@@ -130,10 +143,55 @@ def _verl(config: RunConfig, run_dir: Path) -> _Parts:
         services.append(verl_trainer.smoke(config))
     services += [
         proxy.service(config, Dependency("discovered", "replica", expected)),
-        verl_trainer.service(config),
+        _trainer(config),
     ]
     token_file = replica.TOKEN if config.verl.device == "cpu" else ""
     return _Parts(tuple(services), expected, ray=ray.ray_plan(config, run_dir), token_file=token_file)
+
+
+def _trainer(config: RunConfig) -> ServiceSpec:
+    """The plan of verl's trainer.
+
+    Raises:
+        PlanError: verl would read a value of the configuration as something else.
+    """
+    try:
+        return verl_trainer.service(config)
+    except HydraError as error:
+        key = next(
+            (key for key, text in _texts(msgspec.to_builtins(config)) if error.text in text), "trainer"
+        )
+        raise PlanError(f"{key}: verl cannot receive {error.text!r}: {error.why}") from None
+
+
+def _check_placeholders(loaded: LoadedConfig) -> None:
+    """Check that no value holds what a plan's placeholders look like. ``run.run_root`` may: no plan contains it.
+
+    Raises:
+        PlanError: one does.
+    """
+    for key, text in _texts(msgspec.to_builtins(loaded.config)):
+        match = PLACEHOLDER.search(text)
+        found = match[0] if match else INDEX if INDEX in text else ""
+        if found and key != "run.run_root":
+            where = loaded.origins.get(key, loaded.source)
+            raise PlanError(
+                f"{key}: {found} stands for something else in the command lines of services, so a value cannot "
+                f"contain it; found in {where}"
+            )
+
+
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """The texts in plain data, names of mappings included, each with its dotted key."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield key, name
+            yield from _texts(inner, f"{key}.{name}" if key else name)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner, key)
 
 
 def _check_command_line(config: RunConfig, run_dir: Path) -> None:
@@ -153,13 +211,13 @@ def _check_command_line(config: RunConfig, run_dir: Path) -> None:
 
 
 def _secret_keys(value: Any) -> Iterator[str]:
-    """The dotted keys, at any depth, that have a value and a name that looks secret."""
+    """The dotted keys, at any depth, whose name, or a name in whose text, looks secret, and that have a value."""
     if isinstance(value, list):
         value = dict(enumerate(value))
     if not isinstance(value, Mapping):
         return
     for key, inner in value.items():
-        if looks_secret(str(key)) and inner not in (None, ""):
+        if inner not in (None, "") and (looks_secret(str(key)) or holds_secret_name(inner)):
             yield str(key)
         yield from (f"{key}.{rest}" for rest in _secret_keys(inner))
 

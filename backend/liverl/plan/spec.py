@@ -8,6 +8,7 @@ Strings in ``argv``, ``env`` and ``files`` may contain placeholders that are fil
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
@@ -16,6 +17,8 @@ from liverl.engines import ENGINES, Engine
 from liverl.model import Inert, Owner, ServiceKind
 from liverl.plan.inherit import Inherit
 
+PLACEHOLDER = re.compile(r"\{(python|port|run_dir|attempt_dir|generation)(?::([\w.-]+))?\}")
+INDEX = "{index}"  # the number of a replica, in its template
 Installer = Literal["uv", "pip"]
 Condition = Literal[
     "environment_ready",  # the named Python environment is built
@@ -115,7 +118,8 @@ class PortSpec(msgspec.Struct, frozen=True):
 
 
 class FileSpec(msgspec.Struct, frozen=True):
-    """A file written before each start; ``path`` is relative to the run directory."""
+    """A file written before each start; ``path`` is relative to the run directory. Its placeholders are in strings of
+    JSON."""
 
     path: str
     text: str

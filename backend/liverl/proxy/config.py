@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
+_VARIABLE = "os.environ/"  # LiteLLM replaces a text that begins with this by the value of a variable
+
 
 def normalise_backend(url: str) -> str:
     """Return the root address of a replica: ``http://127.0.0.1:4001``, without ``/v1`` and trailing slashes.
@@ -62,7 +64,8 @@ def render_litellm_config(
     Raises:
         ValueError: an address, name or number is invalid.
     """
-    if not served_model.strip() or any(character in served_model for character in "*\n"):
+    invalid = any(character in served_model for character in "*\n") or served_model.startswith(_VARIABLE)
+    if not served_model.strip() or invalid:
         raise ValueError(f"invalid model name: {served_model!r}")
     if not request_timeout > 0:
         raise ValueError(f"request_timeout must be more than 0 s, not {request_timeout!r}")

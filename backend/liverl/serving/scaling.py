@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from liverl.control.messages import CommandError
-from liverl.plan.spec import Plan, ServiceSpec
+from liverl.plan.spec import INDEX, Plan, ServiceSpec
 from liverl.serving.endpoint import slot_address
 from liverl.serving.registry import FAST, ReplicaRegistry
 from liverl.serving.unfinished_trials import trials_of, unfinished
@@ -28,7 +28,7 @@ def replica_spec(template: ServiceSpec, index: int, further: tuple[str, ...] = (
     """The template with ``{index}`` filled in name, arguments and environment, and ``further`` arguments."""
 
     def fill(text: str) -> str:
-        return text.replace("{index}", str(index))
+        return text.replace(INDEX, str(index))
 
     return replace(
         template,
@@ -63,7 +63,7 @@ class Scaling:
     def name_of(self, index: int) -> str:
         """The service name of the replica with this index. Only for runs with managed replicas."""
         assert self.plan.replica_template is not None
-        return self.plan.replica_template.name.replace("{index}", str(index))
+        return self.plan.replica_template.name.replace(INDEX, str(index))
 
     def spec(self, index: int) -> ServiceSpec:
         """The service of the replica with this index. Only for runs with managed replicas."""

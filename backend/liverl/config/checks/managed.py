@@ -15,6 +15,7 @@ from liverl.config.layers import Setting
 from liverl.config.schema import Path, RunConfig, value_of
 from liverl.config.sizing import BUILTIN, bare_key, is_smoke
 from liverl.engines import ENGINES
+from liverl.engines.adapter.argv import keys_of
 
 _OWN = "LIVERL_"
 _PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?|\*")
@@ -146,6 +147,20 @@ def _served(c: RunConfig) -> Iterator[Finding]:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}", name):
         allowed = "letters, digits and . _ - / : (the name is used in URLs, labels and aliases)"
         yield Finding("model.served_model_name", "invalid name", f"'{c.model.served_model_name}'", allowed)
+    elif name.startswith("os.environ/"):
+        words = "LiteLLM would replace it by the value of an environment variable"
+        yield Finding(
+            "model.served_model_name", words, f"'{name}'", "a name that does not begin with os.environ/"
+        )
+
+
+@_rule("run.engine", "model.model_path", "vllm.dtype")
+def _options(c: RunConfig) -> Iterator[Finding]:
+    for key in sorted(keys_of(ENGINES[c.run.engine].argv)):
+        value = value_of(c, key)
+        if isinstance(value, str) and value.startswith("-"):
+            words = f"{ENGINES[c.run.engine].title} would read it as an option of its command line"
+            yield Finding(key, words, f"'{value}'", "text that does not begin with -")
 
 
 @_rule("training.train_batch_size", "training.train_prompt_mini_batch_size")

@@ -164,7 +164,7 @@ def _faults(c: RunConfig) -> Iterator[Finding]:
 
 @_rule("verl.wandb_proxy")
 def _wandb_proxy(c: RunConfig) -> Iterator[Finding]:
-    if _USERINFO.search(c.verl.wandb_proxy):
+    if "@" in c.verl.wandb_proxy:
         words = "verl receives the proxy URL on its command line, which other users can read"
         hint = "set a proxy with a password in the environment variable HTTPS_PROXY"
         yield Finding("verl.wandb_proxy", words, "a URL that contains a user name", "http://host:port", hint)
@@ -227,6 +227,12 @@ def _environments(c: RunConfig) -> Iterator[Finding]:
                 )
                 hint = "or remove the password: uv and pip read ~/.netrc"
                 yield Finding(f"environments.{name}.{key}", words, "a value (not shown)", allowed, hint)
+        packages = {"requirements": entry.requirements, "first.requirements": entry.first.requirements}
+        for key, texts in packages.items():
+            if any(holds_secret(text.replace("://git@", "://")) for text in texts):
+                words = "a URL that contains a password, which other users could read on the installer's command line"
+                allowed = "a URL without a password: uv, pip and git read ~/.netrc"
+                yield Finding(f"environments.{name}.{key}", words, "a value (not shown)", allowed)
 
 
 def holds_secret(address: str) -> bool:

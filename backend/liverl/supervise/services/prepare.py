@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from liverl.plan.inherit import inherited
-from liverl.plan.spec import PortSpec, ServiceSpec
+from liverl.plan.spec import PLACEHOLDER, PortSpec, ServiceSpec
 from liverl.procs import procfs
 from liverl.util.atomic_file import write_atomic
 from liverl.util.regular_file import read_text
-
-_PLACEHOLDER = re.compile(r"\{(python|port|run_dir|attempt_dir|generation)(?::([\w.-]+))?\}")
 
 
 class PrepareProblem(Exception):
@@ -37,8 +36,8 @@ class Placeholders:
     ports: Mapping[str, int]
 
 
-def fill(text: str, values: Placeholders) -> str:
-    """Replace the placeholders of :mod:`liverl.plan.spec`.
+def fill(text: str, values: Placeholders, written: Callable[[str], str] = str) -> str:
+    """Replace the placeholders of :mod:`liverl.plan.spec`. ``written``: how a value is written in ``text``.
 
     Raises:
         PrepareProblem: the environment is not built yet, or the port does not exist (``final``).
@@ -49,14 +48,18 @@ def fill(text: str, values: Placeholders) -> str:
         if kind == "python":
             if name not in values.pythons:
                 raise PrepareProblem(f"environment {name!r} is not ready", final=False)
-            return str(values.pythons[name])
+            return written(str(values.pythons[name]))
         if kind == "port":
             if name not in values.ports:
                 raise PrepareProblem(f"the service has no port {name!r}", final=True)
             return str(values.ports[name])
-        return str(getattr(values, kind))
+        return written(str(getattr(values, kind)))
 
-    return _PLACEHOLDER.sub(replace, text)
+    return PLACEHOLDER.sub(replace, text)
+
+
+def _in_json(value: str) -> str:
+    return json.dumps(value)[1:-1]
 
 
 def choose_port(port: PortSpec) -> int:
@@ -115,6 +118,6 @@ def write_files(spec: ServiceSpec, values: Placeholders) -> None:
         path = values.run_dir / fill(file.path, values)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, fill(file.text, values).encode(), file.mode)
+            write_atomic(path, fill(file.text, values, _in_json).encode(), file.mode)
         except OSError as error:
             raise PrepareProblem(f"cannot write {path}: {os.strerror(error.errno or 0)}") from None

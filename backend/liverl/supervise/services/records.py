@@ -15,6 +15,7 @@ from liverl.logs.fatal_lines import find_cause
 from liverl.model import Event, Level
 from liverl.rundir.journal import LineFile, complain
 from liverl.supervise.services.event_log import EventLog
+from liverl.util import redact
 from liverl.util.atomic_file import set_aside
 from liverl.util.blocking_call import BlockingCalls
 
@@ -115,6 +116,7 @@ class Records:
         self._report(kind, text, "", "warning")
 
     def _report(self, kind: str, text: str, details: str, level: Level = "error") -> None:
+        text, details = redact.value(text), redact.value(details)  # an error may quote an address or a header
         if text in self._reported or self._closed:
             return
         self._reported.add(text)
