@@ -19,6 +19,7 @@ from liverl.plan.spec import Plan
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.atomic_file import write_atomic
 from liverl.util.modes import DIRECTORY, make_directory
+from liverl.util.process_limit import too_few
 from liverl.util.regular_file import open_append, open_binary
 
 if TYPE_CHECKING:
@@ -137,16 +138,20 @@ def start_backend(
             f"cannot write {log_path}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
         ) from None
     start = log.tell()
-    with log:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=env,
-            cwd="/",
-            start_new_session=True,
-        )
+    try:
+        with log:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=env,
+                cwd="/",
+                start_new_session=True,
+            )
+    except OSError as error:
+        why = too_few(error) or error.strerror
+        raise LaunchError(f"cannot start the backend: {why}", ExitCode.PREFLIGHT) from None
     give_up = time.monotonic() + timeout
     while time.monotonic() < give_up:
         alive = backend_alive(run_dir)
