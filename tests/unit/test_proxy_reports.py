@@ -38,7 +38,7 @@ class Proxy:
 
     def counted(self, *living: int) -> tuple[int | None, int | None, int]:
         self.generations = [*living]
-        self.list.read()
+        self.list.reader()()()
         status = self.list.status()
         return status.requests, status.failures, status.unattributed
 

@@ -19,6 +19,7 @@ from liverl.plan.spec import Plan
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.atomic_file import set_aside, write_atomic
 from liverl.util.modes import make_directory, new_directory
+from liverl.util.process_limit import too_few
 from liverl.util.regular_file import open_append, open_binary
 
 if TYPE_CHECKING:
@@ -132,15 +133,19 @@ def start_backend(
     log_path = RunDir(run_dir).backend_log
     with _open_log(log_path) as log:
         start = log.tell()
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=env,
-            cwd="/",
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=env,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            why = too_few(error) or error.strerror
+            raise LaunchError(f"cannot start the backend: {why}", ExitCode.PREFLIGHT) from None
     give_up = time.monotonic() + timeout
     while time.monotonic() < give_up:
         alive = backend_alive(run_dir)

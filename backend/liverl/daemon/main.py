@@ -13,9 +13,11 @@ import fcntl
 import os
 import signal
 import sys
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -37,11 +39,15 @@ from liverl.supervise.recovery.evidence import anything_alive
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
 from liverl.util.modes import exclude_others
+from liverl.util.process_limit import too_few
 from liverl.verl.ray_dir import remove_ray_directory
 from liverl.version import __version__
 
 DIRECTORY_S = 5.0  # seconds between two checks that the run directory still exists
-END_LIMIT = 5.0  # seconds that the end of a run waits for the last scan of its files
+THREADS = (
+    32  # for calls that may hang: a start of each service, and the writers and readers of the run's files
+)
+END_LIMIT = 5.0  # seconds that the end of a run waits for the last scan of its files, and for its last state
 RESULT_PATIENCE = 60.0  # seconds in which writing the result is retried, for example on a full disk
 
 
@@ -68,7 +74,7 @@ def take_lock(path: Path) -> int:
 
 
 class _UnjoinedThreads(ThreadPoolExecutor):
-    """Threads that nobody waits for at the end: one may hang in a read of a storage that does not answer."""
+    """Threads that nobody waits for at the end: some may hang at a storage that does not answer."""
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         super().shutdown(wait=False, cancel_futures=cancel_futures)
@@ -91,7 +97,7 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
     was_running = anything_alive(run_dir, plan.run, history) if stop is not None else True
     attempt = history.attempt + 1 if fresh else history.attempt
     (run_dir / f"attempt_{attempt:03d}" / "logs").mkdir(parents=True, exist_ok=True)
-    asyncio.get_running_loop().set_default_executor(_UnjoinedThreads())
+    asyncio.get_running_loop().set_default_executor(_UnjoinedThreads(THREADS))
     same_boot = not fresh and history.era == procfs.pid_era()
     began = history.attempt_monotonic if same_boot else None
     run = Run(plan, run_dir, attempt, None if fresh else history.attempt_started_at, began)
@@ -168,7 +174,7 @@ async def _heartbeat(directory: OpenDirectory) -> None:
     while True:
         await asyncio.sleep(HEARTBEAT_S)
         try:
-            touch_backend(directory.path)
+            await asyncio.to_thread(lambda: touch_backend(directory.path))
         except OSError as error:
             complain(f"cannot write the heartbeat: {error}")
 
@@ -215,27 +221,40 @@ async def _finish(run: Run, server: ControlServer, unkilled: list[str], director
     """Write the result, end the keeper, and return the exit code. ``unkilled``: processes that could not be killed."""
     supervisor = run.supervisor
     run.state_writer.write_to(directory.path)
-    with supervisor.records.guarded():
-        try:
-            async with asyncio.timeout(END_LIMIT):
-                await run.sampler.look_at_files()
-        except TimeoutError:
-            late = f"the last steps and trials could not be read within {END_LIMIT:g} s; the result may lack some"
-            supervisor.say("read", late, "warning")
-    with supervisor.records.guarded():
-        await run.state_writer.look()  # report the last symptoms before the end
+    late = "the last steps and trials could not be read within {:g} s; the result may lack some"
+    await _in_time(supervisor, run.sampler.look_at_files(), END_LIMIT, late)
+    late = "the last state could not be written within {:g} s"
+    await _in_time(
+        supervisor, run.state_writer.look(), END_LIMIT, late
+    )  # report the last symptoms before the end
     result = run.conclude(unkilled)
     await _clear_ray(run, result, unkilled)
     level: Level = "info" if result.exit_code in (ExitCode.OK, ExitCode.STOPPED) else "error"
     encoded = msgspec.json.format(msgspec.json.encode(result))
-    await _write_result(supervisor, directory, encoded, result.exit_code)
+    writing = _write_result(supervisor, directory, encoded, result.exit_code)
+    await _in_time(
+        supervisor, writing, RESULT_PATIENCE + END_LIMIT, "the result could not be written within {:g} s"
+    )
     supervisor.say(
         "run_ended", result.summary, level, exit_code=result.exit_code, steps=result.steps, state=result.state
     )
-    await run.state_writer.close()
+    await _in_time(supervisor, run.state_writer.close(), END_LIMIT, late)
     server.publish_snapshot()
     await supervisor.keeper_manager.dismiss()
     return result.exit_code
+
+
+async def _in_time(
+    supervisor: Supervisor, work: Coroutine[Any, Any, object], seconds: float, late: str
+) -> None:
+    """Wait for ``work`` at most ``seconds``: a storage that hangs must not keep the run from ending. ``late`` is told
+    if it takes longer."""
+    with supervisor.records.guarded():
+        try:
+            async with asyncio.timeout(seconds):
+                await work
+        except TimeoutError:
+            supervisor.say("storage", late.format(seconds), "warning")
 
 
 async def _clear_ray(run: Run, result: Result, unkilled: list[str]) -> None:
@@ -262,7 +281,7 @@ async def _write_result(
     give_up = supervisor.now() + RESULT_PATIENCE
     while True:
         try:
-            write_atomic(directory.path / "result.json", data)
+            await asyncio.to_thread(lambda: write_atomic(directory.path / "result.json", data))
             await supervisor.records.journal({"k": "end", "exit_code": exit_code})
             return
         except OSError as error:
@@ -304,7 +323,12 @@ def main() -> None:
         complain(f"cannot start: {str(problem) or 'the keeper exited immediately'}")
         code = ExitCode.FAILED
     except (OSError, ValueError) as error:
-        complain(f"cannot start: {error}")
+        complain(f"cannot start: {too_few(error) or error}")
+        code = ExitCode.PREFLIGHT
+    except RuntimeError as error:
+        if (why := too_few(error)) is None:
+            raise
+        complain(f"cannot start: {why}")
         code = ExitCode.PREFLIGHT
     sys.stdout.flush()
     sys.stderr.flush()

@@ -80,7 +80,7 @@ class SnapshotBuilder:
             gpu_note=facts.gpu_note,
             host=facts.host,
             symptoms=symptoms,
-            unreadable=facts.unreadable,
+            unreadable=(*self._replicas.unreadable, *facts.unreadable),
             result=self._outcome.result,
         )
 

@@ -37,6 +37,7 @@ from liverl.util.regular_file import (
 _encode = msgspec.json.Encoder().encode
 
 _CHECKED = re.compile(rb',"crc":"([0-9a-f]{8})"}$')
+CLOSE_S = 10.0  # seconds that closing a file waits for its last records; a busy disk takes about 0.01 s
 OWED_BYTES = 1 << 20  # limit of unwritten lines kept for a retry, newest first: about 3,000 records
 
 
@@ -78,10 +79,11 @@ class LineFile:
         await asyncio.wrap_future(self.append(record))
 
     def close(self) -> None:
-        """Write all queued records and close the file."""
+        """Write all queued records and close the file. A write that hangs is left to its thread after ``CLOSE_S``."""
         self._queue.put(None)
-        self._thread.join()
-        os.close(self._fd)
+        self._thread.join(CLOSE_S)
+        if not self._thread.is_alive():
+            os.close(self._fd)
 
     def _work(self) -> None:
         while True:

@@ -7,7 +7,8 @@ A proxy process that starts reads the file by itself; one that serves gets SIGHU
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from liverl.model import ProxyStatus
@@ -109,21 +110,31 @@ class ProxyRoutes:
 
     # --- from the proxy ---
 
-    def read(self) -> None:
-        """Read the reports of all proxy processes."""
+    def reader(self) -> Callable[[], Callable[[], None]]:
+        """A function that reads the reports of all proxy processes, in any thread. What it returns takes them over; it
+        must be called on the event loop."""
         slot = self._supervisor.slots.get("proxy")
         if slot is None:
-            return
+            return lambda: lambda: None
         wanted = {i.process.generation for i in slot.instances() if i.process is not None}
         folder = self._supervisor.run_dir / "proxy"
-        for generation in wanted:
-            report = read_object(folder / f"status.{generation}.json")
-            if report is not None:
-                self.reports[generation] = report
-        if self._ended is None or not wanted.issuperset(self.reports):
+        more_ended = self._ended is None or not wanted.issuperset(self.reports)
+
+        def read() -> Callable[[], None]:
+            reports = {g: read_object(folder / f"status.{g}.json") for g in wanted}
+            ended = ended_counts(folder, wanted) if more_ended else None
+            return partial(self._take, {g: r for g, r in reports.items() if r is not None}, wanted, ended)
+
+        return read
+
+    def _take(
+        self, reports: dict[int, dict[str, Any]], wanted: set[int], ended: dict[int, ProxyCounters] | None
+    ) -> None:
+        self.reports |= reports
+        if ended is not None:
             # A process writes its last report when it exits, after the one that was read here.
-            ended = {g: counts_of(r) for g, r in self.reports.items() if g not in wanted}
-            self._ended = (self._ended or {}) | ended | ended_counts(folder, wanted)
+            last = {g: counts_of(r) for g, r in self.reports.items() if g not in wanted}
+            self._ended = (self._ended or {}) | last | ended
         self.reports = {g: r for g, r in self.reports.items() if g in wanted}
 
     def knows(self) -> bool:

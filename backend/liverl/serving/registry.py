@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from liverl.model import EngineFacts, ProxyStatus, ReplicaSet, ReplicaStatus, TrialsStatus
+from liverl.model import EngineFacts, ProxyStatus, ReplicaSet, ReplicaStatus, TrialsStatus, UnreadableFile
 from liverl.observe.boot.stages import Stage
 from liverl.observe.engine.activity import ActivityState
 from liverl.observe.engine.idle import IdleDetector, Load, LoadSample
@@ -29,8 +29,10 @@ from liverl.supervise.services.probes import bearer
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
+from liverl.util.blocking_call import BlockingCalls
 from liverl.util.ticks import until_tick
 
+REPORT_LIMIT = 10.0  # seconds after which reading the reports of trainer and proxy counts as hanging
 FAST = 0.25  # seconds between looks while a replica joins or leaves
 
 
@@ -66,6 +68,8 @@ class ReplicaRegistry:
         self._first_digests: tuple[int, dict[int, str]] = (0, {})
         self._idle = IdleDetector()
         self._interval = interval
+        self.unreadable: tuple[UnreadableFile, ...] = ()  # reports, if they cannot be read in time
+        self._reading = BlockingCalls[tuple[dict[str, Any] | None, Callable[[], None]]]()
         self._published = b""
         self._version = 0
         token_file = plan.replica_token_file
@@ -246,9 +250,7 @@ class ReplicaRegistry:
         writes none. ``drain``: called once the load of all replicas is known, for those that leave.
         ``held_up``: a process of the run stands still, so that no replica is idle by its own fault."""
         before = self.engines.all()
-        report = trainer or read_object(self.supervisor.run_dir / "trainer.json")
-        self.trainer = report or self.trainer
-        self.proxy.read()
+        await self._read_reports(trainer)
         endpoints = self.endpoints()
         if not self.proxy.exists and not endpoints:
             return self.supervisor.pace.until_next(self._interval)  # there is nothing to poll or to publish
@@ -272,6 +274,24 @@ class ReplicaRegistry:
         self._idle = self._idle.seen(load)
         waiting = self.complete and any(e.serving and e.name not in self.listed for e in self.endpoints())
         return until_tick(FAST if waiting or self.proxy.behind or self.leaving else self._interval)
+
+    async def _read_reports(self, trainer: dict[str, Any] | None) -> None:
+        """Read what trainer and proxies report in files. After ``REPORT_LIMIT`` seconds the earlier reports stay, and
+        that is a fact: a storage that hangs must hold up nothing else."""
+        path, read_proxies = self.supervisor.run_dir / "trainer.json", self.proxy.reader()
+
+        def read() -> tuple[dict[str, Any] | None, Callable[[], None]]:
+            return trainer or read_object(path), read_proxies()
+
+        try:
+            report, take = await self._reading.call(read, REPORT_LIMIT)
+        except TimeoutError:
+            why = f"reading them has taken longer than {REPORT_LIMIT:g} s; the storage may be slow or hang"
+            self.unreadable = (UnreadableFile("reports of trainer and proxy", why),)
+            return
+        self.unreadable = ()
+        self.trainer = report or self.trainer
+        take()
 
     async def _look(self, endpoint: ReplicaEndpoint) -> str | None:
         """Read the metrics of one replica; returns its name, or None if they could not be read."""

@@ -99,7 +99,10 @@ def words(
     ``completes``: the service is a task, whose exit 0 is a success."""
     if before.state == after.state:
         if after.stuck and not before.stuck:
-            return "could not be killed: some of its processes survived the last signal", "error"
+            return (
+                "has not ended after the last signal: a process survived it, or its exit status was not reported yet",
+                "error",
+            )
         return None
     took = f"{now - before.since:.1f} s"
     match after.state:

@@ -210,7 +210,7 @@ class Instance:
 
     async def _prepare(self, generation: int) -> tuple[prepare.Placeholders, dict[str, int]]:
         hub, spec = self.hub, self.spec
-        self._check_progress()
+        await asyncio.to_thread(self._check_progress)
         ports: dict[str, int] = {}
         for port in spec.ports:
             ports[port.name] = (
@@ -220,7 +220,7 @@ class Instance:
             )
         all_ports = {**hub.service_ports(), **ports}
         values = prepare.Placeholders(hub.run_dir, hub.attempt_dir, generation, hub.pythons(), all_ports)
-        prepare.write_files(spec, values)
+        await asyncio.to_thread(prepare.write_files, spec, values)
         return values, ports
 
     def _check_progress(self) -> None:
@@ -248,7 +248,9 @@ class Instance:
         log = hub.attempt_dir / "logs" / f"{spec.name}.{generation}.log"
         token = self.key_of(generation)
         held = [f"{spec.name}.{port.name}" for port in spec.ports if port.held]
-        log_start = log.stat().st_size if log.exists() else 0
+        tag = f"{hub.run}/{spec.name}/{generation}"
+        env = await asyncio.to_thread(prepare.environment, spec, values, tag, gpus)
+        log_start = await asyncio.to_thread(lambda: log.stat().st_size if log.exists() else 0)
         intent = {
             "k": "intent",
             "svc": spec.name,
@@ -265,12 +267,11 @@ class Instance:
         if self.machine.generation == generation and self.machine.state != "preparing":
             return  # stopped meanwhile; no process has been started
         self.feed(state_machine.Prepared(generation))
-        tag = f"{hub.run}/{spec.name}/{generation}"
         try:
             child = await hub.keeper_manager.spawn(
                 token=token,
                 argv=[prepare.fill(word, values) for word in spec.argv],
-                env=prepare.environment(spec, values, tag, gpus),
+                env=env,
                 cwd=prepare.fill(spec.cwd, values),
                 log=str(log),
                 fds={"LIVERL_LISTEN_FD": held[0]} if held else {},

@@ -154,7 +154,9 @@ class ProcessScan:
                 members = sorted(self.trees.members.get(instance.key, ()))
                 procs = [procfs.read_proc(pid) for pid, tick in members if procfs.alive(pid, tick)]
                 states = ", ".join(f"pid {proc.pid} ({proc.state})" for proc in procs if proc is not None)
-                problems.append(f"{instance.name}: {states}")
+                # Without processes only the exit status is missing: a keeper that waits for a disk reports it late.
+                if states:
+                    problems.append(f"{instance.name}: {states}")
             elif instance.busy and instance.machine.state in state_machine.ENDED:
                 # The exec or the directory is on a file system that hangs, and the keeper hangs with it.
                 problems.append(f"{instance.name}: its start has not finished")

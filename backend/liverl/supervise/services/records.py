@@ -18,6 +18,7 @@ from liverl.supervise.services.event_log import EventLog
 from liverl.util import redact
 from liverl.util.atomic_file import set_aside
 from liverl.util.blocking_call import BlockingCalls
+from liverl.util.process_limit import too_few
 
 LOG_LIMIT = 10.0  # seconds for reading the end of a log
 DISK_PATIENCE = 2.0  # seconds that a signal waits for the journal; a busy disk takes about 0.01 s
@@ -107,7 +108,12 @@ class Records:
             return None
 
     def internal(self, error: BaseException) -> None:
-        """Report an error in liverl itself: an event, once for each text, and the traceback in ``backend.log``."""
+        """Report an error in liverl itself: an event, once for each text, and the traceback in ``backend.log``. That no
+        thread or process can be started is no such error, and has no traceback."""
+        limit = too_few(error)
+        if limit is not None:
+            self._report("limit", limit, "")
+            return
         text = f"{type(error).__name__}: {error}"
         self._report("internal", text, "".join(traceback.format_exception(error)))
 
