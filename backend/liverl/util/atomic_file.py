@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from pathlib import Path
 
 from liverl.util.regular_file import LARGEST, kind_of
@@ -15,15 +16,15 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, sync: bool = Tru
     """Replace the content of ``path`` by ``data`` through a temporary file and a rename.
 
     ``sync`` flushes the data to disk before the rename. ``mode`` holds the permission bits of the new file. A directory
-    at ``path`` is renamed (see ``set_aside``).
+    at ``path`` is renamed (see ``set_aside``). Threads may write the same file at the same time.
 
     Raises:
         OSError: the directory is not writable or the disk is full; the old file is kept, the
             temporary one removed.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{threading.get_native_id()}.tmp")
     try:
-        temporary.unlink(missing_ok=True)  # of an earlier process with this pid
+        temporary.unlink(missing_ok=True)  # of an earlier thread with this number
         fd = os.open(temporary, _NEW, mode)
         with open(fd, "wb") as file:
             file.write(data)
