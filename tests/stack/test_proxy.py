@@ -374,7 +374,7 @@ async def test_a_bad_file_leaves_the_old_list_and_is_reported(
     proxy.signal(1, signal.SIGHUP)
     await wait_for(lambda: proxy.status(1)["error"], 30, "the error is reported")
     status = proxy.status(1)
-    assert "not YAML" in status["error"] and status["config_sha"] == good
+    assert "not valid YAML" in status["error"] and status["config_sha"] == good
     assert (await ask(proxy, CHAT, chat(), proxy.keys.run, "after-bad")).status == 200
     await proxy.reload(1, pair[0].url)
     assert proxy.status(1)["error"] is None
