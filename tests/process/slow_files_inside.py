@@ -20,6 +20,7 @@ from liverl.control.blocking import Connection
 from liverl.control.messages import NO_EVENTS
 from liverl.offline.stop import stop_run
 from liverl.plan.spec import Dependency, PortSpec
+from liverl.procs import procfs
 from liverl.proxy.config import parse_backends
 
 UNAVAILABLE = 77  # exit code: no mounts or no FUSE here
@@ -123,6 +124,29 @@ def _listed(path: Path) -> list[str]:
             replica["url"] for replica in json.loads(text)["replicas"] if replica["state"] == "listed"
         )
     return sorted(parse_backends(text))
+
+
+def record_of_the_keeper(folder: Path) -> None:
+    """A new keeper is not waited for by anything, although its record cannot be written."""
+    with running(folder) as (run, files):
+        files.slow({"fsync": None}, "keeper.json")
+        before = run.snapshot().backend.keeper_pid
+        os.kill(before, signal.SIGKILL)
+        wait_until(lambda: run.snapshot().backend.keeper_pid != before, 30, "the new keeper")
+        result = stop_run(run.run_dir)
+        assert result is not None and result.state == "stopped", result
+
+
+def index_of_runs(folder: Path) -> None:
+    """The backend of a run that has ended exits, although it cannot be removed from the index."""
+    os.environ["XDG_STATE_HOME"] = str(folder / "disk" / "state")
+    with running(folder) as (run, files):
+        files.slow({"unlink": None}, "/index/")
+        result = stop_run(run.run_dir)
+        assert result is not None and result.state == "stopped", result
+        backend = run.backends[-1]
+        wait_until(lambda: not procfs.alive(backend, None), 30, "the end of the backend")
+        assert "did not answer within 5 s" in (run.run_dir / "backend.log").read_text()
 
 
 def lists_of_a_start(folder: Path) -> None:

@@ -16,6 +16,7 @@ UNAVAILABLE = 77
 SLOW = ("list_of_replicas", "list_of_the_proxy")
 CASES = [
     *("report", "files_of_a_start", "last_state", "exit_statuses", "lists_of_a_start"),
+    *("record_of_the_keeper", "index_of_runs"),
     *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW),
 ]
 
