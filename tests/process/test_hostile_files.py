@@ -245,5 +245,5 @@ def test_a_read_that_hangs_holds_up_no_restart_and_no_end(run: ToyRun, adopted: 
         run.command("stop")
         assert run.result().state == "stopped"
         assert not procfs.alive(backend, None)
-    late = [e.text for e in run.events() if e.kind == "read"]
+    late = [e.text for e in run.events() if e.kind == "storage"]
     assert late and "could not be read within" in late[0]
