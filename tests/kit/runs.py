@@ -203,6 +203,7 @@ def make_run(
     *,
     replica: ServiceSpec | None = None,
     replicas: int = 0,
+    served_model: str = "",
     environments: tuple[EnvironmentSpec, ...] = (),
     settings: Settings | None = None,
     name: str = "toy",
@@ -219,6 +220,7 @@ def make_run(
         services=tuple(services),
         replica_template=replica,
         expected_replicas=replicas,
+        served_model=served_model,
         settings=settings or Settings(scan_interval=0.3, stuck_after=5.0),
     )
     write_atomic(run_dir / "plan.json", msgspec.json.encode(plan))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,23 +19,33 @@ from kit.waiting import wait_until
 from liverl.control.blocking import Connection
 from liverl.control.messages import NO_EVENTS
 from liverl.offline.stop import stop_run
+from liverl.plan.spec import Dependency, PortSpec
+from liverl.procs import procfs
+from liverl.proxy.config import parse_backends
 
 UNAVAILABLE = 77  # exit code: no mounts or no FUSE here
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[tuple[ToyRun, SlowFiles]]:
+def running(folder: Path, *, replicas: int = 0, start: bool = True) -> Iterator[tuple[ToyRun, SlowFiles]]:
+    """A run of two toys, one of them in the proxy's place if there are ``replicas``, on slow files."""
     try:
         own_mounts()
         place = slow_files(folder, folder / "disk")
         files = place.__enter__()
     except OSError:
         sys.exit(UNAVAILABLE)
-    run = make_run(files.place, [toy("a", "sleep"), toy("b", "sleep")])
+    waits = (Dependency("all_ready", "replica", replicas),) if replicas else ()
+    last = toy("proxy", "sleep", kind="proxy", depends_on=waits) if replicas else toy("b", "sleep")
+    replica = toy("replica-{index}", "http", "{port:http}", kind="replica", ports=(PortSpec("http"),))
+    run = make_run(
+        files.place, [toy("a", "sleep"), last], replica=replica, replicas=replicas, served_model="m"
+    )
     try:
-        run.start()
-        for name in ("a", "b"):
-            run.until(name, "ready")
+        if start:
+            run.start()
+            for name in ("a", last.name):
+                run.until(name, "ready")
         yield run, files
     finally:
         files.quick()
@@ -65,6 +77,88 @@ def files_of_a_start(folder: Path) -> None:
             assert _state(connection, "a") == "preparing"
         files.quick()
         run.until("a", lambda s: s.generation == 2 and s.state == "ready")
+
+
+def list_of_replicas(folder: Path) -> None:
+    _hanging_list(folder, "replicas.json")
+
+
+def list_of_the_proxy(folder: Path) -> None:
+    _hanging_list(folder, "proxy/litellm.yaml")
+
+
+def _hanging_list(folder: Path, name: str) -> None:
+    """A list of the replicas cannot be written: the backend answers, restarts a replica, names the file, writes the
+    newest list when it can, and stops the run."""
+    with running(folder, replicas=2) as (run, files):
+        path = run.run_dir / name
+        wait_until(lambda: len(_listed(path)) == 2, 20, "the list of both")
+        before = _listed(path)
+        files.slow({"fsync": None}, path.name)
+        _replica_restarts(run, 2)
+        assert _listed(path) == before, "it cannot be written"
+        wait_until(
+            lambda: [e for e in run.events() if e.kind == "storage" and str(path) in e.text], 30, "the event"
+        )
+        files.quick()
+        wait_until(lambda: len(_listed(path)) == 2 and _listed(path) != before, 20, "the newest list")
+        files.slow({"fsync": None}, path.name)
+        _replica_restarts(run, 3)
+        result = stop_run(run.run_dir)
+        assert result is not None and result.state == "stopped", result
+
+
+def _replica_restarts(run: ToyRun, generation: int) -> None:
+    pid = run.service("replica-0").pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    run.until("replica-0", lambda s: s.generation == generation and s.state == "ready")
+    wait_until(lambda: len([r for r in run.snapshot().replicas.items if r.listed]) == 2, 20, "both listed")
+
+
+def _listed(path: Path) -> list[str]:
+    """The addresses of the replicas in either list."""
+    text = path.read_text()
+    if path.suffix == ".json":
+        return sorted(
+            replica["url"] for replica in json.loads(text)["replicas"] if replica["state"] == "listed"
+        )
+    return sorted(parse_backends(text))
+
+
+def record_of_the_keeper(folder: Path) -> None:
+    """A new keeper is not waited for by anything, although its record cannot be written."""
+    with running(folder) as (run, files):
+        files.slow({"fsync": None}, "keeper.json")
+        before = run.snapshot().backend.keeper_pid
+        os.kill(before, signal.SIGKILL)
+        wait_until(lambda: run.snapshot().backend.keeper_pid != before, 30, "the new keeper")
+        result = stop_run(run.run_dir)
+        assert result is not None and result.state == "stopped", result
+
+
+def index_of_runs(folder: Path) -> None:
+    """The backend of a run that has ended exits, although it cannot be removed from the index."""
+    os.environ["XDG_STATE_HOME"] = str(folder / "disk" / "state")
+    with running(folder) as (run, files):
+        files.slow({"unlink": None}, "/index/")
+        result = stop_run(run.run_dir)
+        assert result is not None and result.state == "stopped", result
+        backend = run.backends[-1]
+        wait_until(lambda: not procfs.alive(backend, None), 30, "the end of the backend")
+        assert "did not answer within 5 s" in (run.run_dir / "backend.log").read_text()
+
+
+def lists_of_a_start(folder: Path) -> None:
+    """The proxy is started when the list that it reads has been written."""
+    with running(folder, replicas=2, start=False) as (run, files):
+        files.slow({"fsync": None}, "litellm.yaml")
+        run.start()
+        run.until("replica-1", "ready")
+        run.until("proxy", lambda s: s.state == "waiting" and "litellm.yaml to be written" in s.why)
+        files.quick()
+        run.until("proxy", "ready")
+        assert len(_listed(run.run_dir / "proxy/litellm.yaml")) == 2
 
 
 def _state(connection: Connection, name: str) -> str:

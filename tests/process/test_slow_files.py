@@ -13,7 +13,15 @@ INSIDE = Path(__file__).with_name("slow_files_inside.py")
 UNAVAILABLE = 77
 
 
-@pytest.mark.parametrize("case", ["report", "files_of_a_start", "last_state", "exit_statuses"])
+SLOW = ("list_of_replicas", "list_of_the_proxy")
+CASES = [
+    *("report", "files_of_a_start", "last_state", "exit_statuses", "lists_of_a_start"),
+    *("record_of_the_keeper", "index_of_runs"),
+    *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_storage_that_hangs(case: str, tmp_path: Path) -> None:
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         pytest.skip("FUSE needs root here")

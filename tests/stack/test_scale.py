@@ -8,7 +8,6 @@ import re
 import signal
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from typing import Any
 
 import pytest
 from kit.clients import Clients, Kind
-from kit.real import real_run, records, trial_dirs, whole_lines
+from kit.real import ask_replica, real_run, records, replica_token, trial_dirs, whole_lines
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
@@ -72,11 +71,11 @@ def routed(run: ToyRun) -> list[str]:
     return found
 
 
-def metric(url: str) -> int:
+def metric(url: str, token: str) -> int:
     """``liverl:policy_version`` of a replica."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=5) as reply:
-        found = re.search(rb"^liverl:policy_version(?:\{.*\})? (\d+)", reply.read(), re.MULTILINE)
-    assert found is not None
+    status, text = ask_replica(f"{url}/metrics", token, timeout=5)
+    found = re.search(r"^liverl:policy_version(?:\{.*\})? (\d+)", text, re.MULTILINE)
+    assert found is not None, (status, text)
     return int(found[1])
 
 
@@ -85,6 +84,7 @@ class Watcher:
 
     def __init__(self, run: ToyRun) -> None:
         self.run_dir = run.run_dir
+        self._token = replica_token(run.run_dir)
         self.generation = run.service("proxy").generation
         self.came: dict[str, tuple[int, int]] = {}  # address -> (its version, the trainer's) at first sight
         self.least = len(self._backends())
@@ -115,7 +115,7 @@ class Watcher:
             self.least = min(self.least, len(backends))
             for url in set(backends) - self._before - self.came.keys():
                 # Read after the trainer's: it may be newer by now, never older.
-                self.came[url] = (metric(url), trainer)
+                self.came[url] = (metric(url, self._token), trainer)
             time.sleep(0.005)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from kit.newest import lists_written
 
 from liverl.config import ConfigError, LoadedConfig, leaves, load_config
 from liverl.config.consumers import why_inert
@@ -166,7 +167,9 @@ def test_a_log_that_no_engine_is_known_for_has_no_stages() -> None:
 async def test_litellm_gets_its_prefix(toy: Engine, tmp_path: Path) -> None:
     _, supervisor = running(tmp_path)
     supervisor.slots["proxy"] = SimpleNamespace(instances=list)
-    ProxyRoutes(supervisor, planned(), 30.0).publish(["http://127.0.0.1:80"], [])
+    routes = ProxyRoutes(supervisor, planned(), 30.0)
+    routes.publish(["http://127.0.0.1:80"], [])
+    await lists_written(routes)
     models = yaml.safe_load((tmp_path / "proxy" / "litellm.yaml").read_text())["model_list"]
     name = planned().served_model
     assert {m["litellm_params"]["model"] for m in models} == {f"openai/{name}"}
@@ -181,7 +184,9 @@ async def test_litellm_gets_the_token_of_the_replicas_in_a_file_for_the_owner_on
     path = tmp_path / "proxy" / "litellm.yaml"
     older = msgspec.structs.replace(planned(), replica_token_file="")
     for plan, keys in ((planned(), {"sk-right"}), (older, {None})):
-        ProxyRoutes(supervisor, plan, 30.0).publish(["http://127.0.0.1:80"], [])
+        routes = ProxyRoutes(supervisor, plan, 30.0)
+        routes.publish(["http://127.0.0.1:80"], [])
+        await lists_written(routes)
         models = yaml.safe_load(path.read_text())["model_list"]
         assert {m["litellm_params"].get("api_key") for m in models} == keys
         assert path.stat().st_mode & 0o777 == 0o600
@@ -197,7 +202,8 @@ async def test_without_the_tokens_file_the_list_is_kept_and_the_reason_told(
     (tmp_path / "secrets/replica_token").unlink()
     routes = ProxyRoutes(supervisor, planned(), 30.0)
     routes.publish(["http://127.0.0.1:80"], [])
-    assert not (tmp_path / "proxy" / "litellm.yaml").exists()
+    await lists_written(routes)
+    assert not routes.unwritten and not (tmp_path / "proxy" / "litellm.yaml").exists()
     (line,) = told
     assert "cannot read" in line and line.endswith("replica_token: No such file or directory")
 
@@ -231,7 +237,8 @@ def running(run_dir: Path, **changes: Any) -> tuple[ReplicaRegistry, Any]:
         run_dir=run_dir,
         now=lambda: 1000.0,
         say=lambda *a, **k: None,
-        records=SimpleNamespace(write_failed=pytest.fail),
+        kick=lambda: None,
+        records=SimpleNamespace(write_failed=pytest.fail, warn=pytest.fail),
         answer="",
     )
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from kit.newest import lists_written
 from kit.plans import plan_of
 
 from liverl.diagnose.catalogue import serving
@@ -50,8 +51,9 @@ class Replica:
             run_dir=run_dir,
             now=lambda: 1000.0,
             say=lambda *a, **k: None,
+            kick=lambda: None,
             http=SimpleNamespace(get=self._get),
-            records=SimpleNamespace(write_failed=pytest.fail),
+            records=SimpleNamespace(write_failed=pytest.fail, warn=pytest.fail),
         )
         self.plan = plan
         self.registry = self.another_backend()
@@ -75,6 +77,7 @@ class Replica:
         )
         (self.run_dir / "trainer.json").write_text(json.dumps(report))
         await self.registry.look(TrialsStatus())
+        await lists_written(self.registry)
         (shown,) = self.registry.status({}).items
         return shown
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from liverl.plan.spec import Plan
 from liverl.serving.proxy_routes import ProxyRoutes
 from liverl.supervise.services.supervisor import Supervisor
@@ -26,11 +28,14 @@ class Proxy:
             current=SimpleNamespace(machine=SimpleNamespace(generation=1), port=lambda _name: 4000),
             spec=SimpleNamespace(host="127.0.0.1"),
         )
-        self._supervisor = SimpleNamespace(run_dir=run_dir, slots={"proxy": slot})
+        records = SimpleNamespace(write_failed=pytest.fail, warn=pytest.fail)
+        self._supervisor = SimpleNamespace(run_dir=run_dir, slots={"proxy": slot}, records=records)
         self.list = self.another_backend()
 
     def another_backend(self) -> ProxyRoutes:
-        self.list = ProxyRoutes(cast(Supervisor, self._supervisor), cast(Plan, None), 1.0)
+        self.list = ProxyRoutes(
+            cast(Supervisor, self._supervisor), cast(Plan, SimpleNamespace(replica_token_file="")), 1.0
+        )
         return self.list
 
     def reports(self, generation: int, **counts: Any) -> None:

@@ -32,8 +32,9 @@ class Fake:
             run_dir=run_dir,
             now=lambda: self.clock,
             say=lambda *a, **k: None,
+            kick=lambda: None,
             http=SimpleNamespace(get=self._get),
-            records=SimpleNamespace(write_failed=lambda text: None),
+            records=SimpleNamespace(write_failed=lambda text: None, warn=pytest.fail),
         )
         template = ServiceSpec("r{index}", "replica", ("serve",), environment=environment)
         plan = Plan("p/n", str(run_dir), "managed", (), (), template, 2, served_model="m", engine=engine)

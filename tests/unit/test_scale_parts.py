@@ -74,7 +74,7 @@ def test_a_trial_that_goes_on_still_counts_after_a_replica_joined(tmp_path: Path
     assert place(routing, clock, "n", 3, [A, B, C]) == {A: 1, C: 2}, "B has two that go on"
 
 
-def test_what_is_known_of_a_dead_replica_lists_no_other(tmp_path: Path) -> None:
+async def test_what_is_known_of_a_dead_replica_lists_no_other(tmp_path: Path) -> None:
     """It had the trainer's weights and died before it was listed: its next process starts without."""
     machine = SimpleNamespace(generation=1, why="", since=0.0)
     current = SimpleNamespace(machine=machine, process=None)
@@ -86,6 +86,8 @@ def test_what_is_known_of_a_dead_replica_lists_no_other(tmp_path: Path) -> None:
         stopping=False,
         run_dir=tmp_path,
         say=lambda *a, **k: 0,
+        kick=lambda: None,
+        records=SimpleNamespace(write_failed=pytest.fail, warn=pytest.fail),
     )
     plan = Plan("p/n", str(tmp_path), "managed", (), (), None, 1)
     replicas = ReplicaRegistry(supervisor, plan, 30.0, 1.0)

@@ -61,6 +61,22 @@ async def test_what_a_call_raises_is_raised_where_it_is_waited_for() -> None:
     assert await aside.call(lambda: 1, 60) == 1
 
 
+async def test_a_thread_that_could_not_be_started_is_started_by_the_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SIMULATED: the limit of threads."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    aside = BlockingCalls[int]()
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr(threading.Thread, "start", refuse)
+        await aside.call(lambda: 1, 60)
+    assert not aside.busy
+    assert await aside.call(lambda: 2, 60) == 2
+
+
 def test_a_call_that_hangs_keeps_no_loop_from_its_end() -> None:
     free = threading.Event()
 

@@ -13,7 +13,7 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,8 @@ DIRECTORY_S = 5.0  # seconds between two checks that the run directory still exi
 THREADS = (
     32  # for calls that may hang: a start of each service, and the writers and readers of the run's files
 )
-END_LIMIT = 5.0  # seconds that the end of a run waits for the last scan of its files, and for its last state
+# Seconds that the end of a run waits for the last scan of its files, for its last state, and any change of the index.
+END_LIMIT = 5.0
 RESULT_PATIENCE = 60.0  # seconds in which writing the result is retried, for example on a full disk
 
 
@@ -109,7 +110,7 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
         await server.start()
         supervisor.records.events.subscribe(server.publish)
         write_backend(run_dir, own_record(server.socket_path or run_dir, __version__))
-        _register(supervisor, run_dir)
+        await _register(supervisor, run_dir)
         _signals(run)
         supervisor.spawn_task(_heartbeat(directory))
         supervisor.spawn_task(_watch_directory(run, directory))
@@ -123,7 +124,7 @@ async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) ->
         raise
     finally:
         for path in {run_dir, directory.path}:
-            _unregister(path)
+            await _unregister(path)
         directory.close()
         if run.source is not None:
             await run.source.close()
@@ -143,19 +144,32 @@ def _stop_at_once(run: Run, stop: StopRequest | None, was_running: bool, no_plan
         run.outcome.request_stop(now=stop.now, who=stop.who, why=why)
 
 
-def _register(supervisor: Supervisor, run_dir: Path) -> None:
+async def _register(supervisor: Supervisor, run_dir: Path) -> None:
     try:
-        runs.register(run_dir)
+        await _index(runs.register, run_dir)
     except OSError as error:
         text = f"cannot write the index of live runs ({error}); pass --run to name this run"
         supervisor.say("index", text, "warning")
 
 
-def _unregister(run_dir: Path) -> None:
+async def _unregister(run_dir: Path) -> None:
     try:
-        runs.unregister(run_dir)
+        await _index(runs.unregister, run_dir)
     except OSError as error:
         complain(f"cannot remove {run_dir} from the index of live runs: {error}")
+
+
+async def _index(change: Callable[[Path], None], run_dir: Path) -> None:
+    """Change the index, which may lie on another storage than the run.
+
+    Raises:
+        OSError: it cannot be written, or not within ``END_LIMIT`` seconds.
+    """
+    try:
+        async with asyncio.timeout(END_LIMIT):
+            await asyncio.to_thread(change, run_dir)
+    except TimeoutError:
+        raise TimeoutError(f"its storage did not answer within {END_LIMIT:g} s") from None
 
 
 def _signals(run: Run) -> None:
@@ -203,8 +217,8 @@ async def _watch_directory(run: Run, directory: OpenDirectory) -> None:
             text = f"the run directory was renamed from {path} to {now}{advice}"
             supervisor.say("directory", text, "info" if back else "error")
             run.state_writer.write_to(now)
-            _unregister(path)
-            _register(supervisor, now)
+            await _unregister(path)
+            await _register(supervisor, now)
             path = now
         await supervisor.pace.sleep(supervisor.pace.until_next(DIRECTORY_S))
 

@@ -47,6 +47,7 @@ class Run:
             settings.scan_interval,
             on_change=self._on_change,
             found_serving=self._found_serving,
+            unwritten=self._unwritten,
         )
         began_at = started_at or supervisor.now()
         script = LaunchScript(supervisor, plan) if plan.adopted_port is not None else None
@@ -90,6 +91,9 @@ class Run:
         ):  # an error in the replica lists must not keep the run from ending
             self.replicas.update()
         self.outcome.update()
+
+    def _unwritten(self, kind: str) -> str | None:
+        return self.replicas.unwritten(kind)
 
     def _found_serving(self) -> int:
         return self.source.serving() if self.source is not None else 0

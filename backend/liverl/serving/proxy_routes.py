@@ -19,7 +19,7 @@ from liverl.rundir.journal import read_object
 from liverl.serving.proxy_counters import ProxyCounters, counts_of, ended_counts, unknown_models
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.supervisor import Supervisor
-from liverl.util.atomic_file import write_atomic
+from liverl.util.newest_file import NewestFile
 from liverl.util.regular_file import read_text
 
 AGAIN = 1.0  # seconds until a proxy that has not loaded the list gets another SIGHUP
@@ -34,8 +34,17 @@ class ProxyRoutes:
         self._supervisor = supervisor
         self._plan = plan
         self._cooldown = cooldown
-        self._sha = ""
-        self._token: str | None = None  # of the replicas; None = not read yet
+        self._sha = ""  # of the newest list
+        self._written_sha = ""  # of the list in the file; "" = this backend has not written one yet
+        self._token = _replica_token(supervisor, plan)
+        self._file = NewestFile(
+            supervisor.run_dir / "proxy" / "litellm.yaml",
+            written=self._written,
+            failed=supervisor.records.write_failed,
+            late=partial(supervisor.records.warn, "storage"),
+            mode=0o600,  # it contains the replicas' token
+            make_folder=True,
+        )
         self._reload_sent: dict[int, float] = {}  # generation -> time of the last SIGHUP
         self._ended: dict[int, ProxyCounters] | None = None  # generation -> its counters; None = not read yet
 
@@ -51,11 +60,9 @@ class ProxyRoutes:
         there. Call again until ``knows``."""
         if not self.exists:
             return
-        try:
-            token = self._replica_token()
-        except OSError as error:
+        if isinstance(self._token, OSError):
             self._supervisor.records.write_failed(
-                f"litellm.yaml: cannot read {error.filename}: {error.strerror}"
+                f"litellm.yaml: cannot read {self._token.filename}: {self._token.strerror}"
             )
             return
         text = render_litellm_config(
@@ -65,34 +72,28 @@ class ProxyRoutes:
             cooldown=self._cooldown,
             draining=draining,
             prefix=self._plan.replica_engine.litellm_prefix,
-            token=token,
+            token=self._token,
         )
-        sha = config_sha(text)
-        if sha != self._sha:
-            path = self._supervisor.run_dir / "proxy" / "litellm.yaml"
-            try:
-                path.parent.mkdir(exist_ok=True)
-                write_atomic(path, text.encode(), 0o600)  # it contains the replicas' token
-            except OSError as error:
-                self._supervisor.records.write_failed(f"{path.name}: {error.strerror}")
-            else:
-                self._sha = sha
-                self._reload_sent.clear()
+        self._sha = config_sha(text)
+        self._file.put(text.encode())
         self._reload()
 
-    def _replica_token(self) -> str:
-        """The token that the replicas require; "" if they require none. Read once.
+    @property
+    def unwritten(self) -> bool:
+        """Whether the file has not got the newest list yet; a process that starts then would not know all replicas."""
+        return self._file.pending
 
-        Raises:
-            OSError: its file cannot be read.
-        """
-        if self._token is None:
-            file = self._plan.replica_token_file
-            self._token = read_text(self._supervisor.run_dir / file).strip() if file else ""
-        return self._token
+    def _written(self, data: bytes) -> None:
+        self._written_sha = config_sha(data.decode())
+        self._reload_sent.clear()
+        self._reload()
+        self._supervisor.kick()  # the proxy may wait for it
 
     def _reload(self) -> None:
-        """Send SIGHUP to each serving process with an old list, at most once in ``AGAIN`` seconds."""
+        """Send SIGHUP to each serving process with another list than the file has, at most once in ``AGAIN``
+        seconds."""
+        if not self._written_sha:
+            return
         for instance in self._supervisor.slots["proxy"].instances():
             process = instance.process
             if process is None or instance.machine.state not in state_machine.SERVING:
@@ -100,7 +101,7 @@ class ProxyRoutes:
             report = self.reports.get(process.generation, {})
             now = self._supervisor.now()
             if (
-                report.get("config_sha") == self._sha
+                report.get("config_sha") == self._written_sha
                 or now - self._reload_sent.get(process.generation, 0.0) < AGAIN
             ):
                 continue
@@ -191,6 +192,16 @@ class ProxyRoutes:
             descriptor_limit=_number(current, "descriptor_limit"),
             record_error=_text(current, "record_error"),
         )
+
+
+def _replica_token(supervisor: Supervisor, plan: Plan) -> str | OSError:
+    """The token that the replicas require, or why its file cannot be read; "" if they require none."""
+    try:
+        return (
+            read_text(supervisor.run_dir / plan.replica_token_file).strip() if plan.replica_token_file else ""
+        )
+    except OSError as error:
+        return error
 
 
 def _number(report: dict[str, Any], name: str) -> int | None:

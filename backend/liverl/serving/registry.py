@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from liverl.model import EngineFacts, ProxyStatus, ReplicaSet, ReplicaStatus, TrialsStatus, UnreadableFile
@@ -28,8 +28,8 @@ from liverl.supervise.services import state_machine
 from liverl.supervise.services.probes import bearer
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
-from liverl.util.atomic_file import write_atomic
 from liverl.util.blocking_call import BlockingCalls
+from liverl.util.newest_file import NewestFile
 from liverl.util.ticks import until_tick
 
 REPORT_LIMIT = 10.0  # seconds after which reading the reports of trainer and proxy counts as hanging
@@ -70,8 +70,15 @@ class ReplicaRegistry:
         self._interval = interval
         self.unreadable: tuple[UnreadableFile, ...] = ()  # reports, if they cannot be read in time
         self._reading = BlockingCalls[tuple[dict[str, Any] | None, Callable[[], None]]]()
-        self._published = b""
+        self._published: list[dict[str, Any]] | None = None  # the replicas in the newest replicas.json
         self._version = 0
+        self._list = b""  # the newest replicas.json
+        self._list_file = NewestFile(
+            supervisor.run_dir / "replicas.json",
+            written=lambda _: supervisor.kick(),  # the trainer may wait for it
+            failed=supervisor.records.write_failed,
+            late=partial(supervisor.records.warn, "storage"),
+        )
         token_file = plan.replica_token_file
         self._token_file = supervisor.run_dir / token_file if token_file else None
 
@@ -215,25 +222,25 @@ class ReplicaRegistry:
                     **({"changed": changed} if (changed := self._changed_digest(endpoint)) else {}),
                 }
             )
-        encoded = json.dumps(items).encode()
-        if encoded != self._published:
+        if items != self._published:
+            self._published = items
             self._version += 1
-            body = {"version": self._version, "replicas": items}
-            if self._write(self.supervisor.run_dir / "replicas.json", json.dumps(body).encode()):
-                self._published = encoded
+            self._list = json.dumps({"version": self._version, "replicas": items}).encode()
+        self._list_file.put(self._list)
         self.proxy.publish(
             [i["url"] for i in items if i["state"] == "listed"],
             [i["url"] for i in items if i["state"] == "leaving" and i["name"] not in self.unlisted],
         )
 
-    def _write(self, path: Path, data: bytes) -> bool:
-        """Whether ``data`` was written; if not, the next poll tries again."""
-        try:
-            write_atomic(path, data)
-        except OSError as error:
-            self.supervisor.records.write_failed(f"{path.name}: {error.strerror}")
-            return False
-        return True
+    def unwritten(self, kind: str) -> str | None:
+        """The file that a service of this kind reads when it starts, if it has not got the newest list yet, worded to
+        follow "waiting for"; else None."""
+        if kind == "proxy" and self.proxy.unwritten:
+            return "proxy/litellm.yaml to be written"
+        # verl's trainer starts its replicas itself
+        if kind == "trainer" and self.source is None and self._list_file.pending:
+            return "replicas.json to be written"
+        return None
 
     # --- polling ---
 

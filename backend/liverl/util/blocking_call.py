@@ -31,18 +31,19 @@ class BlockingCalls(Generic[T]):
         """Whether a call is still running."""
         return self._running is not None and not self._running.done()
 
-    async def call(self, work: Callable[[], T], seconds: float) -> T:
-        """Run ``work`` in the thread and return its result, or raise its exception.
+    async def call(self, work: Callable[[], T], seconds: float | None) -> T:
+        """Run ``work`` in the thread and return its result, or raise its exception. ``seconds`` None: wait for ever.
 
         Raises:
             TimeoutError: ``work``, or an earlier call, did not return within ``seconds``.
+            RuntimeError: the thread cannot be started; the next call tries again.
         """
         if self.busy:
             assert self._running is not None
             await asyncio.wait([self._running], timeout=seconds)
             if self.busy:
                 raise TimeoutError
-        loop = asyncio.get_running_loop()
+        calls, loop = self._queue(), asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         # Retrieved even if nobody awaits it.
         future.add_done_callback(lambda f: f.cancelled() or f.exception())
@@ -65,7 +66,7 @@ class BlockingCalls(Generic[T]):
             with contextlib.suppress(RuntimeError):  # the loop was closed in the meantime
                 loop.call_soon_threadsafe(settle, result, error)
 
-        self._queue().put(run)
+        calls.put(run)
         await asyncio.wait([future], timeout=seconds)
         if not future.done():
             raise TimeoutError
@@ -73,8 +74,9 @@ class BlockingCalls(Generic[T]):
 
     def _queue(self) -> _Calls:
         if self._calls is None:
-            self._calls = queue.SimpleQueue()
-            threading.Thread(target=_work, args=(self._calls,), name="blocking calls", daemon=True).start()
+            calls: _Calls = queue.SimpleQueue()
+            threading.Thread(target=_work, args=(calls,), name="blocking calls", daemon=True).start()
+            self._calls = calls
         return self._calls
 
 

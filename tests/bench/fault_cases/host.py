@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,10 +20,21 @@ from kit.slow_files import MS_BIND, MS_RDONLY, MS_REC, MS_REMOUNT, SlowFiles, mo
 from kit.waiting import wait_until
 
 from fault_cases.base import Case, Outcome
-from fault_cases.toys import SERVICES, backend, judged, kill, leaders, stopped, toy_run, until_ready
+from fault_cases.toys import (
+    SERVICES,
+    backend,
+    judged,
+    kill,
+    leaders,
+    stopped,
+    toy_run,
+    until_ready,
+)
+from fault_cases.toys import named as named_after
 from liverl.control.messages import ControlError
 from liverl.daemon.launch import LaunchError
 from liverl.exit_codes import ExitCode
+from liverl.plan.spec import Dependency, PortSpec, ServiceSpec
 
 SLOW = 5.0  # seconds of a request
 TRIALS, LOG, REPORT = "tests/toy/trials", "/logs/s0.1.log", "/trainer.json"
@@ -46,6 +58,8 @@ def cases() -> Iterator[Case]:
     yield Case("a report: each request hangs", partial(_hangs, {"stat": None}, REPORT, "reports"))
     for name in STATE_FILES:
         yield Case(f"{name}: each write hangs, and ends later", partial(_hangs_for_a_while, name))
+    for name in ("replicas.json", "litellm.yaml"):
+        yield Case(f"{name}: each fsync hangs", partial(_hanging_list, name))
     yield Case("config file: each read takes 5 s", _slow_config)
     yield Case("the file system of the run ends", _gone)
     for limit in (1, 2, 3, 4, 6, 8, 12):
@@ -70,11 +84,21 @@ def _ask(run: ToyRun) -> None:
     assert answer.returncode == 0 and "is not responding" not in answer.stdout, answer.stdout + answer.stderr
 
 
-def _on_slow(folder: Path, fault: Callable[[ToyRun, SlowFiles], Outcome], *, start: bool = True) -> Outcome:
+def _on_slow(
+    folder: Path,
+    fault: Callable[[ToyRun, SlowFiles], Outcome],
+    *,
+    start: bool = True,
+    services: tuple[ServiceSpec, ...] = SERVICES,
+    replica: ServiceSpec | None = None,
+) -> Outcome:
     own_mounts()
     (folder / "state").mkdir()
     os.environ["XDG_STATE_HOME"] = str(folder / "state")
-    with slow_files(folder, folder / "disk") as files, toy_run(files.place, SERVICES, start=start) as run:
+    with (
+        slow_files(folder, folder / "disk") as files,
+        toy_run(files.place, services, start=start, replica=replica) as run,
+    ):
         try:
             if start:
                 _trial(run)
@@ -161,6 +185,25 @@ def _hangs_for_a_while(name: str, folder: Path) -> Outcome:
         return stopped(run, judged(run))
 
     return _on_slow(folder, fault)
+
+
+def _hanging_list(name: str, folder: Path) -> Outcome:
+    """A list of the replicas cannot be written: it is named, the replica that was killed comes back, and the run stops
+    while it still hangs."""
+    replica = toy("replica-{index}", "http", "{port:http}", kind="replica", ports=(PortSpec("http"),))
+    proxy = toy("proxy", "sleep", kind="proxy", depends_on=(Dependency("all_ready", "replica", 1),))
+
+    def fault(run: ToyRun, files: SlowFiles) -> Outcome:
+        files.slow({"fsync": None}, name)
+        began = time.time()
+        kill(leaders(run)["replica-0"][0])
+        run.until("replica-0", lambda s: s.generation == 2 and s.state == "ready", 30)
+        _ask(run)
+        found = partial(named_after, run, began, lambda event: event.kind == "storage" and name in event.text)
+        outcome = replace(judged(run), named_s=wait_until(found, 30, "the event"))
+        return stopped(run, outcome)
+
+    return _on_slow(folder, fault, services=(*SERVICES, proxy), replica=replica)
 
 
 def _slow_config(folder: Path) -> Outcome:

@@ -26,10 +26,14 @@ STOP_S = 30.0  # a stop that takes longer counts as none
 
 @contextmanager
 def toy_run(
-    folder: Path, services: tuple[ServiceSpec, ...] = SERVICES, *, start: bool = True
+    folder: Path,
+    services: tuple[ServiceSpec, ...] = SERVICES,
+    *,
+    start: bool = True,
+    replica: ServiceSpec | None = None,
 ) -> Iterator[ToyRun]:
-    """A run of toys, started and ready; nothing of it is left afterwards."""
-    run = make_run(folder, services)
+    """A run of toys, started and ready; nothing of it is left afterwards. ``replica``: it has one of these."""
+    run = make_run(folder, services, replica=replica, replicas=int(replica is not None), served_model="m")
     try:
         if start:
             run.start()

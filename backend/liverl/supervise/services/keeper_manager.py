@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ from liverl.procs.tree import Member
 from liverl.supervise.keeper.client import KeeperClient, KeeperError, KeeperGone
 from liverl.supervise.services.prepare import PrepareProblem
 from liverl.supervise.services.records import Records
-from liverl.util.atomic_file import write_atomic
 from liverl.util.modes import callers_umask
+from liverl.util.newest_file import NewestFile
 
 PATIENCE = 10.0  # seconds that a request waits for a new keeper, which normally starts within 0.1 s
 _REAPING = 3.0  # seconds for the keeper to reap the processes that the backend has already seen ending
@@ -49,6 +50,12 @@ class KeeperManager:
         self.run_dir = run_dir
         self._records = records
         self._on_keeper = on_keeper
+        self._file = NewestFile(  # for people; the backend finds the keeper by its socket
+            run_dir / "keeper.json",
+            written=lambda _: None,
+            failed=records.write_failed,
+            late=partial(records.warn, "storage"),
+        )
         self._keeper = KeeperClient(run_dir, on_exit, self._gone)
         self._listeners: dict[
             str, tuple[PortSpec, int]
@@ -95,13 +102,7 @@ class KeeperManager:
         self._connected_once = True
         self._tick = procfs.start_tick(self.pid)
         self._on_keeper(self.pid)
-        try:
-            record = {"pid": self.pid, "tick": self._tick}
-            write_atomic(self.run_dir / "keeper.json", msgspec.json.encode(record))
-        except OSError as error:
-            self._records.write_failed(
-                str(error)
-            )  # keeper.json is for people; the backend finds the keeper by its socket
+        self._file.put(msgspec.json.encode({"pid": self.pid, "tick": self._tick}))
         if not self._listeners:
             self._up.set()
         return already_running, children

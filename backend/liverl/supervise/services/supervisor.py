@@ -45,9 +45,12 @@ class Supervisor:
         *,
         on_change: Callable[[], None] = lambda: None,
         found_serving: Callable[[], int] = lambda: 0,
+        unwritten: Callable[[str], str | None] = lambda kind: None,
     ) -> None:
         """``scan_interval``: seconds between two scans of the processes. ``on_change`` is called after every change of
         a service, from ``start`` on. ``found_serving`` returns how many of verl's replicas serve now.
+        ``unwritten`` gets the kind of a service, and names a file that it reads when it starts as long as the newest
+        content is not written; worded to follow "waiting for".
 
         Raises:
             OSError: the run directory cannot be written.
@@ -65,6 +68,7 @@ class Supervisor:
         self.allowed_gpus: tuple[str, ...] = ()  # UUIDs that the inherited environment permits
         self.used_generations: dict[str, int] = {}  # highest numbers of services that were removed
         self.found_serving = found_serving
+        self._unwritten = unwritten
         self.unheld: dict[str, str] = {}  # ``service.port`` of sockets that cannot be opened, and why
         self.stopping: bool = False
         self.stop_now: bool = False
@@ -290,8 +294,10 @@ class Supervisor:
     # --- dependencies ---
 
     def blocked_by(self, spec: ServiceSpec) -> str | None:
-        """The first dependency that is not met, worded to follow "waiting for"; None if the service may start."""
-        return next((why for d in spec.depends_on if (why := unmet(self, d)) is not None), None)
+        """The first dependency that is not met, or a file that is not written yet, worded to follow "waiting for"; None
+        if the service may start."""
+        missing = next((why for d in spec.depends_on if (why := unmet(self, d)) is not None), None)
+        return missing or self._unwritten(spec.kind)
 
     def dependents(self, slot: Slot) -> list[Slot]:
         """The services that depend on this one; they are stopped before it."""

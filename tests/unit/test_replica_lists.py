@@ -1,0 +1,151 @@
+"""The lists of replicas in files, over a storage that hangs: who is told when, and who waits."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kit.newest import Storage, lists_written
+from kit.plans import plan_of
+
+from liverl.procs import tree
+from liverl.proxy.config import config_sha
+from liverl.serving.proxy_routes import AGAIN, ProxyRoutes
+from liverl.serving.registry import ReplicaRegistry
+from liverl.serving.replica_source import ReplicaSource
+
+A, B = "http://127.0.0.1:80", "http://127.0.0.1:81"
+FULL = OSError(28, "No space left on device")
+
+
+class Fake:
+    """A run with one ready replica and a serving proxy. ``signals``: those that the proxy got."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir, self.clock, self.kicks = run_dir, 1000.0, 0
+        self.signals: list[int] = []
+        self.failed: list[str] = []
+        machine = SimpleNamespace(state="ready", generation=1, why="", since=1.0, leader_gone=False)
+        self.replica, proxy = (
+            SimpleNamespace(
+                name=name,
+                state="ready",
+                spec=SimpleNamespace(kind=kind, host="127.0.0.1"),
+                current=SimpleNamespace(
+                    machine=machine,
+                    process=SimpleNamespace(
+                        pid=5, generation=1, ports={"http": port}, gpus=(), member=(5, 6)
+                    ),
+                    port=lambda _: 80,
+                ),
+                restarts=0,
+            )
+            for name, kind, port in (("replica-0", "replica", 80), ("proxy", "proxy", 90))
+        )
+        proxy.instances = lambda: [SimpleNamespace(process=proxy.current.process, machine=machine)]
+        supervisor: Any = SimpleNamespace(
+            slots={"replica-0": self.replica, "proxy": proxy},
+            stopping=False,
+            run_dir=run_dir,
+            now=lambda: self.clock,
+            say=lambda *a, **k: None,
+            kick=self._kick,
+            records=SimpleNamespace(write_failed=self.failed.append, warn=pytest.fail),
+        )
+        (run_dir / "secrets").mkdir()
+        (run_dir / "secrets/replica_token").write_text("sk-right\n")
+        self.registry = ReplicaRegistry(supervisor, plan_of("run.replicas=1", profile="embedded"), 30.0, 1.0)
+
+    def _kick(self) -> None:
+        self.kicks += 1
+
+    @property
+    def proxy(self) -> ProxyRoutes:
+        return self.registry.proxy
+
+    def loaded(self, sha: str) -> None:
+        """The proxy's report."""
+        self.proxy.reports[1] = {"pid": 5, "config_sha": sha}
+
+    def file_sha(self) -> str:
+        return config_sha((self.run_dir / "proxy/litellm.yaml").read_text())
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    made = Fake(tmp_path)
+    monkeypatch.setattr(tree, "send", lambda member, number: made.signals.append(number))
+    return made
+
+
+@pytest.fixture
+def storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
+    made = Storage()
+    monkeypatch.setattr("liverl.util.newest_file.write_atomic", made.write)
+    yield made
+    made.end()
+
+
+async def test_the_proxy_gets_its_signal_when_the_list_has_been_written(fake: Fake, storage: Storage) -> None:
+    fake.loaded("old")
+    fake.proxy.publish([A], [])
+    fake.clock += AGAIN
+    fake.proxy.publish([A], [])
+    assert (fake.signals, fake.kicks, fake.proxy.unwritten) == ([], 0, True)
+    assert not fake.proxy.knows() and fake.proxy.behind, "the list that is wanted decides"
+    await storage.answered(fake.proxy._file, None)
+    assert (fake.signals, fake.kicks, fake.proxy.unwritten) == ([signal.SIGHUP], 1, False)
+    fake.loaded(fake.file_sha())
+    assert fake.proxy.knows() and not fake.proxy.behind
+    fake.clock += AGAIN
+    fake.proxy.publish([A], [])
+    fake.proxy.publish([B], [])
+    assert len(fake.signals) == 1 and not fake.proxy.knows() and fake.proxy.behind
+    await storage.answered(fake.proxy._file, None)
+    assert len(fake.signals) == 2 and not fake.proxy.knows(), "it has not reported it"
+
+
+async def test_a_list_that_was_overtaken_while_it_was_written_is_loaded_too(
+    fake: Fake, storage: Storage
+) -> None:
+    """Another one may take long: the replica that has gone must not get trials until then."""
+    fake.loaded("old")
+    fake.proxy.publish([A], [])
+    await storage.until_begun(1)
+    fake.proxy.publish([A, B], [])
+    await storage.answered(fake.proxy._file, None, None)
+    assert fake.signals == [signal.SIGHUP] * 2
+    fake.loaded(fake.file_sha())
+    assert fake.proxy.knows()
+
+
+async def test_each_list_has_a_version_of_its_own(fake: Fake, storage: Storage) -> None:
+    for _ in range(3):
+        fake.registry.update()
+    assert fake.registry.unwritten("trainer") == "replicas.json to be written"
+    assert fake.registry.unwritten("proxy") == "proxy/litellm.yaml to be written"
+    assert fake.registry.unwritten("replica") is None
+    storage.answers.put(FULL)
+    storage.answers.put(FULL)
+    await lists_written(fake.registry)
+    assert sorted(text.partition(":")[0] for text in fake.failed) == ["litellm.yaml", "replicas.json"]
+    assert fake.registry.unwritten("trainer") and fake.registry.unwritten("proxy") and fake.kicks == 0
+    storage.end()
+    for generation in (1, 1, 2, 2):
+        fake.replica.current.machine.generation = generation
+        fake.registry.update()
+        await lists_written(fake.registry)
+    assert not fake.registry.unwritten("trainer") and not fake.registry.unwritten("proxy")
+    stored = json.loads((fake.run_dir / "replicas.json").read_bytes())
+    assert stored["version"] == 2 and stored["replicas"][0]["generation"] == 2
+
+
+async def test_verls_trainer_waits_for_no_list(fake: Fake, storage: Storage) -> None:
+    fake.registry.update()
+    fake.registry.source = cast(ReplicaSource, SimpleNamespace())
+    assert fake.registry.unwritten("trainer") is None and fake.registry.unwritten("proxy")
