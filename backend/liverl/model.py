@@ -352,6 +352,16 @@ class StepMetrics(msgspec.Struct, frozen=True):
     values: dict[str, float]
 
 
+class Rewards(msgspec.Struct, frozen=True):
+    """Mean rewards of the steps that report one. ``first`` and ``last``: means over the first and the last three of
+    them; ``newest``: of at most 24 of them, the oldest first."""
+
+    steps: int = 0
+    first: float | None = None
+    last: float | None = None
+    newest: tuple[float, ...] = ()
+
+
 class Symptom(msgspec.Struct, frozen=True, omit_defaults=True):
     """An alert: what is wrong, the evidence, the cause, and what to do."""
 
@@ -438,6 +448,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     total_steps: int | None = None
     step_seconds: float | None = None  # median of the newest steps, to estimate the remaining time
     metrics: StepMetrics | None = None
+    rewards: Rewards = Rewards()
     policy_version: int | None = None
     trials: TrialsStatus = TrialsStatus()
     gpus: tuple[GpuStatus, ...] = ()

@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from liverl_tui.keys.bindings import Scope
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.lists.alerts import AlertList
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class AlertsScreen(RunScreen):
 
     def compose(self) -> ComposeResult:
         """The list of alerts, above the key bar."""
+        yield Header()
         yield AlertList(id="alerts")
         yield KeyBar()
 

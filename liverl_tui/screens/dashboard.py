@@ -19,9 +19,9 @@ from liverl_tui.screens.layout import PANES, Need, arrange
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.base.rows import Pane
 from liverl_tui.widgets.dashboard.gpus import GpusPane
-from liverl_tui.widgets.dashboard.header import Header
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
 from liverl_tui.widgets.dashboard.trials import TrialsPane
+from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.log.pane import LogsPane
 
 PAST_S = 900.0  # seconds of history read at the start: as much as the widest history bar can show

@@ -14,6 +14,7 @@ from liverl.model import Event
 from liverl_tui.keys.bindings import Scope
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.lists.events import EventList
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class EventsScreen(RunScreen):
 
     def compose(self) -> ComposeResult:
         """The list of events, above the key bar."""
+        yield Header()
         yield EventList(self._load, id="events")
         yield KeyBar()
 

@@ -14,6 +14,7 @@ from liverl.observe.metrics.series import SeriesReader
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.metrics.axes import number
 from liverl_tui.widgets.metrics.charts import Charts
 from liverl_tui.widgets.metrics.grid import ChartGrid
@@ -90,6 +91,7 @@ class MetricsScreen(RunScreen):
     def compose(self) -> ComposeResult:
         """The grid of charts, above the key bar."""
         self._metrics = metrics_of(self.app, self.liverl.source.run.path)
+        yield Header()
         yield ChartGrid(self._metrics.charts, id="charts")
         yield KeyBar()
 

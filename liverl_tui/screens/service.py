@@ -21,6 +21,7 @@ from liverl_tui.screens.base import RunScreen
 from liverl_tui.widgets.base.clock import Clock
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.base.rows import Pane
+from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.service.panes import DetailPane, ServiceList
 from liverl_tui.widgets.service.text import About, argv_line
 
@@ -73,6 +74,7 @@ class ServiceScreen(RunScreen):
     def compose(self) -> ComposeResult:
         """List and detail, above the key bar."""
         # The class is set here and not on the first resize: so the first frame has the panes in their places.
+        yield Header()
         with Container(id="both", classes="-narrow" if self.app.size.width < WIDE else ""):
             yield self.chooser
             yield DetailPane(id="detail")

@@ -18,6 +18,7 @@ from liverl_tui.screens.base import RunScreen
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.base.trial_words import flagged, part_of, replica_names
+from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.trajectory.document import KINDS, build, raw_blocks
 from liverl_tui.widgets.trajectory.flow import START, Place
 from liverl_tui.widgets.trajectory.head import header_rows
@@ -75,6 +76,7 @@ class TrajectoryScreen(RunScreen):
         """The trajectory, above the key bar."""
         view = TrajectoryView(id="trajectory")
         view.header, view.open_file = self._header, self._open_file
+        yield Header()
         yield view
         yield KeyBar()
 

@@ -14,6 +14,7 @@ from liverl.model import (
     ProxyStatus,
     ReplicaSet,
     ReplicaStatus,
+    Rewards,
     ServiceStatus,
     Snapshot,
     StepMetrics,
@@ -94,6 +95,7 @@ class Crowd:
             metrics=StepMetrics(
                 step, {"critic/score/mean": self._near(0.5), "actor/entropy": self._near(1.2)}
             ),
+            rewards=Rewards(step, 0.2, 0.5, tuple(self._near(0.5) for _ in range(24))),
             policy_version=step,
             trials=TrialsStatus(
                 total=self.trials,

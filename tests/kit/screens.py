@@ -20,6 +20,7 @@ from liverl.model import (
     ProxyStatus,
     ReplicaSet,
     ReplicaStatus,
+    Rewards,
     ServiceStatus,
     Snapshot,
     StepMetrics,
@@ -192,6 +193,7 @@ def snapshot(**fields: Any) -> Snapshot:
         step=7,
         total_steps=20,
         metrics=StepMetrics(7, {"critic/score/mean": 0.512, "actor/entropy": 1.2, "timing_s/step": 3.4}),
+        rewards=Rewards(7, 0.19, 0.47, (0.12, 0.2, 0.25, 0.31, 0.41, 0.44, 0.512)),
         policy_version=7,
         trials=TrialsStatus(
             total=120,

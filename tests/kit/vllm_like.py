@@ -38,7 +38,7 @@ app = Starlette(routes=[
 ])
 app.add_middleware(GZipMiddleware)  # as prometheus_client compresses where a client accepts it
 app.add_middleware(TokenGuard)
-uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning")
+uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]))
 """
 
 

@@ -96,6 +96,10 @@ def test_every_turn_goes_through_the_proxy_and_is_recorded_once(make: Make) -> N
     assert all(now - at_start >= before for before, now in looks), "nor recorded that was not generated"
     assert max(before for before, _ in looks) > 0
     assert {s["step"] for s in metrics(run.run_dir)} == set(range(1, 7))
+    log = "".join(path.read_text() for path in run.run_dir.glob("attempt_001/logs/replica-*.log"))
+    assert '"POST /v1/chat/completions HTTP/1.1" 200' in log
+    polls = ("GET /health", "GET /metrics", "GET /policy_version")
+    assert not [poll for poll in polls if poll in log], "the backend's own polls are not logged"
     assert not run.tagged()
 
 

@@ -44,6 +44,9 @@ def test_a_request_that_changes_weights_is_an_alert_until_the_replica_is_restart
     wait_until(
         lambda: "requests since its start: /update_weights (2)" in alerts()["weights_requested:replica-1"]
     )
+    log = (run.run_dir / str(run.service("replica-1").log)).read_text()
+    assert '"POST /update_weights HTTP/1.1" 200' in log and '"POST /update_weights HTTP/1.1" 401' in log
+    assert "GET /metrics" not in log and "GET /health" not in log, "the backend's own polls"
     run.command("restart", service="replica-1")
     wait_until(lambda: not alerts(), 120, "the end of the alert")
     assert [e.service for e in run.events() if e.kind == "symptom" and "change its weights" in e.text]

@@ -26,7 +26,7 @@ from liverl_tui.app.app import LiverlApp
 from liverl_tui.data import source
 from liverl_tui.data.source import Newest, RunSource, SharedClient
 from liverl_tui.data.view import KEPT_EVENTS, View
-from liverl_tui.widgets.dashboard.header import Header
+from liverl_tui.widgets.header.header import Header
 
 
 def _control_toy() -> ModuleType:

@@ -15,8 +15,8 @@ from liverl.rundir.layout import RunDir
 from liverl_tui.app import app as app_module
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.app.start import run_interface
-from liverl_tui.widgets.dashboard.header import Header
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
+from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.log.frame import Frame
 from liverl_tui.widgets.log.session import LogSession
 from liverl_tui.widgets.log.worker import LogWorker

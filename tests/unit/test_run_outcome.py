@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from liverl.daemon.run import Run
 from liverl.daemon.verdict import Verdict
 from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
-from liverl.model import Cause, Event, Exit, Symptom
+from liverl.model import Cause, Event, Exit, Rewards, Symptom
 from liverl.plan.spec import Plan, PortSpec, RayPlan, ServiceSpec
 from liverl.supervise.services.state_machine import MachineState
 from liverl.verl.replicas import VerlReplicas
@@ -265,23 +265,34 @@ async def test_the_stop_of_an_earlier_backend_goes_on(make: Make) -> None:
     assert run.outcome.verdict == Verdict("failed", 7, Cause(None, "t", 1.0)) and run.supervisor.stop_now
 
 
+LEARNT = Rewards(8, 0.2, 0.75, (0.2, 0.75))
+LEARNT_WORDS = "8 steps, mean reward 0.200 -> 0.750 (first and last three steps)"
+
+
 # --- its result -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("verdict", "left", "diagnosis", "learning", "code", "summary"),
+    ("verdict", "left", "diagnosis", "rewards", "code", "summary"),
     [
-        (None, [], None, "", 5, "stopped"),
-        (Verdict("done", 0), [], None, "8 steps", 0, "done: 8 steps"),
-        (Verdict("done", 0), [], None, None, 0, "done: completed"),
-        (Verdict("done", 0), [], LOST, "8 steps", 0, "done: 8 steps; but GPU 3 is gone"),
-        (Verdict("failed", 1, Cause("trainer", "exit 3", 1.0)), [], None, "", 1, "failed: exit 3"),
+        (None, [], None, Rewards(), 5, "stopped"),
+        (Verdict("done", 0), [], None, LEARNT, 0, f"done: {LEARNT_WORDS}"),
+        (Verdict("done", 0), [], None, Rewards(), 0, "done: completed"),
+        (Verdict("done", 0), [], LOST, LEARNT, 0, f"done: {LEARNT_WORDS}; but GPU 3 is gone"),
+        (Verdict("failed", 1, Cause("trainer", "exit 3", 1.0)), [], None, Rewards(), 1, "failed: exit 3"),
         (
-            *(Verdict("failed", 1, Cause("trainer", "exit 3", 1.0)), [], LOST, ""),
+            *(Verdict("failed", 1, Cause("trainer", "exit 3", 1.0)), [], LOST, Rewards()),
             *(1, "failed: GPU 3 is gone: exit 3"),
         ),
-        (Verdict("stopped", 5, Cause(None, "stopped by W", 1.0)), [], LOST, "", 5, "stopped: stopped by W"),
-        (Verdict("done", 0), ["pid 7", "pid 8"], None, "8 steps", 75, None),
+        (
+            Verdict("stopped", 5, Cause(None, "stopped by W", 1.0)),
+            [],
+            LOST,
+            Rewards(),
+            5,
+            "stopped: stopped by W",
+        ),
+        (Verdict("done", 0), ["pid 7", "pid 8"], None, LEARNT, 75, None),
     ],
 )
 async def test_the_result_says_how_it_ended(
@@ -289,13 +300,13 @@ async def test_the_result_says_how_it_ended(
     verdict: Verdict | None,
     left: list[str],
     diagnosis: Any,
-    learning: str | None,
+    rewards: Rewards,
     code: int,
     summary: str | None,
 ) -> None:
     run = make()
     run.outcome.verdict = verdict
-    result = run.outcome.conclude(left, 4, diagnosis, lambda: learning)
+    result = run.outcome.conclude(left, 4, diagnosis, rewards)
     assert (result.exit_code, result.steps, result.attempt) == (code, 4, 1)
     if summary is None:
         assert result.summary.endswith(": pid 7, pid 8")

@@ -80,7 +80,7 @@ class Run:
     def conclude(self, unkilled: list[str]) -> Result:
         """The attempt's result. ``unkilled``: processes that could not be killed; empty if every service has ended."""
         return self.outcome.conclude(
-            unkilled, self.snapshots.step() or 0, self.state_writer.diagnosis, self.sampler.learning_words
+            unkilled, self.snapshots.step() or 0, self.state_writer.diagnosis, self.sampler.facts.rewards
         )
 
     # --- what the supervisor calls ---

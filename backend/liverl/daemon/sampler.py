@@ -17,6 +17,7 @@ from liverl.daemon.run_files import RunFiles, ServiceLog, ServiceLogs
 from liverl.model import (
     GpuStatus,
     HostStats,
+    Rewards,
     StalledProcess,
     StepMetrics,
     TreeStats,
@@ -28,13 +29,13 @@ from liverl.observe.file_watch import FileWatch
 from liverl.observe.gpu.ledger import allowed_gpus
 from liverl.observe.gpu.sampler import GpuSampler
 from liverl.observe.metrics.pace import StepPace
+from liverl.observe.metrics.rewards import REWARD, RewardHistory
 from liverl.procs.stats import ProcSampler
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.blocking_call import BlockingCalls
 from liverl.util.pace import QUIET_PERIOD
 
 Members = Callable[[dict[str, list[int]]], dict[str, list[int]]]
-REWARD = "critic/score/mean"
 _STEP_METRICS = (  # metrics in the event of a step
     (REWARD, "reward {:.3f}"),
     ("actor/entropy", "entropy {:.3f}"),
@@ -70,6 +71,7 @@ class SampledFacts:
     gpu_note: str | None = None
     metrics: StepMetrics | None = None
     step_seconds: float | None = None
+    rewards: Rewards = field(default_factory=Rewards)
     trials: TrialsStatus = field(default_factory=TrialsStatus)
     stages: Mapping[str, Stage] = field(default_factory=dict)
     unreadable: tuple[UnreadableFile, ...] = ()
@@ -106,7 +108,7 @@ class Sampler:
         self._log_looks = BlockingCalls[None]()
         self._late: dict[str, UnreadableFile] = {}  # what is being read -> that it takes too long
         self._pace = StepPace()
-        self._rewards: dict[int, float] = {}
+        self._rewards = RewardHistory()
         self._resets = 0
         self._gpus_known = False  # GPUs were sampled once
         self._primed = False  # files were scanned once
@@ -250,7 +252,8 @@ class Sampler:
             self.facts.metrics = news.steps[-1]
             self._pace.add(news.steps, self._supervisor.now(), fresh=fresh)
             self.facts.step_seconds = self._pace.seconds
-        self._note_rewards(news.steps)
+            self._rewards.add(news.steps)
+            self.facts.rewards = self._rewards.summary()
         if fresh:
             for metrics in news.steps:
                 self._report_step(metrics)
@@ -259,15 +262,6 @@ class Sampler:
             self._report_missed([metrics.step for metrics in news.steps if metrics.step > last])
         self._primed = True
         return 2 * self._intervals[2] if self._quiet > QUIET_LOOKS else None
-
-    def _note_rewards(self, steps: list[StepMetrics]) -> None:
-        """Note the rewards of new steps. A lower step than the last one is of a resumed trainer: it replaces the later
-        steps."""
-        for metrics in steps:
-            while self._rewards and next(reversed(self._rewards)) > metrics.step:
-                self._rewards.popitem()
-            if REWARD in metrics.values:
-                self._rewards[metrics.step] = metrics.values[REWARD]
 
     async def _read(self, what: str, calls: BlockingCalls[None], work: Callable[[], None]) -> bool:
         """Run ``work`` in a thread; return whether it ended within ``READ_LIMIT`` seconds. If not, that is a fact."""
@@ -322,15 +316,6 @@ class Sampler:
     def pid_memory(self) -> Mapping[str, Mapping[int, int | None]]:
         """GPU memory by process: UUID -> pid -> bytes, as NVML reports them; None: NVML does not know the size."""
         return self._gpus.pid_memory
-
-    def learning_words(self) -> str | None:
-        """The number of steps with a reward, and the mean reward of the first and of the last three, in words; None
-        without rewards."""
-        if not self._rewards:
-            return None
-        rewards = list(self._rewards.values())  # in the order of their steps
-        first, last = (sum(part) / len(part) for part in (rewards[:3], rewards[-3:]))
-        return f"{len(rewards)} steps, mean reward {first:.3f} -> {last:.3f} (first and last three steps)"
 
     def close(self) -> None:
         """Stop watching files, and close NVML unless a call to it is blocked."""

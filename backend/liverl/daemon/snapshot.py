@@ -74,6 +74,7 @@ class SnapshotBuilder:
             total_steps=total,
             step_seconds=facts.step_seconds,
             metrics=facts.metrics,
+            rewards=facts.rewards,
             policy_version=self._replicas.policy_version,
             trials=cut_off(facts.trials) if self._outcome.result is not None else facts.trials,
             gpus=facts.gpus,

@@ -7,14 +7,15 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from liverl.exit_codes import ExitCode, of_signal
-from liverl.model import Cause, Result, RunState, Symptom
+from liverl.model import Cause, Result, Rewards, RunState, Symptom
+from liverl.observe.metrics.rewards import words
 from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
@@ -186,11 +187,11 @@ class RunOutcome:
                 return stuck
 
     def conclude(
-        self, unkilled: list[str], steps: int, diagnosis: Symptom | None, learning: Callable[[], str | None]
+        self, unkilled: list[str], steps: int, diagnosis: Symptom | None, rewards: Rewards
     ) -> Result:
         """Build the attempt's result, after ``until_over``. ``unkilled``: processes that could not be killed.
-        ``steps``: number of finished training steps. ``diagnosis``: the root problem, if there is one. ``learning``
-        returns how the reward developed, in words."""
+        ``steps``: number of finished training steps. ``diagnosis``: the root problem, if there is one.
+        ``rewards``: of the whole run."""
         verdict = self.verdict or Verdict("stopped", ExitCode.STOPPED)
         code, summary = verdict.exit_code, verdict.state
         if unkilled:
@@ -200,7 +201,7 @@ class RunOutcome:
             problem = f"{diagnosis.title}: " if diagnosis is not None and verdict.state == "failed" else ""
             summary = f"{verdict.state}: {problem}{verdict.cause.text}"
         elif verdict.state == "done":
-            summary = f"done: {learning() or 'completed'}"
+            summary = f"done: {words(rewards) or 'completed'}"
             if diagnosis is not None:  # training reached its last step, but with this problem
                 summary += f"; but {diagnosis.title}"
         state = verdict.state if verdict.state in ("done", "failed", "stopped") else "failed"

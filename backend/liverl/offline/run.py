@@ -32,6 +32,7 @@ from liverl.model import (
     TrialsStatus,
 )
 from liverl.observe.metrics.pace import StepPace
+from liverl.observe.metrics.rewards import RewardHistory
 from liverl.observe.metrics.steps import MetricsReader
 from liverl.observe.trials.scanner import TrialScanner, cut_off
 from liverl.offline.services import (
@@ -96,6 +97,7 @@ class OfflineRun:
         self._trainer = _Cached(lambda: read_object(run.trainer) or {}, run.trainer)
         self._steps = MetricsReader.of_run(self.run_dir)
         self._pace = StepPace()
+        self._rewards = RewardHistory()
         self._metrics: StepMetrics | None = None
         self._trials = TrialScanner(self.run_dir)
         self._procs = ProcSampler()
@@ -154,6 +156,7 @@ class OfflineRun:
             total_steps=_most(trainer.get("total_steps")) or (plan and plan.total_steps) or base.total_steps,
             step_seconds=self._pace.seconds or base.step_seconds,
             metrics=metrics or base.metrics,
+            rewards=self._rewards.summary() if metrics is not None else base.rewards,
             policy_version=_most(trainer.get("policy_version"), base.policy_version),
             trials=trials,
             gpus=tuple(unmeasured_gpu(gpu, services) for gpu in base.gpus),
@@ -211,10 +214,12 @@ class OfflineRun:
                 break
             if self._steps.resets != resets:
                 self._pace.clear()
+                self._rewards.clear()
             if not news:
                 break
             self._metrics = news[-1]
             self._pace.add(news, time.monotonic(), fresh=False)
+            self._rewards.add(news)
         return self._metrics
 
     def _scan(self, last: Snapshot | None, now: float) -> TrialsStatus:

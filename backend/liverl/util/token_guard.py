@@ -2,7 +2,7 @@
 
 ``vllm serve`` imports ``TokenGuard`` in its own environment (``--middleware liverl.util.token_guard.TokenGuard``), so
 this module uses the standard library only. ``aiohttp_guard`` is the same for servers of ours. It also counts the
-requests that can change vLLM's weights: ``weight_requests``.
+requests that can change vLLM's weights (``weight_requests``), and keeps polls out of the access log (``poll_filter``).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
+from liverl.util.poll_filter import hide_polls
 from liverl.util.weight_requests import WeightRequests
 
 VARIABLE = "LIVERL_REPLICA_TOKEN"  # of the environment: the token that a replica requires
@@ -78,6 +79,7 @@ class TokenGuard:
         self._app = app
         self._token = Token(token)
         self._weights = WeightRequests()
+        hide_polls()
 
     async def __call__(
         self,

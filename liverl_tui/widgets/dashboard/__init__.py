@@ -1,1 +1,1 @@
-"""The panes of the dashboard: header, GPUs or CPU, replicas, trajectories."""
+"""The panes of the dashboard: GPUs or CPU, replicas, trajectories."""

@@ -23,6 +23,7 @@ from liverl.embedded.engine.metrics import EngineMetrics
 from liverl.embedded.engine.replies import Reply
 from liverl.embedded.startup_log import api_log, core_log, engine_version, uvicorn_log
 from liverl.util.aiohttp_guard import guard
+from liverl.util.poll_filter import hide_polls
 from liverl.util.token_guard import Token
 
 _STATS_INTERVAL = 10.0  # seconds; vLLM's VLLM_LOG_STATS_INTERVAL
@@ -90,6 +91,8 @@ class EngineServer:
             api_log.info("Route: %s, Methods: %s", path, ", ".join(names))
         uvicorn_log.info("Started server process [%d]", os.getpid())
         uvicorn_log.info("Waiting for application startup.")
+        if self._token is not None:  # in a run, whose backend asks all the time
+            hide_polls(uvicorn_log.name)
         runner = web.AppRunner(
             app,
             handle_signals=False,

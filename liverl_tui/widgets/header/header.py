@@ -1,4 +1,5 @@
-"""The top rows of the dashboard: the run, the stages of its start, its phase, and the newest alert or event."""
+"""The top rows of every screen: the run and whether it learns, the stages of its start, its phase, and the newest alert
+or event."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from liverl_tui.text.words import (
 from liverl_tui.widgets.base.cells import CellPanel, Row, fit
 from liverl_tui.widgets.base.clock import Clock
 from liverl_tui.widgets.base.fitting import Form, Part, pack
-from liverl_tui.widgets.dashboard.stages import Stage, stages
+from liverl_tui.widgets.header.learning import learning_parts
+from liverl_tui.widgets.header.stages import Stage, stages
 
 _RANK = ("info", "warning", "critical")  # severities, ascending
 _NONE: Form = ()  # leaves a part out
@@ -30,9 +32,10 @@ _NEXT = ("> ", "rule")  # between the stages of a start
 
 
 class Header(CellPanel):
-    """Two rows, on large screens three: the run; the stages and the phase; the worst alert or newest event."""
+    """One row: the run and whether it learns. With more rows, as on the dashboard, the stages and the phase are in the
+    second, the worst alert or the newest event in the third."""
 
-    DEFAULT_CSS = "Header { height: 2; }"
+    DEFAULT_CSS = "Header { dock: top; height: 1; }"
 
     def __init__(self) -> None:
         super().__init__(id="header")
@@ -41,7 +44,7 @@ class Header(CellPanel):
 
     @staticmethod
     def rows_at(width: int, height: int) -> int:
-        """How many rows the header has on a screen of this size: 3 from 100 columns and 30 rows on, else 2."""
+        """How many rows the dashboard's header has at this size: 3 from 100 columns and 30 rows on, else 2."""
         return 3 if width >= 100 and height >= 30 else 2
 
     def show(self, view: View) -> None:
@@ -58,7 +61,8 @@ class Header(CellPanel):
             return [pack([Part(0, (_link(view, self._readonly)[0],)), *_readonly(self._readonly)], width)]
         now = self._clock.now()
         rows = [pack(run_parts(view, snapshot, now, self._readonly), width)]
-        rows.append(stage_row(snapshot, now, width, news=height < 3))
+        if height >= 2:
+            rows.append(stage_row(snapshot, now, width, news=height < 3))
         if height >= 3:
             rows.append(news_row(view, snapshot, now))
         return rows
@@ -83,11 +87,12 @@ def _link(view: View, readonly: bool) -> tuple[Form, ...]:
     if view.link == "lost":
         key = find("app", "revive").name
         way = "" if readonly else f": {key} restarts it"
-        short = "✖ backend lost" if readonly else f"✖ lost: {key}"
+        which = "" if readonly else f": {key}"
         return (
             ((f"✖ backend died{way}; showing files", "alarm"),),
             ((f"✖ backend died{way}", "alarm"),),
-            ((short, "alarm"),),
+            ((f"✖ backend lost{which}", "alarm"),),
+            ((f"✖ lost{which}", "alarm"),),
         )
     if view.link == "connecting":
         why = f": {view.why}" if view.why else ""
@@ -100,7 +105,8 @@ def _link(view: View, readonly: bool) -> tuple[Form, ...]:
 
 
 def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> list[Part]:
-    """The first row: name, state, connection, alerts, step, ETA, policy version, attempt, elapsed time, host."""
+    """The first row: name, state, connection, alerts, steps, ETA, whether it learns, policy version, attempt, elapsed
+    time, host."""
     state, result = snapshot.state, snapshot.result
     name = snapshot.run
     code = f" (exit code {result.exit_code})" if result is not None else ""
@@ -126,17 +132,21 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
     count = sum(s.severity != "info" for s in snapshot.symptoms)
     if symptom is not None and count:
         glyph, style = SEVERITY_GLYPH[symptom.severity], SEVERITY_STYLE[symptom.severity]
-        word = "alert" if count == 1 else "alerts"
-        parts.append(Part(1, (((f"{glyph} !{count} {word}", style),), ((f"{glyph} !{count}", style),))))
+        word, key = "alert" if count == 1 else "alerts", find("app", "alerts").name
+        forms = (f"{glyph} {count} {word} ({key})", f"{glyph} {count} ({key})", f"{glyph}{count}")
+        parts.append(Part(1, tuple(((form, style),) for form in forms)))
     if snapshot.step is not None or snapshot.total_steps is not None:
         of = f"/{snapshot.total_steps}" if snapshot.total_steps else ""
         step = snapshot.step or 0
         parts.append(
-            Part(1, ((("step ", "dim"), (f"{step}{of}", "strong")), ((f"{step}{of}", "strong"),), _NONE))
+            Part(
+                1, (((f"{step}{of}", "strong"), (" steps done", "dim")), ((f"{step}{of}", "strong"),), _NONE)
+            )
         )
         if snapshot.step_seconds and snapshot.total_steps and state == "running":
             eta = age(snapshot.step_seconds * max(0, snapshot.total_steps - step))
             parts.append(Part(4, ((("ETA ", "dim"), (eta, "text")), _NONE)))
+    parts += learning_parts(snapshot)
     if snapshot.policy_version is not None:
         parts.append(Part(8, ((("policy ", "dim"), (f"v{snapshot.policy_version}", "text")), _NONE)))
     if snapshot.attempt > 1:
@@ -183,7 +193,8 @@ def stage_row(snapshot: Snapshot, now: float, width: int, news: bool) -> Row:
         if place and starting:
             forms = tuple((_NEXT, *form) for form in forms)
         rank = 1 if not stage.done else 2 if _done_words(stage) else 3 if stage.short == stage.name else 4
-        parts.append(Part(rank, (*forms, _NONE) if stage.done else forms))
+        kept = stage.share or not stage.done  # of what has a number, one may be missing
+        parts.append(Part(rank, forms if kept else (*forms, _NONE)))
     if not starting:
         phase = one_line(snapshot.phase)
         parts.append(Part(0, (((phase, "info"),), ((fit(phase, min(len(phase), 30)), "info"),))))
@@ -204,7 +215,7 @@ def _forms(stage: Stage) -> tuple[Form, ...]:
     count = f" {stage.share}" if stage.share else ""
     if stage.done:
         result = _done_words(stage)
-        names = (f" {stage.name}{count}{result}", f" {stage.short}{count}{result}", f" {stage.short}")
+        names = (f" {stage.name}{count}{result}", f" {stage.short}{count}{result}", f" {stage.short}{count}")
         return tuple(((glyph, style), (name, "text")) for name in names)
     short = stage.label.short or words
     named = ((stage.name, words), (stage.short, words), (stage.short, short))

@@ -1,0 +1,48 @@
+"""Mean rewards of the run's steps, for one look at whether it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from liverl.model import Rewards, StepMetrics
+
+REWARD = "critic/score/mean"  # verl's metric
+NEWEST = 24  # steps of which the reward is kept in a snapshot: as many as a line has room for
+_ENDS = 3  # steps at each end over which the mean is taken
+
+
+class RewardHistory:
+    """Collects the rewards of steps in the order in which they are written."""
+
+    def __init__(self) -> None:
+        self._by_step: dict[int, float] = {}
+
+    def clear(self) -> None:
+        """Forget all steps: the file is read again from its beginning."""
+        self._by_step.clear()
+
+    def add(self, news: Sequence[StepMetrics]) -> None:
+        """Add new steps. A lower step than the last one is of a resumed trainer: it replaces the later steps."""
+        for metrics in news:
+            while self._by_step and next(reversed(self._by_step)) > metrics.step:
+                self._by_step.popitem()
+            if REWARD in metrics.values:
+                self._by_step[metrics.step] = metrics.values[REWARD]
+
+    def summary(self) -> Rewards:
+        """The newest rewards, and the means of the first and of the last three steps."""
+        if not self._by_step:
+            return Rewards()
+        values = self._by_step.values()
+        newest = list(islice(reversed(values), NEWEST))[::-1]
+        first, last = list(islice(values, _ENDS)), newest[-_ENDS:]
+        return Rewards(len(values), sum(first) / len(first), sum(last) / len(last), tuple(newest))
+
+
+def words(rewards: Rewards) -> str | None:
+    """Whether the run has learned, as a sentence; None without rewards."""
+    if rewards.first is None or rewards.last is None:
+        return None
+    means = f"{rewards.first:.3f} -> {rewards.last:.3f}"
+    return f"{rewards.steps} steps, mean reward {means} (first and last three steps)"
