@@ -82,7 +82,7 @@ def outputs(run: ToyRun) -> Iterator[tuple[str, bytes]]:
         argv = [sys.executable, "-m", "liverl_tui", command[0], "--run", str(run.run_dir), *command[1:]]
         with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
             try:
-                output, _ = process.communicate(timeout=8)
+                output, _ = process.communicate(timeout=5)
             except subprocess.TimeoutExpired:  # it follows the run
                 process.terminate()
                 output, _ = process.communicate()
@@ -101,7 +101,8 @@ def pictures(run: ToyRun) -> Iterator[tuple[str, bytes]]:
                 seen = terminal.bytes
                 terminal.press(pressed)
                 wait_until(lambda seen=seen: terminal.bytes > seen, what=f"an answer to {pressed}")  # type: ignore[misc]
-                time.sleep(1.1)  # the names of screenshots hold a second
+                if pressed == "P":
+                    time.sleep(1.1)  # the names of screenshots hold a second
                 yield f"terminal, {key}", terminal.text.encode()
     for path in folder.glob("*.svg"):
         yield path.name, path.read_bytes().replace(b"&#160;", b" ")
