@@ -159,7 +159,13 @@ KEYS: tuple[Key, ...] = (
         "filter",
         "Show only trials whose task, name, flags or finish reason match",
     ),
-    Key("trials", "sort", "o", "order", "Change the order: newest first, by reward, by turns, by tokens"),
+    Key(
+        "trials",
+        "sort",
+        "o",
+        "order",
+        "Change the order: flagged first, newest first, by reward, by turns, by tokens",
+    ),
     Key(
         "trials",
         "steps",

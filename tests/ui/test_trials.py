@@ -127,7 +127,7 @@ async def test_rows_stand_out_by_glyph_word_and_style() -> None:
     app = app_of(seen(trial(0, **ZERO), trial(1), cut, running, trial(4, turns=0, reward=None)))
     async with app.run_test(size=(200, 50)) as pilot:
         shown = await opened(pilot, "4z")
-        zero, fine, odd, live, empty = shown.lines[2:7]
+        zero, odd, empty, fine, live = shown.lines[2:7]
         assert "✖ NO TOOLS" in zero and shown.style("NO TOOLS") == "alarm"
         assert (
             fine.startswith("✔ done")
@@ -140,7 +140,7 @@ async def test_rows_stand_out_by_glyph_word_and_style() -> None:
         assert live.startswith("◐ running") and "NO TOOLS" not in live
         assert "no turn" in empty
         await shown.show(msgspec.structs.replace(app.view, link="ended"))
-        assert shown.lines[5].startswith("○ cut off")
+        assert shown.lines[6].startswith("○ cut off")
 
 
 async def test_a_row_follows_its_trial() -> None:
@@ -156,7 +156,7 @@ async def test_a_row_follows_its_trial() -> None:
     other = trial(9)
     app = app_of(seen(trial(1, **going), other))
     async with app.run_test(size=(200, 50)) as pilot:
-        shown = await opened(pilot, "4z")
+        shown = await opened(pilot, "4zo")  # in an order that these facts do not change
         for news, words in (
             ({"turns": 2, "tool_calls": 1}, " 2 "),
             ({"tool_calls": 8}, " 8 "),
@@ -278,12 +278,69 @@ async def test_orders() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         shown = await opened(pilot)
         orders = []
-        for _ in range(4):
+        for _ in range(5):
             await shown.press("o")
             orders.append([name[-1] for name in shown.names])
-        assert orders == [list("201"), list("021"), list("120"), list("012")]
-        await shown.press("o")
+        assert orders == [list("012"), list("201"), list("021"), list("120"), list("012")]
+        await shown.press("o", "o")
         assert "by reward" in shown.lines[0]
+
+
+def touched(number: int, step: int = 8, **facts: Any) -> TrialHead:
+    """A running trial without a turn, unless ``facts`` say otherwise."""
+    begun = {"state": "running", "turns": 0, "tool_calls": 0, "reward": None, "finish_reason": None}
+    return trial(number, step=step, **{**begun, **facts})
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+async def test_flagged_trials_are_in_view_as_soon_as_a_step_begins(size: tuple[int, int]) -> None:
+    """16 new trials run, of which nothing is known; three of four of the step before called no tool."""
+    new = [touched(number) for number in range(16)]
+    before = [trial(20 + n, step=7, **(ZERO if n % 4 else {})) for n in range(16)]
+    app = app_of(seen(*new, *before, running=16, finished=16))
+    async with app.run_test(size=size) as pilot:
+        shown = await opened(pilot)
+        assert all("NO TOOLS" in line for line in shown.lines[2:4])
+        assert len([line for line in shown.lines if line.startswith("◐ running")]) <= 1
+        await shown.press("z")
+        (line,) = (line for line in shown.lines if line.startswith("◐ running"))
+        assert "16 trials, no turn yet (Enter lists them)" in line
+        place = shown.lines.index(line)
+        assert "NO TOOLS" in shown.lines[place - 1] and "✔ done" in shown.lines[place + 1]
+
+
+async def test_trials_without_a_turn_are_listed_and_put_together_again() -> None:
+    heads = [touched(0), touched(1), touched(2, turns=1, tool_calls=1), trial(3, step=8), trial(4, step=7)]
+    app = app_of(seen(*heads))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot)
+        assert [name[-1] for name in shown.names] == list("324")
+        assert "2 trials, no turn yet" in shown.lines[4]
+        await shown.press("down", "down", "enter")
+        assert [name[-1] for name in shown.names] == list("30124")
+        assert "no turn yet" not in shown.text
+        await shown.press("escape")
+        assert [name[-1] for name in shown.names] == list("324")
+        for key in ("o", "slash"):  # in another order, and in a search, each has its row
+            await shown.press(key)
+            if key == "slash":
+                await shown.press(*"sort", "enter")
+            assert len(shown.names) == 5, key
+
+
+async def test_one_trial_without_a_turn_has_its_own_row() -> None:
+    app = app_of(seen(touched(0), trial(1, step=8)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot)
+        assert [name[-1] for name in shown.names] == list("10")
+
+
+async def test_old_flags_need_no_attention() -> None:
+    heads = [touched(0, turns=1), trial(1, step=8), trial(2, step=7, **ZERO), trial(3, step=6, **ZERO)]
+    app = app_of(seen(*heads))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot)
+        assert [name[-1] for name in shown.names] == list("2103")
 
 
 async def test_the_cursor_stays_at_the_top_until_it_is_moved() -> None:

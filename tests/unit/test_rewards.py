@@ -77,6 +77,8 @@ def test_a_curve_goes_from_its_lowest_to_its_highest_step() -> None:
     assert spark((0.0, 0.5, 1.0), 2) == "▁▇", "only the newest steps"
     assert spark((0.3, 0.3), 5) == "▁▁" and spark((), 5) == ""
     assert spark((math.nan, 0.1, 0.2), 5) == "▁▇"
+    assert spark((0.5, 0.51, 0.5, 0.49), 5) == "▂▂▂▁", "noise is no mountain range"
+    assert spark((0.0, 0.0), 5) == "▁▁"
 
 
 @pytest.mark.parametrize(

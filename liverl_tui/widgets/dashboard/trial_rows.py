@@ -178,12 +178,15 @@ def _age(seconds: float) -> str:
 
 # -- selection and order
 
+_EARLIER = 3  # the last group of the first order: trials of earlier steps that are not flagged or not recent
+
 Order = tuple[str, Callable[[TrialHead], tuple[bool, float]] | None]  # name and sort key; None: as they come
 ORDERS: tuple[Order, ...] = (
-    ("newest", None),
-    ("reward", lambda h: (h.reward is None, -(h.reward or 0.0))),
-    ("turns", lambda h: (False, -h.turns)),
-    ("tokens", lambda h: (False, -h.completion_tokens)),
+    ("flagged first", None),  # see ``_attention``
+    ("newest first", None),
+    ("by reward", lambda h: (h.reward is None, -(h.reward or 0.0))),
+    ("by turns", lambda h: (False, -h.turns)),
+    ("by tokens", lambda h: (False, -h.completion_tokens)),
 )
 
 
@@ -204,7 +207,8 @@ def arrange(
     equal: frozenset[tuple[int | None, str]] = frozenset(),
 ) -> list[TrialHead]:
     """The trials to list, in the order of ``ORDERS[order]``. ``trials`` come newest first, and ties keep that
-    order."""
+    order. In the first order, what needs attention is first: flagged trials of the newest two steps, finished ones
+    of the newest step, running ones, the rest."""
     shown = [
         head
         for head in trials
@@ -212,4 +216,38 @@ def arrange(
         and (not text or matches(head, text, (head.step, head.task) in equal))
     ]
     key = ORDERS[order][1]
+    if order == 0:
+        newest = _newest(shown)
+        return sorted(shown, key=lambda head: _attention(head, newest))
     return shown if key is None else sorted(shown, key=key)
+
+
+def present(trials: Sequence[TrialHead]) -> int:
+    """How many of ``trials``, in the first order, come before those of earlier steps."""
+    newest = _newest(trials)
+    return sum(_attention(head, newest) < _EARLIER for head in trials)
+
+
+def _newest(trials: Sequence[TrialHead]) -> int | None:
+    return max((head.step for head in trials if head.step is not None), default=None)
+
+
+def _attention(head: TrialHead, newest: int | None) -> int:
+    """The place of a trial's group in the first order. ``newest``: the newest step. Flags of earlier steps need no
+    attention any more; those of the step before do, while the new one has hardly begun."""
+    behind = 0 if head.step is None or newest is None else newest - head.step
+    if flagged(head) and behind <= 1:
+        return 0
+    if head.state == "running":
+        return 2
+    return _EARLIER if behind else 1
+
+
+def untouched(head: TrialHead) -> bool:
+    """Whether the trial runs and has no turn yet, so that its row would say nothing."""
+    return head.state == "running" and not head.turns and not head.tool_calls and not flagged(head)
+
+
+def untouched_row(number: int, state: Span, key: str) -> Row:
+    """One line for all running trials without a turn, which are in ``state``. ``key`` lists them."""
+    return Row(state).add(f"  {number} trials, no turn yet ({key} lists them)", "dim")

@@ -19,33 +19,38 @@ from liverl.observe.trials.scanner import cut_off_head
 from liverl.observe.trials.steps import equal_groups, heads_of_step, steps_on_disk
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
-from liverl_tui.keys.bindings import bindings
+from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.clock import Clock
 from liverl_tui.widgets.base.prompt import TitlePrompt
 from liverl_tui.widgets.base.rows import RowsPane
-from liverl_tui.widgets.base.trial_words import Tally, part_of, replica_names, tally_heads, tally_of
+from liverl_tui.widgets.base.trial_words import Tally, part_of, replica_names, state_of, tally_heads, tally_of
 from liverl_tui.widgets.dashboard.trial_rows import (
     ORDERS,
     RowContext,
     arrange,
+    present,
     step_head,
     step_row,
     trial_head,
     trial_row,
+    untouched,
+    untouched_row,
 )
 
 AGAIN_S = 5.0  # seconds between two readings of a running step, or 20 times as long as one reading takes
 _GAP = " · "  # between the parts of the title
 _STEP = "step:"  # prefix of the keys of rows in the table of steps
+_UNTOUCHED = "untouched:"  # key of the row that stands for all running trials without a turn
 
 
 class TrialsPane(RowsPane):
     """Lists the newest trials, all trials of one step, or one line per step.
 
-    The newest trials come with the snapshot; the trials of a step are read from its directory. The cursor is on the
-    first row and follows the newest trials until it is moved; then it stays on its trial as long as that is listed
-    and the pane has the focus.
+    The newest trials come with the snapshot; the trials of a step are read from its directory. Flagged trials are
+    first, then those of the newest step, and one row stands for all that have no turn yet. The cursor is on the
+    first row and follows the list until it is moved; then it stays on its trial as long as that is listed and the
+    pane has the focus.
     """
 
     scope = "trials"
@@ -72,6 +77,8 @@ class TrialsPane(RowsPane):
         self._heads: dict[str, TrialHead] = {}
         self._tallies: dict[str, Tally] = {}
         self._tally = Tally(None)  # of the chosen step, from what was read
+        self._untouched: list[TrialHead] = []  # the trials that one row stands for
+        self._listed_all = False  # those have rows of their own
         self._at_top = True  # the cursor stays on the first row, whichever trial that is
         self._at_end = False  # the cursor was moved to the last row
 
@@ -115,8 +122,16 @@ class TrialsPane(RowsPane):
         tallies = [tally_of(step) for step in self._status.steps]
         self._tallies = {f"{_STEP}{tally.step}": tally for tally in tallies}
         shown = arrange(trials, self._order, self._prompt.text, self._only_flagged, equal)
-        self._heads = {head.path: head for head in shown}
+        together = self._order == 0 and not self._prompt.text and not self._listed_all
+        self._untouched = [head for head in shown if untouched(head)] if together else []
+        if len(self._untouched) < 2:
+            self._untouched = []
+        hidden = {head.path for head in self._untouched}
+        rows = [head for head in shown if head.path not in hidden]
+        self._heads = {head.path: head for head in rows}
         self._names = list(self._tallies if self._table else self._heads)
+        if hidden and not self._table:
+            self._names.insert(present(shown) - len(hidden), _UNTOUCHED)
         self._tally = tally_heads(self._step, trials) if self._step is not None else Tally(None)
 
     def _whole_steps(self) -> list[TrialHead]:
@@ -140,7 +155,7 @@ class TrialsPane(RowsPane):
         (words, *more), style = self._summary()
         parts = [self._prompt.shown, self._problem, words]
         if not self._table:
-            parts.append("" if self._order == 0 else f"by {ORDERS[self._order][0]}")
+            parts.append("" if self._order == 0 else ORDERS[self._order][0])
             parts.append("flagged only" if self._only_flagged else "")
         return _GAP.join(part for part in (*parts, *more) if part), "warn" if self._problem else style
 
@@ -207,6 +222,9 @@ class TrialsPane(RowsPane):
         """One trial or one step as a line."""
         if self._table:
             return step_row(self._tallies[key], width)
+        if key == _UNTOUCHED:
+            state = state_of(self._untouched[0], self._view.link)
+            return untouched_row(len(self._untouched), state, find("trials", "select").name)
         return trial_row(self._heads[key], width, self._row_context)
 
     def empty(self, width: int) -> Iterable[Row]:
@@ -224,7 +242,7 @@ class TrialsPane(RowsPane):
     def copy_line(self) -> str:
         """The absolute path of the trial under the cursor; in the table of steps, the line."""
         key = self.cursor
-        if key is None or self._table:
+        if key is None or self._table or key == _UNTOUCHED:
             return super().copy_line()
         return str(self._run_dir / self._heads[key].path)
 
@@ -280,13 +298,18 @@ class TrialsPane(RowsPane):
     # -- actions
 
     def action_select(self) -> None:
-        """Open the trial under the cursor; in the table, list the trials of that step."""
+        """Open the trial under the cursor; in the table, list the trials of that step; on the row of those without a
+        turn, list them."""
         key = self.cursor
         if key is None:
             return
         if self._table:
             self._table = False
             self._open_step(int(key.removeprefix(_STEP)))
+            return
+        if key == _UNTOUCHED:
+            self._listed_all = True
+            self._show_again()
             return
         self.select(key)  # also on the first row: after the return the cursor is on this trial
         host_of(self).navigation.open_trial(
@@ -319,12 +342,15 @@ class TrialsPane(RowsPane):
         self._show_again()
 
     def action_up_a_level(self) -> None:
-        """Leave the table of steps, else drop the filters, else go back to the newest trials, else leave the pane."""
+        """Leave the table of steps, else drop the filters, else put trials without a turn together again, else go back
+        to the newest trials, else leave the pane."""
         if self._table:
             self._table = False
         elif self._prompt.text or self._only_flagged:
             self._prompt.clear()
             self._only_flagged = False
+        elif self._listed_all:
+            self._listed_all = False
         elif self._step is not None:
             self._to_newest()
         else:

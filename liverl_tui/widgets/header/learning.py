@@ -11,6 +11,7 @@ from liverl_tui.widgets.base.meters import LEVELS
 from liverl_tui.widgets.base.trial_words import tally_of
 
 _SPARKS = (16, 10, 6)  # steps in the curve of the reward, in forms from long to short
+_FLAT = 0.2  # share of the highest value; a curve that changes less is not drawn over the whole height
 _SAME = 0.005  # a change of the reward that its two digits do not show
 # verl's metrics of how far the trained policy is from the one that sampled, the most telling first.
 _KL = ("rollout_corr/kl", "actor/kl_loss", "actor/ppo_kl")
@@ -27,8 +28,9 @@ def spark(values: Sequence[float], width: int) -> str:
     shown = [value for value in values if value == value][-width:]
     if not shown:
         return ""
-    low, high = min(shown), max(shown)
-    scale = (len(LEVELS) - 1) / (high - low) if high > low else 0.0
+    low, span = min(shown), max(shown) - min(shown)
+    span = max(span, _FLAT * max(map(abs, shown)))
+    scale = (len(LEVELS) - 1) / span if span else 0.0
     return "".join(LEVELS[round((value - low) * scale)] for value in shown)
 
 
