@@ -389,7 +389,7 @@ def test_a_run_whose_directory_is_renamed_ends_with_a_result(make: Make, how: st
     assert last is not None and last.result == result
     assert not old.exists()
     run.run_dir = old  # what it has started is tagged with the old path
-    assert not run.tagged()
+    wait_until(lambda: not run.tagged(), 30, "nothing is left")
 
 
 def test_a_directory_that_is_renamed_back_is_no_fault(make: Make) -> None:

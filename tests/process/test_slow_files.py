@@ -13,10 +13,9 @@ INSIDE = Path(__file__).with_name("slow_files_inside.py")
 UNAVAILABLE = 77
 
 
-SLOW = ("list_of_replicas", "list_of_the_proxy")
+SLOW = ("list_of_replicas", "list_of_the_proxy", "report", "exit_statuses")
 CASES = [
-    *("report", "files_of_a_start", "last_state", "exit_statuses", "lists_of_a_start"),
-    *("record_of_the_keeper", "index_of_runs"),
+    *("files_of_a_start", "last_state", "lists_of_a_start", "record_of_the_keeper", "index_of_runs"),
     *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW),
 ]
 

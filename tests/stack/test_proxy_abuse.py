@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
+import os
+import resource
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -157,6 +160,53 @@ async def test_a_huge_body_is_not_kept_in_memory(proxy: Proxy, replica: ToyRepli
     status, _ = await big
     assert status == 413
     assert peak(proxy) - before < 64 << 10, "kB"
+
+
+def leave(pid: int, more: int) -> None:
+    """Let a process open only so many ``more`` descriptors than it has."""
+    used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+    free = (number for number in itertools.count() if number not in used)
+    limit = next(itertools.islice(free, more, None))
+    _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, hard))
+
+
+async def status_of(proxy: Proxy, trial: str) -> int:
+    """The status of an answer that need not be JSON."""
+    headers = {"authorization": f"Bearer {proxy.keys.run}.{trial}"}
+    timeout = aiohttp.ClientTimeout(total=60)
+    async with (
+        aiohttp.ClientSession(timeout=timeout) as session,
+        session.post(proxy.url + CHAT, json=chat(), headers=headers) as answer,
+    ):
+        return answer.status
+
+
+async def test_without_descriptors_the_proxy_says_so_and_blames_no_replica(
+    proxy: Proxy, replica: ToyReplica
+) -> None:
+    status = proxy.status(1)
+    pid, before = status["pid"], status["turned_away"]
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    replica.hold = asyncio.Event()
+    first = asyncio.create_task(ask(proxy, "first", json.dumps(chat())))
+    await wait_for(lambda: replica.seen, 60, "a request is at the replica")
+    leave(pid, 3)
+    try:
+        others = [asyncio.create_task(status_of(proxy, f"other-{n}")) for n in range(3)]
+        done, _ = await asyncio.wait(others, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+        assert done, "a request for which nothing is left is answered at once"
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+        replica.hold.set()
+    assert (await first)[0] == 200, "what was under way goes on"
+    answers = [await other for other in others]
+    assert max(answers) >= 500
+    told = await wait_for(
+        lambda: (now := proxy.status(1))["turned_away"] > before and now, 30, "they are counted"
+    )
+    assert told["cooled_down"] == [], "the replica is not to blame"
+    assert (await ask(proxy, "after", json.dumps(chat())))[0] == 200
 
 
 def peak(proxy: Proxy) -> int:
