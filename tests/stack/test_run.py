@@ -25,7 +25,6 @@ from kit.runs import ToyRun
 from kit.waiting import wait_until
 
 from liverl.control.messages import ControlError
-from liverl.observe.engine.idle import IDLE_S
 from liverl.procs import procfs
 
 pytestmark = pytest.mark.stack
@@ -316,35 +315,3 @@ def test_weights_that_were_changed_under_the_same_version_are_an_alert(make: Mak
     run.command("restart", service="replica-0")
     wait_until(lambda: all(r.listed for r in run.snapshot().replicas.items), 120, "it is listed again")
     wait_until(lambda: not alert(), 60, "the alert has cleared")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(500)
-def test_the_replica_that_is_stopped_is_blamed_and_not_the_other(make: Make) -> None:
-    """Its trials wait for it, so that the other replica has nothing to do for longer than an idle one may."""
-    run = make(*LONG, "embedded.turn_latency=1")
-    run.start()
-    run.until("trainer", "ready", 240)
-    until_steps(run)
-    seen: set[str] = set()
-    idle_since: list[float] = []
-
-    def ended() -> bool:
-        snapshot = run.snapshot()
-        seen.update(symptom.id for symptom in snapshot.symptoms)
-        other = next(r for r in snapshot.replicas.items if r.name == "replica-1")
-        if other.engine.running:
-            idle_since.clear()
-        elif not idle_since:
-            idle_since.append(snapshot.at)
-        longest.append(snapshot.at - idle_since[0] if idle_since else 0.0)
-        return run.service("replica-0").generation == 2
-
-    longest: list[float] = []
-    pid = run.service("replica-0").pid
-    assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
-    wait_until(ended, 240, "the backend replaces it")
-    assert "process_stopped:replica-0" in seen
-    assert max(longest) > IDLE_S, "the other one had nothing to do for long"
-    assert not {name for name in seen if name.endswith("replica-1")}, seen
