@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from liverl.control.messages import BackendDead, BackendSilent, ControlError, ProtocolMismatch
+from liverl.control.messages import BackendDead, BackendSilent, ControlError, unreadable_message
 from liverl.exit_codes import ExitCode
 from liverl.model import Event, Snapshot
 from liverl.rundir.layout import BackendRecord, LiveBackend, RunDir, backend_alive, read_backend
@@ -245,9 +245,7 @@ class RunSource:
         try:
             await self._listen(newest)
         except msgspec.DecodeError as error:
-            raise ProtocolMismatch(
-                f"this version cannot read a message of the backend: {error}; use the version that started the run"
-            ) from error
+            raise unreadable_message(error) from error
 
     async def _listen(self, newest: Newest) -> None:
         async with self._connected() as client:

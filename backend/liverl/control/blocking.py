@@ -28,7 +28,7 @@ from liverl.control.messages import (
     decode_incoming,
     encode_line,
 )
-from liverl.control.paths import connect_control, unreachable
+from liverl.control.paths import connect_control, no_greeting, unreachable
 from liverl.model import Event, Snapshot
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl.snapshot_json import decode_snapshot
@@ -75,9 +75,7 @@ class Connection:
         try:
             first = self.read(timeout)
             if first is None:
-                raise BackendSilent(
-                    f"{unreachable(self.run_dir)}: it accepted the connection, but sent nothing within {timeout:g} s"
-                )
+                raise no_greeting(self.run_dir, timeout)
             self.hello = check_hello(first)
         except BaseException:
             self._sock.close()

@@ -17,7 +17,6 @@ from liverl.control.messages import (
     LINE_LIMIT,
     NO_EVENTS,
     BackendDead,
-    BackendSilent,
     CommandError,
     ControlError,
     Cursor,
@@ -30,7 +29,7 @@ from liverl.control.messages import (
     decode_incoming,
     encode_line,
 )
-from liverl.control.paths import connect_control, unreachable
+from liverl.control.paths import connect_control, no_greeting
 from liverl.model import Event, RunState, Snapshot
 from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import decode_snapshot
@@ -57,9 +56,7 @@ class _Link:
                 return link, check_hello(await link.read())
         except TimeoutError as error:
             writer.close()
-            raise BackendSilent(
-                f"{unreachable(run_dir)}: it accepted the connection, but sent nothing within {HELLO_S:g} s"
-            ) from error
+            raise no_greeting(run_dir, HELLO_S) from error
         except BaseException:
             writer.close()
             raise

@@ -182,9 +182,14 @@ def decode_incoming(line: bytes) -> Incoming:
         state = bytes(message.snapshot)
         return msgspec.structs.replace(message, snapshot=decode_snapshot(state) if state else None)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ProtocolMismatch(
-            f"this version cannot read a message of the backend: {error}; use the version that started the run"
-        ) from error
+        raise unreadable_message(error) from error
+
+
+def unreadable_message(error: Exception) -> ProtocolMismatch:
+    """The error for what the backend has sent, and ``error`` says why this version cannot read."""
+    return ProtocolMismatch(
+        f"this version cannot read a message of the backend: {error}; use the version that started the run"
+    )
 
 
 def decode_request(line: bytes) -> Request:

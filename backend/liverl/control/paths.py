@@ -197,6 +197,13 @@ def connect_control(run_dir: Path, timeout: float) -> socket.socket:
     return sock
 
 
+def no_greeting(run_dir: Path, seconds: float) -> BackendSilent:
+    """The error for a backend that has sent nothing on a new connection for so many ``seconds``."""
+    return BackendSilent(
+        f"{unreachable(run_dir)}: it accepted the connection, but sent nothing within {seconds:g} s"
+    )
+
+
 def unreachable(run_dir: Path, alive: object | None = None) -> ControlError:
     """The error for a backend that does not respond, from ``backend.json`` and the process table.
 

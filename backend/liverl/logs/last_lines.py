@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
 from liverl.logs.prefixes import plain
-from liverl.util.regular_file import NotRegularFileError, kind_of, open_append, open_binary, open_regular
+from liverl.util.regular_file import open_append, open_binary, open_regular, require_regular
 
 
 class TailIndex:
@@ -39,8 +38,7 @@ class TailIndex:
             status = self.log.stat()
         except FileNotFoundError:
             return False
-        if (kind := kind_of(status.st_mode)) is not None:
-            raise NotRegularFileError(errno.EINVAL, f"not a regular file but {kind}", os.fspath(self.log))
+        require_regular(status.st_mode, self.log)
         size = status.st_size
         if size <= self._size:
             return False

@@ -49,6 +49,17 @@ def kind_of(mode: int) -> str | None:
     return next((words for matches, words in _KINDS if matches(mode)), "a special file")
 
 
+def require_regular(mode: int, path: StrPath) -> None:
+    """Check an ``st_mode`` of ``path``.
+
+    Raises:
+        NotRegularFileError: it is that of a FIFO, a directory, a socket or a device.
+    """
+    kind = kind_of(mode)
+    if kind is not None:
+        raise NotRegularFileError(errno.EINVAL, f"not a regular file but {kind}", os.fspath(path))
+
+
 def open_regular(path: StrPath, *, inside: str | None = None) -> int:
     """Open a regular file for reading and return its descriptor. Never waits for a writer.
 
@@ -68,9 +79,7 @@ def open_regular(path: StrPath, *, inside: str | None = None) -> int:
             raise NotRegularFileError(errno.ENXIO, "not a regular file but a socket", name) from None
         raise
     try:
-        kind = kind_of(os.fstat(fd).st_mode)
-        if kind is not None:
-            raise NotRegularFileError(errno.EINVAL, f"not a regular file but {kind}", name)
+        require_regular(os.fstat(fd).st_mode, name)
         if inside is not None:
             target = os.readlink(f"/proc/self/fd/{fd}")
             if not target.startswith(inside.rstrip("/") + "/"):
@@ -99,10 +108,11 @@ def open_append(path: StrPath, mode: int = 0o644, *, read: bool = False) -> int:
         if error.errno == errno.ENXIO:  # a FIFO that nobody reads, or a socket
             raise NotRegularFileError(errno.ENXIO, "not a regular file", name) from None
         raise
-    kind = kind_of(os.fstat(fd).st_mode)
-    if kind is not None:
+    try:
+        require_regular(os.fstat(fd).st_mode, name)
+    except NotRegularFileError:
         os.close(fd)
-        raise NotRegularFileError(errno.EINVAL, f"not a regular file but {kind}", name)
+        raise
     return fd
 
 

@@ -107,10 +107,14 @@ class Tally:
         return "warn" if self.zero else "ok"
 
     @property
+    def glyph(self) -> str:
+        """The sign of ``style``."""
+        return {"alarm": "✖", "warn": "▲", "ok": "●"}[self.style]
+
+    @property
     def share(self) -> str:
         """``▲ 13/16 trials call tools``, out of the trials that called a tool or ended without one."""
-        glyph = {"alarm": "✖", "warn": "▲", "ok": "●"}[self.style]
-        return f"{glyph} {self.calling}/{self.calling + self.zero} trials call tools"
+        return f"{self.glyph} {self.calling}/{self.calling + self.zero} trials call tools"
 
     @property
     def undecided(self) -> int:

@@ -13,7 +13,8 @@ from liverl_tui.widgets.base.trial_words import tally_of
 _SPARKS = (16, 10, 6)  # steps in the curve of the reward, in forms from long to short
 _FLAT = 0.2  # share of the highest value; a curve that changes less is not drawn over the whole height
 _SAME = 0.005  # a change of the reward that its two digits do not show
-# verl's metrics of how far the trained policy is from the one that sampled, the most telling first.
+# verl's metrics of the KL divergence between the policy that is trained and the one that wrote the rollouts, or the
+# reference. The first that the run reports is shown.
 _KL = ("rollout_corr/kl", "actor/kl_loss", "actor/ppo_kl")
 _NONE: Form = ()
 
@@ -61,8 +62,7 @@ def _tools(snapshot: Snapshot) -> list[Part]:
     of = f"{tally.calling}/{tally.calling + tally.zero}"
     if not tally.zero:
         return [Part(4, ((("tools ", "dim"), (of, "text")), _NONE))]
-    glyph = tally.share[0]
-    return [Part(3, (((f"{glyph} tools {of}", tally.style),), _NONE))]
+    return [Part(3, (((f"{tally.glyph} tools {of}", tally.style),), _NONE))]
 
 
 def _kl(snapshot: Snapshot) -> list[Part]:

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from liverl.observe.metrics.files import CHUNK, Batch, MetricFiles
+from liverl.observe.metrics.rewards import REWARD
 
 __all__ = ["CHARTS", "CHUNK", "Batch", "Series", "SeriesReader", "SeriesSet", "chart_name"]
 
 # Default charts: a title, and verl's keys, of which the first that exists is used.
 CHARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("reward", ("critic/score/mean", "critic/rewards/mean")),
+    ("reward", (REWARD, "critic/rewards/mean")),
     ("KL", ("actor/kl_loss", "actor/ppo_kl", "rollout_corr/kl", "actor/reward_kl_penalty")),
     # difference between replica and trainer probabilities for the same tokens and weights
     ("rollout mismatch", ("training/rollout_probs_diff_mean", "rollout_corr/k3_kl")),

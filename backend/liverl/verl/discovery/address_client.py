@@ -27,6 +27,9 @@ _FAREWELL = 1.0  # seconds in which the child exits after its stdin was closed
 Command = tuple[Sequence[str], Mapping[str, str]]  # argv, whole environment
 
 
+_LOOKUP = "the process that looks up replica addresses"  # for the user, who need not know the term
+
+
 class AddressClientGone(Exception):
     """The address client is not running, or exited during a request; the text says why."""
 
@@ -62,7 +65,7 @@ class AddressClient:
         self._fresh = True  # no request has been sent to this child yet
         self._failures = 0
         self._not_before = 0.0
-        self._last = "the process that looks up replica addresses has not started yet"
+        self._last = f"{_LOOKUP} has not started yet"
         self._turn = asyncio.Lock()
 
     @property
@@ -85,16 +88,12 @@ class AddressClient:
             first, self._fresh = self._fresh, False
             reply = await self._exchange(json.dumps(question), timeout + (FIRST if first else SLACK))
             if reply.get("id") != self._number:
-                await self._give_up(
-                    f"the process that looks up replica addresses sent an unexpected reply: {str(reply)[:200]}"
-                )
+                await self._give_up(f"{_LOOKUP} sent an unexpected reply: {str(reply)[:200]}")
             self._failures = 0
             try:
                 return msgspec.convert(reply, Answer)
             except msgspec.ValidationError as error:
-                raise AddressClientGone(
-                    f"the process that looks up replica addresses sent an invalid reply: {error}"
-                ) from error
+                raise AddressClientGone(f"{_LOOKUP} sent an invalid reply: {error}") from error
 
     async def close(self) -> None:
         """Stop the child: close its stdin, and kill it if it has not exited after a second."""
@@ -116,12 +115,10 @@ class AddressClient:
         if self._process is not None:
             code = self._process.returncode
             self._process = None
-            self._fail(f"the process that looks up replica addresses exited (exit {code}); see {self._where}")
+            self._fail(f"{_LOOKUP} exited (exit {code}); see {self._where}")
         wait = self._not_before - self._clock()
         if wait > 0:
-            raise AddressClientGone(
-                f"{self._last}; restarting the process that looks up replica addresses in {wait:.0f} s"
-            )
+            raise AddressClientGone(f"{self._last}; restarting {_LOOKUP} in {wait:.0f} s")
         argv, env = self._command()
         try:
             self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -136,14 +133,13 @@ class AddressClient:
                     start_new_session=True,
                 )
         except OSError as error:
-            self._fail(f"the process that looks up replica addresses failed to start: {error}")
+            self._fail(f"{_LOOKUP} failed to start: {error}")
             raise AddressClientGone(self._last) from error
         self._fresh = True
         reply = await self._exchange(None, CONNECT)
         if "ready" not in reply:
             await self._give_up(
-                "the process that looks up replica addresses cannot connect to Ray "
-                f"({reply.get('fatal', reply)}); see {self._where}"
+                f"{_LOOKUP} cannot connect to Ray ({reply.get('fatal', reply)}); see {self._where}"
             )
 
     async def _exchange(self, line: str | None, seconds: float) -> Mapping[str, Any]:
@@ -157,9 +153,7 @@ class AddressClient:
             async with asyncio.timeout(seconds):
                 raw = await process.stdout.readline()
         except TimeoutError:
-            await self._give_up(
-                f"the process that looks up replica addresses did not respond within {seconds:g} s; see {self._where}"
-            )
+            await self._give_up(f"{_LOOKUP} did not respond within {seconds:g} s; see {self._where}")
         except (
             asyncio.CancelledError
         ):  # the rest of this answer would be read as the answer to the next request
@@ -168,20 +162,16 @@ class AddressClient:
             await process.wait()
             raise
         except (OSError, ValueError) as error:
-            await self._give_up(
-                f"cannot communicate with the process that looks up replica addresses: {error}"
-            )
+            await self._give_up(f"cannot communicate with {_LOOKUP}: {error}")
         if not raw:
             ending = await self._ending(process)
-            await self._give_up(f"the process that looks up replica addresses {ending}; see {self._where}")
+            await self._give_up(f"{_LOOKUP} {ending}; see {self._where}")
         try:
             reply = json.loads(raw)
         except (ValueError, RecursionError):
             reply = raw.decode("utf-8", "replace")
         if not isinstance(reply, dict):
-            await self._give_up(
-                f"the process that looks up replica addresses sent an unexpected reply: {str(reply)[:200]}"
-            )
+            await self._give_up(f"{_LOOKUP} sent an unexpected reply: {str(reply)[:200]}")
         return dict(reply)
 
     @property
