@@ -1,4 +1,4 @@
-"""A file system whose requests take long, or are never answered: ``python slow_files.py SOURCE MOUNTPOINT RULES``.
+"""A file system whose requests take long, or are never answered: ``python -m kit.slow_files SOURCE MOUNTPOINT RULES``.
 
 It shows SOURCE at MOUNTPOINT through /dev/fuse, without libfuse: one thread per request, nothing is cached. RULES is a
 JSON file, read again whenever it changes: ``{"delays": {"read": 5.0}, "within": "trials"}`` delays what is asked of
@@ -11,7 +11,7 @@ answer cannot be killed, as with a storage that hangs.
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import errno
 import json
 import os
@@ -25,8 +25,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 1 << 5, 1 << 12, 1 << 14, 1 << 18
-CLONE_NEWNS, MNT_DETACH = 1 << 17, 2
+from kit.mounts import mount, unmount
+
+TESTS = Path(__file__).parents[1]
 LARGEST = 1 << 17  # bytes of one read or write
 OPERATIONS = {
     1: "lookup",
@@ -64,27 +65,6 @@ _ATTR = struct.Struct("<QQQQQQIIIIIIIIII")
 _OPEN = struct.Struct("<QII")
 
 
-def _libc(name: str, *arguments: object) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if getattr(libc, name)(*arguments) != 0:
-        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
-
-
-def own_mounts() -> None:
-    """Move this process to a mount namespace of its own, from which no mount gets out.
-
-    Raises:
-        OSError: it is not allowed to.
-    """
-    _libc("unshare", CLONE_NEWNS)
-    mount("none", "/", "none", MS_REC | MS_PRIVATE)
-
-
-def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
-    """mount(2)."""
-    _libc("mount", source.encode(), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), data.encode())
-
-
 class SlowFiles:
     """The file system as a process. ``slow`` says what takes how long from now on."""
 
@@ -95,9 +75,9 @@ class SlowFiles:
         source.mkdir(exist_ok=True)
         self.source = source
         self.quick()
-        argv = [sys.executable, __file__, str(source), str(place), str(self._rules)]
+        argv = [sys.executable, "-m", "kit.slow_files", *map(os.path.abspath, (source, place, self._rules))]
         self.process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+            argv, cwd=TESTS, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
         )
         assert self.process.stdout is not None
         if self.process.stdout.readline() != b"mounted\n":
@@ -117,8 +97,8 @@ class SlowFiles:
         """End the file system. Whoever waits for an answer of it gets an error."""
         self.process.kill()
         self.process.wait()
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.umount2(os.fsencode(self.place), MNT_DETACH)
+        with contextlib.suppress(OSError):
+            unmount(self.place)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ Run by test_faults.py; an assertion that fails is the exit code.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import msgspec
+from kit.mounts import MS_RDONLY, fill, keep_mounts_in, mount
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
@@ -26,35 +26,13 @@ from liverl.plan.spec import RestartPolicy, ServiceSpec
 from liverl.procs import procfs, tree
 from liverl.rundir.journal import read_journal
 
-MS_RDONLY, MS_REMOUNT, MS_REC, MS_PRIVATE = 1, 32, 1 << 14, 1 << 18
-
-
-def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(source.encode(), target.encode(), kind.encode(), flags, data.encode()) != 0:
-        raise OSError(ctypes.get_errno(), f"mount {target}")
-
 
 def disk(folder: Path, size: str, flags: int = 0) -> Path:
     """A small file system of its own."""
-    mount("none", "/", "none", MS_REC | MS_PRIVATE)
+    keep_mounts_in()
     folder.mkdir()
     mount("tmpfs", str(folder), "tmpfs", flags, f"size={size}")
     return folder
-
-
-def fill(folder: Path) -> Path:
-    """Leave not one free block."""
-    path = folder / "filler"
-    with open(path, "ab", buffering=0) as file:
-        for size in (1 << 20, 4096):
-            try:
-                while True:
-                    file.write(b"x" * size)
-            except OSError:
-                continue
-    assert os.statvfs(folder).f_bavail == 0
-    return path
 
 
 def up(*args: object) -> tuple[int, str]:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from kit.mounts import own_mounts
 from kit.runs import ToyRun, make_run, toy
-from kit.slow_files import SlowFiles, own_mounts, slow_files
+from kit.slow_files import SlowFiles, slow_files
 from kit.waiting import wait_until
 
 from liverl.control.blocking import Connection

@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 
 from kit.cli import run_cli
+from kit.mounts import MS_BIND, MS_RDONLY, MS_REC, MS_REMOUNT, fill, mount, own_mounts
 from kit.runs import ToyRun, toy
-from kit.slow_files import MS_BIND, MS_RDONLY, MS_REC, MS_REMOUNT, SlowFiles, mount, own_mounts, slow_files
+from kit.slow_files import SlowFiles, slow_files
 from kit.waiting import wait_until
 
 from fault_cases.base import Case, Outcome
@@ -443,7 +444,7 @@ def _read_only_root(folder: Path) -> Outcome:
     return Outcome(named_s=named)
 
 
-def _disk(run: ToyRun, fault: Callable[[], None]) -> Outcome:
+def _disk(run: ToyRun, fault: Callable[[], object]) -> Outcome:
     """Let each write of the run fail, kill a service, look, and stop the run."""
     fault()
     began = time.monotonic()
@@ -477,18 +478,9 @@ def _remounted(folder: Path) -> Outcome:
 
 
 def _filled(folder: Path) -> Outcome:
-    def fill() -> None:
-        with open(writable / "filler", "ab", buffering=0) as file:
-            for size in (1 << 20, 4096):
-                try:
-                    while True:
-                        file.write(b"x" * size)
-                except OSError:
-                    continue
-
     writable = _container(folder)
     with toy_run(writable, SERVICES) as run:
-        return _disk(run, fill)
+        return _disk(run, lambda: fill(writable))
 
 
 def _shared_memory(options: str, folder: Path) -> Outcome:
