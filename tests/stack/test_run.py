@@ -25,6 +25,7 @@ from kit.runs import ToyRun
 from kit.waiting import wait_until
 
 from liverl.control.messages import ControlError
+from liverl.observe.engine.idle import IDLE_S
 from liverl.procs import procfs
 
 pytestmark = pytest.mark.stack
@@ -315,3 +316,38 @@ def test_weights_that_were_changed_under_the_same_version_are_an_alert(make: Mak
     run.command("restart", service="replica-0")
     wait_until(lambda: all(r.listed for r in run.snapshot().replicas.items), 120, "it is listed again")
     wait_until(lambda: not alert(), 60, "the alert has cleared")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_the_replica_that_is_stopped_is_blamed_and_not_the_idle_one(make: Make) -> None:
+    """One trial runs at a time and waits for the stopped replica, so that the other one has nothing to do for longer
+    than an idle one may, although trials are left."""
+    run = make("harbor_runtime.num_workers=1", "embedded.turn_latency=2")
+    run.start()
+    run.until("trainer", "ready", 240)
+
+    def working() -> list[str]:
+        return [r.name for r in run.snapshot().replicas.items if r.engine.running]
+
+    stopped = wait_until(working, 60, "a request is being answered")[0]
+    pid = run.service(stopped).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    named: set[str] = set()
+    idle = {"since": 0.0, "longest": 0.0}
+
+    def replaced() -> bool:
+        snapshot = run.snapshot()
+        named.update(symptom.id for symptom in snapshot.symptoms)
+        other = next(r for r in snapshot.replicas.items if r.name != stopped)
+        assert other.idle_for is None, named
+        if other.engine.running or not idle["since"]:
+            idle["since"] = snapshot.at
+        idle["longest"] = max(idle["longest"], snapshot.at - idle["since"])
+        return run.service(stopped).generation == 2
+
+    wait_until(replaced, 240, "the backend replaces it")
+    assert f"process_stopped:{stopped}" in named
+    assert idle["longest"] > IDLE_S + 5, "the other one had nothing to do for long"
+    assert not [name for name in named if ":replica-" in name and not name.endswith(stopped)], named
