@@ -64,8 +64,15 @@ def states(run: ToyRun, service: str = "served") -> list[str]:
     return [e.text for e in run.events() if e.kind == "state" and e.service == service]
 
 
-CASES = [(kind, fault) for kind in ("replica", "proxy", "ray") for fault in ("leaves", "sick")]
-CASES += [("replica", "late"), ("task", "sick"), ("task", "late"), ("trainer", "sick")]
+CASES: list[Any] = [
+    ("replica", "leaves"),
+    ("replica", "sick"),
+    ("proxy", "leaves"),
+    ("ray", "sick"),
+    ("task", "late"),
+]
+_SLOW = [("proxy", "sick"), ("ray", "leaves"), ("replica", "late"), ("task", "sick"), ("trainer", "sick")]
+CASES += [pytest.param(*case, marks=pytest.mark.slow) for case in _SLOW]
 
 
 @pytest.mark.parametrize(("kind", "fault"), CASES)
@@ -206,7 +213,9 @@ def as_an_older_version_left_it(run: ToyRun, *, tried: bool) -> None:
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-@pytest.mark.parametrize("kind", ["replica", "proxy", "ray", "task"])
+@pytest.mark.parametrize(
+    "kind", ["replica", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("proxy", "ray", "task"))]
+)
 def test_a_run_of_an_older_version_in_which_a_server_had_exited_0(make: Make, kind: str) -> None:
     spec = faulty(kind, "leaves", restart=NEVER if kind == "ray" else QUICK, fatal=False)
     run = make(spec, toy("steady", "sleep"))
@@ -259,7 +268,7 @@ NOWHERE = Probe(
 )
 
 
-@pytest.mark.parametrize("fault", ["live", "startup"])
+@pytest.mark.parametrize("fault", ["live", pytest.param("startup", marks=pytest.mark.slow)])
 def test_an_engine_that_we_end_comes_back_although_it_exits_0(make: Make, tmp_path: Path, fault: str) -> None:
     late = {"startup": NOWHERE, "startup_deadline": 12.0}
     run = engine(make, tmp_path, **({"live": NOWHERE} if fault == "live" else late))

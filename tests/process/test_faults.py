@@ -116,7 +116,7 @@ def test_killed_while_a_service_starts(make: Make) -> None:
     assert (status.pid, status.generation, status.restarts) == (pid, 1, 0)
 
 
-@pytest.mark.parametrize("leader", ["", "deaf-leader"])
+@pytest.mark.parametrize("leader", [pytest.param("", marks=pytest.mark.slow), "deaf-leader"])
 def test_killed_in_the_middle_of_a_stop(make: Make, leader: str) -> None:
     run = make(toy("tree", "tree", *([leader] if leader else [])), toy("other", "sleep"))
     backend = run.start(env={"LIVERL_CRASH_AT": "stopping:tree"})

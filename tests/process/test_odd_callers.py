@@ -78,7 +78,12 @@ def run(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> ToyRun:
 
 
 @pytest.mark.parametrize(
-    "command", [("up", "--detach", "--run"), ("stop", "--run"), ("restart", "worker", "--run")]
+    "command",
+    [
+        ("up", "--detach", "--run"),
+        pytest.param(("stop", "--run"), marks=pytest.mark.slow),
+        pytest.param(("restart", "worker", "--run"), marks=pytest.mark.slow),
+    ],
 )
 def test_a_stopped_backend_is_named(run: ToyRun, command: tuple[str, ...]) -> None:
     pid = run.backends[-1]

@@ -285,7 +285,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler)
 """
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_scaling_from_many_clients_at_once_ends(make: Make, seed: int) -> None:
     """Some commands of clients that scaled at the same time never returned, and left replicas that nobody wanted."""
     replica = toy(

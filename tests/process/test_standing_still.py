@@ -131,7 +131,7 @@ def test_a_stopped_keeper_is_named_and_holds_up_no_end(make: Make, now: bool) ->
     run.command("stop", now=now)
     result = run.result(90)
     assert result.state == "stopped" and result.exit_code != 75, result
-    assert not procfs.alive(pid, None)
+    wait_until(lambda: not procfs.alive(pid, None), what="the keeper's end, right after the result")
     assert not run.tagged()
 
 

@@ -119,8 +119,18 @@ def test_steps_that_ended_while_no_backend_looked_are_told(make: Make) -> None:
     assert len([text for text in told() if "no backend" in text]) == 1, "nothing was missed the second time"
 
 
-@pytest.mark.parametrize("leader", ["", "deaf-leader"])
-@pytest.mark.parametrize("killed", ["nobody", "backend", "keeper", "both"])
+# The others are slow tests.
+QUICK_STOPS = {("backend", "deaf-leader"), ("keeper", ""), ("both", "deaf-leader")}
+
+
+@pytest.mark.parametrize(
+    ("killed", "leader"),
+    [
+        pytest.param(killed, leader, marks=() if (killed, leader) in QUICK_STOPS else pytest.mark.slow)
+        for killed in ("nobody", "backend", "keeper", "both")
+        for leader in ("", "deaf-leader")
+    ],
+)
 def test_stop_leaves_no_deaf_grandchild(make: Make, killed: str, leader: str) -> None:
     run = make(toy("tree", "tree", *([leader] if leader else [])))
     run.start()

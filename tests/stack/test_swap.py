@@ -118,10 +118,10 @@ def drill(run: ToyRun, kinds: dict[Kind, int], restarts: int, kills: tuple[int, 
 
 
 @pytest.mark.timeout(600)
-def test_two_restarts_under_load(make: Make) -> None:
+def test_a_restart_under_load_by_an_adopting_backend(make: Make) -> None:
     long = Kind("long", tokens=80, stream=True)
     idle = Kind("idle", tokens=2, pause=7.0)
-    drill(make(), {PLAIN: 3, STREAM: 2, long: 1, FRESH: 1, idle: 1}, restarts=2, kills=(2,))
+    drill(make(), {PLAIN: 3, STREAM: 2, long: 1, FRESH: 1, idle: 1}, restarts=1, kills=(1,))
 
 
 @pytest.mark.slow

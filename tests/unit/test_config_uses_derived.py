@@ -132,7 +132,13 @@ def test_a_use_that_no_plan_shows_is_proven(
 # --- the comparison ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("combination", "further"), CASES)
+@pytest.mark.parametrize(
+    ("combination", "further"),
+    [
+        pytest.param(c, f, marks=pytest.mark.slow if f[1:] or "environments" in str(f) else ())
+        for c, f in CASES
+    ],
+)
 def test_a_key_is_used_if_and_only_if_a_component_gets_something_else(
     combination: tuple[str, str, str], further: tuple[str, ...]
 ) -> None:
