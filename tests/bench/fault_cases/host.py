@@ -446,9 +446,10 @@ def _read_only_root(folder: Path) -> Outcome:
 
 def _disk(run: ToyRun, fault: Callable[[], object]) -> Outcome:
     """Let each write of the run fail, kill a service, look, and stop the run."""
+    leader = wait_until(lambda: leaders(run).get("s0"), 10, f"the leader of s0 among {run.tagged()}")[0]
     fault()
     began = time.monotonic()
-    kill(leaders(run)["s0"][0])
+    kill(leader)
     wait_until(lambda: _write_error(run), 30, "the write error")
     named = time.monotonic() - began
     _ask(run)
