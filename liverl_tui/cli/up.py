@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 @click.command("up")
 @up_options
-@click.pass_context
-def up_command(ctx: click.Context, /, **values: Any) -> int:
+def up_command(**values: Any) -> int:
     """Start a run, or continue one, and show it.
 
     A live run is shown. If the backend of the run has died, a new backend is started, which adopts the services that
@@ -41,9 +40,6 @@ def up_command(ctx: click.Context, /, **values: Any) -> int:
     terminal, this command owns the run: the first SIGTERM or Ctrl-C stops it in dependency order, the second kills
     it immediately. Closing the terminal does not stop it.
     """
-    program = ctx.find_object(UpOptions) or UpOptions()  # the options before the word `up`
-    values["run"] = values["run"] or program.run
-    values["run_root"] = values["run_root"] or program.run_root
     return up(UpOptions.of(values))
 
 
@@ -172,7 +168,8 @@ def _from_config(options: UpOptions) -> int:
 
 
 def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
-    """Show the short plan of a run that takes GPUs and wait for Enter. ``--yes`` skips it.
+    """Show the short plan of a run that takes GPUs and wait for Enter. ``--yes`` skips it, and so does a Slurm job
+    without the interface: whoever submitted the job has decided.
 
     Raises:
         CliError: stdin is no terminal.
@@ -180,11 +177,13 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
     """
     from liverl_tui.cli.target import needs_gpus
 
-    if options.yes or not needs_gpus(plan, config):
+    in_batch = bool(os.environ.get("SLURM_JOB_ID")) and _mode(options) != "interface"
+    if options.yes or in_batch or not needs_gpus(plan, config):
         return
     if not sys.stdin.isatty():
         raise CliError(
-            "this run uses GPUs, and there is no terminal to confirm on; add --yes to start it",
+            "this run uses GPUs, and there is no terminal to confirm on; to start it:\n"
+            f"  {options.command_line('--yes')}",
             ExitCode.USAGE,
         )
     from liverl.plan.render import plan_brief

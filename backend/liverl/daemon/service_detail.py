@@ -25,6 +25,7 @@ from liverl.plan.spec import EnvironmentSpec, Plan, Probe, ServiceSpec
 from liverl.rundir.layout import RunDir
 from liverl.supervise.services import prepare
 from liverl.util import redact
+from liverl.util.nearest import nearest
 from liverl.util.regular_file import open_binary, read_regular
 
 if TYPE_CHECKING:
@@ -61,10 +62,8 @@ def _live_service(supervisor: Supervisor, name: str, memory: PidMemory) -> Servi
         environments = [ENVIRONMENT + spec.name for spec in supervisor.plan.environments]
         if not name.startswith(ENVIRONMENT) or not environments:
             raise
-        import difflib
-
-        near = difflib.get_close_matches(name, environments, 1, 0.5)
-        raise CommandError(error.code, str(error), near[0] if near else error.did_you_mean) from None
+        near = nearest(name, environments)
+        raise CommandError(error.code, str(error), near or error.did_you_mean) from None
     instance = slot.current
     spec, process = slot.spec, instance.process
     generation = process.generation if process is not None else instance.machine.generation
