@@ -177,7 +177,7 @@ def _suggest(error: click.NoSuchOption) -> None:
     known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else ()
     options = {name.lstrip("-"): name for parameter in known for name in parameter.opts}
     close = nearest(error.option_name.lstrip("-"), options)
-    error.message = f"no option {error.option_name}" + (f": did you mean {options[close]}?" if close else "")
+    error.message = f"no option {error.option_name}" + (f": did you mean {options[close]}?" if close else "")  # type: ignore[misc]
     error.possibilities = None  # type: ignore[misc]
 
 

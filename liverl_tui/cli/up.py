@@ -19,9 +19,11 @@ from liverl_tui.cli.mode import Mode, interface, mode, show
 from liverl_tui.cli.options import NEWEST, UpOptions, up_options
 from liverl_tui.cli.output import echo, echo_exact
 from liverl_tui.text.errors import CliError
+from liverl_tui.text.words import one_line
 
 if TYPE_CHECKING:
     from liverl.config.schema import RunConfig
+    from liverl.daemon.plan_change import PlanChange
     from liverl.plan.spec import Plan
     from liverl_tui.cli.plain import StopSignals
 
@@ -118,8 +120,11 @@ def up(options: UpOptions) -> int:
         return _continue(find_run(options.run, options.run_root), options)
     if options.resume:
         return _continue(find_run(Path(options.resume), options.run_root), options)
-    if options.resume == NEWEST and not options.describes_one:
-        return _continue(_newest(options.run_root), options)
+    if options.resume == NEWEST:
+        from liverl_tui.cli.resume import names_no_run
+
+        if not options.describes_one or names_no_run(options):
+            return _continue(_newest(options.run_root), options)
     if options.detach and not options.names_a_run:
         orphan = _only_orphan(candidates(options.run_root), options)
         if orphan is not None:
@@ -224,7 +229,9 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     """
     if not options.readonly:
         _require_trusted(run, options)
-    if options.config or options.sets or options.profile:
+    given = bool(options.config or options.sets or options.profile)
+    resume = options.resume is not None
+    if given and not resume:
         echo(
             f"--config, --set and --profile are ignored: run {run.name} keeps the configuration it was created "
             f"with: {run.config}",
@@ -233,7 +240,9 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     alive = backend_alive(run.path)
     if isinstance(alive, RemoteBackend):
         raise RunLookupError(elsewhere_message(describe(run.path)))
+    changed = _changed(run, options) if given and resume else None
     if isinstance(alive, LiveBackend):
+        _refuse_while_running(run, changed)
         if options.detach and procfs.is_stopped(alive.record.pid):
             from liverl.control.paths import unreachable
 
@@ -242,10 +251,11 @@ def _continue(run: RunDir, options: UpOptions) -> int:
             run, options, f"run {run.name} is already live (backend pid {alive.record.pid}); attached to it"
         )
     result = run.read_result()
-    resume = options.resume is not None
     if result is None:
         # After a reboot or on another host none of its processes can be left: --resume begins the next attempt.
         lost = describe(run.path).state == "lost" and alive.record is not None
+        if alive.record is not None and not lost:
+            _refuse_while_running(run, changed)
         died = (
             f"the backend of {run.name} has died; starting a new one, which adopts the services "
             "that are still running"
@@ -253,14 +263,48 @@ def _continue(run: RunDir, options: UpOptions) -> int:
         text = died if alive.record is not None else f"starting run {run.name} in {run.path}"
         adopts = options.detach and alive.record is not None and not (resume and lost)
         adopted = _adopted(run) if adopts else ""
-        return _start(run, options, text, resume=resume and lost, adopted=adopted)
+        return _start(run, options, text, resume=resume and lost, adopted=adopted, changed=changed)
     if not resume:
         raise CliError(
             f"run {run.name} has ended ({result.state}, exit code {result.exit_code}). "
             f"To resume it: liverl-tui up --resume {run.path}. To start another run, give --name NAME",
             ExitCode.USAGE,
         )
-    return _start(run, options, f"resuming run {run.name} as attempt {result.attempt + 1}", resume=True)
+    text = f"resuming run {run.name} as attempt {result.attempt + 1}"
+    return _start(run, options, text, resume=True, changed=changed)
+
+
+def _changed(run: RunDir, options: UpOptions) -> PlanChange | None:
+    """What the options change in the configuration of an existing run, checked and printed; None if it is nothing.
+
+    Raises:
+        ConfigError, CliError: it cannot be changed so.
+    """
+    from liverl_tui.cli.resume import changed_run
+
+    found = changed_run(run, options)
+    if found is None:
+        return None
+    loaded, change = found
+    for warning in loaded.warnings:
+        echo(f"warning: {warning}", err=True)
+    return change
+
+
+def _refuse_while_running(run: RunDir, change: PlanChange | None) -> None:
+    """Check that no change is asked of an attempt that goes on.
+
+    Raises:
+        CliError: one is.
+    """
+    if change is None:
+        return
+    keys = "; ".join(one_line(one.words) for one in change.changes)
+    raise CliError(
+        f"run {run.name} is running, and an attempt keeps its configuration; nothing was changed ({keys}). "
+        f"To change it, stop the run, then give the same command again: liverl-tui stop --run {run.path}",
+        ExitCode.USAGE,
+    )
 
 
 def _adopted(run: RunDir) -> str:
@@ -272,15 +316,25 @@ def _adopted(run: RunDir) -> str:
     return f"adopted run {run.name}, whose backend had died; its services are still running"
 
 
-def _start(run: RunDir, options: UpOptions, text: str, *, resume: bool = False, adopted: str = "") -> int:
+def _start(
+    run: RunDir,
+    options: UpOptions,
+    text: str,
+    *,
+    resume: bool = False,
+    adopted: str = "",
+    changed: PlanChange | None = None,
+) -> int:
     """Start a backend and show its run, or return with --detach. ``text`` is printed before the start; ``adopted``,
     with --detach, once the backend is up. If another command starts a backend at the same time, its run is shown."""
     from liverl.daemon.launch import start_or_join
 
+    if changed is not None:
+        text = f"{text}, changed: {'; '.join(one_line(one.words) for one in changed.changes)}"
     joined = f"another command has started run {run.name} at the same time; attached to it"
     if options.detach:
         echo(text, err=True)
-        if not start_or_join(run.path, resume=resume):
+        if not start_or_join(run.path, resume=resume, change=changed):
             echo(joined, err=True)
         elif adopted:
             other = "" if options.names_a_run else " (to start a new run: liverl-tui up --detach --name NAME)"
@@ -288,13 +342,15 @@ def _start(run: RunDir, options: UpOptions, text: str, *, resume: bool = False, 
         return _detached(run, options)
     if _mode(options) == "interface":
         return interface(
-            run, readonly=options.readonly, start=partial(start_or_join, run.path, resume=resume)
+            run,
+            readonly=options.readonly,
+            start=partial(start_or_join, run.path, resume=resume, change=changed),
         )
     from liverl_tui.cli.plain import StopSignals
 
     from_seq = _last_seq(run)
     with StopSignals() as signals:  # before the backend starts: a signal from here on stops the run too
-        if start_or_join(run.path, resume=resume):
+        if start_or_join(run.path, resume=resume, change=changed):
             return _follow(run, options, text, from_seq, signals)
     return _show(run, options, joined)
 

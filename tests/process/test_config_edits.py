@@ -36,7 +36,7 @@ def test_each_edit_is_told_once_and_what_is_as_it_was_is_none(tmp_path: Path) ->
     assert edits.poll() == [], "it was only saved again"
     rewrite(one, "a: 2\n")
     (told,) = edits.poll()
-    assert told.startswith(f"{one} was edited") and f"up --config {one} --name" in told
+    assert told.startswith(f"{one} was edited") and f"up --resume RUN --config {one}" in told
     assert edits.poll() == []
     rewrite(one, "a: 3\n")
     assert len(edits.poll()) == 1, "another edit"

@@ -1,7 +1,7 @@
 """Detects that a configuration file was edited after its run was created, which has no effect on the run.
 
-A run keeps its plan in all attempts. ``record`` stores digests of the files, not their content, as they may
-hold secrets. A poll costs one ``stat`` per file while nothing changes.
+A run keeps its plan unless ``up --resume`` is given changes. ``record`` stores digests of the files, not
+their content, as they may hold secrets. A poll costs one ``stat`` per file while nothing changes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _MOST = 4 << 20  # bytes; longer files are not configuration files
 
 
 def record(run_dir: Path, files: Iterable[Path]) -> None:
-    """Store the digests of ``files`` in the run directory.
+    """Store the digests of ``files`` in the run directory; those of other files, stored earlier, stay.
 
     Raises:
         OSError: a file cannot be read, or the digests cannot be written.
     """
-    digests = {os.path.abspath(path): _digest(path) for path in files}
+    digests = _recorded(run_dir / FILE) | {os.path.abspath(path): _digest(path) for path in files}
     write_atomic(run_dir / FILE, json.dumps(digests, indent=1).encode() + b"\n")
 
 
@@ -60,8 +60,8 @@ class ConfigEdits:
 
 def _words(path: str) -> str:
     return (
-        f"{path} was edited after this run was created; the run keeps its plan, also with `up --resume`; "
-        f"to use the new version, start another run: liverl-tui up --config {path} --name NEW"
+        f"{path} was edited after this run was created; the run keeps its plan. To use the new "
+        f"version, stop the run, and then: liverl-tui up --resume RUN --config {path}"
     )
 
 
