@@ -51,12 +51,19 @@ def changed_run(run: RunDir, options: UpOptions) -> tuple[LoadedConfig, PlanChan
     from liverl.config.changes import changes
     from liverl.config.load import load_over
     from liverl.daemon.plan_change import PlanChange
+    from liverl.observe.config_edits import was_edited
     from liverl_tui.cli.target import Target
 
     if not run.config.exists():
         raise CliError(
             f"{run.config} does not exist, so the configuration of run {run.name} cannot be changed; to resume it "
             f"unchanged: liverl-tui up --resume {run.path}",
+            ExitCode.USAGE,
+        )
+    if was_edited(run.path, run.config):
+        raise CliError(
+            f"{run.config} was edited after the run was created, so what differs from its plan is not known; undo the "
+            "edit, then give the new values with --set or --config",
             ExitCode.USAGE,
         )
     before = load_over(run.config, read_secrets=False).config

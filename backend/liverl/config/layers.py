@@ -174,8 +174,9 @@ def unknown_key(path: Path, name: str, where: Where, section: Mapping[str, Any])
 def _completed(path: Path, rest: str) -> str:
     """The dotted key ``path``, followed by the key most like ``rest`` if it is a section that has one."""
     key = ".".join(path)
-    inner = [leaf for leaf in leaves() if leaf.startswith(f"{key}.")]
-    return (nearest(f"{key}.{rest}", inner) if rest and inner else None) or key
+    inner = [leaf.removeprefix(f"{key}.") for leaf in leaves() if leaf.startswith(f"{key}.")]
+    close = nearest(rest, inner) if rest else None
+    return f"{key}.{close}" if close else key
 
 
 def _keys(section: Iterable[str]) -> str:

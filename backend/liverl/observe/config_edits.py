@@ -33,6 +33,7 @@ class ConfigEdits:
     """Checks the files recorded for a run. Without a valid record there are none."""
 
     def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
         self._recorded = _recorded(run_dir / FILE)
         self._identities: dict[str, tuple[int, int, int]] = {}  # mtime in ns, size, inode
         self._digests = dict(self._recorded)  # as of the last poll
@@ -42,7 +43,7 @@ class ConfigEdits:
 
         Missing and unreadable files are not edits, nor are files restored to their original content.
         """
-        return [_words(path) for path in self._recorded if self._edited(path)]
+        return [_words(self._run_dir, path) for path in self._recorded if self._edited(path)]
 
     def _edited(self, path: str) -> bool:
         try:
@@ -58,10 +59,23 @@ class ConfigEdits:
         return digest not in (before, self._recorded[path])
 
 
-def _words(path: str) -> str:
+def was_edited(run_dir: Path, path: Path) -> bool:
+    """Whether a file that is recorded for the run differs from its record; one that cannot be read does not."""
+    try:
+        return _recorded(run_dir / FILE).get(os.path.abspath(path), digest := _digest(path)) != digest
+    except OSError:
+        return False
+
+
+def _words(run_dir: Path, path: str) -> str:
+    own = Path(path) == Path(os.path.abspath(run_dir / "config.yaml"))
     return (
-        f"{path} was edited after this run was created; the run keeps its plan. To use the new "
-        f"version, stop the run, and then: liverl-tui up --resume RUN --config {path}"
+        f"{path} was edited after this run was created; the run keeps its plan. To use the new version, "
+        + (
+            f"start another run: liverl-tui up --config {path} --name NEW"
+            if own
+            else f"stop the run, then: liverl-tui up --resume {run_dir} --config {path}"
+        )
     )
 
 
