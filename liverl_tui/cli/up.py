@@ -13,7 +13,7 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.procs import procfs
 from liverl.rundir.index import RunInfo, RunLookupError, candidates, describe, elsewhere_message, find_run
-from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
+from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl_tui.app.settings import check_theme
 from liverl_tui.cli.mode import Mode, interface, mode, show
 from liverl_tui.cli.options import NEWEST, UpOptions, up_options
@@ -35,6 +35,8 @@ def up_command(**values: Any) -> int:
 
     A live run is shown. If the backend of the run has died, a new backend is started, which adopts the services that
     are still running. A run that has ended needs --resume.
+    With --resume, --set, --config and --profile change the keys that they set for the next attempt; the others stay.
+    A key that an existing run cannot change is refused: see `liverl-tui config --changes`.
     With --detach and without --run, --name, --resume and --config: if exactly one run has a dead backend, that run is
     adopted; otherwise a new run starts. To start a new run in any case, give --name.
 
@@ -240,9 +242,8 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     alive = backend_alive(run.path)
     if isinstance(alive, RemoteBackend):
         raise RunLookupError(elsewhere_message(describe(run.path)))
-    changed = _changed(run, options) if given and resume else None
+    changed = _changed(run, options, alive) if given and resume else None
     if isinstance(alive, LiveBackend):
-        _refuse_while_running(run, changed)
         if options.detach and procfs.is_stopped(alive.record.pid):
             from liverl.control.paths import unreachable
 
@@ -254,8 +255,6 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     if result is None:
         # After a reboot or on another host none of its processes can be left: --resume begins the next attempt.
         lost = describe(run.path).state == "lost" and alive.record is not None
-        if alive.record is not None and not lost:
-            _refuse_while_running(run, changed)
         died = (
             f"the backend of {run.name} has died; starting a new one, which adopts the services "
             "that are still running"
@@ -274,11 +273,11 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     return _start(run, options, text, resume=True, changed=changed)
 
 
-def _changed(run: RunDir, options: UpOptions) -> PlanChange | None:
-    """What the options change in the configuration of an existing run, checked and printed; None if it is nothing.
+def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) -> PlanChange | None:
+    """What the options change in the configuration of an existing run, checked; None if it is nothing.
 
     Raises:
-        ConfigError, CliError: it cannot be changed so.
+        ConfigError, CliError: it cannot be changed so, the present attempt goes on, or a preflight check failed.
     """
     from liverl_tui.cli.resume import changed_run
 
@@ -286,25 +285,20 @@ def _changed(run: RunDir, options: UpOptions) -> PlanChange | None:
     if found is None:
         return None
     loaded, change = found
+    orphaned = run.read_result() is None and alive.record is not None and describe(run.path).state != "lost"
+    if isinstance(alive, LiveBackend) or orphaned:
+        keys = "; ".join(one_line(one.words) for one in change.changes)
+        raise CliError(
+            f"run {run.name} is running, and an attempt keeps its configuration; nothing was changed ({keys}). "
+            f"To change it, stop the run, then give the same command again: liverl-tui stop --run {run.path}",
+            ExitCode.USAGE,
+        )
     for warning in loaded.warnings:
         echo(f"warning: {warning}", err=True)
+    if any(one.key == "ui.theme" for one in change.changes):
+        check_theme(loaded.config.ui.theme)
+    _preflight(change.plan, loaded.config)
     return change
-
-
-def _refuse_while_running(run: RunDir, change: PlanChange | None) -> None:
-    """Check that no change is asked of an attempt that goes on.
-
-    Raises:
-        CliError: one is.
-    """
-    if change is None:
-        return
-    keys = "; ".join(one_line(one.words) for one in change.changes)
-    raise CliError(
-        f"run {run.name} is running, and an attempt keeps its configuration; nothing was changed ({keys}). "
-        f"To change it, stop the run, then give the same command again: liverl-tui stop --run {run.path}",
-        ExitCode.USAGE,
-    )
 
 
 def _adopted(run: RunDir) -> str:
