@@ -113,8 +113,6 @@ def _refuse(run: RunDir, found: tuple[ConfigChange, ...]) -> None:
     what = "1 key" if len(refused) == 1 else f"{len(refused)} keys"
     lines = [f"{what} cannot be changed in run {run.name}; nothing was changed or started:"]
     lines += [f"  {c.where}: {one_line(c.words)}\n      {on_change(c.key).words}" for c in refused]
-    lines.append(
-        "To use other values, start another run: liverl-tui up --name NEW ... What can be changed: "
-        "liverl-tui config --changes"
-    )
+    lines.append("To use other values, start another run: liverl-tui up --name NEW")
+    lines.append("To see what can be changed: liverl-tui config --changes")
     raise CliError("\n".join(lines), ExitCode.USAGE)
