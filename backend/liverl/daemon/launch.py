@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -175,10 +176,10 @@ def start_backend(
     )
 
 
-def _input(change: PlanChange | None) -> BinaryIO:
+def _input(change: PlanChange | None) -> AbstractContextManager[BinaryIO | int]:
     """A file in memory with ``change``, for the stdin of a backend: nobody else can change it on the way."""
     if change is None:
-        return open(os.devnull, "rb")
+        return nullcontext(subprocess.DEVNULL)
     file = os.fdopen(os.memfd_create("plan-change"), "w+b")
     file.write(msgspec.json.encode(change))
     file.seek(0)

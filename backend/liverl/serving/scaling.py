@@ -222,7 +222,7 @@ class Scaling:
         names = {self.name_of(index): index for index in self.indices}
         if name not in names:
             text = f"no replica {name!r}; replicas: {', '.join(names)}"
-            raise CommandError("unknown_service", text, nearest(name, names))
+            raise CommandError("unknown_service", text, nearest(name, names, 0.5))
         return names[name]
 
     async def _begin_removing(self, chosen: list[int]) -> dict[int, Slot]:

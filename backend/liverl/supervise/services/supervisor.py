@@ -364,7 +364,9 @@ class Supervisor:
         if slot is None:
             names = ", ".join(self.slots)
             raise CommandError(
-                "unknown_service", f"no service {name!r}; known services: {names}", nearest(name, self.slots)
+                "unknown_service",
+                f"no service {name!r}; known services: {names}",
+                nearest(name, self.slots, 0.5),
             )
         return slot
 
