@@ -428,6 +428,23 @@ class Check(msgspec.Struct, frozen=True):
     text: str
 
 
+class ConfigChange(msgspec.Struct, frozen=True):
+    """A configuration key with which attempt number ``attempt`` began otherwise than the one before it. ``before`` and
+    ``after``: plain values; ``where``: file:line, --set or env NAME."""
+
+    attempt: int
+    key: str
+    before: Any
+    after: Any
+    where: str
+
+    @property
+    def words(self) -> str:
+        """``training.total_steps: 20 -> 8``; an absent value is ``null``."""
+        texts = ("null" if value is None else str(value) for value in (self.before, self.after))
+        return f"{self.key}: {' -> '.join(texts)}"
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """The whole state of a run at one moment. ``seq`` is that of the newest event that it includes."""
 
@@ -456,6 +473,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     host: HostStats = HostStats()
     symptoms: tuple[Symptom, ...] = ()
     unreadable: tuple[UnreadableFile, ...] = ()  # capped
+    changes: tuple[ConfigChange, ...] = ()  # of the configuration, in any attempt
     result: Result | None = None
     schema: int = SCHEMA
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from textual.actions import parse
+
+from liverl.util.nearest import did_you_mean
 
 _PREFIX = "action_"  # Textual's prefix of methods that handle actions
 
@@ -42,8 +43,8 @@ def _part_of(name: str, parts: tuple[object, ...]) -> object:
     actions = [
         method.removeprefix(_PREFIX) for part in parts for method in dir(part) if method.startswith(_PREFIX)
     ]
-    close = get_close_matches(name, actions, 1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    close = did_you_mean(name, actions)
+    hint = f"; {close}" if close else ""
     raise UnknownAction(f"action {name!r}: none of {_names(parts)} has a method {_PREFIX}{name}{hint}")
 
 

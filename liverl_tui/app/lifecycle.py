@@ -154,16 +154,12 @@ class Lifecycle:
     # -- a dead backend
 
     def action_revive(self) -> None:
-        """Restart a dead backend, after confirmation; in any other state a toast says why it is not restarted."""
+        """Restart a dead backend, without confirmation, as it changes no service; in any other state a toast says why
+        it is not restarted."""
         if self._host.readonly:
             self.toast("this interface is read-only (--readonly): the backend is not started", "warning")
         elif self._host.view.link == "lost":
-            self._commands.confirm(
-                "Restart the backend?",
-                "The new backend adopts the services that are still running and restarts none of them.",
-                "restart the backend",
-                self._revive_once,
-            )
+            self._revive_once()
         elif self._host.view.link == "ended":
             run = self._host.source.run
             self.toast(
@@ -177,7 +173,7 @@ class Lifecycle:
             self.toast("the backend is already being started", "warning")
             return
         self._reviving = True
-        self.toast("starting the backend ...")
+        self.toast("starting the backend; it restarts no service ...")
         self._host.run_worker(self._revive(), name="revive", group="commands")
 
     async def _revive(self) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from liverl.exit_codes import ExitCode
+from liverl.util.nearest import did_you_mean
 from liverl.util.regular_file import read_text
 from liverl_tui.text.errors import CliError
 
@@ -115,9 +116,7 @@ def check_theme(name: str | None) -> None:
     try:
         resolve(name)
     except KeyError:
-        from difflib import get_close_matches
-
         choices = [AUTO, *(theme.removeprefix("liverl-") for theme in PALETTES)]
-        close = get_close_matches(str(name), [*choices, *PALETTES, *ALIASES], 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        close = did_you_mean(str(name), [*choices, *PALETTES, *ALIASES])
+        hint = f"; {close}" if close else ""
         raise CliError(f"ui.theme: no theme {name!r}{hint} ({', '.join(choices)})", ExitCode.USAGE) from None

@@ -18,14 +18,26 @@ from liverl_tui.cli.output import echo, echo_exact
 @click.option(
     "--resolved", is_flag=True, help="Print the resolved configuration, environment variables applied."
 )
+@click.option("--changes", is_flag=True, help="Print what a change of each key means for a run that exists.")
 @config_options
 @run_options
-def config_command(resolved: bool, run: Path | None, **values: Any) -> int:
+def config_command(resolved: bool, changes: bool, run: Path | None, **values: Any) -> int:
     """Print the default configuration with comments.
 
     With --config, --set, --profile or --resolved: print the resolved configuration. With --run: print the
     configuration of that run. Secrets are never printed.
+
+    With --changes: print for each key what `up --resume RUN --set KEY=VALUE` does. `live`: it needs no restart.
+    `restart of SERVICE`: that service must be started again. `next attempt`: only a new attempt can use it. Between two
+    attempts nothing runs, so these three are applied alike. `never`: it is refused.
     """
+    if changes:
+        from liverl.config.changes import table
+
+        width = max(map(len, table()))
+        for key, meaning in table().items():
+            echo(f"{key:<{width}}  {meaning.words}")
+        return ExitCode.OK
     if run is not None:
         echo_exact(read_text(find_run(run, values["run_root"]).config), nl=False)
         return ExitCode.OK

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +35,13 @@ if TYPE_CHECKING:
     metavar="SEQ",
     help="Print only events after number SEQ.",
 )
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Print only the newest N events."
+)
 @run_options
-def events_command(run: Path | None, run_root: Path | None, follow: bool, as_json: bool, seq: int) -> int:
+def events_command(
+    run: Path | None, run_root: Path | None, follow: bool, as_json: bool, seq: int, lines: int | None
+) -> int:
     """Print the events of a run, one per line."""
     run_dir = find_run(run, run_root)
     show = _Show(as_json)
@@ -42,7 +49,8 @@ def events_command(run: Path | None, run_root: Path | None, follow: bool, as_jso
     from liverl.control.messages import Cursor
 
     cursor = Cursor(seq)
-    for event in cursor.new(read_events(run_dir.path, seq)):
+    events: Iterable[Event] = cursor.new(read_events(run_dir.path, seq))
+    for event in events if lines is None else deque(events, lines):
         show.event(event)
     if follow and isinstance(backend_alive(run_dir.path), LiveBackend):
         _follow(run_dir, cursor.seq, show)

@@ -18,6 +18,7 @@ from liverl.logs.text import LineAssembler, plain
 from liverl.logs.times import TimeIndex, parse_age
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
+from liverl.util.nearest import did_you_mean
 from liverl.util.regular_file import open_binary, read_regular
 from liverl.util.visible import visible
 from liverl_tui.cli.options import run_options
@@ -96,10 +97,8 @@ def _check_services(run: RunDir, logs: list[LogFile], services: tuple[str, ...])
         pass  # without a plan, services that have not started yet are unknown
     for service in services:
         if service not in names:
-            from difflib import get_close_matches
-
-            close = get_close_matches(service, names, 1)
-            hint = f": did you mean {close[0]}?" if close else ""
+            close = did_you_mean(service, names)
+            hint = f": {close}" if close else ""
             choice = ", ".join(sorted(names)) or "no service has a log yet"
             raise CliError(f"no service {service!r} in run {run.name}{hint} ({choice})", ExitCode.USAGE)
 

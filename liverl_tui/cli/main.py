@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from liverl.exit_codes import ExitCode, of_signal, rows
+from liverl.util.nearest import did_you_mean, nearest
 from liverl_tui.cli.options import UpOptions, up_options
 from liverl_tui.cli.output import echo
 
@@ -63,21 +64,36 @@ class Commands(click.Group):
         )
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Move options in front of a command behind it: ``--set X plan`` is ``plan --set X``. The options of the
+        program itself (--help, --version), and those without a command, stay in front."""
+        return super().parse_args(ctx, _behind_the_command(self, ctx, args))
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Fail with the closest command name when ``args`` begins with an unknown one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], COMMANDS, 1)
-            ctx.fail(f"no command {args[0]!r}" + (f": did you mean {close[0]}?" if close else ""))
+            hint = did_you_mean(args[0], COMMANDS)
+            ctx.fail(f"no command {args[0]!r}" + (f": {hint}" if hint else ""))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands from ``COMMANDS``, without importing their modules."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _behind_the_command(group: click.Group, ctx: click.Context, args: list[str]) -> list[str]:
+    own = {name for parameter in group.get_params(ctx) if parameter.is_eager for name in parameter.opts}
+    try:
+        _, rest, _ = group.make_parser(ctx).parse_args(list(args))
+    except click.UsageError:
+        return args  # click reports it
+    front = args[: len(args) - len(rest)]
+    if not rest or not front or front[-1] == "--" or own.intersection(front):
+        return args
+    return [rest[0], *front, *rest[1:]]
 
 
 def _version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
@@ -106,15 +122,11 @@ def cli(ctx: click.Context, /, **values: Any) -> int | None:
     Without a command: show the live run, or start one if there is none (by default a small built-in run that needs
     no GPU). You can detach from the interface at any time; the run keeps running, also when the terminal is closed.
     """
-    options = UpOptions.of(values)
-    ctx.obj = options
-    if ctx.invoked_subcommand is None:
-        from liverl_tui.cli.up import up_or_attach
+    if ctx.invoked_subcommand is not None:
+        return None  # it has all options: see ``Commands.parse_args``
+    from liverl_tui.cli.up import up_or_attach
 
-        return up_or_attach(options)
-    if misplaced := options.given_beyond_run():
-        raise click.UsageError(f"{misplaced[0]} must come after the command: {PROGRAM} up {misplaced[0]} ...")
-    return None
+    return up_or_attach(UpOptions.of(values))
 
 
 def complain(message: str) -> None:
@@ -136,6 +148,8 @@ def run(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else ExitCode.OK
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            _suggest(error)
         message = io.StringIO()
         error.show(message)
         echo(message.getvalue(), err=True, nl=False)
@@ -156,6 +170,15 @@ def run(arguments: list[str] | None = None) -> int:
             raise
         complain(str(error))
         return exit_code
+
+
+def _suggest(error: click.NoSuchOption) -> None:
+    """Have ``error`` name the one option that was probably meant, by the same comparison as for any other name."""
+    known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else ()
+    options = {name.lstrip("-"): name for parameter in known for name in parameter.opts}
+    close = nearest(error.option_name.lstrip("-"), options)
+    error.message = f"no option {error.option_name}" + (f": did you mean {options[close]}?" if close else "")  # type: ignore[misc]
+    error.possibilities = None  # type: ignore[misc]
 
 
 def closed_streams() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -39,15 +40,22 @@ class UpOptions:
         """From click's parameters by name; those that a command lacks keep their defaults."""
         return cls(**values)
 
-    def given_beyond_run(self) -> list[str]:
-        """The options that were given, other than --run and --run-root, as they are written."""
-        names = {"sets": "--set", "no_ui": "--no-ui"}
-        defaults = UpOptions()
-        return [
-            names.get(f.name, f"--{f.name}")
-            for f in fields(self)
-            if f.name not in ("run", "run_root") and getattr(self, f.name) != getattr(defaults, f.name)
-        ]
+    def command_line(self, *more: str) -> str:
+        """The command line ``liverl-tui up`` with these options and ``more``, quoted for a shell. The value of a key
+        whose name looks secret is left out."""
+        from liverl.config.dump import looks_secret
+
+        words = ["liverl-tui", "up"]
+        for name, value in ((f.name, getattr(self, f.name)) for f in fields(self)):
+            option = f"--{'set' if name == 'sets' else name.replace('_', '-')}"
+            if value is True or value == NEWEST:
+                words.append(option)
+            elif value:
+                for one in value if isinstance(value, tuple) else (value,):
+                    key, equals, _ = str(one).partition("=")
+                    hidden = name == "sets" and looks_secret(key)
+                    words += [option, f"{key}{equals}..." if hidden else str(one)]
+        return shlex.join([*words, *more])
 
     @property
     def describes_one(self) -> bool:
@@ -68,7 +76,8 @@ def _as_path(_ctx: click.Context, _parameter: click.Parameter, value: str | None
     return _path(value)
 
 
-def _run_options(function: F) -> F:
+def run_options(function: F) -> F:
+    """Add ``--run`` and ``--run-root``."""
     for option in (
         click.option("--run-root", metavar="DIR", callback=_as_path, help="Directory of the runs."),
         click.option(
@@ -77,17 +86,6 @@ def _run_options(function: F) -> F:
     ):
         function = option(function)
     return function
-
-
-def run_options(function: F) -> F:
-    """Add ``--run`` and ``--run-root``. Where the command has none, those given before the command are used."""
-
-    @functools.wraps(function)
-    def merged(*args: Any, run: Path | None, run_root: Path | None, **values: Any) -> Any:
-        program = click.get_current_context().find_object(UpOptions) or UpOptions()
-        return function(*args, run=run or program.run, run_root=run_root or program.run_root, **values)
-
-    return _run_options(merged)  # type: ignore[return-value]
 
 
 def trust_option(function: F) -> F:
@@ -165,4 +163,4 @@ def up_options(function: F) -> F:
         click.option("--name", metavar="NAME", help="Name of the run (default: the current time)."),
     ):
         function = option(function)
-    return _run_options(trust_option(config_options(function)))
+    return run_options(trust_option(config_options(function)))

@@ -51,6 +51,8 @@ def _lines(s: Snapshot) -> list[Line]:
     lines: list[Line] = [(_head(s), None), (s.run_dir, None)]
     if words := pace_words(s):
         lines.append((words, None))
+    for change in s.changes:
+        lines.append((f"changed   {one_line(change.words)} (since attempt {change.attempt})", None))
     for symptom in s.symptoms:
         code = _SEVERITY_COLOUR.get(symptom.severity)
         lines.append((f"▲ {symptom.severity}: {one_line(symptom.title)}", code))

@@ -13,27 +13,30 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.procs import procfs
 from liverl.rundir.index import RunInfo, RunLookupError, candidates, describe, elsewhere_message, find_run
-from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
+from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl_tui.app.settings import check_theme
 from liverl_tui.cli.mode import Mode, interface, mode, show
 from liverl_tui.cli.options import NEWEST, UpOptions, up_options
 from liverl_tui.cli.output import echo, echo_exact
 from liverl_tui.text.errors import CliError
+from liverl_tui.text.words import one_line
 
 if TYPE_CHECKING:
     from liverl.config.schema import RunConfig
+    from liverl.daemon.plan_change import PlanChange
     from liverl.plan.spec import Plan
     from liverl_tui.cli.plain import StopSignals
 
 
 @click.command("up")
 @up_options
-@click.pass_context
-def up_command(ctx: click.Context, /, **values: Any) -> int:
+def up_command(**values: Any) -> int:
     """Start a run, or continue one, and show it.
 
     A live run is shown. If the backend of the run has died, a new backend is started, which adopts the services that
     are still running. A run that has ended needs --resume.
+    With --resume, --set, --config and --profile change the keys that they set for the next attempt; the others stay.
+    A key that an existing run cannot change is refused: see `liverl-tui config --changes`.
     With --detach and without --run, --name, --resume and --config: if exactly one run has a dead backend, that run is
     adopted; otherwise a new run starts. To start a new run in any case, give --name.
 
@@ -41,9 +44,6 @@ def up_command(ctx: click.Context, /, **values: Any) -> int:
     terminal, this command owns the run: the first SIGTERM or Ctrl-C stops it in dependency order, the second kills
     it immediately. Closing the terminal does not stop it.
     """
-    program = ctx.find_object(UpOptions) or UpOptions()  # the options before the word `up`
-    values["run"] = values["run"] or program.run
-    values["run_root"] = values["run_root"] or program.run_root
     return up(UpOptions.of(values))
 
 
@@ -122,8 +122,11 @@ def up(options: UpOptions) -> int:
         return _continue(find_run(options.run, options.run_root), options)
     if options.resume:
         return _continue(find_run(Path(options.resume), options.run_root), options)
-    if options.resume == NEWEST and not options.describes_one:
-        return _continue(_newest(options.run_root), options)
+    if options.resume == NEWEST:
+        from liverl_tui.cli.resume import names_no_run
+
+        if not options.describes_one or names_no_run(options):
+            return _continue(_newest(options.run_root), options)
     if options.detach and not options.names_a_run:
         orphan = _only_orphan(candidates(options.run_root), options)
         if orphan is not None:
@@ -172,7 +175,8 @@ def _from_config(options: UpOptions) -> int:
 
 
 def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
-    """Show the short plan of a run that takes GPUs and wait for Enter. ``--yes`` skips it.
+    """Show the short plan of a run that takes GPUs and wait for Enter. ``--yes`` skips it, and so does a Slurm job
+    without the interface: whoever submitted the job has decided.
 
     Raises:
         CliError: stdin is no terminal.
@@ -180,11 +184,13 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
     """
     from liverl_tui.cli.target import needs_gpus
 
-    if options.yes or not needs_gpus(plan, config):
+    in_batch = bool(os.environ.get("SLURM_JOB_ID")) and _mode(options) != "interface"
+    if options.yes or in_batch or not needs_gpus(plan, config):
         return
     if not sys.stdin.isatty():
         raise CliError(
-            "this run uses GPUs, and there is no terminal to confirm on; add --yes to start it",
+            "this run uses GPUs, and there is no terminal to confirm on; to start it:\n"
+            f"  {options.command_line('--yes')}",
             ExitCode.USAGE,
         )
     from liverl.plan.render import plan_brief
@@ -225,7 +231,9 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     """
     if not options.readonly:
         _require_trusted(run, options)
-    if options.config or options.sets or options.profile:
+    given = bool(options.config or options.sets or options.profile)
+    resume = options.resume is not None
+    if given and not resume:
         echo(
             f"--config, --set and --profile are ignored: run {run.name} keeps the configuration it was created "
             f"with: {run.config}",
@@ -234,6 +242,7 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     alive = backend_alive(run.path)
     if isinstance(alive, RemoteBackend):
         raise RunLookupError(elsewhere_message(describe(run.path)))
+    changed = _changed(run, options, alive) if given and resume else None
     if isinstance(alive, LiveBackend):
         if options.detach and procfs.is_stopped(alive.record.pid):
             from liverl.control.paths import unreachable
@@ -243,7 +252,6 @@ def _continue(run: RunDir, options: UpOptions) -> int:
             run, options, f"run {run.name} is already live (backend pid {alive.record.pid}); attached to it"
         )
     result = run.read_result()
-    resume = options.resume is not None
     if result is None:
         # After a reboot or on another host none of its processes can be left: --resume begins the next attempt.
         lost = describe(run.path).state == "lost" and alive.record is not None
@@ -254,14 +262,43 @@ def _continue(run: RunDir, options: UpOptions) -> int:
         text = died if alive.record is not None else f"starting run {run.name} in {run.path}"
         adopts = options.detach and alive.record is not None and not (resume and lost)
         adopted = _adopted(run) if adopts else ""
-        return _start(run, options, text, resume=resume and lost, adopted=adopted)
+        return _start(run, options, text, resume=resume and lost, adopted=adopted, changed=changed)
     if not resume:
         raise CliError(
             f"run {run.name} has ended ({result.state}, exit code {result.exit_code}). "
             f"To resume it: liverl-tui up --resume {run.path}. To start another run, give --name NAME",
             ExitCode.USAGE,
         )
-    return _start(run, options, f"resuming run {run.name} as attempt {result.attempt + 1}", resume=True)
+    text = f"resuming run {run.name} as attempt {result.attempt + 1}"
+    return _start(run, options, text, resume=True, changed=changed)
+
+
+def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) -> PlanChange | None:
+    """What the options change in the configuration of an existing run, checked; None if it is nothing.
+
+    Raises:
+        ConfigError, CliError: it cannot be changed so, the present attempt goes on, or a preflight check failed.
+    """
+    from liverl_tui.cli.resume import changed_run
+
+    found = changed_run(run, options)
+    if found is None:
+        return None
+    loaded, change = found
+    orphaned = run.read_result() is None and alive.record is not None and describe(run.path).state != "lost"
+    if isinstance(alive, LiveBackend) or orphaned:
+        keys = "; ".join(one_line(one.words) for one in change.changes)
+        raise CliError(
+            f"run {run.name} is running, and an attempt keeps its configuration; nothing was changed ({keys}). "
+            f"To change it, stop the run, then give the same command again: liverl-tui stop --run {run.path}",
+            ExitCode.USAGE,
+        )
+    for warning in loaded.warnings:
+        echo(f"warning: {warning}", err=True)
+    if any(one.key == "ui.theme" for one in change.changes):
+        check_theme(loaded.config.ui.theme)
+    _preflight(change.plan, loaded.config)
+    return change
 
 
 def _adopted(run: RunDir) -> str:
@@ -273,15 +310,25 @@ def _adopted(run: RunDir) -> str:
     return f"adopted run {run.name}, whose backend had died; its services are still running"
 
 
-def _start(run: RunDir, options: UpOptions, text: str, *, resume: bool = False, adopted: str = "") -> int:
+def _start(
+    run: RunDir,
+    options: UpOptions,
+    text: str,
+    *,
+    resume: bool = False,
+    adopted: str = "",
+    changed: PlanChange | None = None,
+) -> int:
     """Start a backend and show its run, or return with --detach. ``text`` is printed before the start; ``adopted``,
     with --detach, once the backend is up. If another command starts a backend at the same time, its run is shown."""
     from liverl.daemon.launch import start_or_join
 
+    if changed is not None:
+        text = f"{text}, changed: {'; '.join(one_line(one.words) for one in changed.changes)}"
     joined = f"another command has started run {run.name} at the same time; attached to it"
     if options.detach:
         echo(text, err=True)
-        if not start_or_join(run.path, resume=resume):
+        if not start_or_join(run.path, resume=resume, change=changed):
             echo(joined, err=True)
         elif adopted:
             other = "" if options.names_a_run else " (to start a new run: liverl-tui up --detach --name NAME)"
@@ -289,13 +336,15 @@ def _start(run: RunDir, options: UpOptions, text: str, *, resume: bool = False, 
         return _detached(run, options)
     if _mode(options) == "interface":
         return interface(
-            run, readonly=options.readonly, start=partial(start_or_join, run.path, resume=resume)
+            run,
+            readonly=options.readonly,
+            start=partial(start_or_join, run.path, resume=resume, change=changed),
         )
     from liverl_tui.cli.plain import StopSignals
 
     from_seq = _last_seq(run)
     with StopSignals() as signals:  # before the backend starts: a signal from here on stops the run too
-        if start_or_join(run.path, resume=resume):
+        if start_or_join(run.path, resume=resume, change=changed):
             return _follow(run, options, text, from_seq, signals)
     return _show(run, options, joined)
 

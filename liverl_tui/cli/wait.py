@@ -24,7 +24,12 @@ SILENT_S = 10.0  # a backend that is ending may not answer for a while; after th
 @click.command("wait")
 @named_run
 @click.option(
-    "--for", "what", type=click.Choice(["ready", "done"]), required=True, help="The state to wait for."
+    "--for",
+    "what",
+    type=click.Choice(["ready", "done"]),
+    default="ready",
+    show_default=True,
+    help="The state to wait for.",
 )
 @click.option(
     "--timeout",

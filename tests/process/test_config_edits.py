@@ -80,7 +80,7 @@ def test_a_living_run_tells_of_both_files(run: ToyRun, tmp_path: Path) -> None:
     given = tmp_path / "mine.yaml"
     rewrite(given, given.read_text() + "model:\n  served_name: other\n")
     (text,) = wait_until(told, what="the event")
-    assert text.startswith(f"{given} ")
+    assert text.startswith(f"{given} ") and f"up --resume {run.run_dir} --config {given}" in text
     rewrite(run.run_dir / "config.yaml", (run.run_dir / "config.yaml").read_text() + "# mine\n")
     wait_until(lambda: len(told()) == 2, what="the second one")
     assert told()[1].startswith(f"{run.run_dir / 'config.yaml'} ")

@@ -378,6 +378,7 @@ def test_up_refuses(cli):
         ("up", "--set", "run.nam=3"),
         ("up", "--name", "a/b"),
         ("--config", "x", "status"),
+        ("--detach", "plan"),
         ("statsu",),
     ):
         wrong = cli(*arguments)
@@ -394,10 +395,11 @@ GPUS = ("up", "--name", "g", "--profile", "vllm-managed", "--set", "model.model_
 def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
     refused = cli(*GPUS)
     assert refused.returncode == 2
-    assert (
-        "liverl-tui: this run uses GPUs, and there is no terminal to confirm on; add --yes" in refused.stderr
+    message, line = refused.stderr.splitlines()
+    assert message == "liverl-tui: this run uses GPUs, and there is no terminal to confirm on; to start it:"
+    assert line == (
+        "  liverl-tui up --set model.model_path=/models/some --profile vllm-managed --name g --yes"
     )
-    assert len(refused.stderr.splitlines()) == 1
     assert not run_of(tmp_path, "g").exists()
     master, slave = pty.openpty()
     command = [sys.executable, HERE / "cli_toy.py", *GPUS, "--detach"]
@@ -416,6 +418,13 @@ def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
     os.close(master)
     accepted = cli(*GPUS, "--yes", "--detach")
     assert accepted.returncode == 0
+
+
+@pytest.mark.parametrize("before", [(), ("--no-ui",)])
+def test_a_batch_job_has_decided_to_start(cli, before):
+    """In a Slurm job nobody is asked: what comes next is said, here that the toy refuses to start."""
+    job = cli(*before, *GPUS, TOY_REFUSES="1", SLURM_JOB_ID="7")
+    assert (job.returncode, job.stderr.splitlines()[-1]) == (1, "liverl-tui: the toy refuses to start")
 
 
 def test_a_run_is_named_behind_the_command(cli, live):

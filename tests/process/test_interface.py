@@ -111,8 +111,6 @@ def test_a_killed_backend_is_told_and_brought_back(run: ToyRun, terminal: Callab
     assert "tests/toy" in shown.lines[0]
     assert any("worker" in line for line in shown.lines)  # what is known stays
     shown.press("U")
-    shown.wait_for("restart the backend")
-    shown.press("y")
     shown.wait_for(lambda text: " live " in text.split("\n")[0], what="live again")
     run.backends.append(run.snapshot().backend.pid)
     assert run.service("worker").pid == worker

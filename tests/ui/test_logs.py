@@ -148,7 +148,7 @@ async def test_up_ends_following_until_the_end_is_asked_for(run):
             assert [text.split()[-2:] for text in ui.selected] == [["line", str(int(last_line(run)) - 2)]]
             before = ui.pane.text.splitlines()[2:]
             write(run, "r0.1.log", numbered(2, int(last_line(run)) + 1))
-            await ui.shows("2 new below")
+            await ui.shows("2 written since")
             assert ui.pane.text.splitlines()[2:] == before, "nothing moves under the reader"
             await ui.press("down", "j", "down", "down", "down")
             await ui.until(lambda: ui.cursor.endswith(last_line(run)))
@@ -425,7 +425,7 @@ async def test_copying_takes_what_is_shown_as_it_was_written(run):
         assert worker is not None
         await ui.until(lambda: not worker._awake.is_set())
         ui.app.pop_screen()
-        await ui.shows("1 new below")
+        await ui.shows("1 written since")
 
 
 async def test_the_wheel_and_a_click(run):

@@ -69,7 +69,7 @@ def test_an_unknown_action_is_an_error_at_the_start(monkeypatch: pytest.MonkeyPa
         LiverlApp(FakeSource())
     assert str(raised.value) == (
         "action 'restart_prxy': none of Commands, Navigation, Lifecycle has a method action_restart_prxy; "
-        "did you mean 'restart_proxy'?"
+        "did you mean restart_proxy?"
     )
 
 

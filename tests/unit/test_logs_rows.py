@@ -145,7 +145,7 @@ def test_the_title_says_what_one_sees():
         follow=False, fresh=1234, number=12, total=6_700_000, wrap=True, lag=2.4, note="from 12:00"
     )
     assert said(paused, 40) == (
-        "‖ paused  1,234 new below  ▲ 2 s behind  from 12:00  line 12 of 6.70M  column 41  wrapped"
+        "‖ paused  1,234 written since  ▲ 2 s behind  from 12:00  line 12 of 6.70M  column 41  wrapped"
     )
     filtered = Frame(filter=Filter(needle("foo"), needle("bar"), "warning"), scanned=0.5)
     assert said(filtered) == "▶ following  warnings and errors  only /foo/  without /bar/  filtering 50%"

@@ -11,7 +11,7 @@ from kit.mentions import HOLE, OTHERS, ROOT, VERBS, Text
 
 AGENTS = "backend/liverl/diagnose/catalogue/agents.py"
 SERVING = "backend/liverl/diagnose/catalogue/serving.py"
-HOST = "backend/liverl/preflight/host.py"
+HOST = "backend/liverl/preflight/ports.py"
 RULES = "backend/liverl/config/checks/verl.py"
 DEFAULTS = "backend/liverl/config/default.yaml"
 PAPERS = ("README.md", "GLOSSARY.md", "docs/running-verl.md", "docs/interface.md", "examples/README.md")

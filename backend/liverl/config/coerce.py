@@ -12,8 +12,9 @@ from typing import Any
 
 from msgspec import inspect as types
 
-from liverl.config.errors import did_you_mean, shown
+from liverl.config.errors import shown
 from liverl.config.yaml_nodes import Node
+from liverl.util.nearest import did_you_mean
 
 _INT = re.compile(r"[+-]?[0-9][0-9_]*")
 _FLOAT = re.compile(r"[+-]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)?")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Container, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -24,6 +24,7 @@ from liverl.model import Inert
 if TYPE_CHECKING:
     from liverl.config.load import LoadedConfig
 
+_Entry = TypeVar("_Entry")
 When = Callable[[RunConfig], bool]
 
 
@@ -227,17 +228,17 @@ def rules() -> dict[str, KeyRule]:
     return {key: listed.get(key, _ALWAYS) for key in keys}
 
 
-def expand(entries: Iterable[tuple[str, KeyRule]], keys: Iterable[str]) -> dict[str, KeyRule]:
-    """Each of ``keys`` that an entry names -> its rule. An entry ``section.*`` stands for the keys of ``section`` that
-    have neither an entry of their own nor a ``*`` of an inner section.
+def expand(entries: Iterable[tuple[str, _Entry]], keys: Iterable[str]) -> dict[str, _Entry]:
+    """Each of ``keys`` that an entry names -> what the entry says of it. An entry ``section.*`` stands for the keys of
+    ``section`` that have neither an entry of their own nor a ``*`` of an inner section.
 
     Raises:
         ValueError: an entry is listed twice, or names no key.
     """
-    rules_of: dict[str, KeyRule] = {}
+    rules_of: dict[str, _Entry] = {}
     for name, rule in entries:
         if name in rules_of:
-            raise ValueError(f"{name} is listed twice in the table of consumers")
+            raise ValueError(f"{name} is listed twice in the table")
         rules_of[name] = rule
     keys_of: dict[str, list[str]] = {name: [] for name in rules_of}
     for key in keys:
@@ -245,7 +246,7 @@ def expand(entries: Iterable[tuple[str, KeyRule]], keys: Iterable[str]) -> dict[
             keys_of[entry].append(key)
     for name, entry_keys in keys_of.items():
         if not entry_keys:
-            raise ValueError(f"{name} in the table of consumers is not a key")
+            raise ValueError(f"{name} in the table is not a key")
     return {key: rules_of[name] for name, entry_keys in keys_of.items() for key in entry_keys}
 
 

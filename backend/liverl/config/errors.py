@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -69,20 +68,6 @@ class ConfigError(Exception):
         for problem in self.problems:
             lines.extend(f"  {line}" for line in problem.lines())
         return "\n".join(lines)
-
-
-def nearest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The choice most similar to ``word``, or None. Case and ``-`` versus ``_`` do not matter; ``cutoff`` is the least
-    similarity, 0..1 (difflib)."""
-    folded = {choice.lower().replace("-", "_"): choice for choice in choices}
-    close = difflib.get_close_matches(word.lower().replace("-", "_")[:200], folded, n=1, cutoff=cutoff)
-    return folded[close[0]] if close else None
-
-
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """``did you mean X?`` with the most similar choice; "" if none is similar."""
-    close = nearest(word, choices)
-    return f"did you mean {close}?" if close else ""
 
 
 def shown(text: str, limit: int = 80) -> str:

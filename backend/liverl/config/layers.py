@@ -11,9 +11,10 @@ from msgspec import inspect as types
 
 from liverl.config.coerce import Bad, convert, is_text, plain_type, to_plain
 from liverl.config.env_vars import SECRET_FILES, SECRET_KEYS, VARIABLES
-from liverl.config.errors import Problem, Where, did_you_mean, nearest
+from liverl.config.errors import Problem, Where
 from liverl.config.schema import Path, fields, is_open, leaves, root_type
 from liverl.config.yaml_nodes import Node, parse, scalar
+from liverl.util.nearest import did_you_mean, nearest
 
 LayerName = Literal["default", "profile", "file", "liverl env", "env", "set"]
 PREFIX = "LIVERL_"
@@ -153,19 +154,29 @@ def walk(layer: Layer, path: Path, node: Node, kind: types.Type) -> None:
 
 def unknown_key(path: Path, name: str, where: Where, section: Mapping[str, Any]) -> Problem:
     """The problem of an unknown key ``name`` in the section ``path``, whose keys are those of ``section``. Its hint is
-    the key that was probably meant, in this section or in another."""
+    the key that was probably meant, in this section or in another. A dotted ``name`` begins with the unknown key; what
+    follows it is kept in the hint where that gives a key."""
     key = ".".join((*path, name))
+    name, _, rest = name.partition(".")
     homes = [leaf for leaf in leaves() if leaf.rsplit(".", 1)[-1] == name.lower().replace("-", "_")]
     close = nearest(name, section)
     if homes and close is None:
         meant: str | None = homes[0]
     elif close is not None:
-        meant = ".".join((*path, close))
+        meant = _completed((*path, close), rest)
     else:
         far = nearest(name, (leaf.rsplit(".", 1)[-1] for leaf in leaves()), cutoff=0.8)
         meant = next((leaf for leaf in leaves() if far and leaf.endswith(f".{far}")), None)
     hint = f"did you mean {meant}?" if meant else ""
     return Problem(where, key, "unknown key", allowed=_keys(section), hint=hint)
+
+
+def _completed(path: Path, rest: str) -> str:
+    """The dotted key ``path``, followed by the key most like ``rest`` if it is a section that has one."""
+    key = ".".join(path)
+    inner = [leaf.removeprefix(f"{key}.") for leaf in leaves() if leaf.startswith(f"{key}.")]
+    close = nearest(rest, inner) if rest else None
+    return f"{key}.{close}" if close else key
 
 
 def _keys(section: Iterable[str]) -> str:

@@ -80,34 +80,117 @@ def load_config(
         problems.extend(error.problems)
         middle = Layer("profile")
     theirs, ours, warnings = from_environment(env)
-    layers = [default, middle, file, theirs, ours, from_sets(sets)]
+    joined = _join(
+        [default, middle, file, theirs, ours, from_sets(sets)], middle, problems, env, read_secrets
+    )
+    if profile is None and file.wrapped:
+        warnings.append(
+            f"{path} is a LiveRL configuration; it is read on top of profile {name} (choose another with --profile)"
+        )
+    overridden = {key: setting for key, setting in file.settings.items() if key in theirs.settings}
+    warnings.extend(_variables_over_file(overridden, theirs))
+    layered = ("defaults", "" if name == "embedded" else f"profile {name}", str(path or ""))
+    source = " + ".join(word for word in layered if word)
+    return _loaded(joined, warnings, source=source, profile=name, kept=file.kept, file=str(path or ""))
 
+
+def load_over(
+    saved: Path,
+    path: Path | None = None,
+    *,
+    profile: str | None = None,
+    sets: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    read_secrets: bool = True,
+    checked: bool = True,
+) -> LoadedConfig:
+    """The configuration of a run, as saved in ``saved``, with the keys that profile, file and ``sets`` have in place of
+    its own. Environment variables (``env``; None = those of this process) were applied when the run was created; now
+    they only override keys that the profile or the file has. Warnings and user origins are those of the new keys.
+    Without ``checked``, what must hold between keys is not looked at.
+
+    Raises:
+        ConfigError: the configuration has problems; the error lists all of them.
+    """
+    env = os.environ if env is None else env
+    problems: list[Problem] = []
+    base = from_text(_read(saved, problems), str(saved), "profile")
+    file = from_text(_read(path, problems), str(path), "file") if path is not None else Layer("file")
+    middle = Layer("profile")
+    if profile is not None:
+        try:
+            middle = from_text(profiles.profile_text(profile), f"profile {profile}", "profile")
+        except ConfigError as error:
+            problems.extend(error.problems)
+    given = {*middle.settings, *file.settings}
+    variables = [
+        Layer(layer.name, {key: value for key, value in layer.settings.items() if key in given})
+        for layer in from_environment(env)[:2]
+    ]
+    layers = [_default_layer(), base, middle, file, *variables, from_sets(sets)]
+    joined = _join(layers, base, problems, env, read_secrets, checked)
+    layered = (str(saved), f"profile {profile}" if profile else "", str(path or ""))
+    return _loaded(
+        joined,
+        [],
+        source=" + ".join(word for word in layered if word),
+        profile=profile or "",
+        kept=base.kept | file.kept,
+        file=str(path or ""),
+    )
+
+
+class _Joined(Struct, frozen=True):
+    """Layers joined to one configuration. ``base``: the values up to and with the layer that counts as the default."""
+
+    config: RunConfig
+    settings: dict[KeyPath, Setting]
+    base: dict[KeyPath, Any]
+    secrets: Secrets
+    warnings: tuple[str, ...]
+
+
+def _join(
+    layers: Sequence[Layer],
+    middle: Layer,
+    problems: list[Problem],
+    env: Mapping[str, str],
+    read_secrets: bool,
+    checked: bool = True,
+) -> _Joined:
+    """Join ``layers``; a later one overrides an earlier one. ``middle``: the last layer that the user did not write
+    now. ``problems``: those of reading the layers.
+
+    Raises:
+        ConfigError: there are problems.
+    """
     settings: dict[KeyPath, Setting] = {}
-    base: dict[KeyPath, Any] = {}  # the values of default and profile, to tell which values the user changed
+    base: dict[KeyPath, Any] = {}
     bad: set[KeyPath] = set()
     for layer in layers:
         problems.extend(sorted(layer.problems, key=lambda problem: problem.where.line or 0))
         bad |= layer.bad
         settings.update(layer.settings)
-        if layer is middle:  # the profile
+        if layer is middle:
             base = {key: setting.value for key, setting in settings.items()}
     # If a whole layer could not be read, rules between keys would be checked on values that nobody chose.
     unread = any(not problem.key or problem.where.source == "--profile" for problem in problems)
-    overridden = {key: setting for key, setting in file.settings.items() if key in theirs.settings}
-    secrets, secret_problems, secret_warnings = take_secrets(settings, env, read_secrets)
+    secrets, secret_problems, warnings = take_secrets(settings, env, read_secrets)
     problems.extend(secret_problems)
-
     config = _build(settings)
-    if not unread:
+    if checked and not unread:
         problems.extend(check(config, settings, {".".join(path) for path in bad} | {path[0] for path in bad}))
     if problems:
         raise ConfigError(problems)
-    if profile is None and file.wrapped:
-        warnings.append(
-            f"{path} is a LiveRL configuration; it is read on top of profile {name} (choose another with --profile)"
-        )
-    warnings.extend(_variables_over_file(overridden, theirs))
-    warnings.extend(secret_warnings)
+    return _Joined(config, settings, base, secrets, tuple(warnings))
+
+
+def _loaded(
+    joined: _Joined, warnings: list[str], *, source: str, profile: str, kept: dict[str, Any], file: str
+) -> LoadedConfig:
+    config, settings, base, secrets = joined.config, joined.settings, joined.base, joined.secrets
+    default = _default_layer()
+    warnings.extend(joined.warnings)
     warnings.extend(secret_overrides(settings))
     warnings.extend(_inert(config, settings, base))
     warnings.extend(_second_name(config, settings))
@@ -122,11 +205,7 @@ def load_config(
         for key, setting in settings.items()
         if setting.layer in _BY_USER and (_changes(base, key, setting) or _is_secret(key, secrets))
     }
-    layered = ("defaults", "" if name == "embedded" else f"profile {name}", str(path or ""))
-    source = " + ".join(word for word in layered if word)
-    return LoadedConfig(
-        config, origins, user_origins, tuple(warnings), source, name, file.kept, secrets, str(path or "")
-    )
+    return LoadedConfig(config, origins, user_origins, tuple(warnings), source, profile, kept, secrets, file)
 
 
 @functools.cache

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import resources
 from importlib.resources.abc import Traversable
 
-from liverl.config.errors import ConfigError, Problem, Where, did_you_mean
+from liverl.config.errors import ConfigError, Problem, Where
+from liverl.util.nearest import did_you_mean
 
 DEFAULT_FILE = "default.yaml"
 LIVERL_PROFILE = "liverl-gen1"  # the profile for files with LiveRL's runtime_info.input

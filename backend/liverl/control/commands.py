@@ -14,8 +14,9 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import FieldInfo
 
-from liverl.config.errors import nearest, shown
+from liverl.config.errors import shown
 from liverl.control.messages import CommandError
+from liverl.util.nearest import nearest
 
 
 class Stop(msgspec.Struct, frozen=True):

@@ -7,12 +7,14 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
+from liverl.daemon.plan_change import PlanChange
 from liverl.daemon.trusted_run import UntrustedRun, require_trusted
 from liverl.exit_codes import ExitCode
 from liverl.plan.spec import Plan
@@ -106,11 +108,16 @@ def _placeholder(loaded: LoadedConfig) -> str | None:
 
 
 def start_backend(
-    run_dir: Path, *, resume: bool = False, stop: StopRequest | None = None, timeout: float = 20.0
+    run_dir: Path,
+    *,
+    resume: bool = False,
+    stop: StopRequest | None = None,
+    change: PlanChange | None = None,
+    timeout: float = 20.0,
 ) -> int:
     """Start the daemon in a session of its own and wait until it accepts commands, ``timeout`` seconds at most.
     Returns its pid. ``resume``: begin another attempt if the last one has ended. With ``stop`` it only stops the
-    services of an earlier backend.
+    services of an earlier backend. ``change``: of the configuration, for the attempt that begins.
 
     Raises:
         RunHeld: another backend holds the run.
@@ -128,15 +135,17 @@ def start_backend(
         argv.append("--resume")
     if stop is not None:
         argv += ["--stop", stop.who, *(["--now"] if stop.now else [])]
+    if change is not None:
+        argv.append("--change")
     env = {**os.environ, "LIVERL_RUN": f"{run_dir.parent.name}/{run_dir.name}/backend/0"}
     env["LIVERL_RUN_DIR"] = str(run_dir)
     log_path = RunDir(run_dir).backend_log
-    with _open_log(log_path) as log:
+    with _open_log(log_path) as log, _input(change) as stdin:
         start = log.tell()
         try:
             process = subprocess.Popen(
                 argv,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=log,
                 stderr=log,
                 env=env,
@@ -167,6 +176,16 @@ def start_backend(
     )
 
 
+def _input(change: PlanChange | None) -> AbstractContextManager[BinaryIO | int]:
+    """A file in memory with ``change``, for the stdin of a backend: nobody else can change it on the way."""
+    if change is None:
+        return nullcontext(subprocess.DEVNULL)
+    file = os.fdopen(os.memfd_create("plan-change"), "w+b")
+    file.write(msgspec.json.encode(change))
+    file.seek(0)
+    return file
+
+
 def _open_log(path: Path) -> BinaryIO:
     """Open a backend's log for appending. What is no regular file there is renamed, since nobody could stop a run that
     no backend can be started for.
@@ -188,18 +207,21 @@ def _open_log(path: Path) -> BinaryIO:
     return log
 
 
-def start_or_join(run_dir: Path, *, resume: bool = False, timeout: float = 20.0) -> bool:
+def start_or_join(
+    run_dir: Path, *, resume: bool = False, change: PlanChange | None = None, timeout: float = 20.0
+) -> bool:
     """Start a backend, or wait for the one that another command starts at the same time. Returns whether this call
-    has started it. ``resume`` and ``timeout`` as for ``start_backend``.
+    has started it. ``resume``, ``change`` and ``timeout`` as for ``start_backend``.
 
     Raises:
         RunHeld: another backend holds the run, and has not accepted commands within ``timeout`` seconds.
-        LaunchError: it exited or did not answer in time; the message quotes the last lines of its output.
+        LaunchError: it exited or did not answer in time; the message quotes the last lines of its output. Or another
+            command has started it, so that ``change`` was not applied.
     """
     give_up = time.monotonic() + timeout
     while True:
         try:
-            start_backend(run_dir, resume=resume, timeout=timeout)
+            start_backend(run_dir, resume=resume, change=change, timeout=timeout)
             return True
         except RunHeld:
             if time.monotonic() > give_up:
@@ -207,6 +229,11 @@ def start_or_join(run_dir: Path, *, resume: bool = False, timeout: float = 20.0)
         again = time.monotonic() + JOIN_S
         while time.monotonic() < again:
             if isinstance(backend_alive(run_dir), LiveBackend) and _answers(run_dir):
+                if change is not None:
+                    raise LaunchError(
+                        "another command has started this run at the same time; the configuration was not changed",
+                        ExitCode.USAGE,
+                    )
                 return False
             time.sleep(0.05)
 

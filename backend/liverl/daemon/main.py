@@ -23,6 +23,7 @@ import msgspec
 
 from liverl.control.server import ControlServer
 from liverl.daemon.launch import StopRequest
+from liverl.daemon.plan_change import PlanChange, apply
 from liverl.daemon.run import Run
 from liverl.daemon.takeover import StartProblem, opens_attempt, plan_to_stop, populate, read_plan, read_run
 from liverl.daemon.trusted_run import UntrustedRun, require_trusted
@@ -81,22 +82,31 @@ class _UnjoinedThreads(ThreadPoolExecutor):
         super().shutdown(wait=False, cancel_futures=cancel_futures)
 
 
-async def serve(run_dir: Path, resume: bool, stop: StopRequest | None = None) -> int:
+async def serve(
+    run_dir: Path, resume: bool, stop: StopRequest | None = None, change: PlanChange | None = None
+) -> int:
     """Begin or adopt an attempt and serve until it has ended; returns the run's exit code. ``resume``: begin another
-    attempt if the last one has ended. With ``stop`` nothing is started.
+    attempt if the last one has ended. With ``stop`` nothing is started. ``change``: applied to the attempt that begins.
 
     Raises:
-        StartProblem: the run has ended, or processes of it still run, or its plan cannot be read.
+        StartProblem: the run has ended, or processes of it still run, or its plan cannot be read, or ``change`` is
+            given and no attempt begins.
         KeeperError, KeeperGone: the keeper cannot be started.
         OSError: the run directory cannot be written.
     """
     plan, no_plan = plan_to_stop(run_dir) if stop is not None else (read_plan(run_dir / "plan.json"), "")
-    plan = within_batch_limits(plan, os.environ)
     record = read_run(run_dir, plan.run, stop is not None)
     history = record.history
     fresh = opens_attempt(run_dir, plan, history, resume)
-    was_running = anything_alive(run_dir, plan.run, history) if stop is not None else True
     attempt = history.attempt + 1 if fresh else history.attempt
+    if change is not None:
+        if not fresh:
+            raise StartProblem(
+                "services of this run are still running; its configuration was not changed", ExitCode.USAGE
+            )
+        plan = apply(run_dir, plan, change, attempt)
+    plan = within_batch_limits(plan, os.environ)
+    was_running = anything_alive(run_dir, plan.run, history) if stop is not None else True
     (run_dir / f"attempt_{attempt:03d}" / "logs").mkdir(parents=True, exist_ok=True)
     asyncio.get_running_loop().set_default_executor(_UnjoinedThreads(THREADS))
     same_boot = not fresh and history.era == procfs.pid_era()
@@ -315,6 +325,7 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--stop", metavar="WHO", help="stop the run on behalf of WHO, then exit")
     parser.add_argument("--now", action="store_true", help="with --stop: kill immediately")
+    parser.add_argument("--change", action="store_true", help="stdin has a PlanChange, as JSON")
     args = parser.parse_args()
     run_dir = args.run_dir.resolve()
     stop = StopRequest(args.now, args.stop) if args.stop is not None else None
@@ -326,7 +337,8 @@ def main() -> None:
             ensure_keys(run_dir)
             ensure_ray_token(run_dir)
             ensure_replica_token(run_dir)
-        code = asyncio.run(serve(run_dir, args.resume, stop))
+        change = msgspec.json.decode(sys.stdin.buffer.read(), type=PlanChange) if args.change else None
+        code = asyncio.run(serve(run_dir, args.resume, stop, change))
     except StartProblem as problem:
         complain(f"cannot start: {problem}")
         code = problem.code

@@ -25,6 +25,7 @@ from liverl.plan.spec import EnvironmentSpec, Plan, Probe, ServiceSpec
 from liverl.rundir.layout import RunDir
 from liverl.supervise.services import prepare
 from liverl.util import redact
+from liverl.util.nearest import nearest
 from liverl.util.regular_file import open_binary, read_regular
 
 if TYPE_CHECKING:
@@ -61,10 +62,8 @@ def _live_service(supervisor: Supervisor, name: str, memory: PidMemory) -> Servi
         environments = [ENVIRONMENT + spec.name for spec in supervisor.plan.environments]
         if not name.startswith(ENVIRONMENT) or not environments:
             raise
-        import difflib
-
-        near = difflib.get_close_matches(name, environments, 1, 0.5)
-        raise CommandError(error.code, str(error), near[0] if near else error.did_you_mean) from None
+        near = nearest(name, environments)
+        raise CommandError(error.code, str(error), near or error.did_you_mean) from None
     instance = slot.current
     spec, process = slot.spec, instance.process
     generation = process.generation if process is not None else instance.machine.generation
@@ -121,7 +120,8 @@ def _outcome(probe: ProbeFacts, instance: Instance) -> ProbeFacts:
 
 def filed_detail(run_dir: Path, name: str) -> ServiceDetail | None:
     """The detail of a service or environment from the run's files; None if the plan has none of this name or cannot be
-    read. Unknown ports and interpreters stay placeholders."""
+    read. The command line is that of the newest start; of a service that was never started, it is the plan's, in which
+    unknown ports and interpreters stay placeholders."""
     run = RunDir(run_dir)
     try:
         plan = moved.read_plan(read_regular(run.plan))
@@ -143,7 +143,9 @@ def filed_detail(run_dir: Path, name: str) -> ServiceDetail | None:
         _KeepUnknown("port", _ports(run_dir, name)),
     )
     env = {key: prepare.fill(text, values) for key, text in spec.env.items()}
-    return replace(_of_spec(spec, values, env, live=False), generations=tuple(history))
+    detail = _of_spec(spec, values, env, live=False)
+    argv = _started_as(run_dir, name)
+    return replace(detail, argv=redact.command(argv) if argv else detail.argv, generations=tuple(history))
 
 
 def _planned(plan: Plan, name: str) -> ServiceSpec | None:
@@ -282,6 +284,15 @@ def _ports(run_dir: Path, service: str) -> dict[str, int]:
         if record.get("k") == "intent":
             ports.update(record["ports"])
     return ports
+
+
+def _started_as(run_dir: Path, service: str) -> list[str]:
+    """The command line of the newest start; empty if none is recorded."""
+    argv: list[str] = []
+    for record in _records(run_dir, service):
+        if record.get("k") == "intent":
+            argv = record.get("argv", [])
+    return argv
 
 
 def _records(run_dir: Path, service: str) -> Iterable[dict[str, Any]]:

@@ -82,6 +82,7 @@ class SnapshotBuilder:
             host=facts.host,
             symptoms=symptoms,
             unreadable=(*self._replicas.unreadable, *facts.unreadable),
+            changes=supervisor.plan.changes,
             result=self._outcome.result,
         )
 

@@ -132,6 +132,9 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
         await supervisor.records.journal({"k": "attempt", "n": supervisor.attempt, **began})
         again = f" (attempt {supervisor.attempt})" if supervisor.attempt > 1 else ""
         supervisor.say("run_started", f"run {plan.run}{again} started in {supervisor.run_dir}")
+        for change in plan.changes:
+            if change.attempt == supervisor.attempt:
+                supervisor.say("config_changed", f"configuration changed: {change.words} ({change.where})")
         for index in run.scaling.indices if plan.replica_template else ():
             run.scaling.ensure_slot(index)
         for spec in plan.services:

@@ -1,7 +1,7 @@
 """Detects that a configuration file was edited after its run was created, which has no effect on the run.
 
-A run keeps its plan in all attempts. ``record`` stores digests of the files, not their content, as they may
-hold secrets. A poll costs one ``stat`` per file while nothing changes.
+A run keeps its plan unless ``up --resume`` is given changes. ``record`` stores digests of the files, not
+their content, as they may hold secrets. A poll costs one ``stat`` per file while nothing changes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _MOST = 4 << 20  # bytes; longer files are not configuration files
 
 
 def record(run_dir: Path, files: Iterable[Path]) -> None:
-    """Store the digests of ``files`` in the run directory.
+    """Store the digests of ``files`` in the run directory; those of other files, stored earlier, stay.
 
     Raises:
         OSError: a file cannot be read, or the digests cannot be written.
     """
-    digests = {os.path.abspath(path): _digest(path) for path in files}
+    digests = _recorded(run_dir / FILE) | {os.path.abspath(path): _digest(path) for path in files}
     write_atomic(run_dir / FILE, json.dumps(digests, indent=1).encode() + b"\n")
 
 
@@ -33,6 +33,7 @@ class ConfigEdits:
     """Checks the files recorded for a run. Without a valid record there are none."""
 
     def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
         self._recorded = _recorded(run_dir / FILE)
         self._identities: dict[str, tuple[int, int, int]] = {}  # mtime in ns, size, inode
         self._digests = dict(self._recorded)  # as of the last poll
@@ -42,7 +43,7 @@ class ConfigEdits:
 
         Missing and unreadable files are not edits, nor are files restored to their original content.
         """
-        return [_words(path) for path in self._recorded if self._edited(path)]
+        return [_words(self._run_dir, path) for path in self._recorded if self._edited(path)]
 
     def _edited(self, path: str) -> bool:
         try:
@@ -58,10 +59,23 @@ class ConfigEdits:
         return digest not in (before, self._recorded[path])
 
 
-def _words(path: str) -> str:
+def was_edited(run_dir: Path, path: Path) -> bool:
+    """Whether a file that is recorded for the run differs from its record; one that cannot be read does not."""
+    try:
+        return _recorded(run_dir / FILE).get(os.path.abspath(path), digest := _digest(path)) != digest
+    except OSError:
+        return False
+
+
+def _words(run_dir: Path, path: str) -> str:
+    own = Path(path) == Path(os.path.abspath(run_dir / "config.yaml"))
     return (
-        f"{path} was edited after this run was created; the run keeps its plan, also with `up --resume`; "
-        f"to use the new version, start another run: liverl-tui up --config {path} --name NEW"
+        f"{path} was edited after this run was created; the run keeps its plan. To use the new version, "
+        + (
+            f"start another run: liverl-tui up --config {path} --name NEW"
+            if own
+            else f"stop the run, then: liverl-tui up --resume {run_dir} --config {path}"
+        )
     )
 
 

@@ -164,6 +164,7 @@ class OfflineRun:
             host=self._procs.host() if host == hostname() else HostStats(),
             symptoms=(),
             unreadable=self._trials.unreadable,
+            changes=plan.changes if plan is not None else base.changes,
             result=result,
         )
         return msgspec.structs.replace(snapshot, symptoms=self._symptoms(snapshot, base.symptoms))

@@ -81,6 +81,8 @@ def _head(plan: Plan) -> Iterator[str]:
     yield f"directory  {plan.run_dir}"
     steps = f", {_count(plan.total_steps, 'step')}" if plan.total_steps else ""
     yield f"topology   {plan.topology}: {_count(plan.expected_replicas, 'replica')}{steps}"
+    for change in plan.changes:
+        yield f"changed    {change.words} (attempt {change.attempt}, {change.where})"
     for environment in plan.environments:
         source = environment.venv_path or " ".join(environment.requirements)
         yield f"env        {environment.name}: {source}"

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from liverl.engines import ENGINES, Engine
-from liverl.model import Inert, Owner, ServiceKind
+from liverl.model import ConfigChange, Inert, Owner, ServiceKind
 from liverl.plan.inherit import Inherit
 
 PLACEHOLDER = re.compile(r"\{(python|port|run_dir|attempt_dir|generation)(?::([\w.-]+))?\}")
@@ -264,6 +264,7 @@ class Plan(msgspec.Struct, frozen=True):
     settings: Settings = Settings()
     inert: tuple[Inert, ...] = ()
     warnings: tuple[str, ...] = ()
+    changes: tuple[ConfigChange, ...] = ()  # with which attempts of the run began, oldest first
 
     @property
     def replica_engine(self) -> Engine:

@@ -1,16 +1,15 @@
-"""Checks of the machine: ports and the run directory's disk."""
+"""Checks of the machine: the run directory's disk, open files, and ports that nobody guards."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import socket
 from pathlib import Path
 
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.spec import Plan
-from liverl.procs import procfs
+from liverl.preflight.ports import port_checks
 from liverl.procs.open_files import service_limit
 from liverl.proxy.runtime.limits import descriptors_for
 
@@ -30,10 +29,6 @@ _NO_DIGEST = (
 _TORCH_PORTS = "the ports through which torch's processes find each other, and send tensors, require no token"
 _RAY_PORTS = "Ray's ports are protected by Ray's own token only"
 _KEEP_OUT = "Use hosts that nobody else uses, or block these ports for others with a firewall"
-_RAY_HINT = (
-    ": a Ray cluster is running there; set ray.address to use it, or set infrastructure.ray_port and "
-    "infrastructure.ray_dashboard_port to other ports"
-)
 
 
 def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
@@ -41,7 +36,7 @@ def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
 
     ``config``, from which the plan was made, is needed for what topology verl reads: data, model, batches.
     """
-    checks = [*_ports(plan), unguarded_ports(plan), _disk(Path(plan.run_dir)), *open_files(plan, config)]
+    checks = [*port_checks(plan), unguarded_ports(plan), _disk(Path(plan.run_dir)), *open_files(plan, config)]
     if plan.topology == "verl" and config is not None:
         from liverl.preflight import ray, verl
 
@@ -86,38 +81,6 @@ def open_files(plan: Plan, config: RunConfig | None) -> list[Check]:
             )
         ]
     return [Check("open files", "ok", f"{limit:,}; the proxy needs {needed:,} for {agents:,} agents")]
-
-
-def _ports(plan: Plan) -> list[Check]:
-    checks = []
-    specs = (*plan.services, plan.replica_template) if plan.replica_template else plan.services
-    for spec in specs:
-        for port in spec.ports:
-            if port.number == 0:
-                continue
-            name = f"port {port.number} ({spec.name})"
-            holder = procfs.port_holder(port.number)
-            if holder is not None:
-                hint = _RAY_HINT if spec.kind == "ray" and _is_ray(holder.words()) else ""
-                checks.append(Check(name, "fail", f"held by {holder.words()}{hint}"))
-            else:
-                checks.append(_bindable(name, port.host, port.number))
-    return checks
-
-
-def _is_ray(words: str) -> bool:
-    return any(sign in words for sign in ("gcs_server", "raylet", "dashboard", "ray::"))
-
-
-def _bindable(name: str, host: str, number: int) -> Check:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((host, number))
-        except OSError as error:
-            return Check(name, "fail", f"{host}:{number} cannot be bound: {os.strerror(error.errno or 0)}")
-    return Check(name, "ok", "free")
 
 
 def _disk(run_dir: Path) -> Check:

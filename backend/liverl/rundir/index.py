@@ -19,6 +19,7 @@ from liverl.rundir.layout import (
     write_atomic,
 )
 from liverl.util.modes import make_directory
+from liverl.util.nearest import nearest
 from liverl.util.regular_file import read_regular
 
 
@@ -279,11 +280,9 @@ def _named(run: Path, run_root: Path | None) -> RunDir:
         message = (
             f"{direct} is not a run directory: it has no plan.json, backend.json, events.jsonl or result.json"
         )
-    from difflib import get_close_matches
-
     names = {n: i.run for i in all_runs for n in (i.run, i.run_dir.name)}
-    if close := get_close_matches(wanted, names, 1):
-        message += f": did you mean {names[close[0]]}?"
+    if close := nearest(wanted, names):
+        message += f": did you mean {names[close]}?"
     elif all_runs:
         message += "; newest runs:" + "".join(_line(i) for i in all_runs[:5])
     raise RunLookupError(message)

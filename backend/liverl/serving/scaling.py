@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -19,6 +18,7 @@ from liverl.supervise.services.failpoints import crashpoint
 from liverl.supervise.services.operations import refuse_while_stopping
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.nearest import nearest
 
 QUIET = 2.0  # seconds without a request after which a leaving replica counts as drained
 MOST = 256  # replicas of one run
@@ -221,9 +221,8 @@ class Scaling:
     def _wanted_index(self, name: str) -> int:
         names = {self.name_of(index): index for index in self.indices}
         if name not in names:
-            near = difflib.get_close_matches(name, names, 1, 0.5)
             text = f"no replica {name!r}; replicas: {', '.join(names)}"
-            raise CommandError("unknown_service", text, near[0] if near else None)
+            raise CommandError("unknown_service", text, nearest(name, names, 0.5))
         return names[name]
 
     async def _begin_removing(self, chosen: list[int]) -> dict[int, Slot]:

@@ -42,7 +42,7 @@ def facts(frame: Frame, column: int, ended: bool = False) -> list[Span]:
     else:
         parts.append(("‖ paused", "warn"))
         if frame.fresh:
-            parts.append((f"{frame.fresh:,} new below", "warn"))
+            parts.append((f"{frame.fresh:,} written since", "warn"))
     if frame.lag >= LAG_S:
         parts.append((f"▲ {frame.lag:.0f} s behind", "warn"))
     if frame.note:

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from liverl.config.checks import verl
 from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
 from liverl.config.dump import looks_secret
-from liverl.config.errors import Problem, did_you_mean
+from liverl.config.errors import Problem
 from liverl.config.layers import Setting
 from liverl.config.schema import Path, RunConfig, value_of
 from liverl.config.sizing import BUILTIN, bare_key, is_smoke
 from liverl.engines import ENGINES
 from liverl.engines.adapter.argv import keys_of
+from liverl.util.nearest import did_you_mean
 
 _OWN = "LIVERL_"
 _PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?|\*")

@@ -251,6 +251,7 @@ class Instance:
         tag = f"{hub.run}/{spec.name}/{generation}"
         env = await asyncio.to_thread(prepare.environment, spec, values, tag, gpus)
         log_start = await asyncio.to_thread(lambda: log.stat().st_size if log.exists() else 0)
+        argv = [prepare.fill(word, values) for word in spec.argv]
         intent = {
             "k": "intent",
             "svc": spec.name,
@@ -261,6 +262,7 @@ class Instance:
             "log": str(log.relative_to(hub.run_dir)),
             "log_start": log_start,
             "progress": self.progress,
+            "argv": argv,
             "at": hub.now(),
         }
         await hub.records.journal(intent)
@@ -270,7 +272,7 @@ class Instance:
         try:
             child = await hub.keeper_manager.spawn(
                 token=token,
-                argv=[prepare.fill(word, values) for word in spec.argv],
+                argv=argv,
                 env=env,
                 cwd=prepare.fill(spec.cwd, values),
                 log=str(log),

@@ -28,6 +28,7 @@ from liverl.supervise.services.process_scan import ProcessScan
 from liverl.supervise.services.records import Records
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.state_machine import MachineState
+from liverl.util.nearest import nearest
 from liverl.util.pace import Pace
 
 _WALL = time.time() - time.monotonic()  # Unix time at which the monotonic clock was 0
@@ -361,12 +362,11 @@ class Supervisor:
         """
         slot = self.slots.get(name)
         if slot is None:
-            import difflib
-
-            near = difflib.get_close_matches(name, self.slots, 1, 0.5)
             names = ", ".join(self.slots)
             raise CommandError(
-                "unknown_service", f"no service {name!r}; known services: {names}", near[0] if near else None
+                "unknown_service",
+                f"no service {name!r}; known services: {names}",
+                nearest(name, self.slots, 0.5),
             )
         return slot
 

@@ -1,0 +1,99 @@
+"""Checks of the ports that a plan names: free, or held by whom, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from liverl.model import Check
+from liverl.plan.spec import Plan, ServiceSpec
+from liverl.procs import procfs
+from liverl.rundir.index import RunInfo, RunLookupError, find_run, indexed_runs
+from liverl.rundir.layout import read_backend
+
+# (kind of service, name of its port) -> the key with its number, of which 0 means any free port.
+_KEYS = {
+    ("proxy", "http"): "infrastructure.litellm_port",
+    ("ray", "gcs"): "infrastructure.ray_port",
+    ("ray", "dashboard"): "infrastructure.ray_dashboard_port",
+}
+_RAY_HINT = (
+    ": a Ray cluster is running there; set ray.address to use it, or set infrastructure.ray_port and "
+    "infrastructure.ray_dashboard_port to other ports"
+)
+
+
+def port_checks(plan: Plan) -> list[Check]:
+    """One check for each port with a number. One that another run of this user holds names that run, and how to show
+    it or to start beside it."""
+    checks = []
+    specs = (*plan.services, plan.replica_template) if plan.replica_template else plan.services
+    for spec in specs:
+        for port in spec.ports:
+            if port.number == 0:
+                continue
+            name = f"port {port.number} ({spec.name})"
+            holder = procfs.port_holder(port.number)
+            if holder is None:
+                checks.append(_bindable(name, port.host, port.number))
+            else:
+                checks.append(Check(name, "fail", _held(spec, port.name, holder)))
+    return checks
+
+
+def _held(spec: ServiceSpec, port: str, holder: procfs.Holder) -> str:
+    run = run_of(holder.pid) if holder.pid is not None else None
+    if run is not None:
+        return _beside(run, holder.pid, _KEYS.get((spec.kind, port)))
+    hint = _RAY_HINT if spec.kind == "ray" and _is_ray(holder.words()) else ""
+    return f"held by {holder.words()}{hint}"
+
+
+def run_of(pid: int) -> RunInfo | None:
+    """The run of this user that a process belongs to: one in the index of runs of which it is the backend, or whose
+    directory its environment names. None if there is none."""
+    tag = procfs.environment_tag(pid, b"LIVERL_RUN_DIR")
+    directory = os.path.realpath(tag) if tag else None
+    for run in indexed_runs():
+        backend = read_backend(run.run_dir)
+        serves = backend is not None and backend.pid == pid and procfs.alive(pid, backend.tick)
+        if serves or os.path.realpath(run.run_dir) == directory:
+            return run
+    return None
+
+
+def _beside(run: RunInfo, pid: int | None, key: str | None) -> str:
+    name = _name(run)
+    if run.state == "live":
+        text = f"held by your live run {run.run} (pid {pid}). To show that run: liverl-tui attach {name}"
+    else:
+        text = (
+            f"held by your run {run.run} (pid {pid}), whose backend has died. To take it over: "
+            f"liverl-tui up --run {name}; to end it: liverl-tui stop --run {name}"
+        )
+    return text + (f". To start this one beside it: --set {key}=0 (any free port)" if key else "")
+
+
+def _name(run: RunInfo) -> str:
+    """The run as a command takes it: by its name where that finds it, else by its directory."""
+    try:
+        found = find_run(Path(run.run), None)
+    except RunLookupError:
+        return str(run.run_dir)
+    return run.run if os.path.realpath(found.path) == os.path.realpath(run.run_dir) else str(run.run_dir)
+
+
+def _is_ray(words: str) -> bool:
+    return any(sign in words for sign in ("gcs_server", "raylet", "dashboard", "ray::"))
+
+
+def _bindable(name: str, host: str, number: int) -> Check:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, number))
+        except OSError as error:
+            return Check(name, "fail", f"{host}:{number} cannot be bound: {os.strerror(error.errno or 0)}")
+    return Check(name, "ok", "free")
