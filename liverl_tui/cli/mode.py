@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from liverl.rundir.index import RunLookupError, describe, elsewhere_message
 from liverl.rundir.commands import attach_command
+from liverl.rundir.index import RunLookupError, describe, elsewhere_message
 from liverl.rundir.layout import RemoteBackend, RunDir, backend_alive
 from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError

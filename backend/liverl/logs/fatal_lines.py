@@ -86,9 +86,8 @@ def find_cause(
 
     In this order: the last fatal exception, or that of another process which failed right before it; the last
     other message of an exit; a generic message (``EngineDeadError`` and others that only report a
-    consequence); the last non-empty line that is neither a step's metrics nor an answered request. After a signal
-    that line is no cause, and after SIGKILL none is: the process could not write any more. Searches the last MiB, from
-    ``start_offset`` on.
+    consequence); the last non-empty line after the last step's metrics. After a signal that line is no cause, and
+    after SIGKILL none is: the process could not write any more. Searches the last MiB, from ``start_offset`` on.
 
     Raises:
         OSError: the log exists and cannot be read.
@@ -117,17 +116,15 @@ def find_cause(
             headline = incomplete.pop()
             incomplete.append(headline._replace(text=f"{headline.text.rstrip('.')}: {text.strip()}"))
             incomplete = None
-        works = True
         if _STEP.search(text):
             alive += SURVIVED + 1
-        elif _ALIVE.search(text):
+            last = None  # it worked until then, and a step's metrics explain no exit
+            continue
+        if _ALIVE.search(text):
             alive += 1
-        else:
-            works = False
         if not text.strip() or _NOISE.match(text):
             continue
-        if not works:
-            last = (line.strip(), here)
+        last = (line.strip(), here)
         if _LOGGED.match(text):
             logged, closed = True, False
         elif _SERVER_LINE.match(text):

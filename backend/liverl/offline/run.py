@@ -132,7 +132,7 @@ class OfflineRun:
             died_at=died_at,
         )
         services = self._services(orphans, last)
-        go_on = any(s.members and s.kind != "environment" for s in services)
+        go_on = host == hostname() and any(s.members for s in services)
         state = _state(result, alive, last, go_on)
         metrics, trainer = self._read_metrics(), self._trainer.get()
         trials = self._scan(last, now)

@@ -47,7 +47,7 @@ class Header(CellPanel):
         only in less than 40 rows, none in less than 20), and one for news from 100 columns and 30 rows on."""
         most = 3 if height >= 40 else 1 if height >= 20 else 0
         snapshot = self._view.snapshot
-        more = len(_below(self._view, snapshot, self._clock.now(), width)) if snapshot is not None else 1
+        more = len(below_rows(self._view, snapshot, self._clock.now(), width)) if snapshot is not None else 1
         roomy = width >= 100 and height >= 30
         if not roomy and (snapshot is None or not _matters(snapshot)):
             return 2
@@ -70,7 +70,7 @@ class Header(CellPanel):
         rows = [pack(run_parts(view, snapshot, now, self._readonly), width)]
         if height >= 2:
             rows.append(stage_row(snapshot, now, width, news=height < 3))
-        return [*rows, *_below(view, snapshot, now, width)][:height]
+        return [*rows, *below_rows(view, snapshot, now, width)][:height]
 
     @property
     def _readonly(self) -> bool:
@@ -250,7 +250,7 @@ def _matters(snapshot: Snapshot) -> bool:
     )
 
 
-def _below(view: View, snapshot: Snapshot, now: float, width: int) -> list[Row]:
+def below_rows(view: View, snapshot: Snapshot, now: float, width: int) -> list[Row]:
     """The rows below the second one, the most important first: why the backend is not reached, the command that goes
     on, the alerts; without any of these, the newest event above ``debug`` of a run that goes on."""
     rows = [Row((one_line(view.why), "warn"))] if view.why and not view.live else []

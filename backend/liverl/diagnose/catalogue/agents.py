@@ -54,6 +54,7 @@ class _ParserFault(NamedTuple):
         written, count = formats.most_common(1)[0] if formats else ("", 0)
         readers = readers_of(written)
         present = f"{PARSER_KEY} is {parser}" if parser is not None else f"{PARSER_KEY} does not read that"
+        in_use = f"parser is {parser}" if parser is not None else "the parser does not read that"
         texts = f"what the model wrote in {count} of them looks like {written}"
         if parser is not None and parser in readers:
             return cls(
@@ -65,14 +66,14 @@ class _ParserFault(NamedTuple):
             )
         if readers:
             return cls(
-                f": the model writes {written}, {present}",
+                f": model writes {written}, {in_use}",
                 f"{texts}, which {' or '.join(readers)} reads; {present}",
                 f"liverl-tui up --set {PARSER_KEY}={readers[0]} starts a new run that reads it",
                 {PARSER_KEY: readers[0]},
             )
         if written:
             return cls(
-                f": the model writes {written}",
+                f": model writes {written}",
                 f"{texts}, which no parser reads",
                 "set model.model_path to a model that writes a format of the engine's parsers, and start a new run",
                 {},

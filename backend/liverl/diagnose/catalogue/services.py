@@ -61,7 +61,7 @@ def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
             title=f"{name} is down for {seconds} s{waiting}; {failure}",
             cause=f"{failure}{_by_whom(window, failure)}; now it is {doing}. Replicas are up, but no request reaches "
             f"them until {name} serves",
-            fix=f"wait: {name} is started again automatically. If it fails again, fix the error in its log",
+            fix="wait until it serves again; if it fails again, fix the error in its log",
             evidence=_log_evidence(window, service),
             since=service.down_since,
             action=f"restart {name}" if service.state == "backing_off" else None,
@@ -73,7 +73,7 @@ def _by_whom(window: Window, failure: str) -> str:
     if "SIGKILL" not in failure:
         return ""
     oom = window.beside.oom
-    return f" by the kernel's OOM killer ({oom})" if oom else " by somebody, or by the kernel's OOM killer"
+    return f", by the kernel's OOM killer ({oom})" if oom else ", by somebody or by the kernel's OOM killer"
 
 
 def service_backing_off(window: Window) -> Iterator[Symptom | Resolved]:
