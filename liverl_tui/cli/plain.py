@@ -187,7 +187,8 @@ class Follower:
                 self.lines.event(event)
             result = self._result()
             if result is not None:
-                self._print_end(result)
+                if result.resume is not None:
+                    self.lines.note(f"to resume: {result.resume}")
                 return result.exit_code
             if self.signals is None:
                 raise BackendDead(
@@ -249,12 +250,6 @@ class Follower:
         """The result of the attempt that was followed; None while the file holds an older attempt's."""
         result = self.run.read_result()
         return result if result is not None and result.attempt >= self._attempt else None
-
-    def _print_end(self, result: Result) -> None:
-        level: Level = "error" if result.state == "failed" else "info"
-        self.lines.note(f"run {self.run.name} has ended: {result.summary or result.state}", level)
-        if result.resume is not None:
-            self.lines.note(f"to resume: {result.resume}")
 
     def _pause(self) -> None:
         if self.signals is not None:
