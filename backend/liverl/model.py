@@ -25,7 +25,8 @@ ServiceState = Literal[
     "backing_off",  # will be started again after a delay
     "gave_up",  # failed too often within the window; not restarted
 ]
-RunState = Literal["starting", "running", "stopping", "done", "failed", "stopped", "dead"]
+# unsupervised: the backend has died, services go on; dead: the backend has died, and no service is left
+RunState = Literal["starting", "running", "stopping", "done", "failed", "stopped", "unsupervised", "dead"]
 Level = Literal["debug", "info", "warning", "error"]
 
 # Version of the JSON that scripts read: result.json, snapshot.json and `status --json` (tests/data/contract.json
@@ -142,6 +143,9 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     stalled: tuple[
         StalledProcess, ...
     ] = ()  # those of ``members`` that are stopped, or wait without progress
+    # Since when a service that was ready no longer serves although it should; None while it serves or is not wanted.
+    down_since: float | None = None
+    failure: str = ""  # why it went down; empty unless ``down_since`` is set
 
 
 _MOMENTARY = msgspec.Meta(extra={"momentary": True})  # valid only at the time of the scrape
@@ -304,6 +308,9 @@ class TrialHead(msgspec.Struct, frozen=True):
     updated_at: float
     flags: tuple[str, ...] = ()  # zero_tool_calls, moved_replica, failed_turns
     path: str = ""  # relative to the run directory
+    # While the trial has called no tool: the format (a title of ``observe.trials.tool_formats``) that its text
+    # resembles; None if it resembles none.
+    writes: str | None = None
 
 
 class StepTrials(msgspec.Struct, frozen=True):
@@ -373,6 +380,7 @@ class Symptom(msgspec.Struct, frozen=True, omit_defaults=True):
     evidence: tuple[str, ...] = ()
     since: float | None = None
     action: str | None = None  # a command that applies the fix
+    patch: dict[str, str] = {}  # configuration key -> the value that mends it, in a run that begins with it
 
 
 class BackendInfo(msgspec.Struct, frozen=True):
@@ -418,6 +426,7 @@ class Result(msgspec.Struct, frozen=True):
     attempt: int = 1
     summary: str = ""
     schema: int = SCHEMA
+    resume: str | None = None  # the command that goes on with the run; None if it is done
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -476,6 +485,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     changes: tuple[ConfigChange, ...] = ()  # of the configuration, in any attempt
     result: Result | None = None
     schema: int = SCHEMA
+
+    @property
+    def proxy_down(self) -> ServiceStatus | None:
+        """The proxy, if it has served, does not serve now, and should; None otherwise."""
+        return next((s for s in self.services if s.kind == "proxy" and s.down_since is not None), None)
 
     def service(self, name: str) -> ServiceStatus | None:
         """The service of that name; None if the run has none."""

@@ -184,7 +184,5 @@ class Lifecycle:
             await self._host.source.revive()
         except (NotOurs, LaunchError, OSError) as error:
             self.toast(f"could not start the backend: {error}", "error")
-        else:
-            self.toast("the backend is up; it adopts the services that are still running")
         finally:
             self._reviving = False

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from textual.notifications import Notification, Notify
 
 from liverl.model import Result, Snapshot
+from liverl.rundir.commands import attach_command
 from liverl_tui.data.view import View
 from liverl_tui.term.terminal import WindowTitle, has_title
 from liverl_tui.text.words import LEVEL_GLYPH, one_line
@@ -53,7 +55,7 @@ def title(view: View) -> str:
     if snapshot.state in _ENDED:
         parts.insert(0, snapshot.state)
     elif view.link == "lost":
-        parts.insert(0, "backend dead")
+        parts.insert(0, "unsupervised")
     count = alerts(snapshot)
     if count:
         parts.append(f"!{count}")
@@ -114,7 +116,7 @@ def _link(before: View, after: View, readonly: bool) -> list[Notice]:
     if after.link == "live" and before.snapshot is not None and after.snapshot is not None:
         pid = after.snapshot.backend.pid
         return (
-            [Notice(f"the backend has been restarted: pid {pid}")]
+            [Notice(f"the backend has been restarted (pid {pid}) and has adopted the services")]
             if pid != before.snapshot.backend.pid
             else []
         )
@@ -126,13 +128,10 @@ def _link(before: View, after: View, readonly: bool) -> list[Notice]:
 def _ended(result: Result | None) -> Notice:
     if result is None:
         return Notice("the run has ended; q quits")
-    text = f"run {result.state}, exit code {result.exit_code}"
-    if result.state == "done":
-        return Notice(f"{text}; q quits")
-    summary = f": {result.cause.text}" if result.cause is not None else ""
+    text = f"run {result.summary or result.state}, exit code {result.exit_code}; q quits"
     if result.state == "failed":
-        return Notice(f"{text}{summary}; q quits", "error", about=_FAILURE)
-    return Notice(f"{text}{summary}; q quits", "warning")
+        return Notice(text, "error", about=_FAILURE)
+    return Notice(text, "information" if result.state == "done" else "warning")
 
 
 def _symptoms(before: Snapshot, after: Snapshot) -> list[Notice]:
@@ -163,23 +162,24 @@ def _events(before: View, after: View, me: str) -> list[Notice]:
 
 
 def farewell(view: View, run: str, path: str) -> str:
-    """Return the message printed after the interface has closed: the state of the run, and how to attach again.
+    """Return the message printed after the interface has closed: the state of the run, and in a line of its own the
+    command that goes on with it.
 
     ``run``: its name. ``path``: its directory."""
-    back = f"liverl-tui attach --run {path}"
     if view.link == "lost":
         host = elsewhere(view.snapshot)
         where = f" on {host}" if host else ""
         return (
-            f"detached; the backend of {run} has died, and its services may still be running{where}. "
-            f"To restart it{where}: liverl-tui up --run {path}"
+            f"detached; run {run} is unsupervised: its backend has died, its services may go on{where}\n"
+            f"to start the backend again{where}: liverl-tui up --run {path}"
         )
     result = view.snapshot.result if view.snapshot is not None else None
     if result is not None:
-        return f"run {run} has ended: {result.state}, exit code {result.exit_code}"
+        resume = f"\nto resume: {result.resume}" if result.resume is not None else ""
+        return f"run {run} has ended: {result.summary or result.state}, exit code {result.exit_code}{resume}"
     if view.link == "ended":
         return f"run {run} has ended"
-    return f"detached; run {run} is still running. To attach again: {back}"
+    return f"detached; run {run} goes on\nto attach again: {attach_command(Path(path))}"
 
 
 @dataclass

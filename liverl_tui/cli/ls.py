@@ -19,7 +19,7 @@ from liverl_tui.cli.output import echo, echo_json
 WORDS = {
     "live": "live",
     "elsewhere": "live on",
-    "orphaned": "backend dead",
+    "orphaned": "unsupervised",
     "lost": "lost",
 }
 
@@ -30,7 +30,8 @@ WORDS = {
 def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
     """List runs, newest first.
 
-    `backend dead`: the services of the run may still be running; adopt them with: liverl-tui up --run DIR.
+    `unsupervised`: the backend has died, and the services of the run may still be running; adopt them with:
+    liverl-tui up --run DIR.
     """
     infos = candidates(run_root)
     if run_root is None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
+from liverl.rundir.commands import attach_command
 from liverl.rundir.index import RunLookupError, describe, elsewhere_message
 from liverl.rundir.layout import RemoteBackend, RunDir, backend_alive
 from liverl_tui.cli.output import echo
@@ -83,10 +84,7 @@ def _lines(run: RunDir, how: Mode, text: str) -> int:
     try:
         return Follower(run, lines, from_seq=max(0, seq - BEFORE), facts=how == "plain").follow()
     except KeyboardInterrupt:
-        echo(
-            f"detached; run {run.name} is still running. To attach again: liverl-tui attach --run {run.path}",
-            err=True,
-        )
+        echo(f"detached; run {run.name} goes on\nto attach again: {attach_command(run.path)}", err=True)
         raise
 
 

@@ -187,6 +187,8 @@ class Follower:
                 self.lines.event(event)
             result = self._result()
             if result is not None:
+                if result.resume is not None:
+                    self.lines.note(f"to resume: {result.resume}")
                 return result.exit_code
             if self.signals is None:
                 raise BackendDead(

@@ -153,7 +153,7 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
         fields: dict[str, Any] = {
             "run": run.name,
             "run_dir": str(run.path),
-            "state": result.state if result else "dead",
+            "state": result.state if result else snapshot.state if snapshot else "dead",
             "result": msgspec.to_builtins(result),
             "events": msgspec.to_builtins(events),
         }
@@ -165,8 +165,8 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
         ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(result.ended_at))
         echo(f"run {run.name} has ended: {result.state}, exit code {result.exit_code}, {ended}")
         echo(f"  attempt {result.attempt}, {result.steps} steps. {result.summary}".rstrip())
-        if result.cause is not None:
-            echo(f"  cause: {result.cause.service or 'run'}: {result.cause.text}")
+        if result.resume is not None:
+            echo(f"  to resume: {result.resume}")
     else:
         echo(f"NOT LIVE: {why}. This is the last state recorded in the files of run {run.name}.")
         orphaned = info.state == "orphaned"

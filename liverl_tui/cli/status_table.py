@@ -108,7 +108,7 @@ def _service(s: ServiceStatus, now: float) -> tuple[str, ...]:
     stage = ""
     if s.stage and s.state in ("preparing", "starting"):
         stage = f"{one_line(s.stage)}{'' if s.progress is None else f' {percent(s.progress)}'}; "
-    why = stage + one_line(s.why)
+    why = "" if s.state == "ready" and s.why == "ready" else stage + one_line(s.why)
     return (visible(s.name), s.state.replace("_", " "), pid, str(s.generation), str(s.restarts), up, why)
 
 

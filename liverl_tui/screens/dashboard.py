@@ -118,9 +118,9 @@ class Dashboard(RunScreen):
         """Place the panes by size, needs and the user's choices; do nothing if none of these has changed. If the
         focused pane is no longer visible, the log pane gets the focus, else the first visible one."""
         width, height = self.size or self.app.size
-        header = Header.rows_at(width, height)
+        header = self.query_one(Header).rows_at(width, height)
         needs = {name: _need(self.pane(name)) for name in PANES}
-        state = (width, height, tuple(needs.items()), frozenset(self.hidden), self.maximised)
+        state = (width, height, header, tuple(needs.items()), frozenset(self.hidden), self.maximised)
         if state == self._placed or not height:
             return
         self._placed = state

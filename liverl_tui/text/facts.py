@@ -22,8 +22,9 @@ def seconds(value: float) -> str:
 
 def remaining(s: Snapshot) -> float | None:
     """Estimated seconds for the remaining steps: ``step_seconds`` each. None if no step was timed, the number of steps
-    is unknown, or the run has ended."""
-    if s.step_seconds is None or not s.total_steps or s.state not in _STATES_WITH_WORK:
+    is unknown, the proxy is down or the run has ended."""
+    works = s.state in _STATES_WITH_WORK and s.proxy_down is None
+    if s.step_seconds is None or not s.total_steps or not works:
         return None
     return s.step_seconds * max(0, s.total_steps - (s.step or 0))
 
@@ -55,7 +56,8 @@ def replica_words(s: Snapshot) -> str | None:
     replicas = s.replicas
     if not replicas.expected and not replicas.items:
         return None
-    words = f"{replicas.ready} of {replicas.expected} ready, {replicas.listed} in the proxy"
+    reach = f"{replicas.listed} in the proxy" if s.proxy_down is None else "unreachable: the proxy is down"
+    words = f"{replicas.ready} of {replicas.expected} ready, {reach}"
     return "; ".join([words, *(f"{name} {one_line(label.words)}" for name, label in _troubled(s))])
 
 
@@ -208,7 +210,7 @@ def _key_values(s: Snapshot, name: str) -> object:
         return re.sub(r"\d+", "", s.phase) if s.state == "starting" else None
     if name == "replicas":
         troubled = [name for name, _ in _troubled(s)]
-        return s.replicas.expected, s.replicas.ready, s.replicas.listed, troubled
+        return s.replicas.expected, s.replicas.ready, s.replicas.listed, s.proxy_down is None, troubled
     if name == "proxy":
         return s.proxy.address, s.proxy.cooled_down
     if name == "GPUs":

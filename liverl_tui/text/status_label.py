@@ -17,12 +17,13 @@ RESTING = ("asleep", "waking", "updating")  # activities of a replica that verl 
 class SnapshotIndex:
     """A snapshot with its services and replicas by name. Build it once per snapshot, not once per row."""
 
-    __slots__ = ("lists", "replicas", "services", "snapshot", "trains")
+    __slots__ = ("lists", "proxy_down", "replicas", "services", "snapshot", "trains")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.services = {service.name: service for service in snapshot.services}
         self.replicas = {replica.name: replica for replica in snapshot.replicas.items}
+        self.proxy_down = snapshot.proxy_down
         self.lists = False  # whether a proxy serves, which should list every ready replica
         self.trains = False  # whether there is a trainer whose weights a replica needs before it is listed
         if snapshot.state in ("starting", "running"):
@@ -75,6 +76,8 @@ def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float
     idle. ``now``: Unix seconds."""
     if replica.leaving and replica.state in SERVING:
         return StatusLabel("◑", "draining", "warn")
+    if replica.state in SERVING and snapshot_index.proxy_down is not None:
+        return StatusLabel("●", "up, unreachable", "warn")
     if (
         replica.state == "ready"
         and not replica.listed

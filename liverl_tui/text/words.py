@@ -39,6 +39,7 @@ RUN_GLYPH: dict[RunState, str] = {
     "done": "✔",
     "failed": "✖",
     "stopped": "○",
+    "unsupervised": "▲",
     "dead": "✖",
 }
 RUN_STYLE: dict[RunState, str] = {
@@ -48,6 +49,7 @@ RUN_STYLE: dict[RunState, str] = {
     "done": "ok",
     "failed": "bad",
     "stopped": "dim",
+    "unsupervised": "warn",
     "dead": "bad",
 }
 LEVEL_GLYPH: dict[Level, str] = {"debug": "·", "info": "•", "warning": "▲", "error": "✖"}
@@ -145,3 +147,8 @@ def short_name(name: str, width: int) -> str:
     if not end or len(end) > width - 2:
         return cut(name, width)
     return name[: width - 1 - len(end)] + "…" + end
+
+
+def action_words(action: str) -> str:
+    """A symptom's action for people: ``add a replica`` for ``scale +1``, otherwise unchanged (``restart proxy``)."""
+    return "add a replica" if action == "scale +1" else action

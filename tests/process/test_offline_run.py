@@ -61,10 +61,8 @@ def test_a_dead_backends_services_are_told_from_those_that_are_gone(make: Make) 
     RunDir(run.run_dir).members.write_bytes(msgspec.json.encode(members))
 
     def check(seen: Snapshot) -> None:
-        assert (seen.state, seen.run, seen.attempt, seen.result) == ("dead", "tests/toy", 1, None)
-        assert seen.phase.startswith("backend exited ") and seen.phase.endswith(
-            "s ago; showing the run's files"
-        )
+        assert (seen.state, seen.run, seen.attempt, seen.result) == ("unsupervised", "tests/toy", 1, None)
+        assert seen.phase.startswith("backend died ") and seen.phase.endswith("s ago; its services go on")
         assert seen.seq >= events[-1].seq
         a, b = service(seen, "a"), service(seen, "b")
         assert (a.state, a.why, a.generation) == ("ready", "still running; the backend is not running", 1)

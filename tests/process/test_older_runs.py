@@ -155,7 +155,7 @@ def killed(
 def test_without_a_backend_its_services_are_shown_by_their_files(killed: Killed) -> None:
     killed.end_late()
     now = status(killed.run)
-    assert (now["live"], now["state"], now["result"]) == (False, "dead", None)
+    assert (now["live"], now["state"], now["result"]) == (False, "unsupervised", None)
     alive = {name: pid for name, pid in killed.leaders.items() if name != "late"}
     assert {s["name"]: s["pid"] for s in now["services"] if s["pid"] is not None} == alive
     found = services(now)

@@ -239,7 +239,7 @@ def test_the_library_stops_and_reads_a_run_without_a_backend(make: Make) -> None
     run.kill_backend()
     kill_service(run, "work", gone)
     orphaned = liverl.snapshot(str(run.run_dir))
-    assert (orphaned.state, orphaned.result) == ("dead", None)
+    assert (orphaned.state, orphaned.result) == ("unsupervised", None)
     services = {s.name: (s.state, s.pid) for s in orphaned.services}
     assert services == {"a": ("ready", pid), "work": ("stopped", None)}
     with pytest.raises(

@@ -364,8 +364,7 @@ async def test_u_restarts_a_dead_backend_and_adopts(tmp_path: Path) -> None:
         await settle(pilot)
         await press(pilot, "U")
         assert app.screen is app.run_screen, "what changes no service is not asked about"
-        await until(pilot, lambda: "backend is up" in said(app))
-        assert source(app).revived == 1
+        await until(pilot, lambda: source(app).revived == 1)
 
 
 async def test_u_starts_a_backend_once_at_a_time(tmp_path: Path) -> None:
@@ -384,7 +383,7 @@ async def test_u_starts_a_backend_once_at_a_time(tmp_path: Path) -> None:
         await press(pilot, "U")
         assert "already being started" in said(app) and source(app).revived == 1
         SlowToStart.go_on.set()
-        await until(pilot, lambda: "backend is up" in said(app))
+        await until(pilot, lambda: not app.lifecycle._reviving)
         await press(pilot, "U")
         await until(pilot, lambda: source(app).revived == 2)
 
@@ -433,7 +432,8 @@ FAILS = event(43, "the run fails: out of memory", "error", "trainer", kind="run_
 
 
 def failed() -> Result:
-    return Result("failed", 1, Cause("trainer", "out of memory", 0.0), 20, 0.0, 1.0)
+    cause = Cause("trainer", "out of memory", 0.0)
+    return Result("failed", 1, cause, 20, 0.0, 1.0, summary="failed: out of memory")
 
 
 async def test_one_failure_is_told_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,7 +446,7 @@ async def test_one_failure_is_told_twice_at_most(monkeypatch: pytest.MonkeyPatch
         await show(pilot, View(link="ended", snapshot=over, events=(FAILS,)))
         assert said(app).splitlines() == [
             "✖ trials call no tool",
-            "✖ run failed, exit code 1: out of memory; q quits",
+            "✖ run failed: out of memory, exit code 1; q quits",
         ]
         assert rung == [1]
 
@@ -466,7 +466,7 @@ async def test_the_last_word_of_a_failure_takes_the_place_of_those_before_it() -
         assert said(app) == "✖ the run fails: out of memory", "a consequence is not told"
         over = snapshot(state="failed", result=failed(), symptoms=(DOWN, later))
         await show(pilot, View(link="ended", snapshot=over, events=(FAILS,)))
-        assert said(app) == "✖ run failed, exit code 1: out of memory; q quits"
+        assert said(app) == "✖ run failed: out of memory, exit code 1; q quits"
 
 
 async def test_a_service_that_fails_while_the_run_goes_on_is_told() -> None:
@@ -518,7 +518,7 @@ async def test_a_dying_backend_rings_and_names_the_way_back(monkeypatch: pytest.
         assert "the backend died (pid 990); showing the run's files. Press U to restart it" in said(app)
         back = msgspec.structs.replace(here, pid=1200)
         await show(pilot, view(backend=back))
-        assert "the backend has been restarted: pid 1200" in said(app)
+        assert "the backend has been restarted (pid 1200)" in said(app)
     assert rung == [1]
 
 

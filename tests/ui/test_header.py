@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.screens import NOW, FakeSource, event, replica, service, settle, snapshot, view
 
-from liverl.model import ReplicaSet, Result, Symptom
+from liverl.model import Cause, ReplicaSet, Result, Snapshot, Symptom
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.widgets.base.fitting import pack
-from liverl_tui.widgets.header.header import Header, news_row, run_parts, stage_row, worst
+from liverl_tui.widgets.header.header import Header, below_rows, run_parts, stage_row, worst
 from liverl_tui.widgets.log.pane import LogsPane
 
 LISTLESS = Symptom(
@@ -28,6 +28,10 @@ TOOLLESS = Symptom(
 def first(shown: View, width: int = 200, readonly: bool = False) -> str:
     assert shown.snapshot is not None
     return pack(run_parts(shown, shown.snapshot, NOW, readonly), width).text
+
+
+def below(shown: View, state: Snapshot, width: int = 120) -> list[str]:
+    return [row.text for row in below_rows(shown, state, NOW, width)]
 
 
 def second(width: int = 200, news: bool = False, **fields: object) -> str:
@@ -101,7 +105,7 @@ def test_alerts_are_counted_and_the_worst_gives_the_look() -> None:
     assert ("✖ 2 alerts (!)", "alarm") in pack(parts, 200).spans
     note = Symptom("note", "info", "a note", "", "")
     assert "(!)" not in first(view(symptoms=(note,)))
-    third = news_row(view(symptoms=(note,)), snapshot(symptoms=(note,)), NOW).text
+    (third,) = below(view(symptoms=(note,)), snapshot(symptoms=(note,)))
     assert "a note" not in third and "event 5" in third, "a note hides no event"
 
 
@@ -204,14 +208,102 @@ def test_an_alert_stands_in_the_second_line_where_there_is_no_third() -> None:
 def test_the_news() -> None:
     shown = view()
     assert shown.snapshot is not None
-    assert news_row(shown, shown.snapshot, NOW).text == "• 1m ago  event 5"
+    assert below(shown, shown.snapshot) == ["• 1m ago  event 5"]
     events = (*shown.events, event(90, "listed\x1b[31m now", service="r1"), event(91, "noise", "debug"))
-    row = news_row(msgspec.structs.replace(shown, events=events), shown.snapshot, NOW)
-    assert row.text == "• 10s ago  r1: listed now"
+    news = below(msgspec.structs.replace(shown, events=events), shown.snapshot)
+    assert news == ["• 10s ago  r1: listed now"]
     sick = snapshot(symptoms=(LISTLESS, TOOLLESS))
-    assert news_row(shown, sick, NOW).text == "✖ No trial calls a tool  set the tool-call parser"
+    alerts = [
+        "✖ No trial calls a tool  → set the tool-call parser",
+        "▲ r1 is loaded but idle  → restart the proxy",
+    ]
+    assert below(shown, sick) == alerts, "each has a row, the worst first"
     cut_off = msgspec.structs.replace(shown, link="lost", why="pid 990 is gone")
-    assert news_row(cut_off, sick, NOW).text == "pid 990 is gone"
+    assert below(cut_off, sick) == ["pid 990 is gone", *alerts]
+
+
+PARSER = Symptom(
+    "zero_tool_calls",
+    "warning",
+    "trials call no tool: model writes Qwen3-Coder XML, parser is hermes",
+    "24 of 32",
+    "liverl-tui up --set model.tool_parser=qwen3_coder starts a new run that reads it",
+    patch={"model.tool_parser": "qwen3_coder"},
+)
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [
+        (200, "parser is hermes  → liverl-tui up --set model.tool_parser=qwen3_coder starts a new run that"),
+        (
+            120,
+            "▲ trials call no tool: model writes Qwen3-Coder XML, parser is hermes  → --set model.tool_parser=",
+        ),
+        (80, "▲ trials call no tool  → --set model.tool_parser=qwen3_coder"),
+        (60, "▲ trials call no tool  → --set model.tool_parser=qwen3_coder"),
+    ],
+)
+def test_what_to_type_is_shown_before_the_explanation(width: int, text: str) -> None:
+    (row,) = below(view(), snapshot(symptoms=(PARSER,)), width)
+    assert text in row and "model.tool_parser=qwen3_coder" in row and len(row) <= width
+
+
+def test_an_alert_that_a_key_mends_names_the_keys() -> None:
+    mended = msgspec.structs.replace(LISTLESS, action="restart r1", fix="a very long explanation " * 9)
+    assert below(view(), snapshot(symptoms=(mended,)), 80) == [
+        "▲ r1 is loaded but idle  → ! then f: restart r1"
+    ]
+
+
+def failed(**fields: object) -> dict[str, object]:
+    cause = Cause("trainer", "killed by SIGKILL", NOW)
+    result = Result("failed", 137, cause, 7, NOW - 120, NOW, 1, "failed: trainer killed by SIGKILL in step 8")
+    result = msgspec.structs.replace(result, resume="liverl-tui up --resume liverl/first")
+    down = Symptom("service_failed:trainer", "critical", "trainer has failed", "", "look")
+    return {"state": "failed", "result": result, "symptoms": (down,), **fields}
+
+
+def test_a_failure_names_service_step_and_the_command_that_goes_on() -> None:
+    end = "✖ failed: trainer killed by SIGKILL in step 8"
+    assert second(120, **failed()) == f"{end}  → liverl-tui up --resume liverl/first"
+    assert below(view(**failed()), snapshot(**failed())) == [], "the same alert is no news"
+    assert second(70, **failed()) == end
+    assert below(view(), snapshot(**failed()), 70) == ["→ liverl-tui up --resume liverl/first"]
+    more = failed(symptoms=(TOOLLESS,))
+    assert below(view(), snapshot(**more)) == ["✖ No trial calls a tool  → set the tool-call parser"]
+
+
+@pytest.mark.parametrize(
+    ("size", "symptoms", "rows"),
+    [
+        ((120, 40), (), 3),
+        ((80, 24), (), 2),
+        ((80, 24), (TOOLLESS,), 3),
+        ((80, 24), (TOOLLESS, LISTLESS), 3),
+        ((60, 16), (TOOLLESS,), 2),
+        ((120, 40), (TOOLLESS, LISTLESS), 4),
+        ((120, 30), (TOOLLESS, LISTLESS), 3),
+    ],
+)
+async def test_rows_for_alerts(size: tuple[int, int], symptoms: tuple[Symptom, ...], rows: int) -> None:
+    app = LiverlApp(FakeSource(view=view(symptoms=symptoms)), readonly=True)
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        header = app.screen.query_one(Header)
+        assert len(header.rows) == header.size.height == rows
+        assert (
+            "reward" in header.rows[0].text or "steps" in header.rows[0].text or "7/20" in header.rows[0].text
+        )
+
+
+def test_no_eta_while_the_proxy_is_down() -> None:
+    down = tuple(
+        msgspec.structs.replace(s, state="starting", down_since=NOW - 9) if s.kind == "proxy" else s
+        for s in snapshot().services
+    )
+    assert "ETA" in first(view(step_seconds=60.0))
+    assert "ETA" not in first(view(step_seconds=60.0, services=down))
 
 
 # -- on the screen

@@ -197,11 +197,24 @@ async def test_the_cursor_stays_on_its_replica() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
         await press(pilot, "2", "down", "down")
-        app.take(shown(replica(1), replica(2)))
+        app.pane.show(shown(replica(1), replica(2)))
         assert app.pane.cursor == "r2"
-        app.take(shown(replica(1)))
+        app.pane.show(shown(replica(1)))
         assert app.pane.cursor is not None
         app.take(View())
         app.take(view(replicas=ReplicaSet(), services=()))
         assert app.pane.cursor is None
         assert "none in this run" in app.pane.text
+
+
+async def test_replicas_behind_a_proxy_that_is_down_are_unreachable() -> None:
+    down = service("proxy", "proxy", "starting", down_since=NOW - 3, failure="killed by SIGKILL")
+    app = App(shown(replica(0), replica(1, "starting"), services=(down,)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert "1 of 2 ready, unreachable: the proxy is down" in app.pane.text
+        assert "● up, unreachable" in app.line("r0") and "○ down" in app.line("r0")
+        assert "unreachable" not in app.line("r1")
+        app.pane.show(shown(replica(0), services=(service("proxy", "proxy"),)))
+        await settle(pilot)
+        assert "unreachable" not in app.pane.text and "● in" in app.line("r0")

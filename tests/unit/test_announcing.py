@@ -23,7 +23,8 @@ def symptom(name: str, severity: Any = "critical") -> Symptom:
 
 
 def result(state: Any = "done", code: int = 0, cause: str | None = None) -> Result:
-    return Result(state, code, Cause(None, cause, 0.0) if cause else None, 20, 0.0, 1.0)
+    summary = f"{state}: {cause}" if cause else ""
+    return Result(state, code, Cause(None, cause, 0.0) if cause else None, 20, 0.0, 1.0, summary=summary)
 
 
 def linked(link: Any, **fields: Any) -> View:
@@ -43,7 +44,7 @@ def test_titles() -> None:
     assert (
         title(view(symptoms=wrong)) == "7/20 !2 liverl/first" and alerts(view(symptoms=wrong).snapshot) == 2
     )  # type: ignore[arg-type]
-    assert title(linked("lost")) == "backend dead 7/20 liverl/first"
+    assert title(linked("lost")) == "unsupervised 7/20 liverl/first"
     assert title(linked("ended", state="failed")) == "failed 7/20 liverl/first"
     assert title_sequence(title(view(run="a\x07\x1b]0;b"))).count("\x07") == 1
 
@@ -57,8 +58,8 @@ def test_nothing_is_new_to_who_has_just_come() -> None:
 def test_the_end_in_every_way() -> None:
     for it, words in (
         (result(), "run done, exit code 0; q quits"),
-        (result("failed", 1, "CUDA out of memory"), "run failed, exit code 1: CUDA out of memory; q quits"),
-        (result("stopped", 5, "stopped by me"), "run stopped, exit code 5: stopped by me; q quits"),
+        (result("failed", 1, "CUDA out of memory"), "run failed: CUDA out of memory, exit code 1; q quits"),
+        (result("stopped", 5, "stopped by me"), "run stopped: stopped by me, exit code 5; q quits"),
         (None, "the run has ended; q quits"),
     ):
         assert told(view(), linked("ended", result=it)) == [words]
@@ -94,20 +95,24 @@ def test_a_lost_backend_and_what_can_be_done(before: Any) -> None:
 def test_a_new_backend_is_told_whoever_started_it() -> None:
     again = msgspec.structs.replace(HERE, pid=1200)
     assert told(linked("lost", backend=HERE), view(backend=again)) == [
-        "the backend has been restarted: pid 1200"
+        "the backend has been restarted (pid 1200) and has adopted the services"
     ]
     assert told(linked("connecting", backend=HERE), view(backend=HERE)) == [], "it was only silent"
 
 
 def test_the_last_words() -> None:
-    words = farewell(linked("live"), "liverl/first", "/runs/x")
-    assert "run liverl/first is still running" in words and words.endswith("liverl-tui attach --run /runs/x")
+    words = farewell(linked("live"), "liverl/first", "/runs/liverl/first")
+    assert words == "detached; run liverl/first goes on\nto attach again: liverl-tui attach liverl/first"
     words = farewell(linked("lost", backend=HERE), "liverl/first", "/runs/x")
-    assert "may still be running" in words and words.endswith("liverl-tui up --run /runs/x")
+    assert "its services may go on" in words and words.endswith("liverl-tui up --run /runs/x")
     words = farewell(linked("lost"), "liverl/first", "/runs/x")
     assert "on node1" in words and elsewhere(linked("lost").snapshot) == "node1"
     assert farewell(linked("ended", result=result("failed", 137)), "r", "/x").endswith(
         "failed, exit code 137"
+    )
+    ended = msgspec.structs.replace(result("failed", 137, "killed"), resume="liverl-tui up --resume r")
+    assert farewell(linked("ended", result=ended), "r", "/x") == (
+        "run r has ended: failed: killed, exit code 137\nto resume: liverl-tui up --resume r"
     )
     assert farewell(linked("ended"), "liverl/first", "/x") == "run liverl/first has ended"
 

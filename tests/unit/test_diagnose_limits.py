@@ -617,7 +617,7 @@ def fallen(state: str = "failed", kind: str = "replica", run: str = "running", *
 def test_a_failed_service_is_started_again_where_that_can_help(run: str, kind: str, restarted: bool) -> None:
     found = one("service_down", fallen(run=run, kind=kind))
     assert found.action == ("restart r1" if restarted else None)
-    assert ("resume the run" in found.fix) is not restarted
+    assert ("liverl-tui up --resume" in found.fix) is not restarted
     assert found.title == "r1 has failed" and found.severity == "critical" and found.id == "service_failed:r1"
     assert one("service_down", fallen("gave_up")).title == "r1 failed too often"
 

@@ -270,7 +270,7 @@ def test_zero_tool_calls() -> None:
     ]
     assert every.severity == "critical" and "all 5 trials of step 8" in every.cause
     assert every.evidence == tuple(f"trials/step_0008/trial-{i:03}" for i in range(8))
-    assert "model.tool_parser" in every.fix and "model.model_path" in every.fix
+    assert "model.tool_parser" in every.fix and every.patch == {}, "nobody knows what the model writes"
     half = found(trials(step(8, 16, 8)))["zero_tool_calls"]
     assert half.severity == "warning" and "8 of 16 trials" in half.cause
     # Agents that have ended without a call tell enough before their verifiers do.
@@ -281,6 +281,68 @@ def test_zero_tool_calls() -> None:
     assert found(trials(step(8, 16, 7))) == {}
     # Others of the step are still at work, and call tools.
     assert found(trials(step(8, 4, 4, calling=9))) == {}
+
+
+def wrong(writes: str | None, parser: str | None, count: int = 12) -> Symptom:
+    heads = tuple(
+        trial(i, step=8, tool_calls=0, flags=("zero_tool_calls",), writes=writes if i else None)
+        for i in range(count)
+    )
+    return found(trials(step(8, 16, 12), newest=heads), tool_parser=parser)["zero_tool_calls"]
+
+
+def test_zero_tool_calls_says_what_to_type() -> None:
+    symptom = wrong("Qwen3-Coder XML", "hermes")
+    assert symptom.title == "trials call no tool: model writes Qwen3-Coder XML, parser is hermes"
+    assert symptom.patch == {"model.tool_parser": "qwen3_coder"}
+    assert (
+        "--set model.tool_parser=qwen3_coder" in symptom.fix
+        and "model.tool_parser is hermes" in symptom.cause
+    )
+    assert "in 11 of them" in symptom.cause
+    assert wrong("Hermes JSON", "qwen3_coder").patch == {"model.tool_parser": "hermes"}
+    assert wrong("Hermes JSON", None).patch == {"model.tool_parser": "hermes"}
+    unreadable = wrong("Anthropic XML", "hermes")
+    assert unreadable.patch == {} and "model.model_path" in unreadable.fix
+    malformed = wrong("Hermes JSON", "hermes")
+    assert malformed.patch == {} and "cut off" in malformed.cause, "the parser is the right one"
+    assert wrong(None, "hermes").patch == {}
+
+
+def proxy(state: str, **fields: Any) -> tuple[Any, ...]:
+    down = {"down_since": NOW - 12.7, "failure": "killed by SIGKILL", **fields}
+    return tuple(s if s.kind != "proxy" else replace(s, state=state, **down) for s in snapshot().services)
+
+
+@pytest.mark.parametrize("state", ["stopping", "preparing", "starting", "backing_off", "waiting"])
+def test_proxy_down(state: str) -> None:
+    stalled = snapshot(trials=TrialsStatus(16, 16), services=proxy(state))
+    symptom = found(stalled)["proxy_down:proxy"]
+    assert symptom.title == "proxy is down for 12 s: 16 trials wait; killed by SIGKILL"
+    assert (symptom.severity, symptom.since) == ("critical", NOW - 12.7)
+    assert "by somebody or by the kernel's OOM killer" in symptom.cause
+    assert symptom.action == ("restart proxy" if state == "backing_off" else None)
+    killer = found(stalled, oom="oom_kill in F has risen to 3")["proxy_down:proxy"]
+    assert "by the kernel's OOM killer (oom_kill in F has risen to 3)" in killer.cause
+    assert "SIGKILL" not in found(snapshot(services=proxy(state, failure="exit 1")))["proxy_down:proxy"].cause
+    assert found(replace(stalled, trials=TrialsStatus()))["proxy_down:proxy"].title.startswith(
+        "proxy is down for 12 s; "
+    )
+    assert found(snapshot(services=proxy(state), state="stopping")).get("proxy_down:proxy") is None
+    never = found(snapshot(services=proxy(state, down_since=None)))
+    assert "proxy_down:proxy" not in never, "it has not served before"
+
+
+def test_a_proxy_that_is_not_started_again_has_one_alert() -> None:
+    assert set(found(snapshot(services=proxy("gave_up")))) >= {"service_gave_up:proxy"}
+    assert "proxy_down:proxy" not in found(snapshot(services=proxy("gave_up")))
+
+
+def test_proxy_down_is_over_when_it_serves() -> None:
+    clock = Clock(snapshot(services=proxy("starting")))
+    assert [n.what for n in clock.run(2)] == ["new"]
+    clock.state = snapshot()
+    assert [n.what for n in clock.run(2)] == ["cleared"]
 
 
 def test_zero_tool_calls_gets_worse_and_is_told_again() -> None:

@@ -83,7 +83,7 @@ def test_wrong_command_lines_are_refused() -> None:
     ("file", "right", "wrong", "found"),
     [
         # a fix
-        (AGENTS, "set model.tool_parser to", "set model.tool_parsr to", "model.tool_parsr"),
+        (AGENTS, "set model.model_path to", "set model.modl_path to", "model.modl_path"),
         (
             AGENTS,
             "harbor_agent.override_timeout_sec",

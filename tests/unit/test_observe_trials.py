@@ -166,6 +166,44 @@ def test_zero_tool_calls_at_once_when_the_agent_stopped(run: Run) -> None:
     assert run.scanner.status.zero_tool_calls == 2
 
 
+@pytest.mark.parametrize(
+    ("message", "writes"),
+    [
+        ({"content": "<function=bash>"}, "Qwen3-Coder XML"),
+        ({"content": 'so: <tool_call>{"name": "x"}'}, "Hermes JSON"),
+        ({"content": None, "reasoning_content": "<function=bash>"}, "Qwen3-Coder XML"),
+        ({"content": [{"type": "text", "text": "[TOOL_CALLS]"}]}, "Mistral"),
+        ({"content": "I am done."}, None),
+        ({"content": "[broken"}, None),
+    ],
+)
+def test_the_format_that_the_parser_did_not_read(
+    run: Run, message: dict[str, Any], writes: str | None
+) -> None:
+    body = {"choices": [{"finish_reason": "stop", "message": {"role": "assistant", **message}}]}
+    text = record(finish="stop") | {"response_body": body}
+    run.call("step_0001/silent", text, record(finish="stop"))
+    run.call("step_0001/works", text, record(calls=1, finish="tool_calls"))
+    heads = run.heads()
+    assert heads["silent"].writes == writes
+    assert heads["works"].writes is None, "it has called a tool"
+
+
+def test_the_exact_format_counts_more_than_its_mark(run: Run) -> None:
+    def says(text: str) -> dict[str, Any]:
+        message = {"role": "assistant", "content": text}
+        return record(finish="stop") | {"response_body": {"choices": [{"message": message}]}}
+
+    run.call("step_0001/silent", says("<tool_call>"), says("<function=bash>"), says("[TOOL_CALLS]"))
+    assert run.heads()["silent"].writes == "Qwen3-Coder XML"
+
+
+def test_the_format_in_a_trajectory_of_the_proxy(run: Run) -> None:
+    messages = [{"role": "user", "content": "<arg_key>"}, {"role": "assistant", "content": "<function=bash>"}]
+    (run.trial("step_0001/silent") / "proxy_trajectory.json").write_text(json.dumps({"messages": messages}))
+    assert run.heads()["silent"].writes == "Qwen3-Coder XML"
+
+
 def test_anthropic_responses(run: Run) -> None:
     blocks = [{"type": "text", "text": "x"}, {"type": "tool_use", "id": "t", "name": "bash", "input": {}}]
     body = {"type": "message", "content": blocks, "stop_reason": "tool_use", "usage": {"output_tokens": 6}}

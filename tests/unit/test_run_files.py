@@ -20,7 +20,7 @@ def test_a_log_that_is_a_fifo_is_named_and_the_next_one_is_read(tmp_path: Path) 
     logs = ServiceLogs(tmp_path)
     logs.look([ServiceLog(name, tmp_path / f"{name}.log", "litellm") for name in ("a", "b")], 100.0)
     assert logs.unreadable == (UnreadableFile("a.log", "not a regular file but a FIFO"),)
-    assert logs.stages["b"] == ("importing", None)
+    assert logs.stages[tmp_path / "b.log"] == ("importing", None)
     assert last_lines.time_of(tmp_path / "b.log", 0) == 100.0
     assert logs.write_errors == ()
 

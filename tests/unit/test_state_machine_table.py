@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kit.state_machine import EVENTS, EXAMPLES, FAILED, GENERATION, LAST, NOW, RULES, STOP, TREE
+from kit.state_machine import EVENTS, EXAMPLES, FAILED, GENERATION, LAST, NOW, RULES, STOP, TREE, Driver
 from kit.state_machine import machine as example
 
 from liverl.supervise.services import state_machine as m
@@ -92,6 +92,11 @@ _LIVE: dict[str, Outcome] = {
         *(TREE,), since=NOW, after="decide", why=_EXITED, last_failure="exit 1", exit=FAILED, leader_gone=True
     ),
 }
+# One that served is down from now on, unless it is to stay stopped.
+_SERVES: dict[str, Outcome] = {
+    event: (changes if changes.get("wanted") is False else {**changes, "down_since": NOW}, actions)
+    for event, (changes, actions) in _LIVE.items()
+}
 _STOPPING: dict[str, Outcome] = {
     "start": ({"after": "restart"}, ()),
     "stop": ({"after": "down", "wanted": False}, ()),
@@ -126,8 +131,8 @@ TABLE: dict[str, dict[str, Outcome]] = {
         "prepare failed": _started_anew("port held"),
         "prepare failed for good": _GIVEN_UP,
     },
-    "ready": {**_LIVE, "down": ({"state": "degraded", "since": NOW, "why": "slow"}, ())},
-    "degraded": {**_LIVE, "up": ({"state": "ready", "since": NOW, "why": "ready again"}, ())},
+    "ready": {**_SERVES, "down": ({"state": "degraded", "since": NOW, "why": "slow"}, ())},
+    "degraded": {**_SERVES, "up": ({"state": "ready", "since": NOW, "why": "ready again"}, ())},
     "stopping": {
         **_STOPPING,
         "leader exited": _entering(TREE, exit=FAILED, leader_gone=True),
@@ -145,6 +150,20 @@ def test_each_state_meets_each_event(state: str, event: str) -> None:
     before = example(state)
     changes, actions = TABLE[state].get(event, ({}, ()))
     assert m.step(before, EVENTS[event], NOW, RULES) == (replace(before, **changes), actions)
+
+
+def test_it_is_down_until_it_serves_again_or_is_not_wanted() -> None:
+    history = Driver(example("ready")).feed(m.LeaderExited(GENERATION, FAILED))
+    history.now += 2
+    history.feed(m.TreeEmpty(GENERATION))
+    assert (history.machine.state, history.machine.down_since) == ("preparing", NOW)
+    number = history.machine.generation
+    history.feed(m.Prepared(number), m.Spawned(number))
+    assert (history.machine.state, history.machine.down_since) == ("starting", NOW)
+    served = replace(history.machine)
+    assert m.step(served, m.ProbeReady(number), NOW + 9, RULES)[0].down_since is None
+    assert m.step(served, m.Stop(), NOW + 9, RULES)[0].down_since is None
+    assert m.step(example("starting"), m.LeaderExited(GENERATION, FAILED), NOW, RULES)[0].down_since is None
 
 
 def test_every_event_does_something_somewhere() -> None:

@@ -147,7 +147,7 @@ async def test_the_log_of_what_we_shut_down_does_not_say_why(fake: Fake, by_us: 
         name="r1", current=SimpleNamespace(machine=machine, process=process)
     )
     cause = ("Application shutdown complete.", 7)
-    supervisor.records.log_says = lambda log, start: cause
+    supervisor.records.log_says = lambda log, start, exit_: cause
     supervisor.records.find_cause = AsyncMock(return_value=cause)
     fallen = service("r1", "replica", "gave_up", why=why, pid=None)
     fake.state = replace(fake.state, services=(*fake.state.services[:2], fallen))

@@ -34,7 +34,7 @@ from liverl.model import Event, RunState, Snapshot
 from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import decode_snapshot
 
-ENDED: frozenset[RunState] = frozenset(("done", "failed", "stopped", "dead"))
+ENDED: frozenset[RunState] = frozenset(("done", "failed", "stopped", "unsupervised", "dead"))
 
 
 class _Link:

@@ -14,6 +14,7 @@ from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
 from liverl.external.repair import Repair
 from liverl.model import Event, Result, Snapshot
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
+from liverl.observe.oom_kills import OomKills
 from liverl.plan.spec import Plan
 from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.replica_source import ReplicaSource
@@ -50,6 +51,7 @@ class Run:
             unwritten=self._unwritten,
         )
         began_at = started_at or supervisor.now()
+        oom_kills = OomKills()
         script = LaunchScript(supervisor, plan) if plan.adopted_port is not None else None
         self.source = source = script or _verl_replicas(supervisor, plan)
         self.replicas = replicas = _registry(supervisor, plan, script, source)
@@ -61,9 +63,11 @@ class Run:
             gpu_members=source.members if source is not None else dict,
         )
         self.scaling = scaling = Scaling(supervisor, plan, replicas, sampler.look_at_gpus_now)
-        self.outcome = outcome = RunOutcome(supervisor, replicas, scaling, source, began_at, monotonic)
+        self.outcome = outcome = RunOutcome(
+            supervisor, replicas, scaling, source, began_at, monotonic, oom_kills
+        )
         self.snapshots = SnapshotBuilder(supervisor, replicas, sampler, outcome, script, began_at)
-        self.state_writer = StateWriter(supervisor, self.snapshots.build)
+        self.state_writer = StateWriter(supervisor, self.snapshots.build, oom_kills)
         repair = Repair(supervisor, script) if script is not None else None
         self.commands = Commands(supervisor, scaling, sampler, outcome.request_stop, source, repair)
 
@@ -91,6 +95,7 @@ class Run:
         ):  # an error in the replica lists must not keep the run from ending
             self.replicas.update()
         self.outcome.update()
+        self.state_writer.services_changed()
 
     def _unwritten(self, kind: str) -> str | None:
         return self.replicas.unwritten(kind)

@@ -109,7 +109,7 @@ class ServiceLogs:
     """Boot stages and time indexes of the services' logs. One ``look`` at a time, in any thread."""
 
     def __init__(self, run_dir: Path) -> None:
-        self.stages: dict[str, Stage] = {}
+        self.stages: dict[Path, Stage] = {}  # by log
         self.unreadable: tuple[UnreadableFile, ...] = ()
         self.write_errors: tuple[str, ...] = ()  # of the last look, in words
         self._run_dir = run_dir
@@ -119,7 +119,9 @@ class ServiceLogs:
     def look(self, logs: Sequence[ServiceLog], now: float) -> None:
         """Read what was appended; ``now`` is Unix time. A log that cannot be read, and an index that cannot be written,
         is named; the others go on."""
-        stages, unreadable, write_errors = dict(self.stages), [], []
+        kept = {log.path for log in logs}
+        stages = {path: stage for path, stage in self.stages.items() if path in kept}
+        unreadable, write_errors = [], []
         for log in logs:
             try:
                 index = self._follow(log, stages)
@@ -135,7 +137,7 @@ class ServiceLogs:
                 )
         self.stages, self.unreadable, self.write_errors = stages, tuple(unreadable), tuple(write_errors)
 
-    def _follow(self, log: ServiceLog, stages: dict[str, Stage]) -> TailIndex:
+    def _follow(self, log: ServiceLog, stages: dict[Path, Stage]) -> TailIndex:
         """Read the boot stage of a service, and return the time index of its log."""
         index = self._indexes.get(log.path)
         if index is None:
@@ -144,11 +146,10 @@ class ServiceLogs:
             tracked = self._trackers.get(log.service)
             if tracked is None or tracked[0] != log.path:
                 tracked = self._trackers[log.service] = (log.path, StageTracker(log.path, log.stage_parser))
-                stages.pop(log.service, None)
             if not tracked[1].done:
                 stage = tracked[1].poll()
                 if stage is not None:
-                    stages[log.service] = stage
+                    stages[log.path] = stage
         return index
 
 

@@ -60,8 +60,8 @@ _KEEPER = "(keeper)"  # its key beside the services, none of which has brackets 
 
 @dataclass
 class SampledFacts:
-    """The newest samples. ``trees``, ``stalled`` and ``stages``: by service. ``gpu_note``: why GPU data is missing or
-    incomplete. ``step_seconds``: pace of the training in seconds per step."""
+    """The newest samples. ``trees`` and ``stalled``: by service; ``stages``: by log. ``gpu_note``: why GPU data is
+    missing or incomplete. ``step_seconds``: pace of the training in seconds per step."""
 
     trees: Mapping[str, TreeStats] = field(default_factory=dict)
     stalled: Mapping[str, tuple[StalledProcess, ...]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class SampledFacts:
     step_seconds: float | None = None
     rewards: Rewards = field(default_factory=Rewards)
     trials: TrialsStatus = field(default_factory=TrialsStatus)
-    stages: Mapping[str, Stage] = field(default_factory=dict)
+    stages: Mapping[Path, Stage] = field(default_factory=dict)
     unreadable: tuple[UnreadableFile, ...] = ()
 
     def held_up(self, now: float) -> bool:

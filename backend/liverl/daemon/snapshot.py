@@ -11,6 +11,7 @@ from liverl.daemon.sampler import Sampler
 from liverl.daemon.verdict import RunOutcome
 from liverl.external.launch_script import LaunchScript
 from liverl.model import BackendInfo, Event, ServiceStatus, Snapshot, Symptom, TreeStats
+from liverl.observe.boot.stages import Stage
 from liverl.observe.trials.scanner import cut_off
 from liverl.rundir.layout import hostname
 from liverl.serving.registry import ReplicaRegistry
@@ -47,7 +48,7 @@ class SnapshotBuilder:
         services = [*supervisor.environments.statuses()]
         services += [self._service(slot, facts.trees.get(slot.name)) for slot in supervisor.slots.values()]
         services += self._script.services() if self._script is not None else ()
-        replicas = self._replicas.status(facts.stages)
+        replicas = self._replicas.status(self._stages())
         total = self._replicas.trainer.get("total_steps") or supervisor.plan.total_steps
         return Snapshot(
             seq=supervisor.records.events.seq,
@@ -99,7 +100,7 @@ class SnapshotBuilder:
             why = f"waiting for {blocked}" if blocked else "starting soon"
         elif machine.state == "starting" and instance.last_problem:
             why = instance.last_problem
-        stage = self._sampler.facts.stages.get(slot.name) if machine.state == "starting" else None
+        stage = self._stage(slot) if machine.state == "starting" else None
         port = instance.port("http")
         incoming = slot.incoming.process if slot.incoming is not None else None
         trees = self._supervisor.process_scan.trees.members
@@ -131,7 +132,18 @@ class SnapshotBuilder:
             members=tuple(sorted(members)),
             tree=stats or TreeStats(),
             stalled=self._sampler.facts.stalled.get(slot.name, ()),
+            down_since=machine.down_since,
+            failure=machine.last_failure if machine.down_since is not None else "",
         )
+
+    def _stage(self, slot: Slot) -> Stage | None:
+        """How far the present process is, by its own log: not that of the process before it."""
+        process = slot.current.process
+        return self._sampler.facts.stages.get(process.log) if process is not None else None
+
+    def _stages(self) -> dict[str, Stage]:
+        found = ((slot.name, self._stage(slot)) for slot in self._supervisor.slots.values())
+        return {name: stage for name, stage in found if stage is not None}
 
     def step(self) -> int | None:
         """Number of the newest training step that has ended, by the trainer or by its metrics; None before the

@@ -16,6 +16,8 @@ from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.tracker import Diagnosis, RunContext, words
 from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe import history
+from liverl.observe.oom_kills import OomKills
+from liverl.observe.trials.trajectory import parser_in_use
 from liverl.proxy.config import aliases
 from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import encode_snapshot
@@ -30,15 +32,24 @@ _DOWN = ("failed", "gave_up", "backing_off")
 class StateWriter:
     """Diagnoses and writes the state of one attempt. ``snapshot(symptoms)`` builds the present state."""
 
-    def __init__(self, supervisor: Supervisor, snapshot: Callable[[tuple[Symptom, ...]], Snapshot]) -> None:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        snapshot: Callable[[tuple[Symptom, ...]], Snapshot],
+        oom_kills: OomKills | None = None,
+    ) -> None:
         self._supervisor = supervisor
         self._snapshot = snapshot
         self._run = RunDir(supervisor.run_dir)
+        self._oom_kills = oom_kills or OomKills(())
+        self._down: frozenset[str] = frozenset()  # services that have stopped serving, at the last change
         self._history = history.HistoryWriter(supervisor.run_dir)
         self._diagnosis = Diagnosis(RULES, self._earlier_symptoms())
         self._causes: dict[str, tuple[int, Cause]] = {}  # service -> generation, line of its log
         self._disk_free: int | None = None  # bytes
         plan = supervisor.plan
+        self._parser: str | None = None
+        self._parser_known = False
         self._aliases = aliases(plan.served_model, plan.replica_engine.litellm_prefix)
         self._due = (
             supervisor.now() + 1.5 * LOOK_S
@@ -68,6 +79,18 @@ class StateWriter:
         last = self._run.read_snapshot()
         return last.symptoms if last is not None and last.attempt == self._supervisor.attempt else ()
 
+    def services_changed(self) -> None:
+        """Diagnose now if a service has stopped serving or serves again; called after every change of a service."""
+        slots = self._supervisor.slots.values()
+        down = frozenset(s.name for s in slots if s.current.machine.down_since is not None)
+        if down != self._down and not self._supervisor.stopping:
+            self._supervisor.spawn_task(self._look_now())
+        self._down = down
+
+    async def _look_now(self) -> None:
+        with self._supervisor.records.guarded():
+            await self.look()
+
     async def look(self) -> float:
         """Diagnose the run once, and write history and snapshot every ``history.INTERVAL`` seconds. Returns the
         seconds until the next call."""
@@ -95,7 +118,13 @@ class StateWriter:
             await self._find_cause(service)
         causes = {s.name: self._causes[s.name][1] for s in down if s.name in self._causes}
         unwanted = frozenset(s.name for s in supervisor.slots.values() if not s.current.machine.wanted)
-        context = RunContext(self._disk_free, causes, self._aliases, unwanted)
+        if not self._parser_known:
+            self._parser = await asyncio.get_running_loop().run_in_executor(
+                None, parser_in_use, self._run.path
+            )
+            self._parser_known = True
+        oom = self._oom_kills.evidence(snapshot.at)
+        context = RunContext(self._disk_free, causes, self._aliases, unwanted, self._parser, oom)
         for change in self._diagnosis.update(snapshot, context):
             text, level = words(change, snapshot.at)
             subject = change.symptom.id.partition(":")[2]
@@ -115,7 +144,8 @@ class StateWriter:
             return  # the next generation could not be started; the state holds the reason
         if slot.current.machine.shut_down:
             return  # stopped by the supervisor: the state holds the reason, the log shows an orderly shutdown
-        log_cause = await self._supervisor.records.find_cause(process.log, process.log_start)
+        exit_ = slot.current.machine.exit
+        log_cause = await self._supervisor.records.find_cause(process.log, process.log_start, exit_)
         if log_cause is not None:
             log = str(process.log.relative_to(self._supervisor.run_dir))
             cause = Cause(service.name, log_cause[0], service.since, log, log_cause[1])

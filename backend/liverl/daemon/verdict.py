@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
 import msgspec
@@ -16,6 +17,8 @@ import msgspec
 from liverl.exit_codes import ExitCode, of_signal
 from liverl.model import Cause, Result, Rewards, RunState, Symptom
 from liverl.observe.metrics.rewards import words
+from liverl.observe.oom_kills import OomKills
+from liverl.rundir.commands import resume_command
 from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
@@ -47,6 +50,7 @@ class RunOutcome:
         source: ReplicaSource | None,
         started_at: float,
         monotonic: float | None = None,
+        oom_kills: OomKills | None = None,
     ) -> None:
         self.verdict: Verdict | None = None
         self.result: Result | None = None
@@ -56,6 +60,7 @@ class RunOutcome:
         self._source = source
         self._started_at = started_at
         self._monotonic = monotonic
+        self._oom_kills = oom_kills or OomKills(())
         self._over = asyncio.Event()
         self._stuck_since: float | None = None
         self._was_ready = False
@@ -118,6 +123,8 @@ class RunOutcome:
             return None  # the failure of a replica of `scale +1` is reported by that command
         number = machine.exit.signal if machine.exit is not None else None
         cause = cause_of(slot.current, self._supervisor, self._source)
+        if number == SIGKILL and self._oom_kills.evidence(self._supervisor.now()):
+            cause = msgspec.structs.replace(cause, text=f"{cause.text} by the OOM killer")
         return Verdict("failed", of_signal(number) if number else ExitCode.FAILED, cause)
 
     def _wanted_replicas(self) -> set[str]:
@@ -133,7 +140,9 @@ class RunOutcome:
             self.verdict = verdict
             cause = verdict.cause
             if verdict.state == "failed" and cause is not None:
-                self._supervisor.say("run_failed", f"the run failed: {cause.text}", "error", cause.service)
+                self._supervisor.say(
+                    "run_failed", f"the run failed: {words_of(cause)}", "error", cause.service
+                )
             elif verdict.state == "done":
                 self._supervisor.say("run_done", "training has completed; stopping the rest")
         record = {"k": "stop", "now": now, "verdict": msgspec.to_builtins(self.verdict)}
@@ -199,7 +208,9 @@ class RunOutcome:
             summary = f"{verdict.state}, but some processes could not be killed: {', '.join(unkilled)}"
         elif verdict.cause is not None:
             problem = f"{diagnosis.title}: " if diagnosis is not None and verdict.state == "failed" else ""
-            summary = f"{verdict.state}: {problem}{verdict.cause.text}"
+            step = steps + 1 if self._was_ready else None
+            said = words_of(verdict.cause, step) if verdict.state == "failed" else verdict.cause.text
+            summary = f"{verdict.state}: {problem}{said}"
         elif verdict.state == "done":
             summary = f"done: {words(rewards) or 'completed'}"
             if diagnosis is not None:  # training reached its last step, but with this problem
@@ -214,6 +225,7 @@ class RunOutcome:
             ended_at=self._ended_at(),
             attempt=self._supervisor.attempt,
             summary=summary,
+            resume=None if verdict.state == "done" else resume_command(self._supervisor.run_dir),
         )
         return self.result
 
@@ -222,6 +234,18 @@ class RunOutcome:
         if self._monotonic is None:
             return max(self._started_at, self._supervisor.now())
         return self._started_at + time.monotonic() - self._monotonic
+
+
+def words_of(cause: Cause, step: int | None = None) -> str:
+    """``trainer killed by SIGKILL in step 81``, ``trainer in step 81: CUDA out of memory``. ``step``: the one that did
+    not end; None if there was none."""
+    where = f" in step {step}" if step is not None and cause.service == "trainer" else ""
+    if cause.service is None:
+        return cause.text
+    killed, found, rest = cause.text.partition("; ")
+    if killed.startswith("killed by "):
+        return f"{cause.service} {killed}{where}{found}{rest}"
+    return f"{cause.service}{where}: {cause.text}"
 
 
 def cause_of(instance: Instance, supervisor: Supervisor, source: ReplicaSource | None) -> Cause:
@@ -239,8 +263,9 @@ def cause_of(instance: Instance, supervisor: Supervisor, source: ReplicaSource |
         addition += f"; {dead}"  # verl exits some seconds after one of its replicas
     log_says = supervisor.records.log_says
     explained_by_log = machine.exit is not None and not machine.shut_down
-    cause = log_says(process.log, process.log_start) if process is not None and explained_by_log else None
-    if process is None or cause is None or (machine.exit is not None and machine.exit.signal == 9):
+    found = process is not None and explained_by_log
+    cause = log_says(process.log, process.log_start, machine.exit) if process is not None and found else None
+    if process is None or cause is None:
         return Cause(instance.name, reason + addition, supervisor.now())
     text, offset = cause
     if machine.exit is not None and machine.exit.ok:

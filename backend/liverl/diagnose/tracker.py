@@ -9,9 +9,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from liverl.model import Cause, Level, ProxyStatus, Snapshot, Symptom
+from liverl.model import Cause, Level, ProxyStatus, ReplicaStatus, ServiceStatus, Snapshot, Symptom
 
 GOING = ("starting", "running")  # states of a run in which its services should be up
+DOWN = ("failed", "gave_up")  # states of a service that is not started again
 FEWEST = 4  # fewer trials are too few to judge a share of them
 SHOWN = 8  # pieces of evidence at most
 _RANK = {"info": 0, "warning": 1, "critical": 2}
@@ -27,12 +28,15 @@ class Resolved(NamedTuple):
 class RunContext(msgspec.Struct, frozen=True):
     """Facts for rules that are not in a snapshot. ``disk_free``: free bytes on the disk of the run
     directory; ``causes``: for each failed service, the log line that says why; ``aliases``: the model names that
-    agents may request; ``unwanted``: services that a user stopped."""
+    agents may request; ``unwanted``: services that a user stopped; ``tool_parser``: the engine's, None if it is
+    unknown; ``oom``: what shows that the OOM killer ended a process lately, empty if nothing does."""
 
     disk_free: int | None = None
     causes: Mapping[str, Cause] = {}
     aliases: tuple[str, ...] = ()
     unwanted: frozenset[str] = frozenset()
+    tool_parser: str | None = None
+    oom: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,12 @@ class Window:
     now: Snapshot
     before: Snapshot | None
     beside: RunContext
+
+    def removed(self, members: Callable[[Snapshot], Iterable[ServiceStatus | ReplicaStatus]]) -> set[str]:
+        """The names in the previous snapshot that are no longer in this one."""
+        if self.before is None:
+            return set()
+        return {one.name for one in members(self.before)} - {one.name for one in members(self.now)}
 
     def proxy_counted(self, counter: Callable[[ProxyStatus], int]) -> bool:
         """Whether a counter of the proxy has grown since the previous snapshot."""

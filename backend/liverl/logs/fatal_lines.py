@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from signal import SIGKILL
 from typing import NamedTuple
 
 from liverl.logs.last_lines import read_tail
@@ -76,16 +77,23 @@ class _Candidate(NamedTuple):
     line: int = 0  # number of earlier lines outside of tracebacks
 
 
-def find_cause(path: str | os.PathLike[str], start_offset: int = 0) -> tuple[str, int] | None:
-    """Return (text, byte offset of its line) of the most likely cause, or None if the log has no text.
+def find_cause(
+    path: str | os.PathLike[str], start_offset: int = 0, signal: int | None = None
+) -> tuple[str, int] | None:
+    """Return (text, byte offset of its line) of the most likely cause, or None if no line can be one.
+
+    ``signal``: the number of the signal that ended the process; None if it exited by itself.
 
     In this order: the last fatal exception, or that of another process which failed right before it; the last
     other message of an exit; a generic message (``EngineDeadError`` and others that only report a
-    consequence); the last non-empty line. Searches the last MiB, from ``start_offset`` on.
+    consequence); the last non-empty line after the last step's metrics. After a signal that line is no cause, and
+    after SIGKILL none is: the process could not write any more. Searches the last MiB, from ``start_offset`` on.
 
     Raises:
         OSError: the log exists and cannot be read.
     """
+    if signal == SIGKILL:
+        return None
     data, offset = read_tail(path, READ, start_offset)
     exceptions: list[_Candidate] = []
     statements: list[_Candidate] = []
@@ -110,7 +118,9 @@ def find_cause(path: str | os.PathLike[str], start_offset: int = 0) -> tuple[str
             incomplete = None
         if _STEP.search(text):
             alive += SURVIVED + 1
-        elif _ALIVE.search(text):
+            last = None  # it worked until then, and a step's metrics explain no exit
+            continue
+        if _ALIVE.search(text):
             alive += 1
         if not text.strip() or _NOISE.match(text):
             continue
@@ -167,7 +177,7 @@ def find_cause(path: str | os.PathLike[str], start_offset: int = 0) -> tuple[str
         if fresh:
             cause = _first_to_fall(fresh) if tier is exceptions else fresh[-1]
             return _short(cause.text), cause.offset
-    return None if last is None else (_short(last[0]), last[1])
+    return None if last is None or signal is not None else (_short(last[0]), last[1])
 
 
 def _first_to_fall(exceptions: list[_Candidate]) -> _Candidate:

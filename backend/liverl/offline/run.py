@@ -35,6 +35,7 @@ from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.rewards import RewardHistory
 from liverl.observe.metrics.steps import MetricsReader
 from liverl.observe.trials.scanner import TrialScanner, cut_off
+from liverl.observe.trials.trajectory import parser_in_use
 from liverl.offline.services import (
     OrphanedServices,
     orphaned_proxy,
@@ -92,6 +93,7 @@ class OfflineRun:
         self._last = _Cached(run.read_snapshot, run.snapshot)
         self._plan = _Cached(self._read_plan, run.plan)
         self._result = _Cached(run.read_result, run.result)
+        self._parser = _Cached(lambda: parser_in_use(self.run_dir), run.config)
         self._event = _Cached(self._read_event, run.events)
         self._records = _Cached(lambda: read_records(self.run_dir), run.journal, run.members)
         self._trainer = _Cached(lambda: read_object(run.trainer) or {}, run.trainer)
@@ -130,7 +132,8 @@ class OfflineRun:
             died_at=died_at,
         )
         services = self._services(orphans, last)
-        state = _state(result, alive, last)
+        go_on = host == hostname() and any(s.members for s in services)
+        state = _state(result, alive, last, go_on)
         metrics, trainer = self._read_metrics(), self._trainer.get()
         trials = self._scan(last, now)
         may_run = host != hostname() or any(s.members for s in services)  # on another host it is unknown
@@ -266,7 +269,7 @@ class OfflineRun:
         if snapshot.result is not None and before:
             return tuple(msgspec.structs.replace(s, action=None) for s in before)
         causes = {s.name: c for s in snapshot.services if (c := self._cause(s)) is not None}
-        window = Window(snapshot, None, RunContext(causes=causes))
+        window = Window(snapshot, None, RunContext(causes=causes, tool_parser=self._parser.get()))
         since = {symptom.id: symptom.since for symptom in before}
         symptoms = [s for rule in FILE_RULES for s in rule.look(window) if isinstance(s, Symptom)]
         return tuple(
@@ -280,7 +283,8 @@ class OfflineRun:
         key = (service.name, service.generation)
         if key not in self._causes:
             try:
-                fatal = find_cause(self.run_dir / service.log)
+                signal = service.exit.signal if service.exit is not None else None
+                fatal = find_cause(self.run_dir / service.log, signal=signal)
             except (OSError, ValueError):
                 fatal = None
             self._causes[key] = (
@@ -302,12 +306,13 @@ def _why(host: str, result: Result | None) -> str:
     return "the backend is not running" if result is None else "the run has ended"
 
 
-def _state(result: Result | None, alive: object, last: Snapshot | None) -> RunState:
+def _state(result: Result | None, alive: object, last: Snapshot | None, go_on: bool) -> RunState:
+    """``go_on``: whether a process of a service is left on this host."""
     if result is not None:
         return result.state
     if isinstance(alive, RemoteBackend):
         return last.state if last is not None and last.state != "dead" else "running"
-    return "dead"
+    return "unsupervised" if go_on else "dead"
 
 
 def _phase(
@@ -320,7 +325,8 @@ def _phase(
         return f"{where}: read from its files"
     if isinstance(alive, DeadBackend) and alive.record is None and not began:
         return "never started"
-    died = f"backend exited {_ago(silent)} ago; showing the run's files"
+    left = "its services go on" if state == "unsupervised" else "no service is left"
+    died = f"backend died {_ago(silent)} ago; {left}"
     return f"{where}: no heartbeat for {_ago(silent)}" if where else died
 
 

@@ -147,7 +147,16 @@ class OrphanedServices:
         if status.members:
             why += f"; {len(status.members)} of its processes are still running"
         since = exit_.at if exit_ is not None and exit_.at is not None else self.died_at
-        return msgspec.structs.replace(status, state="stopped", why=why, since=since, exit=exit_)
+        served = status.state in state_machine.SERVING
+        return msgspec.structs.replace(
+            status,
+            state="stopped",
+            why=why,
+            since=since,
+            exit=exit_,
+            down_since=since if served else status.down_since,
+            failure=exit_.words() if served and exit_ is not None else status.failure,
+        )
 
     def _exit_file(self, status: ServiceStatus) -> Exit | None:
         """Return the exit that the keeper recorded; None if it recorded none. The keeper outlives the backend."""
@@ -226,6 +235,8 @@ class OrphanedServices:
             exit=past.exit or (past.machine.exit if past.machine is not None else None),
             stage=None,
             progress=None,
+            down_since=past.machine.down_since if past.machine is not None else None,
+            failure=past.machine.last_failure if past.machine is not None and past.machine.down_since else "",
         )
 
 

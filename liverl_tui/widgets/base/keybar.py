@@ -22,6 +22,7 @@ class KeyBar(CellPanel):
         self._scopes: tuple[Scope, ...] = ()
         self._readonly = False
         self._no_backend = False
+        self._useless: tuple[str, ...] = ()  # ids of keys that have nothing to do now
         self._places: list[tuple[int, int, Key]] = []
 
     def set_scopes(self, scopes: tuple[Scope, ...], readonly: bool) -> None:
@@ -31,10 +32,13 @@ class KeyBar(CellPanel):
             self.update()
 
     def show(self, view: View) -> None:
-        """Hide the keys that change the run while its backend is lost or has ended."""
+        """Hide the keys that change the run while its backend is lost or has ended, and the one that applies an alert's
+        fix while no alert has any."""
         no_backend = view.link in ("lost", "ended")
-        if no_backend != self._no_backend:
-            self._no_backend = no_backend
+        symptoms = view.snapshot.symptoms if view.snapshot is not None else ()
+        useless = () if any(s.action is not None for s in symptoms) else ("alerts.apply",)
+        if (no_backend, useless) != (self._no_backend, self._useless):
+            self._no_backend, self._useless = no_backend, useless
             self.update()
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
@@ -46,6 +50,8 @@ class KeyBar(CellPanel):
         keys.sort(key=lambda k: (k.action not in ("help", "leave"), not k.changes and k.scope == "app"))
         used = 0
         for key in keys:
+            if key.id in self._useless:
+                continue
             needed = len(key.name) + len(key.label) + 3
             if used + needed > width:
                 continue

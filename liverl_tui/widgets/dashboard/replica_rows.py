@@ -98,6 +98,8 @@ def _value(
 
 def _listed(replica: ReplicaStatus, snapshot: Snapshot) -> tuple[str, str]:
     address = replica.address
+    if snapshot.proxy_down is not None:
+        return "○ down", "warn"
     if (
         replica.listed
         and address is not None

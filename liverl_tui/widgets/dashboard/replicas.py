@@ -119,7 +119,9 @@ class ReplicasPane(RowsPane):
             return "none in this run", "dim"
         text = f"{replicas.ready} of {replicas.expected} ready"
         short = replicas.ready < replicas.expected
-        if snapshot.proxy.address is not None:
+        if snapshot.proxy_down is not None:
+            text, short = f"{text}, unreachable: the proxy is down", True
+        elif snapshot.proxy.address is not None:
             text += f", {replicas.listed} in the proxy"
             short = short or replicas.listed < replicas.expected
         leaving = sum(replica.leaving for replica in replicas.items)

@@ -1,14 +1,14 @@
-"""The top rows of every screen: the run and whether it learns, the stages of its start, its phase, and the newest alert
-or event."""
+"""The top rows of every screen: the run and whether it learns, the stages of its start, its phase, and the alerts or
+the newest event."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
 
-from liverl.model import Event, Snapshot, Symptom
+from liverl.model import Event, Snapshot
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import find
+from liverl_tui.text.facts import remaining
 from liverl_tui.text.words import (
     LEVEL_GLYPH,
     LEVEL_STYLE,
@@ -22,18 +22,18 @@ from liverl_tui.text.words import (
 )
 from liverl_tui.widgets.base.cells import CellPanel, Row, fit
 from liverl_tui.widgets.base.clock import Clock
-from liverl_tui.widgets.base.fitting import Form, Part, pack
+from liverl_tui.widgets.base.fitting import Form, Part, columns, pack
+from liverl_tui.widgets.header.alert_rows import alert_row, shown_alerts, worst
 from liverl_tui.widgets.header.learning import learning_parts
 from liverl_tui.widgets.header.stages import Stage, stages
 
-_RANK = ("info", "warning", "critical")  # severities, ascending
 _NONE: Form = ()  # leaves a part out
 _NEXT = ("> ", "rule")  # between the stages of a start
 
 
 class Header(CellPanel):
     """One row: the run and whether it learns. With more rows, as on the dashboard, the stages and the phase are in the
-    second, the worst alert or the newest event in the third."""
+    second, the alerts or the newest event in the others."""
 
     DEFAULT_CSS = "Header { dock: top; height: 1; }"
 
@@ -42,10 +42,17 @@ class Header(CellPanel):
         self._view = View()
         self._clock = Clock()
 
-    @staticmethod
-    def rows_at(width: int, height: int) -> int:
-        """How many rows the dashboard's header has at this size: 3 from 100 columns and 30 rows on, else 2."""
-        return 3 if width >= 100 and height >= 30 else 2
+    def rows_at(self, width: int, height: int) -> int:
+        """How many rows the dashboard's header needs in a terminal of this size: two, one for each alert (one alert
+        only in less than 40 rows, none in less than 20), and one for news from 100 columns and 30 rows on."""
+        most = 3 if height >= 40 else 1 if height >= 20 else 0
+        snapshot = self._view.snapshot
+        more = len(below_rows(self._view, snapshot, self._clock.now(), width)) if snapshot is not None else 1
+        roomy = width >= 100 and height >= 30
+        if not roomy and (snapshot is None or not _matters(snapshot)):
+            return 2
+        least = 1 if snapshot is None or snapshot.result is None else 0  # room for news to come
+        return 2 + min(max(more, least), most)
 
     def show(self, view: View) -> None:
         """Take the view to draw."""
@@ -63,19 +70,11 @@ class Header(CellPanel):
         rows = [pack(run_parts(view, snapshot, now, self._readonly), width)]
         if height >= 2:
             rows.append(stage_row(snapshot, now, width, news=height < 3))
-        if height >= 3:
-            rows.append(news_row(view, snapshot, now))
-        return rows
+        return [*rows, *below_rows(view, snapshot, now, width)][:height]
 
     @property
     def _readonly(self) -> bool:
         return bool(getattr(self.app, "readonly", False))
-
-
-def worst(symptoms: Iterable[Symptom]) -> Symptom | None:
-    """The most severe symptom, None without symptoms. Of equally severe ones the earliest, since later ones may be
-    its consequences."""
-    return max(symptoms, key=lambda s: (_RANK.index(s.severity), -(s.since or inf)), default=None)
 
 
 def _readonly(readonly: bool) -> list[Part]:
@@ -143,8 +142,9 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
                 1, (((f"{step}{of}", "strong"), (" steps done", "dim")), ((f"{step}{of}", "strong"),), _NONE)
             )
         )
-        if snapshot.step_seconds and snapshot.total_steps and state == "running":
-            eta = age(snapshot.step_seconds * max(0, snapshot.total_steps - step))
+        left = remaining(snapshot) if state == "running" else None
+        if left is not None:
+            eta = age(left)
             parts.append(Part(4, ((("ETA ", "dim"), (eta, "text")), _NONE)))
     parts += learning_parts(snapshot)
     if snapshot.policy_version is not None:
@@ -181,10 +181,9 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
 def stage_row(snapshot: Snapshot, now: float, width: int, news: bool) -> Row:
     """The second row: the stages of the start, then the phase; after the end, the result's summary. ``news``: there
     is no third row, so the worst alert is shown here."""
-    result = snapshot.result
-    if result is not None and result.summary:
-        glyph, style = RUN_GLYPH[snapshot.state], RUN_STYLE[snapshot.state]
-        return Row((f"{glyph} {one_line(result.summary)}", style))
+    if snapshot.result is not None and snapshot.result.summary:
+        row = _end_row(snapshot)
+        return row if _on_one_row(snapshot, width) else Row(*row.spans[:1])
     run_stages = stages(snapshot, now)
     starting = snapshot.state == "starting" and not all(stage.done for stage in run_stages)
     parts = []
@@ -210,6 +209,19 @@ def stage_row(snapshot: Snapshot, now: float, width: int, news: bool) -> Row:
     return row
 
 
+def _end_row(snapshot: Snapshot) -> Row:
+    """How the run ended, and the command that goes on with it."""
+    result = snapshot.result
+    assert result is not None
+    row = Row((f"{RUN_GLYPH[snapshot.state]} {one_line(result.summary)}", RUN_STYLE[snapshot.state]))
+    return row.add("  → ", "dim").add(one_line(result.resume), "strong") if result.resume else row
+
+
+def _on_one_row(snapshot: Snapshot, width: int) -> bool:
+    """Whether the end of the run and the command that goes on fit into one row."""
+    return columns(_end_row(snapshot).spans) <= width
+
+
 def _forms(stage: Stage) -> tuple[Form, ...]:
     glyph, words, style = stage.label[:3]
     count = f" {stage.share}" if stage.share else ""
@@ -231,17 +243,25 @@ def _done_words(stage: Stage) -> str:
     return "" if words == "ready" else f" {stage.label.short or words}"
 
 
-def news_row(view: View, snapshot: Snapshot, now: float) -> Row:
-    """The third row: why the backend is not reached, else the worst alert, else the newest event above ``debug``."""
-    if view.why and not view.live:
-        return Row((one_line(view.why), "warn"))
-    symptom = worst(snapshot.symptoms)
-    if symptom is not None and symptom.severity != "info":
-        style = SEVERITY_STYLE[symptom.severity]
-        row = Row((f"{SEVERITY_GLYPH[symptom.severity]} {one_line(symptom.title)}", style))
-        return row.add(f"  {one_line(symptom.fix)}" if symptom.fix else "", "text")
+def _matters(snapshot: Snapshot) -> bool:
+    """Whether the third row says more than the newest event: an alert, or how to go on."""
+    return bool(shown_alerts(snapshot)) or (
+        snapshot.result is not None and snapshot.result.resume is not None
+    )
+
+
+def below_rows(view: View, snapshot: Snapshot, now: float, width: int) -> list[Row]:
+    """The rows below the second one, the most important first: why the backend is not reached, the command that goes
+    on, the alerts; without any of these, the newest event above ``debug`` of a run that goes on."""
+    rows = [Row((one_line(view.why), "warn"))] if view.why and not view.live else []
+    result = snapshot.result
+    if result is not None and result.resume is not None and not _on_one_row(snapshot, width):
+        rows.append(Row(("→ ", "dim"), (one_line(result.resume), "strong")))
+    rows += [alert_row(symptom, width) for symptom in shown_alerts(snapshot)]
     event = next((e for e in reversed(view.events) if e.level != "debug"), None)
-    return _event_row(event, now) if event is not None else Row()
+    if not rows and event is not None and result is None:
+        rows.append(_event_row(event, now))
+    return rows
 
 
 def _event_row(event: Event, now: float) -> Row:

@@ -12,7 +12,7 @@ from textual.binding import Binding
 from liverl.model import ServiceStatus, Snapshot, Symptom
 from liverl_tui.data.host import Host, host_of
 from liverl_tui.keys.bindings import bindings, find
-from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, age, one_line
+from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, age, one_line
 from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, fit
 from liverl_tui.widgets.base.clock import Clock
@@ -60,11 +60,6 @@ def alert_rows(symptom: Symptom, width: int, now: float) -> list[Row]:
     for line in symptom.evidence:
         rows.append(Row((" " * _INDENT, "text"), (fit(f"· {one_line(line)}", room).rstrip(), "dim")))
     return rows
-
-
-def action_words(action: str) -> str:
-    """A symptom's action for people: ``add a replica`` for ``scale +1``, otherwise unchanged (``restart proxy``)."""
-    return "add a replica" if action == "scale +1" else action
 
 
 def alert_text(symptom: Symptom) -> str:
@@ -183,9 +178,7 @@ class AlertList(Pane):
         elif verb == "restart" and service is not None:
             self._app.commands.restart_one(service)
         else:
-            self._app.notifications.toast(
-                "this alert has no automatic fix; follow its `fix:` line", "warning"
-            )
+            self._app.notifications.toast("no key applies this fix; do what its `fix:` line says", "warning")
 
     def action_open(self) -> None:
         """Open the first trial that the evidence names, otherwise the alert's service, otherwise the events."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
-from liverl.model import Symptom
+from liverl.model import Symptom, TrialHead
+from liverl.observe.trials.tool_formats import PARSER_KEY, readers_of
 
 SILENT_S = 180.0  # an estimate: longer than most tool calls of a batch of trials take
 
@@ -23,19 +26,66 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
         return  # trials that ended without a turn say nothing about tool calls
     every = without == judged
     heads = [h for h in now.trials.newest if h.step == step.step and "zero_tool_calls" in h.flags]
+    counted = f"{'all' if every else f'{without} of'} {judged} trials of step {step.step} made no tool call"
+    found = _ParserFault.of(heads, window.beside.tool_parser)
     yield Symptom(
         id="zero_tool_calls",
         severity="critical" if every else "warning",
-        title="trials make no tool calls",
-        cause=f"{'all' if every else f'{without} of'} {judged} trials of step {step.step} made no tool call: the "
-        "format in which the model writes tool calls does not match the engine's tool parser, or the prompt does "
-        "not offer the tools",
-        fix="set model.tool_parser to the format that the model writes (qwen3_coder: XML, hermes: JSON; with vLLM: "
-        "any of its parsers), or set model.model_path to a model that writes that format, and start a new run; "
-        "harbor_agent.disable_tool_calls must be false",
+        title=f"trials call no tool{found.title}",
+        cause=f"{counted}: {found.cause}",
+        fix=found.fix,
         evidence=tuple(head.path for head in heads[:SHOWN]),
         since=min((head.updated_at for head in heads), default=None),
+        patch=found.patch,
     )
+
+
+class _ParserFault(NamedTuple):
+    """Why trials may call no tool, by the format that most of them write. ``title``: what follows the title."""
+
+    title: str
+    cause: str
+    fix: str
+    patch: dict[str, str]
+
+    @classmethod
+    def of(cls, heads: Sequence[TrialHead], parser: str | None) -> _ParserFault:
+        formats = Counter(head.writes for head in heads if head.writes is not None)
+        written, count = formats.most_common(1)[0] if formats else ("", 0)
+        readers = readers_of(written)
+        present = f"{PARSER_KEY} is {parser}" if parser is not None else f"{PARSER_KEY} does not read that"
+        in_use = f"parser is {parser}" if parser is not None else "the parser does not read that"
+        texts = f"what the model wrote in {count} of them looks like {written}"
+        if parser is not None and parser in readers:
+            return cls(
+                f": {parser} cannot read what the model writes",
+                f"{texts}, which {parser} reads: the calls may be cut off or not well formed",
+                "open one of the trials and look at the end of its last turn; if it was cut off, raise the limit of "
+                "tokens per response",
+                {},
+            )
+        if readers:
+            return cls(
+                f": model writes {written}, {in_use}",
+                f"{texts}, which {' or '.join(readers)} reads; {present}",
+                f"liverl-tui up --set {PARSER_KEY}={readers[0]} starts a new run that reads it",
+                {PARSER_KEY: readers[0]},
+            )
+        if written:
+            return cls(
+                f": model writes {written}",
+                f"{texts}, which no parser reads",
+                "set model.model_path to a model that writes a format of the engine's parsers, and start a new run",
+                {},
+            )
+        return cls(
+            "",
+            "their texts contain nothing that looks like one: the prompt does not offer the tools, or the model "
+            "answers without them",
+            "open one of the trials and look whether its first turn offers the tools; harbor_agent.disable_tool_calls "
+            f"must be false, and {PARSER_KEY} must be that of the model (qwen3_coder: XML, hermes: JSON)",
+            {},
+        )
 
 
 def agents_silent(window: Window) -> Iterator[Symptom | Resolved]:

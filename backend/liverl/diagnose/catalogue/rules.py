@@ -7,7 +7,7 @@ trial called a tool.
 
 from __future__ import annotations
 
-from liverl.diagnose.catalogue import agents, files, learning, processes, serving
+from liverl.diagnose.catalogue import agents, files, learning, processes, services, serving
 from liverl.diagnose.tracker import Rule
 
 UNLISTED_S = 30.0  # a ready replica waits for weights and for the proxy's new list: seconds, seldom more
@@ -19,7 +19,7 @@ RECENT_S = 600.0  # for rules that count new requests: cleared after so long wit
 
 # These need only a run's files; the others need the facts of its backend.
 FILE_RULES = (
-    Rule(serving.service_down, linger=0.0),
+    Rule(services.service_down, linger=0.0),
     Rule(files.file_unreadable, linger=0.0),
     Rule(agents.zero_tool_calls, linger=60.0),
     Rule(learning.rewards_equal),
@@ -31,7 +31,8 @@ RULES = (
     *FILE_RULES,
     Rule(processes.process_stopped, linger=0.0),
     Rule(processes.process_blocked, linger=0.0),
-    Rule(serving.service_backing_off, linger=RESTARTED_S),
+    Rule(services.proxy_down, linger=0.0),
+    Rule(services.service_backing_off, linger=RESTARTED_S),
     Rule(serving.policy_changed, linger=0.0),
     Rule(serving.weights_requested, linger=0.0),
     Rule(serving.replica_missing, hold=MISSING_S, linger=0.0),

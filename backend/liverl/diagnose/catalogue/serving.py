@@ -1,15 +1,14 @@
-"""Rules for replicas, the proxy, services and the disk that they write to. Pure."""
+"""Rules for replicas, the proxy's requests and the disk that the run is written to. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 from liverl.diagnose.catalogue.processes import waits_for_stalled
-from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
-from liverl.model import ReplicaStatus, ServiceStatus, Snapshot, Symptom
+from liverl.diagnose.tracker import DOWN, GOING, SHOWN, Resolved, Window
+from liverl.model import ReplicaStatus, Snapshot, Symptom
 
 SERVING = ("ready", "degraded")
-DOWN = ("failed", "gave_up")
 NEARLY_ALL = 0.95  # share of the descriptors
 LOW_DISK = 1 << 30  # bytes; checkpoints of a real model need more, logs and records less
 
@@ -40,7 +39,7 @@ def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
             )
         elif replica.engine.running or replica.state not in SERVING or explained:
             yield Resolved(name)
-    for name in _removed(window, lambda snapshot: snapshot.replicas.items):
+    for name in window.removed(lambda snapshot: snapshot.replicas.items):
         yield Resolved(f"replica_idle:{name}")
 
 
@@ -271,53 +270,6 @@ def proxy_cooled_down(window: Window) -> Iterator[Symptom | Resolved]:
         )
 
 
-# --- services -------------------------------------------------------------------------------------------
-
-
-def service_down(window: Window) -> Iterator[Symptom | Resolved]:
-    """A service failed, or failed too often to be restarted."""
-    now = window.now
-    for service in now.services:
-        if service.state not in DOWN:
-            continue
-        again = now.state in GOING and service.kind != "environment"
-        gave_up = service.state == "gave_up"
-        yield Symptom(
-            id=f"service_{service.state}:{service.name}",
-            severity="critical",
-            title=f"{service.name} failed too often" if gave_up else f"{service.name} has failed",
-            cause=_cause(window, service),
-            fix=f"fix the error shown in the log of {service.name}, then restart {service.name}"
-            if again
-            else "fix the error shown, then resume the run",
-            evidence=_log_evidence(window, service),
-            since=service.since,
-            action=f"restart {service.name}" if again else None,
-        )
-
-
-def service_backing_off(window: Window) -> Iterator[Symptom | Resolved]:
-    """A service failed and waits for its next restart."""
-    now = window.now
-    for service in now.services:
-        name = f"service_backing_off:{service.name}"
-        if service.state == "backing_off":
-            yield Symptom(
-                id=name,
-                severity="warning",
-                title=f"{service.name} keeps failing",
-                cause=_cause(window, service),
-                fix=f"fix the error shown in the log of {service.name}; {service.name} is restarted automatically with "
-                "increasing delays, until it has failed too often",
-                evidence=(*_log_evidence(window, service), f"{service.restarts} restarts so far"),
-                action=f"restart {service.name}",
-            )
-        elif service.state in ("stopped", *DOWN):
-            yield Resolved(name)
-    for name in _removed(window, lambda snapshot: snapshot.services):
-        yield Resolved(f"service_backing_off:{name}")
-
-
 # --- the host -------------------------------------------------------------------------------------------
 
 
@@ -338,15 +290,6 @@ def disk_low(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 # --- words and joins ------------------------------------------------------------------------------------
-
-
-def _removed(
-    window: Window, members: Callable[[Snapshot], Iterable[ServiceStatus | ReplicaStatus]]
-) -> set[str]:
-    """The names in the previous snapshot that are no longer in this one."""
-    if window.before is None:
-        return set()
-    return {one.name for one in members(window.before)} - {one.name for one in members(window.now)}
 
 
 def _root(address: str) -> str:
@@ -373,20 +316,3 @@ def _others(now: Snapshot, replica: ReplicaStatus) -> list[str]:
         r for r in now.replicas.items if r.name != replica.name and (r.engine.running or r.engine.waiting)
     ]
     return [_load(r) for r in busy[:SHOWN]]
-
-
-def _cause(window: Window, service: ServiceStatus) -> str:
-    cause = window.beside.causes.get(service.name)
-    return cause.text if cause is not None else service.why
-
-
-def _log_evidence(window: Window, service: ServiceStatus) -> tuple[str, ...]:
-    cause = window.beside.causes.get(service.name)
-    lines = []
-    if cause is not None and cause.log is not None:
-        lines.append(f"{cause.log} at byte {cause.offset}: {cause.text}")
-    elif service.log is not None:
-        lines.append(service.log)
-    if cause is None or cause.text != service.why:
-        lines.append(f"{service.name}: {service.why}")
-    return tuple(lines)

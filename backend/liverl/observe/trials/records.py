@@ -30,14 +30,17 @@ class RecordedTurn(msgspec.Struct, frozen=True):
     moved: bool
     started_at: float | None  # Unix seconds
     abandoned: bool = False  # its client disconnected before the response
+    written: str = ""  # text and reasoning of the model, of a turn without a tool call
 
 
 class ProxyTrajectory(msgspec.Struct, frozen=True):
-    """``proxy_trajectory.json``. ``tool_calls`` is None in the format that has only tokens."""
+    """``proxy_trajectory.json``. ``tool_calls`` is None in the format that has only tokens. ``written``: text and
+    reasoning of the model, of a trial without a tool call."""
 
     turns: int
     tool_calls: int | None
     completion_tokens: int
+    written: str = ""
 
 
 class TrialResult(msgspec.Struct, frozen=True):
@@ -55,6 +58,8 @@ class _Message(msgspec.Struct):
     content: msgspec.Raw = msgspec.Raw()
     tool_calls: Any = None
     function_call: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
 
 
 class _Choice(msgspec.Struct):
@@ -120,6 +125,7 @@ def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) 
         moved=bool(record.moved_from),
         started_at=_started(record),
         abandoned=not record.success and failure.get("error_type") == CLIENT_GONE,
+        written=_written(body) if body is not None and record.success and calls == 0 else "",
     )
 
 
@@ -148,6 +154,32 @@ def _outcome(body: _Response) -> tuple[int | None, str | None]:
         return calls, choice.finish_reason if isinstance(choice.finish_reason, str) else None
     blocks = _tool_blocks(body.content)
     return blocks, body.stop_reason if isinstance(body.stop_reason, str) else None
+
+
+def _written(body: _Response) -> str:
+    if not body.choices:
+        return _text(body.content)
+    message = body.choices[0].message
+    return _said(message) if message is not None else ""
+
+
+def _said(message: _Message) -> str:
+    """Text and reasoning of a message."""
+    thoughts = [t for t in (message.reasoning_content, message.reasoning) if isinstance(t, str)]
+    return "\n".join(part for part in (*thoughts, _text(message.content)) if part)
+
+
+def _text(content: msgspec.Raw) -> str:
+    """The text of a message's content: a string, or blocks."""
+    try:
+        decoded = msgspec.json.decode(content) if bytes(content) else None
+    except _NOT_DECODED:
+        return ""
+    if isinstance(decoded, str):
+        return decoded
+    blocks = decoded if isinstance(decoded, list) else []
+    texts = (block.get("text") or block.get("thinking") for block in blocks if isinstance(block, dict))
+    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def _calls(message: _Message) -> int:
@@ -179,7 +211,9 @@ def parse_proxy_trajectory(data: bytes) -> ProxyTrajectory | None:
     messages = document.messages_snapshot if document.messages_snapshot is not None else document.messages
     if messages is not None:
         spoken = [message for message in messages if message.role == "assistant"]
-        return ProxyTrajectory(len(spoken), sum(map(_calls, spoken)), tokens)
+        calls = sum(map(_calls, spoken))
+        written = "" if calls else "\n".join(map(_said, spoken))
+        return ProxyTrajectory(len(spoken), calls, tokens, written)
     if not mask:
         return None
     runs = sum(1 for i, bit in enumerate(mask) if bit and (i == 0 or not mask[i - 1]))

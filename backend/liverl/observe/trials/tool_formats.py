@@ -62,6 +62,11 @@ def resembling(text: str) -> tuple[ToolFormat, ...]:
     return (FORMATS[-1],)
 
 
+def readers_of(title: str) -> tuple[str, ...]:
+    """Return the parsers that read the format with this title; none for an unknown title."""
+    return next((f.parsers for f in FORMATS if f.title == title), ())
+
+
 def look(formats: Sequence[ToolFormat]) -> str:
     """Return the formats as text: ``Qwen3-Coder XML (<function=...>)``."""
     return " and ".join(f"{f.title} ({f.mark})" for f in formats)

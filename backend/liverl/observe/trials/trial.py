@@ -17,6 +17,7 @@ from liverl.observe.trials.records import (
     parse_reward,
     parse_turn,
 )
+from liverl.observe.trials.tool_formats import FORMATS, ToolFormat, resembling
 from liverl.util.regular_file import RefusedFileError, TooLargeError, open_regular
 
 TRAJECTORY = "litellm-trajectory.jsonl"
@@ -76,6 +77,7 @@ class Trial:
         "turns",
         "unreadable",
         "updated_at",
+        "writes",
     )
 
     def __init__(self, root: str, path: str, step: int | None) -> None:
@@ -87,6 +89,7 @@ class Trial:
         self.failed = self.moved = self.ended = self.closed = False
         self.abandoned = False  # the last call was abandoned: a failure only if the trial continued or ended
         self.finish_reason: str | None = None
+        self.writes: ToolFormat | None = None  # resembled by the text of its turns without a tool call
         self.replica: str | None = None
         self.unreadable: dict[str, str] = {}  # name of a file that must not be read -> why
         self.reward: float | None = None
@@ -169,6 +172,7 @@ class Trial:
             updated_at=self.updated_at,
             flags=tuple(name for name, is_set in flags if is_set),
             path=f"trials/{self.path}",
+            writes=self.writes.title if self.writes is not None and not self.calls else None,
         )
 
     def _read_trajectory(self, directory: str, lines: Lines, now: float) -> bool:
@@ -216,6 +220,7 @@ class Trial:
         self.turns += 1
         self.judged += turn.tool_calls is not None
         self.calls += turn.tool_calls or 0
+        self._recognise(turn.written)
         self.completion_tokens += turn.completion_tokens
         self.finish_reason = turn.finish_reason
         self.started_at = self.started_at if self.started_at is not None else turn.started_at
@@ -224,10 +229,15 @@ class Trial:
             self.replica = turn.replica
         self.moved |= turn.moved
 
+    def _recognise(self, written: str) -> None:
+        """Note the most specific format of tool calls that the text of a turn resembles; the earliest one stays."""
+        found = resembling(written) if written and self.writes in (None, FORMATS[-1]) else ()
+        self.writes = found[0] if found else self.writes
+
     def _forget_turns(self) -> None:
         self.turns = self.judged = self.calls = self.completion_tokens = 0
         self.failed = self.moved = self.abandoned = False
-        self.finish_reason = self.replica = self.started_at = None
+        self.finish_reason = self.replica = self.started_at = self.writes = None
         self._offset = self._size = 0
 
     def _read_result(self, directory: str, now: float) -> None:
@@ -276,6 +286,7 @@ class Trial:
         self.calls = parsed.tool_calls or 0
         self.judged = parsed.turns if parsed.tool_calls is not None else 0
         self.completion_tokens = parsed.completion_tokens
+        self._recognise(parsed.written)
 
     def _close(self, directory: str, lines: Lines) -> None:
         """Finish the trial: data after the last newline is a record, or incomplete forever."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from liverl.logs.fatal_lines import find_cause
-from liverl.model import Event, Level
+from liverl.model import Event, Exit, Level
 from liverl.rundir.journal import LineFile, complain
 from liverl.supervise.services.event_log import EventLog
 from liverl.util import redact
@@ -85,22 +85,22 @@ class Records:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._report, "write", f"write failed: {text}", "")
 
-    def log_says(self, log: Path, start: int) -> tuple[str, int] | None:
+    def log_says(self, log: Path, start: int, exit_: Exit | None) -> tuple[str, int] | None:
         """The line of a service's log that explains its exit, with the line's byte offset; None if no line does. The
-        log is read from byte ``start`` on. A log that cannot be read gives None and an event. May be called from any
-        thread."""
+        log is read from byte ``start`` on. ``exit_``: how it ended, as far as that is known. A log that cannot be read
+        gives None and an event. May be called from any thread."""
         try:
-            return find_cause(log, start)
+            return find_cause(log, start, exit_.signal if exit_ is not None else None)
         except OSError as error:
             if not self._loop.is_closed():
                 text = f"cannot read {log.name}: {error.strerror}"
                 self._loop.call_soon_threadsafe(self._report, "read", text, "")
             return None
 
-    async def find_cause(self, log: Path, start: int) -> tuple[str, int] | None:
+    async def find_cause(self, log: Path, start: int, exit_: Exit | None) -> tuple[str, int] | None:
         """What ``log_says`` returns, read in a thread; None if that takes longer than ``LOG_LIMIT`` seconds."""
         try:
-            return await self._log_reads.call(partial(self.log_says, log, start), LOG_LIMIT)
+            return await self._log_reads.call(partial(self.log_says, log, start, exit_), LOG_LIMIT)
         except TimeoutError:
             self._report(
                 "read", f"reading {log.name} has taken longer than {LOG_LIMIT:g} s; its cause is unknown", ""

@@ -40,6 +40,7 @@ class MachineState:
     ready_at: float | None = None  # when this generation was ready for the first time
     last_failure: str = ""
     ended_by_us: bool = False  # the supervisor began the newest stop; False: the leader exited by itself
+    down_since: float | None = None  # when it stopped serving although it is wanted; None while it serves
 
     @property
     def completed(self) -> bool:
@@ -231,6 +232,17 @@ def step(
 ) -> tuple[MachineState, tuple[Action, ...]]:
     """The next state, and the actions to carry out. ``now``: Unix seconds; ``jitter``: see :func:`backoff`. Events
     that do not apply, or are of another generation, leave the state as it is."""
+    nxt, actions = _step(machine, event, now, rules, jitter)
+    if nxt.state in SERVING or nxt.state in ENDED or not nxt.wanted:
+        down_since = None
+    else:
+        down_since = now if machine.state in SERVING else machine.down_since
+    return (nxt if down_since == nxt.down_since else replace(nxt, down_since=down_since)), actions
+
+
+def _step(
+    machine: MachineState, event: Input, now: float, rules: RestartRules, jitter: float
+) -> tuple[MachineState, tuple[Action, ...]]:
     generation = getattr(event, "generation", None)
     if generation is not None and generation != machine.generation:
         return machine, ()

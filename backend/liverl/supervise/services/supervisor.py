@@ -107,16 +107,15 @@ class Supervisor:
                 self.say("state", text, level, instance.name, state=instance.machine.state)
             self.pace.changed()
         if _starts_again(before, instance.machine) and instance.process is not None:
-            self.spawn_task(
-                self._report_log_cause(instance.name, instance.process.log, instance.process.log_start)
-            )
+            process, exit_ = instance.process, instance.machine.exit
+            self.spawn_task(self._report_log_cause(instance.name, process.log, process.log_start, exit_))
         if instance.machine.state in ("stopped", "failed", "gave_up", "backing_off"):
             self.ledger.release(instance.name)
             self.process_scan.trees.forget(instance.key)
         self.kick()
 
-    async def _report_log_cause(self, service: str, log: Path, start: int) -> None:
-        cause = await self.records.find_cause(log, start)
+    async def _report_log_cause(self, service: str, log: Path, start: int, exit_: Exit | None) -> None:
+        cause = await self.records.find_cause(log, start, exit_)
         if cause is not None:
             self.say("log_cause", f"its log shows: {cause[0]}", "warning", service)
 
@@ -413,7 +412,9 @@ def why_ended(instance: Instance) -> str:
     it."""
     machine, process = instance.machine, instance.process
     why = machine.last_failure or machine.why
-    log_says = instance.hub.records.log_says
-    explained_by_log = machine.exit is not None and not machine.shut_down
-    cause = log_says(process.log, process.log_start) if process is not None and explained_by_log else None
+    log_says, exit_ = instance.hub.records.log_says, machine.exit
+    explained_by_log = exit_ is not None and not machine.shut_down
+    cause = (
+        log_says(process.log, process.log_start, exit_) if process is not None and explained_by_log else None
+    )
     return f"{why}: {cause[0]}" if cause else why

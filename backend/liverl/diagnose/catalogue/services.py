@@ -1,0 +1,115 @@
+"""Rules for services that ended, or do not serve any more. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from signal import SIGKILL
+
+from liverl.diagnose.tracker import DOWN, GOING, Resolved, Window
+from liverl.model import ServiceStatus, Symptom
+from liverl.rundir.commands import resume_command
+
+
+def service_down(window: Window) -> Iterator[Symptom | Resolved]:
+    """A service failed, or failed too often to be restarted."""
+    now = window.now
+    for service in now.services:
+        if service.state not in DOWN:
+            continue
+        again = now.state in GOING and service.kind != "environment"
+        gave_up = service.state == "gave_up"
+        yield Symptom(
+            id=f"service_{service.state}:{service.name}",
+            severity="critical",
+            title=f"{service.name} failed too often" if gave_up else f"{service.name} has failed",
+            cause=_cause(window, service),
+            fix=_down_fix(window, service, again),
+            evidence=_log_evidence(window, service),
+            since=service.since,
+            action=f"restart {service.name}" if again else None,
+        )
+
+
+def _down_fix(window: Window, service: ServiceStatus, again: bool) -> str:
+    then = f"then restart {service.name}" if again else f"then: {resume_command(Path(window.now.run_dir))}"
+    if _killed(service):
+        memory = "give the run more memory, or start fewer replicas or smaller batches"
+        unknown = "dmesg shows whether the OOM killer did it; if so, give the run more memory"
+        return f"{memory if window.beside.oom else unknown}; {then}"
+    return f"fix the error shown in the log of {service.name}, {then}"
+
+
+def _killed(service: ServiceStatus) -> bool:
+    return service.exit is not None and service.exit.signal == SIGKILL
+
+
+def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
+    """The proxy served, does not serve now, and is being started again: every trial waits for it."""
+    now = window.now
+    for service in now.services if now.state in GOING else ():
+        if service.kind != "proxy" or service.down_since is None or service.state in DOWN:
+            continue
+        name, seconds = service.name, max(0, int(now.at - service.down_since))
+        trials = now.trials.running
+        waiting = f": {trials} trial{'s wait' if trials != 1 else ' waits'}" if trials else ""
+        failure = service.failure or service.why
+        doing = service.stage or service.state.replace("_", " ")
+        yield Symptom(
+            id=f"proxy_down:{name}",
+            severity="critical",
+            title=f"{name} is down for {seconds} s{waiting}; {failure}",
+            cause=f"{failure}{_by_whom(window, failure)}; now it is {doing}. Replicas are up, but no request reaches "
+            f"them until {name} serves",
+            fix="wait until it serves again; if it fails again, fix the error in its log",
+            evidence=_log_evidence(window, service),
+            since=service.down_since,
+            action=f"restart {name}" if service.state == "backing_off" else None,
+        )
+
+
+def _by_whom(window: Window, failure: str) -> str:
+    """Who may have sent a SIGKILL; empty after another failure."""
+    if "SIGKILL" not in failure:
+        return ""
+    oom = window.beside.oom
+    return f", by the kernel's OOM killer ({oom})" if oom else ", by somebody or by the kernel's OOM killer"
+
+
+def service_backing_off(window: Window) -> Iterator[Symptom | Resolved]:
+    """A service failed and waits for its next restart."""
+    now = window.now
+    for service in now.services:
+        name = f"service_backing_off:{service.name}"
+        if service.state == "backing_off":
+            yield Symptom(
+                id=name,
+                severity="warning",
+                title=f"{service.name} keeps failing",
+                cause=_cause(window, service),
+                fix=f"fix the error shown in the log of {service.name}; {service.name} is restarted automatically with "
+                "increasing delays, until it has failed too often",
+                evidence=(*_log_evidence(window, service), f"{service.restarts} restarts so far"),
+                action=f"restart {service.name}",
+            )
+        elif service.state in ("stopped", *DOWN):
+            yield Resolved(name)
+    for name in window.removed(lambda snapshot: snapshot.services):
+        yield Resolved(f"service_backing_off:{name}")
+
+
+def _cause(window: Window, service: ServiceStatus) -> str:
+    cause = window.beside.causes.get(service.name)
+    return cause.text if cause is not None else f"{service.why}{_by_whom(window, service.why)}"
+
+
+def _log_evidence(window: Window, service: ServiceStatus) -> tuple[str, ...]:
+    cause = window.beside.causes.get(service.name)
+    lines = []
+    if cause is not None and cause.log is not None:
+        lines.append(f"{cause.log} at byte {cause.offset}: {cause.text}")
+    elif service.log is not None:
+        lines.append(service.log)
+    if cause is None or cause.text != service.why:
+        lines.append(f"{service.name}: {service.why}")
+    return tuple(lines)

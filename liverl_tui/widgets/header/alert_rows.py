@@ -1,0 +1,57 @@
+"""Alerts in one row each: what is wrong, and what to type or press. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from math import inf
+
+from liverl.model import Snapshot, Symptom
+from liverl_tui.keys.bindings import find
+from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, one_line
+from liverl_tui.widgets.base.cells import Row, fit
+from liverl_tui.widgets.base.fitting import Form, Part, pack
+
+_RANK = ("info", "warning", "critical")  # severities, ascending
+_CLAUSE = re.compile(r"[:;] ")  # ends the point of a title, and of a fix
+_SHORTEST = 24  # columns of a title at least
+
+
+def worst(symptoms: Iterable[Symptom]) -> Symptom | None:
+    """The most severe symptom, None without symptoms. Of equally severe ones the earliest, since later ones may be
+    its consequences."""
+    return max(symptoms, key=lambda s: (_RANK.index(s.severity), -(s.since or inf)), default=None)
+
+
+def shown_alerts(snapshot: Snapshot) -> list[Symptom]:
+    """The alerts that get a row, the worst first: no notices, and not the failure that the result names already."""
+    result = snapshot.result
+    cause = result.cause.service if result is not None and result.cause is not None else None
+    told = {f"service_failed:{cause}", f"service_gave_up:{cause}"}
+    serious = [s for s in snapshot.symptoms if s.severity != "info" and s.id not in told]
+    return sorted(serious, key=lambda s: (-_RANK.index(s.severity), s.since or inf))
+
+
+def remedy(symptom: Symptom) -> str:
+    """What to type or press, in short: options, keys, or the beginning of the fix."""
+    if symptom.patch:
+        return " ".join(f"--set {key}={value}" for key, value in symptom.patch.items())
+    if symptom.action is not None:
+        keys = f"{find('app', 'alerts').name} then {find('alerts', 'apply').name}"
+        return f"{keys}: {action_words(symptom.action)}"
+    return _CLAUSE.split(symptom.fix, maxsplit=1)[0]
+
+
+def alert_row(symptom: Symptom, width: int) -> Row:
+    """One alert: its title and its fix. Where both do not fit, the fix gets shorter, then the title loses its
+    explanation; what to type stays."""
+    glyph, style = SEVERITY_GLYPH[symptom.severity], SEVERITY_STYLE[symptom.severity]
+    title = one_line(symptom.title)
+    point = _CLAUSE.split(title, maxsplit=1)[0]
+    forms = dict.fromkeys(f"{glyph} {text}" for text in (title, point, fit(point, _SHORTEST).rstrip()))
+    parts = [Part(1, tuple(((form, style),) for form in forms))]
+    fixes = dict.fromkeys(one_line(text) for text in (symptom.fix, remedy(symptom)) if text)
+    fix_forms: tuple[Form, ...] = tuple((("→ ", "dim"), (fix, "strong")) for fix in fixes)
+    if fix_forms:
+        parts.append(Part(2, fix_forms))
+    return pack(parts, width)
