@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 from liverl.logs.last_lines import last_lines
-from liverl.observe.gpu.sampler import GpuSampler, in_pid_namespace, pid_user
+from liverl.observe.gpu.owner import in_pid_namespace, pid_user
+from liverl.observe.gpu.sampler import GpuSampler
 from liverl.observe.trials.scanner import TrialScanner
 from liverl.procs.stats import ProcSampler
 
