@@ -60,7 +60,9 @@ class GpuDetail(msgspec.Struct, frozen=True):
     sm_why: str = ""  # why the SM utilization of processes is not known
     own_namespace: bool = False  # the backend is in a pid namespace of its own (a container)
     reserved_for: str | None = None
-    clock_events: tuple[str, ...] = ()  # what lowers the clocks now, as names of ``observe/gpu/clock_events.py``
+    clock_events: tuple[
+        str, ...
+    ] = ()  # what lowers the clocks now, as names of ``observe/gpu/clock_events.py``
     clock_events_why: str = ""
     driver: str = ""
     bus_id: str = ""

@@ -48,7 +48,9 @@ class GpuDetails:
             raise CommandError("gpu_blocked", text) from None
         except Unreadable as error:
             raise CommandError("gpu_unreadable", f"GPU {gpu.index}: n/a ({error})") from None
-        data: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(detail, xid=self._sampler.xid(board)))
+        data: dict[str, Any] = msgspec.to_builtins(
+            msgspec.structs.replace(detail, xid=self._sampler.xid(board))
+        )
         return data
 
     def _find(self, name: str) -> GpuStatus:

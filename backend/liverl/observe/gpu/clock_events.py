@@ -1,4 +1,4 @@
-"""What lowers a GPU's clocks: NVML's bit mask of "clocks event reasons" (formerly "throttle reasons") as names. Pure."""
+"""What lowers a GPU's clocks: NVML's "clocks event reasons" (formerly "throttle reasons") as names. Pure."""
 
 from __future__ import annotations
 

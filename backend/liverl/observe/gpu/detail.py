@@ -138,7 +138,9 @@ class DetailReader:
         up = [state.value for state in states if state.value is not None]
         active = Reading(sum(up)) if up else states[0]
         # One call for both, so that all counters are of the same moment.
-        counters = questions.fields(board, [(f, link) for f in (_LINK_SENT, _LINK_RECEIVED) for link in links])
+        counters = questions.fields(
+            board, [(f, link) for f in (_LINK_SENT, _LINK_RECEIVED) for link in links]
+        )
         sent, received = _sum(counters[: len(links)]), _sum(counters[len(links) :])
         now = time.monotonic()
         return count, active, self._rates.of("sent", now, sent), self._rates.of("received", now, received)
@@ -160,5 +162,3 @@ def _sum(counters: list[Reading]) -> Reading:
 
 def _text(value: str | bytes | None) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
-
-

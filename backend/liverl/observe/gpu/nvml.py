@@ -82,4 +82,4 @@ class Questions:
 
 def why(error: Any) -> str:
     """An NVMLError in words."""
-    return _WHY.get(getattr(error, "value", None), str(error))
+    return _WHY.get(error.value, str(error))
