@@ -165,6 +165,7 @@ class GpuScreen(RunScreen):
                 now=self._clock.now(),
                 snapshot=snapshot,
                 past=self._past(gpu.uuid),
+                live=view.live,
                 zoom=ZOOMS[self._zoom],
                 detail=self._detail,
                 note=self._note,

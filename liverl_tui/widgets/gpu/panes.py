@@ -79,12 +79,14 @@ class GpuPane(ScrollPane):
         self.update()
 
     def heading(self) -> tuple[str, str]:
-        """Number and model of the GPU, and how many there are."""
+        """Number and model of the GPU, how many there are, and the verdict on it."""
         about = self.about
         if about is None:
             return "", self._nothing
-        count = len(about.snapshot.gpus)
-        return f"GPU {about.gpu.index}", f"{about.gpu.name}, one of {count}" if count > 1 else about.gpu.name
+        gpu, count = about.gpu, len(about.snapshot.gpus)
+        of = f", one of {count}" if count > 1 else ""
+        verdict = of_gpu(gpu, SnapshotIndex(about.snapshot), about.now).text
+        return f"GPU {gpu.index}", f"{gpu.name}{of}  {verdict}"
 
     def lines(self, width: int, height: int) -> list[Row]:
         """All lines of the detail."""

@@ -15,7 +15,8 @@ PERIOD_S = 10.0  # seconds per column without a zoom: the interval at which the 
 ZOOMS = (1, 6, 30)  # periods per column
 KEPT = 9000  # periods that are kept: a day and an hour
 _LEVELS = "▁▂▃▄▅▆▇█"
-_TICK = 15  # columns between two times of the axis, at least
+_APART = 10  # columns between two times of the axis, at least
+_TICKS = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)  # seconds between two times
 
 
 class Past:
@@ -60,27 +61,29 @@ class Past:
 
 
 def bars(columns: Sequence[float | None], top: float, rows: int) -> list[str]:
-    """A chart of ``rows`` lines, the upper one first. A value of ``top`` fills its column, zero is a line at the
-    bottom, and no value leaves the column blank."""
+    """A chart of ``rows`` lines, the upper one first. A value of ``top`` fills its column up to a gap to what is above
+    the chart, zero is a line at the bottom, and no value leaves the column blank."""
+    most = 8 * rows - 1
     steps = [
-        None if value is None or top <= 0 else max(1, min(8 * rows, round(value / top * 8 * rows)))
+        None if value is None or top <= 0 else max(1, min(most, round(value / top * most)))
         for value in columns
     ]
     lines = []
     for row in range(rows - 1, -1, -1):
         below = 8 * row
-        lines.append(
-            "".join(" " if s is None or s <= below else _LEVELS[min(8, s - below) - 1] for s in steps)
-        )
+        cells = (" " if s is None or s <= below else _LEVELS[min(8, s - below) - 1] for s in steps)
+        lines.append("".join(cells))
     return lines
 
 
-def axis(width: int, zoom: int) -> str:
-    """The time axis under ``width`` columns: ``-15m       -10m        -5m       now``."""
+def axis(width: int, zoom: int, end: str) -> str:
+    """The time axis under ``width`` columns: ``-15m       -10m        -5m       now``; ``end``: of its last column."""
+    column = zoom * PERIOD_S
+    tick = next((t for t in _TICKS if t >= max(_APART, width // 6) * column), _TICKS[-1])
     line = [" "] * width
-    for back in range(0, width, max(_TICK, width // 6)):
-        end = width - back
-        text = "now" if not back else f"-{age(back * zoom * PERIOD_S)}"
-        if end >= len(text):
-            line[end - len(text) : end] = text
+    for number in range(int(width * column // tick) + 1):
+        place = width - int(number * tick // column)
+        text = f"-{age(number * tick)}".replace("h00m", "h") if number else end
+        if place >= len(text):
+            line[place - len(text) : place] = text
     return "".join(line)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from liverl.control.gpu_detail import GpuDetail, Reading
 from liverl.model import GpuStatus
-from liverl_tui.text.words import one_line, percent, size
+from liverl_tui.text.words import one_line, percent
 
 Fact = tuple[str, str, str]  # name, text, style
 
@@ -47,18 +47,25 @@ _XIDS = {
 
 
 def facts(gpu: GpuStatus, detail: GpuDetail | None) -> Iterator[Fact]:
-    """All facts of a GPU. Without a detail, only what the snapshot says."""
-    yield "memory", f"{_or_na(size, gpu.memory_used)} of {_or_na(size, gpu.memory_total)}", "text"
+    """The facts of a GPU that its history does not show. Without a detail, only what the snapshot says."""
+    for name, value in (
+        ("utilization", gpu.utilization),
+        ("memory", gpu.memory_used),
+        ("power", gpu.power_w),
+    ):
+        if value is None:  # else it stands beside its history
+            why = "a MIG part has none of its own" if "MIG" in gpu.name else "the driver does not tell it"
+            yield name, f"n/a ({why})", "dim"
     if detail is None:
-        yield "utilization", _or_na(percent, gpu.utilization), "text"
-        yield "power", _power(gpu), "text"
         yield "temperature", _or_na(_degrees, gpu.temperature_c), "text"
         yield "UUID", gpu.uuid, "text"
         return
     of = detail.reading
-    controller = _said(of("memory_utilization"), percent)
-    yield "utilization", f"{_or_na(percent, gpu.utilization)}, memory controller {controller}", "text"
-    yield "power", _power(gpu), "text"
+    yield (
+        "memory busy",
+        _said(of("memory_utilization"), lambda value: f"{percent(value)} of the time"),
+        "text",
+    )
     yield _temperature(gpu, detail)
     clocks = [
         _pair(of(f"{name}_clock"), of(f"{name}_clock_max"), f"{word} ", " MHz")
@@ -74,11 +81,6 @@ def facts(gpu: GpuStatus, detail: GpuDetail | None) -> Iterator[Fact]:
         yield "MIG", "one part of the board; what stands here is of the whole board, memory apart", "dim"
     yield "driver", f"{one_line(detail.driver) or 'n/a'}, PCI {one_line(detail.bus_id) or 'n/a'}", "text"
     yield "UUID", gpu.uuid, "text"
-
-
-def _power(gpu: GpuStatus) -> str:
-    limit = _or_na(lambda watts: f"{watts:.0f} W", gpu.power_limit_w)
-    return f"{_or_na(lambda watts: f'{watts:.0f}', gpu.power_w)} of {limit}"
 
 
 def _temperature(gpu: GpuStatus, detail: GpuDetail) -> Fact:

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from liverl.control.gpu_detail import GpuDetail
 from liverl.model import GpuStatus, Snapshot
-from liverl_tui.text.status_label import SnapshotIndex, of_gpu
 from liverl_tui.text.words import percent, size
 from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, fit
-from liverl_tui.widgets.gpu.past import Past, axis, bars
+from liverl_tui.widgets.gpu.past import Measure, Past, axis, bars
 from liverl_tui.widgets.gpu.processes import holders, process_rows
 from liverl_tui.widgets.gpu.readings import facts
 
 LABEL = 13  # columns of a fact's name
-_GUTTER = 20  # columns left of a chart
+_GUTTER = 22  # columns left of a chart
 _TALL = 34  # rows of the pane from which charts have three lines
+_NAMES = {"utilization": "util", "memory": "memory", "power": "power", "clock": "clock"}
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,15 @@ class AboutGpu:
     now: float  # Unix time
     snapshot: Snapshot
     past: Past
+    live: bool = True  # else nothing is newer than the snapshot
     zoom: int = 1
     detail: GpuDetail | None = None
     note: str = ""
+
+    @property
+    def end(self) -> float:
+        """Unix time at which the history ends."""
+        return self.now if self.live else self.snapshot.at
 
 
 def gpu_rows(about: AboutGpu, width: int, height: int) -> list[Row]:
@@ -54,10 +60,9 @@ def fact(name: str, text: str, width: int, style: str = "text") -> Iterator[Row]
 
 
 def _holder(about: AboutGpu, width: int) -> Iterator[Row]:
-    """The answer to who holds this GPU, in one line."""
-    label = of_gpu(about.gpu, SnapshotIndex(about.snapshot), about.now)
-    yield from fact("held by", holders(about.gpu, about.detail), width, "strong")
-    yield from fact("state", label.text, width, label.style)
+    """The answer to who holds this GPU."""
+    free = about.gpu.owner == "free"
+    yield from fact("held by", holders(about.gpu, about.detail), width, "dim" if free else "strong")
 
 
 def _facts(about: AboutGpu, width: int) -> Iterator[Row]:
@@ -68,28 +73,24 @@ def _facts(about: AboutGpu, width: int) -> Iterator[Row]:
 def _history(about: AboutGpu, width: int, rows: int) -> Iterable[Row]:
     gpu, columns = about.gpu, max(8, width - _GUTTER - 1)
     clock_max = about.detail.reading("sm_clock_max").value if about.detail is not None else None
-    megahertz = gpu.sm_clock_mhz
-    for measure, now, top, top_text in (
-        ("utilization", percent(gpu.utilization), 1.0, "100%"),
-        ("memory", size(gpu.memory_used), gpu.memory_total, size(gpu.memory_total)),
-        ("power", f"{gpu.power_w or 0:.0f}W", gpu.power_limit_w, f"{gpu.power_limit_w or 0:.0f}W"),
-        ("clock", f"{megahertz or 0:.0f}MHz", clock_max, f"{clock_max or 0:.0f}MHz"),
-    ):
-        values = about.past.columns(measure, about.now, columns, about.zoom)  # type: ignore[arg-type]
-        known = [value for value in values if value is not None]
-        if not top:  # the limit is not known: the highest value fills the chart
-            top, top_text = max(known, default=1.0), ""
-        missing = {
-            "utilization": gpu.utilization,
-            "memory": gpu.memory_used,
-            "power": gpu.power_w,
-            "clock": megahertz,
-        }[measure] is None
+    measures: tuple[tuple[Measure, float | None, float | None, str], ...] = (
+        ("utilization", gpu.utilization, 1.0, percent(gpu.utilization)),
+        ("memory", gpu.memory_used, gpu.memory_total, f"{size(gpu.memory_used)}/{size(gpu.memory_total)}"),
+        ("power", gpu.power_w, gpu.power_limit_w, _of(gpu.power_w, gpu.power_limit_w, "W")),
+        ("clock", gpu.sm_clock_mhz, clock_max, _of(gpu.sm_clock_mhz, clock_max, "MHz")),
+    )
+    for measure, now, most, text in measures:
+        values = about.past.columns(measure, about.end, columns, about.zoom)
+        top = most or max((value for value in values if value is not None), default=0.0)
         lines = bars(values, top, rows)
         for line in lines[:-1]:
-            yield Row((f" {top_text if line is lines[0] else '':>{_GUTTER - 2}} ", "dim"), (line, "meter"))
-        row = Row(
-            (f" {measure:<11}", "dim"), (f"{'n/a' if missing else now:>7} ", "dim" if missing else "strong")
-        )
-        yield row.add(lines[-1], "meter")
-    yield Row((" " * _GUTTER, "dim"), (axis(columns, about.zoom), "dim"))
+            yield Row((" " * _GUTTER, "dim"), (line, "meter"))
+        row = Row((f" {_NAMES[measure]:<7}", "dim"))
+        row.add("n/a" if now is None else text, "dim" if now is None else "strong", 13, ">")
+        yield row.add(" ").add(lines[-1], "meter")
+    yield Row((" " * _GUTTER, "dim"), (axis(columns, about.zoom, "now" if about.live else "end"), "dim"))
+
+
+def _of(now: float | None, most: float | None, unit: str) -> str:
+    """``612/700W``; without a limit, ``612W``."""
+    return f"{now or 0:.0f}/{most:.0f}{unit}" if most else f"{now or 0:.0f}{unit}"
