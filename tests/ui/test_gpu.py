@@ -24,7 +24,7 @@ from liverl_tui.screens.gpu import GpuScreen
 from liverl_tui.screens.service import ServiceScreen
 from liverl_tui.widgets.gpu.panes import GpuList, GpuPane
 from liverl_tui.widgets.gpu.past import Past, axis, bars
-from liverl_tui.widgets.gpu.processes import process_rows
+from liverl_tui.widgets.gpu.processes import holders, process_rows
 from liverl_tui.widgets.gpu.readings import facts
 
 GIB = 1 << 30
@@ -104,10 +104,23 @@ def test_the_table_answers_who_holds_it() -> None:
     ]
     assert other.split()[:9] == ["4711", "ada", "31G", "n/a", "C+G", "n/a", "1.0G", "1m", "stranger"]
     assert hidden.split()[:4] == ["812345", "n/a", "n/a", "n/a"]
-    assert hidden.endswith("pid 812345 (another pid namespace)")
+    assert hidden.endswith("(another pid namespace)")
     assert any("sm n/a" in note for note in notes) and any("gpu-mem n/a" in note for note in notes)
     outside = processes(replace(detail, own_namespace=False))[3]
-    assert outside.endswith("pid 812345 (hidden, or it has just ended)")
+    assert outside.endswith("(hidden, or it has just ended)")
+
+
+def test_one_line_says_who_holds_it() -> None:
+    detail = replace(
+        DETAIL, processes=(MINE, replace(MINE, pid=5, memory=GIB), OTHER, HIDDEN), own_namespace=True
+    )
+    shown = holders(gpu(0), detail)
+    assert shown == "r0 88G, stranger pid 4711 (ada) 31G, pid 812345 (another pid namespace)"
+    assert (
+        holders(gpu(0), replace(detail, processes=(OTHER,))) == "r0 (reserved), stranger pid 4711 (ada) 31G"
+    )
+    assert holders(gpu(0, owner="free"), replace(DETAIL, processes=(), reserved_for=None)) == "free"
+    assert holders(gpu(0, owner="r0 + foreign pid 7 (x)"), None) == "r0 + foreign pid 7 (x)"
 
 
 def test_why_there_are_no_processes_is_said() -> None:
@@ -157,11 +170,13 @@ def test_what_throttles_is_in_words(events: tuple[str, ...], text: str, style: s
 
 def test_links_have_rates_and_say_what_is_down() -> None:
     assert said(DETAIL, "PCIe") == (
-        "sends 1.2 GB/s, receives 2.5 MB/s; generation 5 of 5, width 16 of 16, replays n/a (not supported)",
+        "sends 1.2 GB/s, receives 2.5 MB/s; generation 5 of 5, width 16 of 16",
         "text",
     )
     assert said(DETAIL, "NVLink") == ("sends 75.0 GB/s, receives 1 kB/s; 17 of 18 links up", "warn")
     assert said(known(nvlinks_active=18.0), "NVLink")[1] == "text"
+    assert said(replace(DETAIL, readings={}), "PCIe")[0] == "rates n/a (not read); link n/a (not read)"
+    assert said(known(pcie_replays=2.0), "PCIe")[0].endswith(", replays 2")
     assert said(known(pcie_width=8.0), "PCIe")[1] == "warn"
     assert said(known(pcie_generation=1.0), "PCIe")[1] == "text", "an idle link is slower"
     assert said(known(nvlinks=0.0), "NVLink") == ("none", "dim")
@@ -176,7 +191,7 @@ def test_errors_stand_out_and_unknown_ones_are_not_zero() -> None:
         "warn",
     )
     none = replace(DETAIL, readings={})
-    assert said(none, "ECC errors")[0] == "n/a (not read) since the driver was loaded"
+    assert said(none, "ECC errors")[0] == "n/a (not read)"
     assert said(none, "row remaps") == ("n/a (not read)", "dim")
     assert said(known(remaps_correctable=0.0, remaps_uncorrectable=3.0, remap_pending=1.0), "row remaps") == (
         "0 after correctable, 3 after uncorrectable errors; PENDING: reset the GPU",
@@ -211,13 +226,20 @@ def test_a_gpu_near_its_slowdown_is_warned_of() -> None:
 
 def test_the_past_runs_from_left_to_right_and_unknown_is_blank() -> None:
     past = Past()
-    for back, util in ((30, 0.2), (10, 0.4), (5, 0.8), (0, 1.0)):
+    for back, util in ((40, 0.2), (10, 0.4), (5, 0.8), (0, 1.0)):
         past.take(1000.0 - back, GpuUse(util, None, None))
     columns = past.columns("utilization", 1005.0, 5, 1)
-    assert columns == [None, 0.2, None, pytest.approx(0.6), 1.0]
+    assert columns == [0.2, None, None, pytest.approx(0.6), 1.0]
     assert past.columns("memory", 1005.0, 5, 1) == [None] * 5
     zoomed = past.columns("utilization", 1005.0, 2, 6)  # columns of a minute: from 900 and from 960
     assert zoomed == [None, pytest.approx(0.6)]
+
+
+def test_samples_that_drift_over_the_periods_leave_no_gap() -> None:
+    past = Past()
+    for at, util in ((989.9, 0.2), (1000.1, 0.4), (1010.2, 0.6)):
+        past.take(at, GpuUse(util, None, None))
+    assert past.columns("utilization", 1015.0, 4, 1) == [0.2, 0.4, 0.4, 0.6]
 
 
 def test_bars_fill_rows_from_below() -> None:

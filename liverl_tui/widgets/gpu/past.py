@@ -52,12 +52,19 @@ class Past:
         newest = int(now // PERIOD_S) // zoom
         columns: list[float | None] = []
         for column in range(newest - width + 1, newest + 1):
-            total, count = 0.0, 0
-            for period in range(column * zoom, (column + 1) * zoom):
-                value, samples = self._sums.get(period, {}).get(measure, (0.0, 0))
-                total, count = total + value, count + samples
-            columns.append(total / count if count else None)
+            sums = [self._sum(measure, period) for period in range(column * zoom, (column + 1) * zoom)]
+            count = sum(samples for _, samples in sums)
+            columns.append(sum(total for total, _ in sums) / count if count else None)
         return columns
+
+    def _sum(self, measure: Measure, period: int) -> tuple[float, int]:
+        """Sum and number of the samples in a period. Samples come about once per period: the next one stands for a
+        single period that none has hit."""
+        none = (0.0, 0)
+        here = self._sums.get(period, {}).get(measure, none)
+        if here[1] or not self._sums.get(period - 1, {}).get(measure, none)[1]:
+            return here
+        return self._sums.get(period + 1, {}).get(measure, none)
 
 
 def bars(columns: Sequence[float | None], top: float, rows: int) -> list[str]:

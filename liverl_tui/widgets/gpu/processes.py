@@ -8,7 +8,7 @@ from liverl.control.gpu_detail import GpuDetail, GpuProcess
 from liverl.model import GpuStatus
 from liverl_tui.text.words import UNKNOWN, age, one_line, percent, size
 from liverl_tui.text.wrapping import wrap
-from liverl_tui.widgets.base.cells import Row, fit
+from liverl_tui.widgets.base.cells import Row
 
 NA = "n/a"
 UNLISTED = 1 << 30  # bytes in use by no listed process from which on this is said; a driver reserves less
@@ -78,12 +78,16 @@ def _row(process: GpuProcess, own_namespace: bool, now: float, wide: bool) -> Ro
         lived = NA if process.started_at is None else age(now - process.started_at)
         row.add(f"{cpu:>5} {rss:>5} {lived:>6} ", "dim")
     if hidden:
-        return row.add(fit(NA, _OWNER), "warn").add(
-            f" pid {process.pid} {hidden_words(own_namespace)}", "warn"
-        )
+        return row.add(hidden_words(own_namespace), "warn")
     style = "ok" if process.whose == "run" else "warn"
     row.add(process.service or "stranger", style, _OWNER)
-    return row.add(" " + one_line(process.command), "text")
+    return row.add(" " + _short(one_line(process.command)), "text")
+
+
+def _short(command: str) -> str:
+    """A command without the directory of its program, which tells less than the words behind it."""
+    program, blank, rest = command.partition(" ")
+    return program.rpartition("/")[2] + blank + rest
 
 
 def _notes(gpu: GpuStatus, detail: GpuDetail) -> Iterator[tuple[str, str]]:

@@ -102,7 +102,9 @@ def _errors(detail: GpuDetail) -> Iterator[Fact]:
     of = detail.reading
     now = (of("ecc_corrected"), of("ecc_uncorrected"))
     life = (of("ecc_life_corrected"), of("ecc_life_uncorrected"))
-    text = f"{_errors_of(now)} since the driver was loaded"
+    text = _errors_of(now)
+    if any(reading.value is not None for reading in now):
+        text += " since the driver was loaded"
     if any(reading.value is not None for reading in life):
         text += f"; {_errors_of(life)} in its life"
     yield "ECC errors", text, "bad" if now[1].value else "warn" if life[1].value else "text"
@@ -140,11 +142,17 @@ def _pcie(detail: GpuDetail) -> Fact:
     of = detail.reading
     generation, width = of("pcie_generation"), of("pcie_width")
     best, widest = of("pcie_generation_max"), of("pcie_width_max")
-    link = f"generation {_pair(generation, best)}, width {_pair(width, widest)}"
     replays = of("pcie_replays")
+    parts = (
+        ("generation", generation, _pair(generation, best)),
+        ("width", width, _pair(width, widest)),
+        ("replays", replays, _said(replays, _count)),
+    )
+    link = ", ".join(f"{name} {text}" for name, reading, text in parts if reading.value is not None)
+    link = link or f"link {_said(generation, _count)}"
     # An idle GPU lowers the generation of its link, never the width.
     narrow = None not in (width.value, widest.value) and width.value < widest.value  # type: ignore[operator]
-    text = f"{_both(of('pcie_sends'), of('pcie_receives'))}; {link}, replays {_said(replays, _count)}"
+    text = f"{_both(of('pcie_sends'), of('pcie_receives'))}; {link}"
     return "PCIe", text, "warn" if narrow else "text"
 
 
