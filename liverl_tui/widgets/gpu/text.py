@@ -61,8 +61,9 @@ def fact(name: str, text: str, width: int, style: str = "text") -> Iterator[Row]
 
 def _holder(about: AboutGpu, width: int) -> Iterator[Row]:
     """The answer to who holds this GPU."""
-    free = about.gpu.owner == "free"
-    yield from fact("held by", holders(about.gpu, about.detail), width, "dim" if free else "strong")
+    words = holders(about.gpu, about.detail)
+    style = "dim" if words == "free" else "warn" if "stranger" in words or "foreign" in words else "strong"
+    yield from fact("held by", words, width, style)
 
 
 def _facts(about: AboutGpu, width: int) -> Iterator[Row]:

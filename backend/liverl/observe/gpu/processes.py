@@ -56,7 +56,7 @@ def sm_utilization(questions: Questions, handle: Any) -> tuple[dict[int, float],
     newest: dict[int, tuple[int, float]] = {}
     for sample in samples or ():
         # Some drivers return entries that were never filled in.
-        if sample.timeStamp >= since and sample.smUtil <= 100:
+        if sample.smUtil <= 100:
             stamp, _ = newest.get(int(sample.pid), (0, 0.0))
             if sample.timeStamp > stamp:
                 newest[int(sample.pid)] = (int(sample.timeStamp), sample.smUtil / 100)
