@@ -212,7 +212,8 @@ def test_the_last_xid_has_a_meaning() -> None:
 
 def test_a_value_that_the_snapshot_lacks_is_said() -> None:
     assert said(DETAIL, "utilization", utilization=None)[0] == "n/a (the driver does not tell it)"
-    assert said(None, "power", power_w=None)[0] == "n/a (the driver does not tell it)"
+    assert said(None, "power", power_w=None)[0] == "n/a (not measured)", "as in the snapshot of an ended run"
+    assert said(None, "temperature", temperature_c=None)[0] == "n/a (not measured)"
     assert not [name for name, _, _ in facts(gpu(0), DETAIL) if name in ("utilization", "memory", "power")]
 
 

@@ -55,9 +55,10 @@ def facts(gpu: GpuStatus, detail: GpuDetail | None) -> Iterator[Fact]:
     ):
         if value is None:  # else it stands beside its history
             why = "a MIG part has none of its own" if "MIG" in gpu.name else "the driver does not tell it"
-            yield name, f"n/a ({why})", "dim"
+            yield name, f"n/a ({why if detail is not None else 'not measured'})", "dim"
     if detail is None:
-        yield "temperature", _or_na(_degrees, gpu.temperature_c), "text"
+        heat = gpu.temperature_c
+        yield "temperature", "n/a (not measured)" if heat is None else _degrees(heat), "text"
         yield "UUID", gpu.uuid, "text"
         return
     of = detail.reading
