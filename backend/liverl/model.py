@@ -288,6 +288,7 @@ class GpuStatus(msgspec.Struct, frozen=True):
     temperature_c: float | None
     owner: str  # a service's name, "free", "foreign pid 123 (user)" or "unknown (pid namespace)"
     pids: tuple[int, ...] = ()
+    sm_clock_mhz: float | None = None  # clock of its multiprocessors
 
 
 class TrialHead(msgspec.Struct, frozen=True):

@@ -52,6 +52,14 @@ class Navigation:
             self._host.pop_screen()
         self._host.push_screen(ServiceScreen(name))
 
+    def open_gpu(self, uuid: str | None = None) -> None:
+        """Show the screen of the GPU ``uuid``, in place of that of another one; without a UUID, of the first GPU."""
+        from liverl_tui.screens.gpu import GpuScreen
+
+        if isinstance(self._host.screen, GpuScreen):
+            self._host.pop_screen()
+        self._host.push_screen(GpuScreen(uuid))
+
     def open_trial(
         self,
         path: str,

@@ -61,6 +61,9 @@ class Navigation(Protocol):
     def open_service(self, name: str) -> None:
         """Show the screen of service or replica ``name``."""
 
+    def open_gpu(self, uuid: str | None = None) -> None:
+        """Show the screen of the GPU ``uuid``; without a UUID, of the first GPU."""
+
     def open_log(self, name: str) -> None:
         """Show the log of service or replica ``name`` in the dashboard."""
 

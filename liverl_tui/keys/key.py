@@ -15,6 +15,7 @@ Scope = Literal[
     "trajectory",
     "metrics",
     "service",
+    "gpu",
     "events",
     "alerts",
     "help",

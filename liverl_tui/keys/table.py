@@ -14,6 +14,7 @@ SCOPE_TITLES: dict[Scope, str] = {
     "trajectory": "One trajectory",
     "metrics": "Metrics",
     "service": "Service and replica detail",
+    "gpu": "One GPU",
     "events": "Events",
     "alerts": "Alerts",
     "help": "Help",
@@ -109,7 +110,13 @@ KEYS: tuple[Key, ...] = (
     Key("dashboard", "hide_pane", "h", "hide pane", "Hide the focused pane"),
     Key("dashboard", "all_panes", "H", "all panes", "Show every pane again"),
     # -- panes with rows
-    Key("gpus", "select", "enter", "detail", "Show the service of this row"),
+    Key(
+        "gpus",
+        "select",
+        "enter",
+        "detail",
+        "Show this GPU: processes, history, errors; without GPUs, the service",
+    ),
     Key("replicas", "select", "enter", "detail", "Show the details of this replica", bar=True),
     Key("replicas", "order", "o", "order", "Sort replicas: problems first, or by name"),
     # -- logs
@@ -302,6 +309,15 @@ KEYS: tuple[Key, ...] = (
         "Switch between the list of services and the details",
     ),
     Key("service", "logs", "l", "logs", "Show the log of this service on the dashboard", bar=True),
+    Key("service", "gpu", "u", "GPU", "Show the GPU that this service uses", bar=True),
+    # -- one GPU
+    Key("gpu", "other(-1)", "left_square_bracket", "previous", "Show the previous GPU", bar=True),
+    Key("gpu", "other(1)", "right_square_bracket", "next", "Show the next GPU", bar=True),
+    Key("gpu", "next_pane", "tab", "other pane", "Switch between the list of GPUs and the details"),
+    Key("gpu", "service", "enter", "service", "Show the service that uses this GPU", bar=True),
+    Key("gpu", "logs", "l", "logs", "Show the log of that service on the dashboard", bar=True),
+    Key("gpu", "zoom(1)", "plus,equals_sign", "shorter past", "Show a shorter past in the charts", bar=True),
+    Key("gpu", "zoom(-1)", "minus", "longer past", "Show a longer past in the charts", bar=True),
     # -- events
     Key("events", "filter", "slash", "filter", "Show only events whose text or service matches", bar=True),
     Key(

@@ -36,7 +36,7 @@ def entries(app: Host) -> list[Entry]:
     """Return the commands that can be run now: those of keys, the nearest scope first, then those of services,
     actors and themes. Of entries with one name, the first is kept. In a read-only interface none changes the run."""
     by_name: dict[str, Entry] = {}
-    for entry in (*_of_keys(app), *_of_services(app), *_of_actors(app), *_of_themes(app)):
+    for entry in (*_of_keys(app), *_of_services(app), *_of_actors(app), *_of_gpus(app), *_of_themes(app)):
         by_name.setdefault(entry.name, entry)
     return list(by_name.values())
 
@@ -87,6 +87,13 @@ def _of_actors(app: Host) -> Iterator[Entry]:
             f"logs {name}",
             f"Show its lines in the trainer's log ({now})",
             partial(app.navigation.open_log, name),
+        )
+
+
+def _of_gpus(app: Host) -> Iterator[Entry]:
+    for gpu in app.view.snapshot.gpus if app.view.snapshot is not None else ():
+        yield Entry(
+            f"gpu {gpu.index}", f"Show its details ({gpu.owner})", partial(app.navigation.open_gpu, gpu.uuid)
         )
 
 

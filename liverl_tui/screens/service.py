@@ -278,3 +278,13 @@ class ServiceScreen(RunScreen):
         """Close this screen and show the log of the selected service in the log pane of the dashboard."""
         if self.selected_service is not None:
             self.liverl.navigation.open_log(self.selected_service)
+
+    def action_gpu(self) -> None:
+        """Show the first GPU that the selected service or replica uses."""
+        holder = self.service or self.actor
+        used = [use.uuid for use in self._detail.gpu_memory] if self._detail is not None else []
+        uuids = [*(holder.gpus if holder is not None else ()), *used]
+        if uuids:
+            self.liverl.navigation.open_gpu(uuids[0])
+        else:
+            self.liverl.notifications.toast(f"{self.selected_service} uses no GPU", "warning")

@@ -159,6 +159,8 @@ def of_gpu(
             return StatusLabel("○", "free", "dim")
         if "foreign" in gpu.owner:
             return StatusLabel("▲", "foreign", "warn", True)
+        if "not measured" in gpu.owner:  # without a backend
+            return StatusLabel("-", "not measured", "dim")
         return StatusLabel("?", "unknown pid namespace", "dim")
     replica, service = snapshot_index.replicas.get(name), snapshot_index.services.get(name)
     if replica is not None:

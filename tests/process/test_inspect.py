@@ -184,3 +184,16 @@ def test_a_service_called_proxy_needs_no_port(tmp_path: Path, ending: Callable[[
     run.until("proxy", "ready")
     assert run.snapshot().proxy.address is None
     assert inspect(run, "proxy").live
+
+
+def test_a_gpu_that_this_host_does_not_have_is_refused_with_the_reason(
+    tmp_path: Path, ending: Callable[[ToyRun], ToyRun]
+) -> None:
+    run = ending(make_run(tmp_path, [toy("one", "sleep")]))
+    run.start()
+    run.until("one", "ready")
+    with pytest.raises(CommandError, match=r"no GPU '99'; (no GPUs: |GPUs: 0)") as caught:
+        run.command("inspect_gpu", gpu="99")
+    assert caught.value.code == "unknown_gpu"
+    with pytest.raises(CommandError, match="argument 'gpu' is missing"):
+        run.command("inspect_gpu")

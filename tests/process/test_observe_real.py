@@ -10,8 +10,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from liverl.logs.last_lines import last_lines
-from liverl.observe.gpu.sampler import GpuSampler, in_pid_namespace, pid_user
+from liverl.observe.gpu.detail import READINGS, DetailReader, Unreadable
+from liverl.observe.gpu.owner import in_pid_namespace, pid_user
+from liverl.observe.gpu.sampler import GpuSampler
 from liverl.observe.trials.scanner import TrialScanner
 from liverl.procs.stats import ProcSampler
 
@@ -80,6 +84,20 @@ def test_gpus_or_the_reason_why_not() -> None:
         assert gpu.uuid.startswith(("GPU-", "MIG-"))
         assert gpu.owner
         assert gpu.memory_total is None or gpu.memory_total > 1 << 30
+    sampler.close()
+
+
+def test_details_of_each_gpu_or_the_reason_why_not() -> None:
+    if not has_nvml():
+        with pytest.raises(Unreadable, match="NVML Shared Library Not Found"):
+            DetailReader("GPU-0").read({})
+        return
+    sampler = GpuSampler()
+    for gpu in sampler.sample()[0]:
+        detail, board = DetailReader(gpu.uuid).read({})
+        assert detail.uuid == gpu.uuid and board.startswith("GPU-")
+        assert set(detail.readings) == set(READINGS)
+        assert all((reading.value is None) == bool(reading.why) for reading in detail.readings.values())
     sampler.close()
 
 

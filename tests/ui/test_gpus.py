@@ -55,6 +55,7 @@ def verdict(card: GpuStatus, *replicas: ReplicaStatus, **fields: Any) -> StatusL
         (gpu(0, owner="foreign pid 4123 (ann)"), "▲ foreign", True),
         (gpu(0, owner="r0 + foreign pid 4123 (ann)"), "▲ shared, foreign process", True),
         (gpu(0, owner="unknown (pid namespace)"), "? unknown pid namespace", False),
+        (gpu(0, owner="unknown (not measured)"), "- not measured", False),
         (gpu(0, utilization=None), "- n/a (driver)", False),
         (gpu(0, utilization=None, name="NVIDIA H200 MIG 1g.18gb"), "- n/a (MIG part)", False),
     ],
@@ -129,20 +130,19 @@ async def test_eight_gpus_are_all_readable_on_a_small_terminal() -> None:
         assert all(len(row.text.rstrip()) <= 80 for row in app.pane.rows)
 
 
-async def test_the_cursor_walks_over_the_cells_and_opens_the_owner() -> None:
+async def test_the_cursor_walks_over_the_cells_and_opens_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     cards = (*gpus(7), gpu(7, owner="free"))
     services = tuple(service(f"r{i}", "replica") for i in range(7))
     items = tuple(replica(i) for i in range(7))
     app = App(cards_view(gpus=cards, services=services, replicas=ReplicaSet(7, 7, 7, items)))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
+        opened: list[str | None] = []
+        monkeypatch.setattr(app.navigation, "open_gpu", opened.append)
         await press(pilot, "1", "enter")
-        assert app.opened == ["r0"]
-        await press(pilot, "right", "enter", "down", "enter", "left", "enter", "up", "enter")
-        assert app.opened[1:] == ["r1", "r4", "r3", "r0"]
-        await press(pilot, "end", "enter")
-        assert len(app.opened) == 5
-        assert [n.message for n in app._notifications] == ["GPU 7 is free: no service to open"]
+        await press(pilot, "right", "enter", "down", "enter", "left", "enter", "up", "enter", "end", "enter")
+        assert opened == [cards[i].uuid for i in (0, 1, 4, 3, 0, 7)], "a free one too"
+        assert app.opened == []
 
 
 async def test_a_click_takes_the_cell_under_it() -> None:

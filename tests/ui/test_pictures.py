@@ -25,8 +25,10 @@ from kit.settled import painted
 from rich.console import Console
 from textual.widgets import Input
 
+from liverl.control.gpu_detail import GpuDetail, GpuProcess, Reading, Xid
 from liverl.control.service_detail import Generation, ProbeFacts, ServiceDetail
 from liverl.model import ReplicaSet, Snapshot, Symptom, TrialsStatus
+from liverl.observe.history import GpuUse, HistoryWriter, Sample
 from liverl.plan.spec import RestartPolicy, StopStage
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
@@ -269,6 +271,78 @@ def detail() -> ServiceDetail:
     )
 
 
+def gpu_detail() -> GpuDetail:
+    """A GPU of the run that a stranger uses too; rates of its links are refused."""
+    gib = 1 << 30
+    common = {"kind": "C", "cpu_percent": 104.0, "rss_bytes": 6 * gib, "started_at": NOW - 4000}
+    known = {
+        "sm_clock": 1755.0,
+        "sm_clock_max": 1980.0,
+        "memory_clock": 3201.0,
+        "memory_clock_max": 3201.0,
+        "performance_state": 0.0,
+        "slowdown_temperature": 87.0,
+        "memory_temperature": 70.0,
+        "memory_utilization": 0.41,
+        "ecc_corrected": 0.0,
+        "ecc_uncorrected": 0.0,
+        "ecc_life_corrected": 3.0,
+        "ecc_life_uncorrected": 0.0,
+        "remaps_correctable": 0.0,
+        "remaps_uncorrectable": 0.0,
+        "remap_pending": 0.0,
+        "remap_failed": 0.0,
+        "pcie_sends": 1.2e9,
+        "pcie_receives": 3.1e8,
+        "pcie_generation": 5.0,
+        "pcie_generation_max": 5.0,
+        "pcie_width": 16.0,
+        "pcie_width_max": 16.0,
+        "pcie_replays": 0.0,
+        "nvlinks": 18.0,
+        "nvlinks_active": 18.0,
+    }
+    refused = {name: Reading(why="no permission") for name in ("nvlink_sends", "nvlink_receives")}
+    return GpuDetail(
+        uuid=gpu(2).uuid,
+        at=NOW,
+        processes=(
+            GpuProcess(
+                4002, "C", "run", "r2", "liv", 87 * gib, 0.94, 104.0, 6 * gib, NOW - 4000, "VLLM::EngineCore"
+            ),
+            GpuProcess(
+                4711,
+                whose="stranger",
+                user="ada",
+                memory=31 * gib,
+                sm=0.03,
+                command="python train.py --api-key ***",
+                **common,
+            ),
+        ),
+        reserved_for="r2",
+        clock_events=("power_cap",),
+        driver="580.65.06",
+        bus_id="00000000:3B:00.0",
+        xid=Xid(watched_since=NOW - 4000),
+        readings={name: Reading(value) for name, value in known.items()} | refused,
+    )
+
+
+def write_gpu_history(run_dir: Path) -> None:
+    run_dir.mkdir(parents=True, exist_ok=True)
+    writer = HistoryWriter(run_dir)
+    for back in range(120, 0, -1):
+        busy = (back // 9) % 3 > 0
+        use = GpuUse(
+            0.97 if busy else 0.08,
+            (60 + back % 58) << 30,
+            640.0 if busy else 140.0,
+            1755.0 if busy else 1980.0,
+        )
+        writer.append(Sample(NOW - 10 * back, gpus={gpu(2).uuid: use}))
+
+
 def on_nobody(state: Snapshot) -> Snapshot:
     """Services whose process ids are those of no process of this machine."""
     services = [
@@ -335,6 +409,20 @@ async def test_service(artist: Artist) -> None:
         await artist.check("service")
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+async def test_gpu(artist: Artist, size: tuple[int, int]) -> None:
+    artist.source.answer = msgspec.to_builtins(gpu_detail())
+    write_gpu_history(artist.run_dir)
+    state = with_gpus()
+    gpus = list(state.gpus)
+    gpus[2] = gpu(2, owner="r2 + foreign pid 4711 (ada)", sm_clock_mhz=1755.0, pids=(4002, 4711))
+    async with artist.showing(size, msgspec.structs.replace(state, gpus=tuple(gpus))):
+        await artist.press("1", *("right",) * 2 if size == (80, 24) else ("j", "j"), "enter")
+        await artist.until("VLLM::EngineCore")
+        await artist.until("▇" if size[1] < 40 else "█")
+        await artist.check(f"gpu-{size[0]}x{size[1]}")
+
+
 async def test_help(artist: Artist) -> None:
     async with artist.showing((100, 30), snapshot()):
         await artist.press("question_mark")
@@ -360,7 +448,7 @@ async def test_a_terminal_of_few_colours_that_was_drawn_on_before_changes_no_pic
 
 def test_a_picture_fetches_nothing() -> None:
     stored = [path.read_text() for path in PICTURES.glob("*.svg")]
-    assert len(stored) == 12
+    assert len(stored) == 15
     assert not [
         picture for picture in stored if "href" in picture or "url(" in picture or "@import" in picture
     ]

@@ -23,6 +23,7 @@ from liverl.supervise.services.state_machine import MachineState
 # What scripts send: the name of each command, and its arguments.
 WIRE = {
     "inspect": ("service",),
+    "inspect_gpu": ("gpu",),
     "restart": ("service",),
     "scale": ("to", "delta", "remove"),
     "start_service": ("service",),

@@ -12,6 +12,7 @@ from liverl_tui.app.app import LiverlApp
 from liverl_tui.keys.bindings import KEYS, SCOPE_TITLES, Key, bindings, find, key_name, keys_of, reachable
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.dialogs import Dialog
+from liverl_tui.screens.gpu import GpuScreen
 from liverl_tui.screens.help import HelpScreen
 from liverl_tui.screens.metrics import MetricsScreen
 from liverl_tui.screens.service import ServiceScreen
@@ -33,6 +34,7 @@ SCOPED = {
     "trajectory": TrajectoryScreen,
     "metrics": MetricsScreen,
     "service": ServiceScreen,
+    "gpu": GpuScreen,
     "events": EventList,
     "alerts": AlertList,
     "help": HelpScreen,

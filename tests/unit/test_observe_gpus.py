@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from liverl.model import GpuStatus
 from liverl.observe.gpu import sampler as gpus_module
 from liverl.observe.gpu.ledger import UNKNOWN_NAMESPACE, GpuLedger, allowed_gpus
-from liverl.observe.gpu.sampler import FREE_BELOW, GpuSampler, owner_of
+from liverl.observe.gpu.owner import FREE_BELOW, owner_of
+from liverl.observe.gpu.sampler import GpuSampler
 
 
 def gpu(index: int, owner: str = "free", uuid: str | None = None) -> GpuStatus:
@@ -36,6 +37,7 @@ class SimulatedNvml:
 
     NVML_DEVICE_MIG_ENABLE = pynvml.NVML_DEVICE_MIG_ENABLE
     NVML_TEMPERATURE_GPU = pynvml.NVML_TEMPERATURE_GPU
+    NVML_CLOCK_SM = pynvml.NVML_CLOCK_SM
     nvmlMemory_v2 = pynvml.nvmlMemory_v2
 
     def __init__(self) -> None:
@@ -103,6 +105,9 @@ class SimulatedNvml:
 
     def nvmlDeviceGetTemperature(self, handle: Any, sensor: int) -> int:
         return 41
+
+    def nvmlDeviceGetClockInfo(self, handle: Any, clock: int) -> int:
+        return {pynvml.NVML_CLOCK_SM: 1980}[clock]
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Any) -> list[Any]:
         return [SimpleNamespace(pid=p, usedGpuMemory=m) for p, m in self.processes[handle[0]]]

@@ -23,18 +23,23 @@ def sample(at: float, **services: int) -> Sample:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    gpu = GpuStatus(0, "GPU-1", "H200", 0.973, 1 << 30, 2 << 30, 611.7, 700.0, 60.0, "a")
+    gpu = GpuStatus(0, "GPU-1", "H200", 0.973, 1 << 30, 2 << 30, 611.7, 700.0, 60.0, "a", sm_clock_mhz=1755.0)
     trees = {"a": TreeStats(2, 101.26, 7), "gone": TreeStats()}
     writer = HistoryWriter(tmp_path)
     writer.append(sample_of(1000.04, HostStats(12.34, 4, 5, 6), (gpu,), trees))
     writer.append(sample(1010.0))
     first, second = read_history(tmp_path)
     assert (first.at, first.host) == (1000.0, (12.3, 5))
-    assert first.gpus == {"GPU-1": (0.97, 1 << 30, 612.0)}
+    assert first.gpus == {"GPU-1": (0.97, 1 << 30, 612.0, 1755.0)}
     assert first.services == {"a": (101.3, 7)}
     assert second.at == 1010.0
     assert read_history(tmp_path, since=1000.0) == (second,)
     assert (tmp_path / "history.jsonl").stat().st_size < 300
+
+
+def test_lines_of_a_version_without_clocks_are_read(tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").write_text('{"at":5.0,"host":[1.0,2],"gpus":{"GPU-1":[0.5,3,200.0]}}\n')
+    assert read_history(tmp_path)[0].gpus == {"GPU-1": (0.5, 3, 200.0, None)}
 
 
 def test_nothing_there(tmp_path: Path) -> None:

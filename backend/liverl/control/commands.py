@@ -57,6 +57,12 @@ class Inspect(msgspec.Struct, frozen=True):
     service: str
 
 
+class InspectGpu(msgspec.Struct, frozen=True):
+    """``inspect_gpu``: details of one GPU (``gpu_detail.GpuDetail``). ``gpu``: its UUID or index."""
+
+    gpu: str
+
+
 ServiceCommand: TypeAlias = Restart | StopService | StartService | Inspect
 Arguments = TypeVar("Arguments", bound=msgspec.Struct)
 

@@ -9,6 +9,7 @@ from typing import Any, Generic
 from liverl.control.commands import (
     Arguments,
     Inspect,
+    InspectGpu,
     Restart,
     Scale,
     ServiceCommand,
@@ -18,6 +19,7 @@ from liverl.control.commands import (
     parse_arguments,
     unknown_command,
 )
+from liverl.daemon.gpu_detail import GpuDetails
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.service_detail import actor_detail, live_detail
 from liverl.external.repair import Repair
@@ -67,8 +69,10 @@ class Commands:
         self._end_run = stop
         self._source = source
         self._repair = repair
+        self._gpus = GpuDetails(supervisor, sampler)
         self.table: dict[str, Entry[Any]] = {
             "inspect": Entry(Inspect, self._inspect),
+            "inspect_gpu": Entry(InspectGpu, self._inspect_gpu),
             "restart": Entry(Restart, self._restart),
             "scale": Entry(Scale, self._scale),
             "start_service": Entry(StartService, self._start_service),
@@ -134,6 +138,9 @@ class Commands:
         if self._repair is not None and self._repair.knows(service):
             return await self._repair.run(command)
         return await live_detail(supervisor, service, sampler.pid_memory)
+
+    async def _inspect_gpu(self, command: InspectGpu, _client: str) -> Answer:
+        return await self._gpus.of(command.gpu)
 
     def _is_actor(self, service: str) -> bool:
         """Whether this is a replica that verl manages."""

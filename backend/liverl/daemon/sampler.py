@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from liverl.control.gpu_detail import Xid
 from liverl.daemon.run_files import RunFiles, ServiceLog, ServiceLogs
 from liverl.model import (
     GpuStatus,
@@ -316,6 +317,10 @@ class Sampler:
     def pid_memory(self) -> Mapping[str, Mapping[int, int | None]]:
         """GPU memory by process: UUID -> pid -> bytes, as NVML reports them; None: NVML does not know the size."""
         return self._gpus.pid_memory
+
+    def xid(self, board: str) -> Xid:
+        """The newest XID error of the GPU with the UUID ``board``."""
+        return self._gpus.xid(board)
 
     def close(self) -> None:
         """Stop watching files, and close NVML unless a call to it is blocked."""

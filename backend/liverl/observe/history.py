@@ -35,6 +35,7 @@ class GpuUse(NamedTuple):
     utilization: float | None  # 0..1
     memory: int | None  # bytes
     power: float | None  # watts
+    clock: float | None = None  # MHz, of the multiprocessors; lines of earlier versions have none
 
 
 class ServiceUse(NamedTuple):
@@ -65,7 +66,9 @@ def sample_of(
         at=round(at, 1),
         host=HostUse(_rounded(host.cpu_percent, 1), host.memory_used),
         gpus={
-            gpu.uuid: GpuUse(_rounded(gpu.utilization, 2), gpu.memory_used, _rounded(gpu.power_w, 0))
+            gpu.uuid: GpuUse(
+                _rounded(gpu.utilization, 2), gpu.memory_used, _rounded(gpu.power_w, 0), gpu.sm_clock_mhz
+            )
             for gpu in gpus
         },
         services={

@@ -205,14 +205,9 @@ class GpusPane(GridPane):
         return key
 
     def action_select(self) -> None:
-        """Open the screen of ``selected_service``; for a GPU that no service uses, a notification says whose it
-        is."""
-        key, name = self.cursor, self.selected_service
-        if name is not None:
-            host_of(self).navigation.open_service(name)
+        """Open the screen of the GPU under the cursor; without GPUs, that of the service."""
+        key = self.cursor
+        if key in self._gpus:
+            host_of(self).navigation.open_gpu(key)
         elif key is not None:
-            gpu = self._gpus[key]
-            text = f"no service of this run uses GPU {gpu.index}; its owner is {one_line(gpu.owner)}"
-            if gpu.owner == "free":
-                text = f"GPU {gpu.index} is free: no service to open"
-            self.notify(text, markup=False)
+            host_of(self).navigation.open_service(key)

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
-
-from textual.binding import Binding
 
 from liverl.model import ReplicaStatus, ServiceStatus
 from liverl_tui.text.words import GLYPH, STYLE, short_name, state_word
 from liverl_tui.widgets.base.cells import Row
-from liverl_tui.widgets.base.rows import WHEEL, Pane, RowsPane
+from liverl_tui.widgets.base.rows import RowsPane
+from liverl_tui.widgets.base.scroll import ScrollPane
 from liverl_tui.widgets.service.text import About, argv_line, detail_rows
-
-if TYPE_CHECKING:
-    from textual.binding import BindingType
-
-_MOVES: list[BindingType] = [
-    Binding("up,k", "scroll(-1)", show=False),
-    Binding("down,j", "scroll(1)", show=False),
-    Binding("pageup,ctrl+b", "page(-1)", show=False),
-    Binding("pagedown,ctrl+f,space", "page(1)", show=False),
-    Binding("home,g", "top", show=False),
-    Binding("end,G", "bottom", show=False),
-]
 
 
 class ServiceList(RowsPane):
@@ -80,70 +66,30 @@ class ServiceList(RowsPane):
         self._command = command
 
 
-class DetailPane(Pane):
+class DetailPane(ScrollPane):
     """Everything known about one service, to scroll through."""
 
     title = "Service"
-    BINDINGS = _MOVES
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.about: About | None = None
-        self._top = 0
-        self._lines: list[Row] = []
 
     def take(self, about: About) -> None:
         """Show these facts; another service is shown from its top."""
         if self.about is None or self.about.name != about.name:
-            self._top = 0
+            self.to_top()
         self.about = about
         self.update()
 
-    def compose_rows(self, width: int, height: int) -> Iterable[Row]:
-        """The title with the name and the visible lines, and those lines of the detail."""
-        about = self.about
-        if about is None:
-            return [self.title_row(width, "no services yet")]
-        self._lines = detail_rows(about, width)
-        room = max(1, height - 1)
-        self._top = max(0, min(self._top, len(self._lines) - room))
-        facts = about.kind
-        if len(self._lines) > room:
-            facts += f"  lines {self._top + 1}-{self._top + room} of {len(self._lines)}"
-        return [self._title_with(about.name, width, facts), *self._lines[self._top : self._top + room]]
+    def heading(self) -> tuple[str, str]:
+        """Name and kind of the service."""
+        return ("", "no services yet") if self.about is None else (self.about.name, self.about.kind)
 
-    def _title_with(self, name: str, width: int, facts: str) -> Row:
-        row = self.title_row(width + len(self.title) - len(name), facts)
-        row.spans[0] = (f" {name} ", row.spans[0][1])
-        return row
-
-    def action_scroll(self, by: int) -> None:
-        """Scroll by rows, downwards if positive."""
-        self._top += by
-        self.update()
-
-    def action_page(self, by: int) -> None:
-        """Scroll one screen down (1) or up (-1), with one row in common."""
-        self.action_scroll(by * max(1, self.content_size.height - 2))
-
-    def action_top(self) -> None:
-        """Scroll to the first line."""
-        self._top = 0
-        self.update()
-
-    def action_bottom(self) -> None:
-        """Scroll to the last line."""
-        self._top = len(self._lines)
-        self.update()
-
-    def wheel(self, by: int) -> None:
-        """Scroll by ``WHEEL`` rows."""
-        self.action_scroll(WHEEL * by)
+    def lines(self, width: int, height: int) -> list[Row]:
+        """All lines of the detail."""
+        return detail_rows(self.about, width) if self.about is not None else []
 
     def copy_line(self) -> str:
         """The command line, quoted for a shell."""
         return argv_line(self.about.detail) if self.about is not None else ""
-
-    def copy_all(self) -> str:
-        """The whole detail, also the lines outside of the screen."""
-        return "\n".join(row.text.rstrip() for row in self._lines)

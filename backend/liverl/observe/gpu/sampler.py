@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
-import importlib
-import os
-import pwd
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
 
+from liverl.control.gpu_detail import Xid
 from liverl.model import GpuStatus
-from liverl.observe.gpu.ledger import NO_LEDGER, UNKNOWN_NAMESPACE
+from liverl.observe.gpu.ledger import NO_LEDGER
+from liverl.observe.gpu.nvml import open_nvml
+from liverl.observe.gpu.owner import in_pid_namespace, owner_of
+from liverl.observe.gpu.xid import XidWatch
 
-# An idle H200 shows 0 to 4 MiB (driver 580), or 615 MiB with older drivers that include their reserve.
-# A CUDA context takes about 500 MiB more, a loaded engine gigabytes.
-FREE_BELOW = 1 << 30  # bytes
 RETRY_INIT = 60.0  # seconds before a failed NVML initialization is retried
-_INIT_PID_NAMESPACE = 4026531836  # PROC_PID_INIT_INO of the kernel: inode of the first pid namespace
 
 
 class GpuSampler:
@@ -34,6 +30,7 @@ class GpuSampler:
         self._nvml: Any = None
         self._why = ""
         self._retry_at = 0.0
+        self._xids: XidWatch | None = None
         self.pid_memory: dict[str, dict[int, int | None]] = {}  # last sample: UUID -> pid -> bytes
 
     def sample(
@@ -73,9 +70,15 @@ class GpuSampler:
             except nvml.NVMLError as error:  # one lost GPU must not hide the others
                 notes.append(f"GPU {index}: n/a ({error})")
         self.pid_memory = memory
+        if self._xids is not None:
+            self._xids.look()
         if not gpus and not notes:
             notes.append("n/a (the driver reports no GPU)")
         return tuple(gpus), "; ".join(notes) or None
+
+    def xid(self, uuid: str) -> Xid:
+        """The newest XID error of a whole GPU; may be called from any thread."""
+        return self._xids.of(uuid) if self._xids is not None else Xid(why=self._why or "not watched")
 
     def close(self) -> None:
         """Shut NVML down. Raises nothing."""
@@ -87,28 +90,18 @@ class GpuSampler:
         if now < self._retry_at:
             return False
         self._retry_at = now + RETRY_INIT
-        nvml = self._given
-        if nvml is None:
-            try:
-                ctypes.CDLL("libnvidia-ml.so.1")  # do not import pynvml on machines without NVML
-                nvml = importlib.import_module("pynvml")
-            except OSError:
-                self._why = "NVML Shared Library Not Found"
-                return False
-            except ImportError:
-                self._why = "the Python package nvidia-ml-py is not installed"
-                return False
-        try:
-            nvml.nvmlInit()
-        except nvml.NVMLError as error:
-            self._why = str(error)
+        self._nvml, self._why = open_nvml(self._given)
+        if self._nvml is None:
             return False
-        self._nvml = nvml
+        self._xids = XidWatch(self._nvml)
         return True
 
     def _stop(self, why: str) -> None:
         nvml, self._nvml, self._why = self._nvml, None, why
         self.pid_memory = {}
+        if self._xids is not None:
+            self._xids.close()
+            self._xids = None
         try:
             nvml.nvmlShutdown()
         except nvml.NVMLError as error:
@@ -118,6 +111,8 @@ class GpuSampler:
         """Return (handle, handle of the whole GPU or None) of the CUDA devices at ``index``."""
         nvml = self._nvml
         whole = nvml.nvmlDeviceGetHandleByIndex(index)
+        if self._xids is not None:
+            self._xids.watch(_text(nvml.nvmlDeviceGetUUID(whole)), whole)
         mode = self._ask(nvml.nvmlDeviceGetMigMode, whole)
         if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
             return [(whole, None)]
@@ -138,6 +133,7 @@ class GpuSampler:
         power = ask(nvml.nvmlDeviceGetPowerUsage, board)
         limit = ask(nvml.nvmlDeviceGetEnforcedPowerLimit, board)
         heat = ask(nvml.nvmlDeviceGetTemperature, board, nvml.NVML_TEMPERATURE_GPU)
+        clock = ask(nvml.nvmlDeviceGetClockInfo, board, nvml.NVML_CLOCK_SM)
         processes = ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
         gpu = GpuStatus(
             index=index,
@@ -150,6 +146,7 @@ class GpuSampler:
             power_limit_w=None if limit is None else limit / 1000,
             temperature_c=None if heat is None else float(heat),
             owner="",
+            sm_clock_mhz=None if clock is None else float(clock),
         )
         return gpu, {int(p.pid): p.usedGpuMemory for p in processes}
 
@@ -167,69 +164,6 @@ class GpuSampler:
             nvml.NVMLError_InvalidArgument,
         ):
             return None
-
-
-def owner_of(
-    pids: Collection[int],
-    ledger: Mapping[str, str],
-    members: Mapping[str, Collection[int]],
-    in_pid_namespace: bool,
-    *,
-    uuid: str = "",
-    memory: int | None = None,
-    user_of: Callable[[int], str | None] | None = None,
-) -> str:
-    """Return the owner of a GPU: a service (several joined by `` + ``), ``free``, ``foreign pid N (user)`` or
-    ``unknown (pid namespace)``.
-
-    Outside a pid namespace pids take precedence over the ledger. Inside one NVML may report the host's pids,
-    which can equal ours by chance: the ledger takes precedence and no process is called foreign. ``memory``
-    (bytes in use) of FREE_BELOW or more without any pid means not free. ``user_of`` returns the user of a
-    pid, None if /proc does not show it.
-    """
-    user_of = user_of or pid_user
-    booked = ledger.get(uuid)
-    ours = [service for service, tree in members.items() if any(pid in tree for pid in pids)]
-    if in_pid_namespace:
-        if booked is not None:
-            return booked
-        if ours:
-            return " + ".join(ours)
-    elif pids:
-        trees = {pid for service in ours for pid in members[service]}
-        others = [pid for pid in pids if pid not in trees]
-        users = {pid: user_of(pid) for pid in others}
-        foreign = [f"foreign pid {pid} ({user})" for pid, user in users.items() if user is not None]
-        named = ours + foreign
-        if named:
-            return " + ".join(named)
-        return booked if booked is not None else UNKNOWN_NAMESPACE
-    if booked is not None:
-        return booked
-    if pids or (memory is not None and memory >= FREE_BELOW):
-        return UNKNOWN_NAMESPACE
-    return "free"
-
-
-def in_pid_namespace() -> bool:
-    """Whether this process is in a pid namespace of its own (a container), where NVML's pids may be the
-    host's."""
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino != _INIT_PID_NAMESPACE
-    except OSError:  # without /proc no pid can be resolved either
-        return True
-
-
-def pid_user(pid: int) -> str | None:
-    """Return the user of a process; None if /proc does not show the pid."""
-    try:
-        uid = os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return None
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
 
 
 def _text(value: str | bytes) -> str:

@@ -1,0 +1,276 @@
+"""The GPU screen: who uses one GPU, its past, and what its driver says of it, beside a list of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+from textual.app import ComposeResult
+from textual.containers import Container
+
+from liverl.control.gpu_detail import GpuDetail
+from liverl.control.messages import ControlError
+from liverl.model import GpuStatus
+from liverl.observe.history import Sample, read_history
+from liverl_tui.keys.bindings import bindings
+from liverl_tui.screens.base import RunScreen
+from liverl_tui.text.status_label import SnapshotIndex, owner_of
+from liverl_tui.text.words import one_line
+from liverl_tui.widgets.base.clock import Clock
+from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.base.rows import Pane
+from liverl_tui.widgets.gpu.panes import GpuList, GpuPane
+from liverl_tui.widgets.gpu.past import KEPT, PERIOD_S, ZOOMS, Past
+from liverl_tui.widgets.gpu.text import AboutGpu
+from liverl_tui.widgets.header.header import Header
+
+if TYPE_CHECKING:
+    from textual import events
+    from textual.binding import BindingType
+
+    from liverl_tui.data.view import View
+
+REFRESH_S = 2.0  # seconds between two requests to the backend
+WIDE = 120  # columns of the terminal; below it the list stands above the detail, not beside it
+TALL = 34  # rows of the terminal from which there is room for the list above the detail
+_LIST_ROWS = 9  # height of the list above the detail, its title included
+_KEYS: list[BindingType] = [*bindings("gpu")]
+
+
+class GpuScreen(RunScreen):
+    """Shows one GPU: its processes, its history, its clocks, errors and links.
+
+    ``selected_gpu`` is its UUID; None until the first snapshot if the caller named none. What no snapshot has comes
+    from the backend (command ``inspect_gpu``), which reads it only when it is asked; the past comes from the run's
+    files.
+    """
+
+    scope = "gpu"
+    BINDINGS = _KEYS
+    AUTO_FOCUS = "#detail"
+    DEFAULT_CSS = """
+    GpuScreen { layout: vertical; }
+    GpuScreen #both { width: 1fr; height: 1fr; layout: horizontal; }
+    GpuScreen #both.-narrow { layout: vertical; }
+    GpuScreen GpuPane { width: 1fr; height: 1fr; }
+    GpuScreen GpuList { width: 30; height: 1fr; }
+    GpuScreen .-narrow GpuList { width: 1fr; height: 9; }
+    """
+
+    def __init__(self, uuid: str | None = None) -> None:
+        super().__init__()
+        self.selected_gpu = uuid
+        self.chooser = GpuList(self.choose, id="gpus")
+        self._clock = Clock()
+        self._zoom = 0  # index in ZOOMS
+        self._history: tuple[Sample, ...] = ()
+        self._history_read = False
+        self._pasts: dict[str, Past] = {}
+        self._detail: GpuDetail | None = None
+        self._note = ""
+        self._asking: set[str] = set()  # GPUs whose answers are on their way; one that blocks delays no other
+        self._asked_for: object = None  # GPU and link at the last request
+        self._layout_state: object = None
+
+    def compose(self) -> ComposeResult:
+        """List and detail, above the key bar."""
+        yield Header()
+        with Container(id="both", classes="-narrow" if self.app.size.width < WIDE else ""):
+            yield self.chooser
+            yield GpuPane(id="detail")
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        """Ask the backend again every ``REFRESH_S`` seconds."""
+        super().on_mount()
+        self.set_interval(REFRESH_S, self._ask_soon)
+
+    # -- the selected GPU
+
+    def gpus(self) -> tuple[GpuStatus, ...]:
+        """The GPUs of the newest snapshot; none before the first one."""
+        snapshot = self.liverl.view.snapshot
+        return snapshot.gpus if snapshot is not None else ()
+
+    @property
+    def gpu(self) -> GpuStatus | None:
+        """The status of the selected GPU; None if the snapshot has none of that UUID."""
+        return next((gpu for gpu in self.gpus() if gpu.uuid == self.selected_gpu), None)
+
+    @property
+    def selected_service(self) -> str | None:
+        """The service of the run that uses the selected GPU; the keys that act on a service act on it."""
+        gpu, snapshot = self.gpu, self.liverl.view.snapshot
+        return owner_of(gpu, SnapshotIndex(snapshot)) if gpu is not None and snapshot is not None else None
+
+    def choose(self, uuid: str) -> None:
+        """Show the GPU ``uuid``, and ask the backend about it at once."""
+        if uuid != self.selected_gpu:
+            self.selected_gpu = uuid
+            self._detail, self._note = None, ""
+            self._draw()
+            self._ask_soon()
+
+    def show(self, view: View) -> None:
+        """Update list, past and detail. Ask the backend at once if the link has changed."""
+        if not self._composed:
+            return
+        self._clock.take(view)
+        snapshot = view.snapshot
+        if self.selected_gpu is None and snapshot is not None and snapshot.gpus:
+            self.selected_gpu = snapshot.gpus[0].uuid
+        self._place_panes()
+        with self.app.batch_update():
+            self.query_one(Header).show(view)
+            self.query_one(KeyBar).show(view)
+            if snapshot is not None:
+                for gpu in snapshot.gpus if view.live else ():
+                    self._past(gpu.uuid).take_status(snapshot.at, gpu)
+                self.chooser.take(snapshot, self._clock.now(), self.selected_gpu)
+            self._draw()
+        if snapshot is not None and not self._history_read:
+            self._history_read = True
+            self.run_worker(self._read_history(snapshot.at - KEPT * PERIOD_S), group="history")
+        if self._asked_for != (self.selected_gpu, view.link):
+            self._ask_soon()
+
+    def _past(self, uuid: str) -> Past:
+        if uuid not in self._pasts:
+            self._pasts[uuid] = Past()
+            self._pasts[uuid].take_history(uuid, self._history)
+        return self._pasts[uuid]
+
+    async def _read_history(self, since: float) -> None:
+        """Fill the charts from the run's files: samples since ``since``, in Unix seconds."""
+        try:
+            self._history = await asyncio.to_thread(read_history, self.liverl.source.run.path, since)
+        except OSError as error:
+            text = f"cannot read the run's history, so the charts start empty: {one_line(str(error))}"
+            self.liverl.notifications.toast(text, "warning")
+            return
+        for uuid, past in self._pasts.items():
+            past.take_history(uuid, self._history)
+        self._draw()
+
+    def _draw(self) -> None:
+        view, gpu = self.liverl.view, self.gpu
+        snapshot = view.snapshot
+        if not self._composed or snapshot is None:
+            return
+        about, nothing = None, one_line(snapshot.gpu_note or "none seen yet")
+        if gpu is not None:
+            about = AboutGpu(
+                gpu=gpu,
+                now=self._clock.now(),
+                snapshot=snapshot,
+                past=self._past(gpu.uuid),
+                live=view.live,
+                zoom=ZOOMS[self._zoom],
+                detail=self._detail,
+                note=self._note,
+            )
+        elif self.selected_gpu is not None and snapshot.gpus:
+            nothing = f"{self.selected_gpu} is gone: the driver does not show it any more"
+        for pane in self.query(GpuPane):  # none if an answer comes while the screen closes
+            pane.take(about, nothing)
+
+    # -- asking the backend
+
+    def _ask_soon(self) -> None:
+        if self.is_current and self.selected_gpu is not None:
+            self.run_worker(self._ask(), group="inspect_gpu")
+
+    async def _ask(self) -> None:
+        """Get the detail of the selected GPU from the backend, and draw it."""
+        uuid, link = self.selected_gpu, self.liverl.view.link
+        if uuid is None or uuid in self._asking:
+            return
+        self._asking.add(uuid)
+        self._asked_for = (uuid, link)
+        detail, note = None, ""
+        try:
+            if link in ("live", "connecting"):
+                detail, note = await self._from_backend(uuid)
+            else:
+                why = "this run has ended" if link == "ended" else "no backend is running"
+                note = f"{why}; showing the last known state"
+        finally:
+            self._asking.discard(uuid)
+        if uuid == self.selected_gpu:
+            self._detail, self._note = detail, note
+            self._draw()
+
+    async def _from_backend(self, uuid: str) -> tuple[GpuDetail | None, str]:
+        """Return (detail, ""), or (None, why the backend gave none)."""
+        try:
+            answer = await self.liverl.source.command("inspect_gpu", gpu=uuid)
+            return msgspec.convert(answer, GpuDetail), ""
+        except ControlError as error:
+            return None, str(error)
+        except msgspec.ValidationError as error:
+            return None, f"the backend's answer cannot be read ({error})"
+
+    # -- layout
+
+    def on_resize(self, _event: events.Resize) -> None:
+        """Place the panes for the new size."""
+        self._place_panes()
+
+    def _place_panes(self) -> None:
+        """List beside the detail, or above it in a narrow terminal; no list where it would leave no room, or names one
+        GPU only."""
+        width, height = self.size
+        count = len(self.gpus())
+        state = (width, height, count)
+        if state == self._layout_state or not self._composed:
+            return
+        self._layout_state = state
+        narrow = width < WIDE
+        self.query_one("#both").set_class(narrow, "-narrow")
+        pane = self.chooser
+        pane.display = count > 1 and (not narrow or height >= TALL)
+        pane.styles.height = min(_LIST_ROWS, count + 1) if narrow else "1fr"
+        if not pane.display and self.focused is pane:
+            self.set_focus(self.query_one(GpuPane))
+
+    # -- keys
+
+    def action_other(self, by: int) -> None:
+        """Show the GPU ``by`` places further in the list; after the last comes the first."""
+        uuids = [gpu.uuid for gpu in self.gpus()]
+        if uuids:
+            here = uuids.index(self.selected_gpu) if self.selected_gpu in uuids else -1
+            uuid = uuids[(here + by) % len(uuids)]
+            self.chooser.select(uuid)
+            self.choose(uuid)
+
+    def action_next_pane(self) -> None:
+        """Move the focus between list and detail."""
+        panes: list[Pane] = [pane for pane in (self.chooser, self.query_one(GpuPane)) if pane.display]
+        here = next((i for i, pane in enumerate(panes) if pane is self.focused), -1)
+        # Not focus(), which acts later: the next key goes to the new pane already.
+        self.set_focus(panes[(here + 1) % len(panes)])
+
+    def action_zoom(self, by: int) -> None:
+        """Show a shorter past (1), or a longer one (-1)."""
+        self._zoom = max(0, min(len(ZOOMS) - 1, self._zoom - by))
+        self._draw()
+
+    def action_service(self) -> None:
+        """Show the service of the run that uses this GPU."""
+        name = self._service_or_toast()
+        if name is not None:
+            self.liverl.navigation.open_service(name)
+
+    def action_logs(self) -> None:
+        """Show the log of the service that uses this GPU, on the dashboard."""
+        name = self._service_or_toast()
+        if name is not None:
+            self.liverl.navigation.open_log(name)
+
+    def _service_or_toast(self) -> str | None:
+        name = self.selected_service
+        if name is None:
+            self.liverl.notifications.toast("no service of this run uses this GPU", "warning")
+        return name

@@ -1,0 +1,1 @@
+"""The GPU screen: the list of GPUs, and everything about one of them."""

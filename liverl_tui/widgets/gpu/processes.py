@@ -1,0 +1,110 @@
+"""The processes on a GPU as rows, and the answer to who holds it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from liverl.control.gpu_detail import GpuDetail, GpuProcess
+from liverl.model import GpuStatus
+from liverl_tui.text.words import UNKNOWN, age, one_line, percent, size
+from liverl_tui.text.wrapping import wrap
+from liverl_tui.widgets.base.cells import Row
+
+NA = "n/a"
+UNLISTED = 1 << 30  # bytes in use by no listed process from which on this is said; a driver reserves less
+_WIDE = 110  # columns from which on the table has CPU, memory and age of the processes
+_OWNER, _USER = 15, 8
+
+
+def holders(gpu: GpuStatus, detail: GpuDetail | None) -> str:
+    """Who holds a GPU: services of the run and strangers, each with its GPU memory; without a detail, its owner."""
+    if detail is None:
+        return gpu.owner
+    memory: dict[str, int | None] = {}
+    for process in detail.processes:
+        name = holder(process, detail.own_namespace)
+        before = memory.get(name)
+        memory[name] = before if process.memory is None else (before or 0) + process.memory
+    parts = [name if used is None else f"{name} {size(used)}" for name, used in memory.items()]
+    if detail.reserved_for is not None and not any(
+        p.service == detail.reserved_for for p in detail.processes
+    ):
+        parts.insert(0, f"{detail.reserved_for} (reserved)")
+    return ", ".join(parts) or gpu.owner
+
+
+def holder(process: GpuProcess, own_namespace: bool) -> str:
+    """Whose process it is, in words."""
+    if process.whose == "run":
+        return process.service or UNKNOWN
+    if process.whose == "stranger":
+        return f"stranger pid {process.pid} ({process.user or 'unknown user'})"
+    return f"pid {process.pid} {hidden_words(own_namespace)}"
+
+
+def hidden_words(own_namespace: bool) -> str:
+    """Why nothing but the pid is known."""
+    return "(another pid namespace)" if own_namespace else "(hidden, or it has just ended)"
+
+
+def process_rows(gpu: GpuStatus, detail: GpuDetail | None, now: float, width: int) -> Iterable[Row]:
+    """Every process on the GPU; below them, what is not known and why."""
+    if detail is None:
+        text = f"pids {', '.join(map(str, gpu.pids))}" if gpu.pids else "none known"
+        yield Row((f" {text}", "text" if gpu.pids else "dim"))
+        return
+    wide = width >= _WIDE
+    if detail.processes:
+        head = f" {'pid':>8} {'user':<{_USER}} {'gpu-mem':>7} {'sm':>4} {'type':<4} "
+        head += f"{'cpu%':>5} {'rss':>5} {'age':>6} " if wide else ""
+        yield Row((head + f"{'service':<{_OWNER}} command", "head"))
+    for process in detail.processes:
+        yield _row(process, detail.own_namespace, now, wide)
+    for text, style in _notes(gpu, detail):
+        for line in wrap(text, width - 2):
+            yield Row((f" {line}", style))
+
+
+def _row(process: GpuProcess, own_namespace: bool, now: float, wide: bool) -> Row:
+    hidden = process.whose == "hidden"
+    sm = NA if process.sm is None else percent(process.sm)
+    memory = NA if process.memory is None else size(process.memory)
+    row = Row((f" {process.pid:>8} ", "text"))
+    row.add(process.user or (NA if hidden else UNKNOWN), "dim" if process.whose == "run" else "text", _USER)
+    row.add(f" {memory:>7} ", "strong").add(f"{sm:>4} {process.kind:<4} ", "text")
+    if wide:
+        cpu = NA if process.cpu_percent is None else f"{process.cpu_percent:.0f}"
+        rss = NA if process.rss_bytes is None else size(process.rss_bytes)
+        lived = NA if process.started_at is None else age(now - process.started_at)
+        row.add(f"{cpu:>5} {rss:>5} {lived:>6} ", "dim")
+    if hidden:
+        return row.add(hidden_words(own_namespace), "warn")
+    style = "ok" if process.whose == "run" else "warn"
+    row.add(process.service or "stranger", style, _OWNER)
+    return row.add(" " + _short(one_line(process.command)), "text")
+
+
+def _short(command: str) -> str:
+    """A command without the directory of its program, which tells less than the words behind it."""
+    program, blank, rest = command.partition(" ")
+    return program.rpartition("/")[2] + blank + rest
+
+
+def _notes(gpu: GpuStatus, detail: GpuDetail) -> Iterator[tuple[str, str]]:
+    if detail.processes_why:
+        yield f"processes: n/a ({detail.processes_why})", "warn"
+    elif not detail.processes:
+        yield "no process uses this GPU", "dim"
+    listed = sum(p.memory or 0 for p in detail.processes)
+    unlisted = (gpu.memory_used or 0) - listed
+    if unlisted >= UNLISTED and all(p.memory is not None for p in detail.processes):
+        yield (
+            f"▲ {size(unlisted)} more are in use by processes that the driver does not show here, such as those of "
+            "other containers",
+            "warn",
+        )
+    if detail.processes and any(p.sm is None for p in detail.processes):
+        why = detail.sm_why or "the driver has no sample of a process in the last seconds"
+        yield f"sm n/a: {why}", "dim"
+    if any(p.memory is None for p in detail.processes):
+        yield "gpu-mem n/a: the driver does not tell it", "dim"
