@@ -15,16 +15,18 @@ from liverl.util.visible import visible
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.base import RunScreen
-from liverl_tui.screens.layout import PANES, Need, arrange
+from liverl_tui.screens.layout import PANES, STRIP, Need, arrange, strip_fits
+from liverl_tui.screens.run_metrics import metrics_of
 from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.base.meters import SPAN_S
 from liverl_tui.widgets.base.rows import Pane
 from liverl_tui.widgets.dashboard.gpus import GpusPane
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
 from liverl_tui.widgets.dashboard.trials import TrialsPane
 from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.log.pane import LogsPane
+from liverl_tui.widgets.metrics.strip import ChartStrip
 
-PAST_S = 900.0  # seconds of history read at the start: as much as the widest history bar can show
 
 
 def _need(pane: Widget) -> Need:
@@ -34,7 +36,7 @@ def _need(pane: Widget) -> Need:
 
 
 class Dashboard(RunScreen):
-    """Header, four panes (``layout.PANES``) placed by ``layout.arrange``, and key bar.
+    """Header, charts, four panes (``layout.PANES``) placed by ``layout.arrange``, and key bar.
 
     ``hidden``: names of panes hidden by the user. ``maximised``: the name of the pane that fills the body, or None.
     """
@@ -56,11 +58,13 @@ class Dashboard(RunScreen):
         self._cramped = False  # a pane is maximised only because there is no room for it beside the others
         self._placed: object = None  # sizes, needs and choices that the panes are placed for
         self._seeded = False  # the history was read, or is being read
+        self._step_read: object = None  # what the run's metrics were read for: the newest step, or the end
 
     def compose(self) -> ComposeResult:
-        """Header, panes and key bar."""
+        """Header, charts, panes and key bar."""
         yield Header()
         with Container(id="body"):
+            yield ChartStrip(id=STRIP)
             yield GpusPane(id="gpus")
             yield ReplicasPane(id="replicas")
             yield LogsPane(id="logs")
@@ -86,12 +90,15 @@ class Dashboard(RunScreen):
         """Update and place the panes. Release painting if it is held; else read the run's history, once."""
         super().show(view)
         if self._composed:
+            self._follow_steps()
             self.place()
             if self.liverl.held:
                 self.call_later(self.liverl.release)
             elif not self._seeded and view.snapshot is not None:
                 self._seeded = True
-                self.run_worker(self._seed(view.snapshot.at - PAST_S), group="history")
+                result = view.snapshot.result
+                end = view.snapshot.at if result is None else result.ended_at
+                self.run_worker(self._seed(end - SPAN_S), group="history")
 
     async def _seed(self, since: float) -> None:
         """Fill the history bars of the GPUs pane from the run's files: samples since ``since``, in Unix seconds."""
@@ -107,29 +114,64 @@ class Dashboard(RunScreen):
         else:
             pane.seed(history)
 
+    # -- charts
+
+    def _follow_steps(self) -> None:
+        """Draw the charts above the panes, and read the metrics of a new step. Nothing is read while there is no room
+        for charts, or before the first paint."""
+        view, snapshot = self.liverl.view, self.liverl.view.snapshot
+        if snapshot is None or self.liverl.held or not strip_fits(*self._body):
+            return
+        metrics = metrics_of(self.app, self.liverl.source.run.path)
+        metrics.charts.total, metrics.charts.ended = snapshot.total_steps, view.link == "ended"
+        self.query_one(ChartStrip).follow(metrics.charts)
+        step = (snapshot.metrics and snapshot.metrics.step, snapshot.attempt, view.link == "ended")
+        if step != self._step_read:
+            self._step_read = step
+            # A worker of the app, like those of the metrics screen: they share what is read.
+            self.app.run_worker(self._read_steps(), group="metrics")
+
+    async def _read_steps(self) -> None:
+        metrics = metrics_of(self.app, self.liverl.source.run.path)
+        await metrics.read()
+        if self.is_attached and self._composed:
+            self.query_one(ChartStrip).follow(metrics.charts)
+            self.place()
+
+    @property
+    def _body(self) -> tuple[int, int]:
+        """Columns and rows between header and key bar."""
+        width, height = self.size or self.app.size
+        return width, max(1, height - Header.rows_at(width, height) - 1)
+
     # -- placing
 
     def on_resize(self, _event: events.Resize) -> None:
         """Place the panes for the new size, once Textual has resized the screen's own widgets."""
         if self._composed:
-            self.call_after_refresh(self.place)
+            self.call_after_refresh(self._resized)
+
+    def _resized(self) -> None:
+        self._follow_steps()
+        self.place()
 
     def place(self) -> None:
-        """Place the panes by size, needs and the user's choices; do nothing if none of these has changed. If the
-        focused pane is no longer visible, the log pane gets the focus, else the first visible one."""
+        """Place the panes by size, needs and the user's choices; do nothing if none of these has changed. The focused
+        pane stays visible; if the user has hidden it, the log pane gets the focus, else the first visible one."""
         width, height = self.size or self.app.size
         header = Header.rows_at(width, height)
         needs = {name: _need(self.pane(name)) for name in PANES}
-        state = (width, height, tuple(needs.items()), frozenset(self.hidden), self.maximised)
+        here, charts = self.focused_pane(), self.query_one(ChartStrip).has_points
+        state = (width, height, tuple(needs.items()), frozenset(self.hidden), self.maximised, here, charts)
         if state == self._placed or not height:
             return
         self._placed = state
         self.query_one(Header).styles.height = header
-        body = max(1, height - header - 1)  # one row for the key bar
+        _, body = self._body
         if self._cramped and self.maximised in arrange(width, body, needs, self.hidden, None):
             self.maximised, self._cramped = None, False
-        regions = arrange(width, body, needs, self.hidden, self.maximised)
-        for name in PANES:
+        regions = arrange(width, body, needs, self.hidden, self.maximised, here, charts)
+        for name in (STRIP, *PANES):
             pane, region = self.pane(name), regions.get(name)
             pane.display = region is not None
             if region is not None:
