@@ -28,7 +28,6 @@ from liverl_tui.widgets.log.pane import LogsPane
 from liverl_tui.widgets.metrics.strip import ChartStrip
 
 
-
 def _need(pane: Widget) -> Need:
     """Return the rows that ``pane`` needs, by its ``least_rows`` and ``wanted_rows``; the defaults if it has none."""
     default = Need()

@@ -10,13 +10,16 @@ from textual.geometry import Region
 PANES = ("gpus", "replicas", "logs", "trials")
 WIDE = 160  # columns; from it on the trajectories have a column of their own, unless there are none
 STRIP = "strip"  # the charts above the panes
-_STRIP_COLUMNS, _STRIP_ROWS = 160, 41  # of the body, from which on there are charts; 41: a terminal of 45 rows
+_STRIP_COLUMNS, _STRIP_ROWS = (
+    160,
+    41,
+)  # of the body, from which on there are charts; 41: a terminal of 45 rows
 _STRIP_HEIGHT, _STRIP_TALL = 8, 10  # rows of the charts: here, and from _TALL rows of the body on
 _TALL = 56
 _LEAST = 3  # rows, the title included: a pane with fewer is left out
 _EMPTY = 2  # rows of a pane without content: its title, and why it is empty
 _TOP = ("gpus", "replicas")  # panes that say how many rows they need; the others take the remaining rows
-_TOP_SHARE = 0.55  # of the height, for both together: logs and trajectories below must stay readable
+_TOP_SHARE = 0.56  # of the height, for both together: logs and trajectories below must stay readable
 _TOP_SHARE_OF_TWO = 0.65  # the same above only one pane
 _GPUS_SHARE = 0.65  # of the rows by which both can grow: more for the GPUs leaves too few to the replicas
 
@@ -77,9 +80,9 @@ def _stack(
     left out first, then trajectories, then replicas, then logs; the ``focused`` one, or the last, always stays."""
     panes = list(panes)
     for dispensable in ("gpus", "trials", "replicas", "logs"):
-        if len(panes) * _LEAST > height and dispensable in panes and len(panes) > 1:
-            if dispensable != focused:
-                panes.remove(dispensable)
+        crowded = len(panes) * _LEAST > height and len(panes) > 1
+        if crowded and dispensable in panes and dispensable != focused:
+            panes.remove(dispensable)
     sizes = _sizes(height, panes, needs)
     regions = {}
     for pane in panes:

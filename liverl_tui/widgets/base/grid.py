@@ -37,8 +37,8 @@ class GridPane(RowsPane, inherit_bindings=True):
     # -- for subclasses
 
     def lead(self, width: int, table: bool) -> Sequence[Row]:
-        """Rows above the items. ``table``: the items are lines of a table below column heads, not cells. Both forms
-        have the same number of rows."""
+        """Rows above the items. ``table``: they stand below the column heads, as lines of the table; else above the
+        heads of cells. Both forms have the same number of rows."""
         return ()
 
     def tail(self, width: int) -> Sequence[Row]:
@@ -76,10 +76,8 @@ class GridPane(RowsPane, inherit_bindings=True):
             last = min(len(keys), (top + room) * per_line)
             facts = f"{facts}  {top * per_line + 1}-{last} of {len(keys)}".strip()
         self._top = top
-        rows = [self.title_row(width, facts, style)]
-        if head is not None:
-            rows.append(head)
-        rows += lead
+        heads = [head] if head is not None else []
+        rows = [self.title_row(width, facts, style), *(heads + lead if per_line == 1 else lead + heads)]
         if not keys and not lead:
             rows += self.empty(width)
         self._first_line = len(rows)

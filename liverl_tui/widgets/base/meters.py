@@ -38,7 +38,9 @@ class History:
     __slots__ = ("_sums",)
 
     def __init__(self) -> None:
-        self._sums: dict[int, tuple[float, int]] = {}  # number of the bin of BIN_S -> sum and count of its samples
+        self._sums: dict[
+            int, tuple[float, int]
+        ] = {}  # number of the bin of BIN_S -> sum and count of its samples
 
     def add(self, at: float, share: float | None) -> None:
         """Add a ratio 0..1 measured at ``at`` (seconds), in any order; None is no sample."""

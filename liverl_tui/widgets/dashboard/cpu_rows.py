@@ -90,7 +90,9 @@ def host_cell(host: HostStats, name: str) -> Row:
 
 def host_memory(host: HostStats) -> float | None:
     """Used memory of the host as a ratio 0..1; None if used or total memory is unknown."""
-    return host.memory_used / host.memory_total if host.memory_used is not None and host.memory_total else None
+    return (
+        host.memory_used / host.memory_total if host.memory_used is not None and host.memory_total else None
+    )
 
 
 def line(service: ServiceStatus, label: StatusLabel, history: str, chosen: Chosen) -> Row:

@@ -207,8 +207,8 @@ class GpusPane(GridPane):
         if self._gpus:
             owner = max(len(gpu.owner) for gpu in self._gpus.values())
             return gpu_rows.table(width, owner, max(len(label.text) for label in self._labels.values()))
-        assert self._view.snapshot is not None  # there is no table without one
-        return cpu_rows.table(width, max(self._longest_name, len(self._view.snapshot.backend.host)))
+        host = self._view.snapshot.backend.host if self._view.snapshot is not None else ""
+        return cpu_rows.table(width, max(self._longest_name, len(host)))
 
     @property
     def _longest_name(self) -> int:

@@ -145,9 +145,8 @@ def service_line(
 ) -> Row:
     """A running service that is not a replica: state, generation, address, counters of its kind, uptime; with GPUs
     also memory, which otherwise the pane above shows."""
-    state = label.within(state_width)
     row = Row().add(short_name(service.name, name_width), "text", name_width).add(" ")
-    row.add(state, label.style, max(state_width, len(state))).add(" ")
+    row.add(label.text, label.style, max(state_width, len(label.text))).add(" ")
     facts = [f"gen {service.generation}"]
     if service.address is not None:
         facts.append(service.address.removeprefix("http://"))

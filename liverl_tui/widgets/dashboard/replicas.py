@@ -73,9 +73,8 @@ class ReplicasPane(RowsPane):
                 str(i) for i in sorted(indices[u] for u in replica.gpus if u in indices)
             )
         self._names = min(20, max((len(name) for name in self._labels), default=0))
-        # Rows that do not serve may have longer words: what follows those is not in columns.
-        serving = [*(n for n, r in self._replicas.items() if r.state in SERVING)]
-        serving += (n for n, s in self._services.items() if s.state in SERVING)
+        # What follows the state is in columns for replicas that serve; in other rows the state may be longer.
+        serving = (n for n, r in self._replicas.items() if r.state in SERVING)
         self._state = stepped(max((len(self._labels[name].text) for name in serving), default=0))
         self._order()
 
@@ -159,7 +158,9 @@ class ReplicasPane(RowsPane):
         return heads(self._table(width)) if self._replicas else None
 
     def _table(self, width: int) -> Chosen:
-        return replica_rows.table(width, self._names, self._state, max(map(len, self._gpus.values()), default=0))
+        return replica_rows.table(
+            width, self._names, self._state, max(map(len, self._gpus.values()), default=0)
+        )
 
     def row(self, key: str, width: int) -> Row:
         """A line of the table for a replica that serves; state, progress and reason for any other."""
@@ -176,7 +177,9 @@ class ReplicasPane(RowsPane):
         why = service.why if service is not None else ""
         if replica is not None:
             why = why or replica.why
-            return replica_rows.unready(key, label, replica.progress, why, replica.restarts, names, self._state)
+            return replica_rows.unready(
+                key, label, replica.progress, why, replica.restarts, names, self._state
+            )
         assert service is not None  # keys are replicas and services
         if service.state in SERVING or service.state == "stopping":
             return replica_rows.service_line(service, label, snapshot, now, names, self._state)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from liverl.model import Rewards, Snapshot
 from liverl.observe.metrics.names import key_in
-from liverl_tui.text.words import number
 from liverl_tui.widgets.base.fitting import Form, Part
 from liverl_tui.widgets.base.meters import LEVELS
 from liverl_tui.widgets.base.trial_words import tally_of
+from liverl_tui.widgets.metrics.axes import number
 
 _SPARKS = (16, 10, 6)  # steps in the curve of the reward, in forms from long to short
 _FLAT = 0.2  # share of the highest value; a curve that changes less is not drawn over the whole height

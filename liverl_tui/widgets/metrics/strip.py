@@ -57,9 +57,7 @@ class ChartStrip(CellPanel):
     def _chart(self, index: int, key: str, width: int, height: int) -> list[list[Span]]:
         """Return title and picture of one chart: ``height`` rows of ``width`` columns."""
         points = self.charts.points(key)
-        style = ChartStyle(
-            total=self.charts.total, ended=self.charts.ended, style=f"chart{index % 6 + 1}"
-        )
+        style = ChartStyle(total=self.charts.total, ended=self.charts.ended, style=f"chart{index % 6 + 1}")
         newest = points.values[-1]
         name = f"{chart_name(key)} "
         room = width - LABEL - 1 - len(name)
