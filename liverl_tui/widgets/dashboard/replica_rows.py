@@ -132,7 +132,7 @@ def unready(
         row.add(" ").add(filled, "meter").add(rest, "meter_off")
     if restarts:
         row.add(f" {restarts} restart{'s' * (restarts > 1)}", "warn")
-    return row.add(f" {one_line(why)}" if why else "", "dim")
+    return row.add(f" {one_line(why)}" if why and why != label.words else "", "dim")
 
 
 def service_line(
