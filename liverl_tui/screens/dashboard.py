@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
@@ -16,7 +17,6 @@ from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.layout import PANES, STRIP, Need, arrange, strip_fits
-from liverl_tui.screens.run_metrics import metrics_of
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.base.meters import SPAN_S
 from liverl_tui.widgets.base.rows import Pane
@@ -25,7 +25,10 @@ from liverl_tui.widgets.dashboard.replicas import ReplicasPane
 from liverl_tui.widgets.dashboard.trials import TrialsPane
 from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.log.pane import LogsPane
-from liverl_tui.widgets.metrics.strip import ChartStrip
+
+if TYPE_CHECKING:
+    from liverl_tui.screens.run_metrics import Metrics
+    from liverl_tui.widgets.metrics.strip import ChartStrip
 
 
 def _need(pane: Widget) -> Need:
@@ -57,13 +60,13 @@ class Dashboard(RunScreen):
         self._cramped = False  # a pane is maximised only because there is no room for it beside the others
         self._placed: object = None  # sizes, needs and choices that the panes are placed for
         self._seeded = False  # the history was read, or is being read
+        self._strip: ChartStrip | None = None  # above the panes, once there was room for it
         self._step_read: object = None  # what the run's metrics were read for: the newest step, or the end
 
     def compose(self) -> ComposeResult:
-        """Header, charts, panes and key bar."""
+        """Header, panes and key bar; the charts come when there are some (``_follow_steps``)."""
         yield Header()
         with Container(id="body"):
-            yield ChartStrip(id=STRIP)
             yield GpusPane(id="gpus")
             yield ReplicasPane(id="replicas")
             yield LogsPane(id="logs")
@@ -121,20 +124,27 @@ class Dashboard(RunScreen):
         view, snapshot = self.liverl.view, self.liverl.view.snapshot
         if snapshot is None or self.liverl.held or not strip_fits(*self._body):
             return
+        # Not at the top: these modules would cost the first paint time, and many terminals have no room for charts.
+        from liverl_tui.screens.run_metrics import metrics_of
+        from liverl_tui.widgets.metrics.strip import ChartStrip
+
+        if self._strip is None:
+            self._strip = ChartStrip(id=STRIP)
+            self._strip.display = False
+            self.query_one("#body").mount(self._strip)
         metrics = metrics_of(self.app, self.liverl.source.run.path)
         metrics.charts.total, metrics.charts.ended = snapshot.total_steps, view.link == "ended"
-        self.query_one(ChartStrip).follow(metrics.charts)
+        self._strip.follow(metrics.charts)
         step = (snapshot.metrics and snapshot.metrics.step, snapshot.attempt, view.link == "ended")
         if step != self._step_read:
             self._step_read = step
             # A worker of the app, like those of the metrics screen: they share what is read.
-            self.app.run_worker(self._read_steps(), group="metrics")
+            self.app.run_worker(self._read_steps(metrics, self._strip), group="metrics")
 
-    async def _read_steps(self) -> None:
-        metrics = metrics_of(self.app, self.liverl.source.run.path)
+    async def _read_steps(self, metrics: Metrics, strip: ChartStrip) -> None:
         await metrics.read()
         if self.is_attached and self._composed:
-            self.query_one(ChartStrip).follow(metrics.charts)
+            strip.follow(metrics.charts)
             self.place()
 
     @property
@@ -160,7 +170,7 @@ class Dashboard(RunScreen):
         width, height = self.size or self.app.size
         header = Header.rows_at(width, height)
         needs = {name: _need(self.pane(name)) for name in PANES}
-        here, charts = self.focused_pane(), self.query_one(ChartStrip).has_points
+        here, charts = self.focused_pane(), self._strip is not None and self._strip.has_points
         state = (width, height, tuple(needs.items()), frozenset(self.hidden), self.maximised, here, charts)
         if state == self._placed or not height:
             return
@@ -170,8 +180,11 @@ class Dashboard(RunScreen):
         if self._cramped and self.maximised in arrange(width, body, needs, self.hidden, None):
             self.maximised, self._cramped = None, False
         regions = arrange(width, body, needs, self.hidden, self.maximised, here, charts)
-        for name in (STRIP, *PANES):
-            pane, region = self.pane(name), regions.get(name)
+        placed = {name: self.pane(name) for name in PANES}
+        if self._strip is not None:
+            placed[STRIP] = self._strip
+        for name, pane in placed.items():
+            region = regions.get(name)
             pane.display = region is not None
             if region is not None:
                 pane.styles.offset = region.offset

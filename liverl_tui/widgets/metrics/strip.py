@@ -14,7 +14,7 @@ from liverl_tui.widgets.metrics.axes import number
 from liverl_tui.widgets.metrics.chart import LABEL, ChartStyle, picture
 from liverl_tui.widgets.metrics.charts import Charts
 
-NARROWEST = 32  # columns of a chart
+NARROWEST, WIDEST = 32, 64  # columns of a chart
 
 
 class ChartStrip(CellPanel):
@@ -44,7 +44,7 @@ class ChartStrip(CellPanel):
         keys = self.charts.series.overview_charts()[: max(1, width // NARROWEST)]
         if not keys:
             return ()
-        wide = (width - len(keys) + 1) // len(keys)
+        wide = min(WIDEST, (width - len(keys) + 1) // len(keys))
         blocks = [self._chart(index, key, wide, height) for index, key in enumerate(keys)]
         rows = []
         for parts in zip_longest(*blocks, fillvalue=()):
