@@ -253,6 +253,7 @@ async def test_the_host_of_an_ended_run_shows_nothing_of_now() -> None:
         await settle(pilot)
         assert "- of 8 cores, - of 32G" in line(app, "node1")
         assert not history(app, "node1")
+        assert not any(kept._sums for kept in app.pane._histories.values()), "it would displace the run's own"
 
 
 async def test_numbers_that_move_change_few_cells() -> None:
