@@ -60,6 +60,7 @@ class Dashboard(RunScreen):
         self._cramped = False  # a pane is maximised only because there is no room for it beside the others
         self._placed: object = None  # sizes, needs and choices that the panes are placed for
         self._seeded = False  # the history was read, or is being read
+        self._here: str | None = None  # the pane that has the focus, or had it last
         self._strip: ChartStrip | None = None  # above the panes, once there was room for it
         self._step_read: object = None  # what the run's metrics were read for: the newest step, or the end
 
@@ -170,7 +171,9 @@ class Dashboard(RunScreen):
         width, height = self.size or self.app.size
         header = Header.rows_at(width, height)
         needs = {name: _need(self.pane(name)) for name in PANES}
-        here, charts = self.focused_pane(), self._strip is not None and self._strip.has_points
+        # While another window has the keys, nothing is focused.
+        here = self._here = self.focused_pane() or self._here
+        charts = self._strip is not None and self._strip.has_points
         state = (width, height, tuple(needs.items()), frozenset(self.hidden), self.maximised, here, charts)
         if state == self._placed or not height:
             return
@@ -193,8 +196,8 @@ class Dashboard(RunScreen):
         if focused is None or not all(
             node.display for node in focused.ancestors_with_self if isinstance(node, Widget)
         ):
-            for name in ("logs", *PANES):
-                if name in regions:
+            for name in (here, "logs", *PANES):
+                if name is not None and name in regions:
                     self._focus(name)
                     break
 
