@@ -196,9 +196,9 @@ class Dashboard(RunScreen):
         if focused is None or not all(
             node.display for node in focused.ancestors_with_self if isinstance(node, Widget)
         ):
-            for name in (here, "logs", *PANES):
-                if name is not None and name in regions:
-                    self._focus(name)
+            for candidate in (here, "logs", *PANES):
+                if candidate is not None and candidate in regions:
+                    self._focus(candidate)
                     break
 
     def _visible(self) -> list[str]:
