@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
@@ -15,8 +16,9 @@ from liverl.util.visible import visible
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.base import RunScreen
-from liverl_tui.screens.layout import PANES, Need, arrange
+from liverl_tui.screens.layout import PANES, STRIP, Need, arrange, strip_fits
 from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.base.meters import SPAN_S
 from liverl_tui.widgets.base.rows import Pane
 from liverl_tui.widgets.dashboard.gpus import GpusPane
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
@@ -24,7 +26,9 @@ from liverl_tui.widgets.dashboard.trials import TrialsPane
 from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.log.pane import LogsPane
 
-PAST_S = 900.0  # seconds of history read at the start: as much as the widest history bar can show
+if TYPE_CHECKING:
+    from liverl_tui.screens.run_metrics import Metrics
+    from liverl_tui.widgets.metrics.strip import ChartStrip
 
 
 def _need(pane: Widget) -> Need:
@@ -34,7 +38,7 @@ def _need(pane: Widget) -> Need:
 
 
 class Dashboard(RunScreen):
-    """Header, four panes (``layout.PANES``) placed by ``layout.arrange``, and key bar.
+    """Header, charts, four panes (``layout.PANES``) placed by ``layout.arrange``, and key bar.
 
     ``hidden``: names of panes hidden by the user. ``maximised``: the name of the pane that fills the body, or None.
     """
@@ -56,9 +60,12 @@ class Dashboard(RunScreen):
         self._cramped = False  # a pane is maximised only because there is no room for it beside the others
         self._placed: object = None  # sizes, needs and choices that the panes are placed for
         self._seeded = False  # the history was read, or is being read
+        self._here: str | None = None  # the pane that has the focus, or had it last
+        self._strip: ChartStrip | None = None  # above the panes, once there was room for it
+        self._step_read: object = None  # what the run's metrics were read for: the newest step, or the end
 
     def compose(self) -> ComposeResult:
-        """Header, panes and key bar."""
+        """Header, panes and key bar; the charts come when there are some (``_follow_steps``)."""
         yield Header()
         with Container(id="body"):
             yield GpusPane(id="gpus")
@@ -86,12 +93,15 @@ class Dashboard(RunScreen):
         """Update and place the panes. Release painting if it is held; else read the run's history, once."""
         super().show(view)
         if self._composed:
+            self._follow_steps()
             self.place()
             if self.liverl.held:
                 self.call_later(self.liverl.release)
             elif not self._seeded and view.snapshot is not None:
                 self._seeded = True
-                self.run_worker(self._seed(view.snapshot.at - PAST_S), group="history")
+                result = view.snapshot.result
+                end = view.snapshot.at if result is None else result.ended_at
+                self.run_worker(self._seed(end - SPAN_S), group="history")
 
     async def _seed(self, since: float) -> None:
         """Fill the history bars of the GPUs pane from the run's files: samples since ``since``, in Unix seconds."""
@@ -107,30 +117,78 @@ class Dashboard(RunScreen):
         else:
             pane.seed(history)
 
+    # -- charts
+
+    def _follow_steps(self) -> None:
+        """Draw the charts above the panes, and read the metrics of a new step. Nothing is read while there is no room
+        for charts, or before the first paint."""
+        view, snapshot = self.liverl.view, self.liverl.view.snapshot
+        if snapshot is None or self.liverl.held or not strip_fits(*self._body):
+            return
+        # Not at the top: these modules would cost the first paint time, and many terminals have no room for charts.
+        from liverl_tui.screens.run_metrics import metrics_of
+        from liverl_tui.widgets.metrics.strip import ChartStrip
+
+        if self._strip is None:
+            self._strip = ChartStrip(id=STRIP)
+            self._strip.display = False
+            self.query_one("#body").mount(self._strip)
+        metrics = metrics_of(self.app, self.liverl.source.run.path)
+        metrics.charts.total, metrics.charts.ended = snapshot.total_steps, view.link == "ended"
+        self._strip.follow(metrics.charts)
+        step = (snapshot.metrics and snapshot.metrics.step, snapshot.attempt, view.link == "ended")
+        if step != self._step_read:
+            self._step_read = step
+            # A worker of the app, like those of the metrics screen: they share what is read.
+            self.app.run_worker(self._read_steps(metrics, self._strip), group="metrics")
+
+    async def _read_steps(self, metrics: Metrics, strip: ChartStrip) -> None:
+        await metrics.read()
+        if self.is_attached and self._composed:
+            strip.follow(metrics.charts)
+            self.place()
+
+    @property
+    def _body(self) -> tuple[int, int]:
+        """Columns and rows between header and key bar."""
+        width, height = self.size or self.app.size
+        return width, max(1, height - Header.rows_at(width, height) - 1)
+
     # -- placing
 
     def on_resize(self, _event: events.Resize) -> None:
         """Place the panes for the new size, once Textual has resized the screen's own widgets."""
         if self._composed:
-            self.call_after_refresh(self.place)
+            self.call_after_refresh(self._resized)
+
+    def _resized(self) -> None:
+        self._follow_steps()
+        self.place()
 
     def place(self) -> None:
-        """Place the panes by size, needs and the user's choices; do nothing if none of these has changed. If the
-        focused pane is no longer visible, the log pane gets the focus, else the first visible one."""
+        """Place the panes by size, needs and the user's choices; do nothing if none of these has changed. The focused
+        pane stays visible; if the user has hidden it, the log pane gets the focus, else the first visible one."""
         width, height = self.size or self.app.size
         header = self.query_one(Header).rows_at(width, height)
         needs = {name: _need(self.pane(name)) for name in PANES}
-        state = (width, height, header, tuple(needs.items()), frozenset(self.hidden), self.maximised)
+        # While another window has the keys, nothing is focused.
+        here = self._here = self.focused_pane() or self._here
+        charts = self._strip is not None and self._strip.has_points
+        choices = (frozenset(self.hidden), self.maximised, here)
+        state = (width, height, header, tuple(needs.items()), choices, charts)
         if state == self._placed or not height:
             return
         self._placed = state
         self.query_one(Header).styles.height = header
-        body = max(1, height - header - 1)  # one row for the key bar
+        _, body = self._body
         if self._cramped and self.maximised in arrange(width, body, needs, self.hidden, None):
             self.maximised, self._cramped = None, False
-        regions = arrange(width, body, needs, self.hidden, self.maximised)
-        for name in PANES:
-            pane, region = self.pane(name), regions.get(name)
+        regions = arrange(width, body, needs, self.hidden, self.maximised, here, charts)
+        placed = {name: self.pane(name) for name in PANES}
+        if self._strip is not None:
+            placed[STRIP] = self._strip
+        for name, pane in placed.items():
+            region = regions.get(name)
             pane.display = region is not None
             if region is not None:
                 pane.styles.offset = region.offset
@@ -139,9 +197,9 @@ class Dashboard(RunScreen):
         if focused is None or not all(
             node.display for node in focused.ancestors_with_self if isinstance(node, Widget)
         ):
-            for name in ("logs", *PANES):
-                if name in regions:
-                    self._focus(name)
+            for candidate in (here, "logs", *PANES):
+                if candidate is not None and candidate in regions:
+                    self._focus(candidate)
                     break
 
     def _visible(self) -> list[str]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding
 
-from liverl.observe.metrics.series import SeriesReader
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.base import RunScreen
+from liverl_tui.screens.run_metrics import metrics_of
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.metrics.axes import number
@@ -20,8 +17,6 @@ from liverl_tui.widgets.metrics.charts import Charts
 from liverl_tui.widgets.metrics.grid import ChartGrid
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from textual.binding import BindingType
 
     from liverl_tui.data.view import View
@@ -29,53 +24,6 @@ if TYPE_CHECKING:
 POLL_S = 1.0  # seconds between two polls of the metrics files; a poll of an unchanged file is one stat
 
 _KEYS: list[BindingType] = [*bindings("metrics"), Binding("escape", "back", show=False)]
-
-
-class Metrics:
-    """The series of a run, and which charts the user has chosen. Kept per app, so that closing the metrics screen
-    loses neither.
-
-    ``problem``: why the last read failed; empty if it did not. ``done``: the files were read to their end once.
-    """
-
-    def __init__(self, run_dir: Path) -> None:
-        self.run_dir = run_dir
-        self.charts = Charts()
-        self.problem = ""
-        self.done = False
-        self._reader = SeriesReader.of_run(run_dir)
-        self._busy = False
-
-    async def read(self) -> None:
-        """Add what was written since the last call to ``charts``; return at once while another call is reading. A
-        thread reads the files, a chunk at a time. An ``OSError`` is kept in ``problem``."""
-        if self._busy:
-            return
-        self._busy = True
-        try:
-            more = True
-            while more:
-                batch = await asyncio.to_thread(self._reader.poll)
-                self.charts.series.add(batch)
-                more = batch.more
-            refused = (f"cannot read {path.name}: {why}" for path, why in self._reader.unreadable.items())
-            self.problem, self.done = next(refused, ""), True
-        except OSError as error:
-            name = os.path.basename(error.filename or self.run_dir)
-            self.problem = f"cannot read {name}: {error.strerror or error}"
-        finally:
-            self._busy = False
-
-
-_metrics_by_app: WeakKeyDictionary[App[Any], Metrics] = WeakKeyDictionary()
-
-
-def metrics_of(app: App[Any], run_dir: Path) -> Metrics:
-    """Return the metrics that ``app`` has kept; new ones on the first call, and for another run."""
-    metrics = _metrics_by_app.get(app)
-    if metrics is None or metrics.run_dir != run_dir:
-        metrics = _metrics_by_app[app] = Metrics(run_dir)
-    return metrics
 
 
 class MetricsScreen(RunScreen):

@@ -14,13 +14,15 @@ from kit.pilots import press, until
 from kit.screens import NOW, FakeSource, settle, view
 from textual.widget import Widget
 
-from liverl.model import ReplicaSet
+from liverl.model import ReplicaSet, StepMetrics
 from liverl.observe.history import Sample
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.layout import PANES
+from liverl_tui.screens.metrics import MetricsScreen
 from liverl_tui.widgets.dashboard.gpus import GpusPane
+from liverl_tui.widgets.metrics.strip import ChartStrip
 
 
 def crowded(replicas: int, gpus: int = 8) -> View:
@@ -211,3 +213,106 @@ async def test_a_pane_that_had_no_room_beside_the_others_gives_it_back() -> None
         await pilot.resize_terminal(200, 50)
         await settle(pilot)
         assert len(panes(app)) == 1, "that was asked for"
+
+
+@pytest.mark.parametrize("key", "1234")
+async def test_a_narrow_moment_does_not_move_the_focus(key: str) -> None:
+    """The next key would change another pane's service."""
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, key)
+        focused = dashboard(app).focused_pane()
+        for size in ((20, 6), (40, 10), (120, 40)):
+            await pilot.resize_terminal(*size)
+            await settle(pilot)
+            app.take(view(at=NOW + size[0]))
+            await settle(pilot)
+            assert dashboard(app).focused_pane() == focused
+
+
+# -- charts
+
+
+def write_steps(run_dir: Path, first: int, last: int) -> None:
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with (run_dir / "metrics.jsonl").open("a") as file:
+        for step in range(first, last + 1):
+            data = {
+                "critic/score/mean": step / 100,
+                "actor/ppo_kl": 0.001,
+                "timing_s/step": 3.5,
+                "other": 1.0,
+            }
+            file.write(json.dumps({"step": step, "data": data}) + "\n")
+
+
+def at_step(step: int, second: int = 0) -> View:
+    return view(at=NOW + second, metrics=StepMetrics(step, {}), step=step)
+
+
+async def test_charts_above_the_panes_follow_the_steps(tmp_path: Path) -> None:
+    write_steps(tmp_path, 1, 40)
+    app = LiverlApp(FakeSource(tmp_path, at_step(40)))
+    async with app.run_test(size=(160, 45)) as pilot:
+        await settle(pilot)
+        app.take(at_step(40, 1))
+        await settle(pilot)
+        strip = app.screen.query_one(ChartStrip)
+        await until(pilot, lambda: "reward 0.4" in strip.text, lambda: strip.text)
+        title = strip.rows[0].text
+        assert title.split() == ["reward", "0.4", "KL", "0.001", "seconds", "per", "step", "3.5"]
+        assert any("⠀" < c <= "⣿" for c in strip.text), "dots"
+        await settle(pilot)
+        check(app, 160, 45)
+        assert strip.region.bottom <= min(pane.region.y for pane in panes(app).values())
+
+        drawn, composed = [], []
+        compose = strip.compose_rows
+        strip.compose_rows = lambda *size: composed.append(size) or compose(*size)  # type: ignore[method-assign,assignment,func-returns-value]
+        strip.refresh = lambda *regions, **_: drawn.append(regions)  # type: ignore[method-assign,assignment]
+        for second in range(2, 6):
+            app.take(at_step(40, second))
+            await settle(pilot)
+        assert not drawn and not composed, "between two steps nothing is computed or sent"
+        write_steps(tmp_path, 41, 41)
+        app.take(at_step(41, 6))
+        await until(pilot, lambda: "reward 0.41" in strip.text, lambda: strip.text)
+        assert drawn
+
+
+async def test_there_are_no_charts_without_room_or_steps(tmp_path: Path) -> None:
+    write_steps(tmp_path, 1, 3)
+    app = LiverlApp(FakeSource(tmp_path, at_step(3)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        app.take(at_step(3, 1))
+        await settle(pilot)
+        assert not app.screen.query(ChartStrip), "no file is read for what is not shown"
+        await pilot.resize_terminal(200, 50)
+        await until(pilot, lambda: bool(app.screen.query(ChartStrip)), lambda: "no charts")
+        strip = app.screen.query_one(ChartStrip)
+        await until(pilot, lambda: strip.display and "reward" in strip.text, lambda: strip.text)
+        await pilot.resize_terminal(80, 24)
+        await settle(pilot)
+        assert not strip.display
+    empty = LiverlApp(FakeSource(tmp_path / "new", view(metrics=None)))
+    async with empty.run_test(size=(200, 50)) as pilot:
+        await settle(pilot)
+        empty.take(view(metrics=None, at=NOW + 1))
+        await settle(pilot)
+        assert not empty.screen.query_one(ChartStrip).display
+
+
+async def test_a_double_click_on_a_chart_opens_the_metrics(tmp_path: Path) -> None:
+    write_steps(tmp_path, 1, 3)
+    app = LiverlApp(FakeSource(tmp_path, at_step(3)))
+    async with app.run_test(size=(200, 50)) as pilot:
+        await settle(pilot)
+        app.take(at_step(3, 1))
+        await settle(pilot)
+        strip = app.screen.query_one(ChartStrip)
+        await until(pilot, lambda: strip.display, lambda: app.screen.query_one("#header").text)
+        await settle(pilot)
+        await pilot.click(ChartStrip, offset=(20, 2), times=2)
+        await until(pilot, lambda: isinstance(app.screen, MetricsScreen), lambda: str(app.screen))

@@ -10,7 +10,7 @@ import pytest
 from kit.pilots import press
 from kit.screens import NOW, RecordingApp, gpu, replica, service, settle, snapshot, stop_clocks, view
 
-from liverl.model import GpuStatus, ReplicaSet, ReplicaStatus, TreeStats
+from liverl.model import GpuStatus, ReplicaSet, ReplicaStatus, Result, TreeStats
 from liverl.observe.history import GpuUse, HostUse, Sample, ServiceUse
 from liverl_tui.data.view import View
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu
@@ -121,12 +121,16 @@ async def test_eight_gpus_are_all_readable_on_a_small_terminal() -> None:
     app = App(cards_view(gpus=cards, replicas=ReplicaSet(8, 8, 8, tuple(replica(i) for i in range(8)))))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        assert 4 <= app.pane.size.height <= 5
+        assert app.pane.size.height == 6
         text = app.pane.text
+        assert app.pane.rows[1].text.split() == ["gpu", "util", "mem%", "owner"] * 2
         for index in range(6):
-            assert f" {index}  97%  84% r{index} " in text
-        assert " 6  97%  84% pid 4123" in text
-        assert " 7   0%  84% trainer" in text
+            assert f" {index} ━━━━━━  97%  84% r{index} " in text
+        assert " 6 ━━━━━━  97%  84% pid 4123 (ann) " in text
+        assert " 7 ──────   0%  84% trainer " in text
+        heads, first = app.pane.rows[1].text, app.pane.rows[2].text
+        assert first.index("r0") == heads.index("owner")
+        assert first.index("97%") + 3 == heads.index("util") + 4
         assert all(len(row.text.rstrip()) <= 80 for row in app.pane.rows)
 
 
@@ -141,7 +145,7 @@ async def test_the_cursor_walks_over_the_cells_and_opens_the_gpu(monkeypatch: py
         monkeypatch.setattr(app.navigation, "open_gpu", opened.append)
         await press(pilot, "1", "enter")
         await press(pilot, "right", "enter", "down", "enter", "left", "enter", "up", "enter", "end", "enter")
-        assert opened == [cards[i].uuid for i in (0, 1, 4, 3, 0, 7)], "a free one too"
+        assert opened == [cards[i].uuid for i in (0, 1, 3, 2, 0, 7)], "a free one too"
         assert app.opened == []
 
 
@@ -149,12 +153,13 @@ async def test_a_click_takes_the_cell_under_it() -> None:
     app = App(cards_view(gpus=gpus(8)))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        await pilot.click(GpusPane, offset=(30, 2))
+        await pilot.click(GpusPane, offset=(50, 3))
         await settle(pilot)
-        assert app.pane.cursor == gpu(4).uuid
-        await pilot.click(GpusPane, offset=(30, 0))  # the title
-        await settle(pilot)
-        assert app.pane.cursor == gpu(4).uuid
+        assert app.pane.cursor == gpu(3).uuid
+        for above in (0, 1):  # the title, the heads
+            await pilot.click(GpusPane, offset=(30, above))
+            await settle(pilot)
+            assert app.pane.cursor == gpu(3).uuid
 
 
 async def test_more_gpus_than_fit_are_scrolled() -> None:
@@ -165,7 +170,7 @@ async def test_more_gpus_than_fit_are_scrolled() -> None:
         assert "of 64" in app.pane.text
         assert " 63 " not in app.pane.text
         await press(pilot, "end")
-        assert "63  97%" in app.pane.text
+        assert "63 ━" in app.pane.text or "63  97%" in app.pane.text
 
 
 # -- histories
@@ -187,8 +192,68 @@ async def test_a_history_begins_with_what_the_run_has_recorded() -> None:
                 for i in range(1, 8)
             ]
         )
-        assert sorted(history(app, "0 ")) == sorted("▁▁▁▅▅▅▅▇")
+        drawn = history(app, "0 ")
+        assert drawn[0] == "▅" and drawn[-1] == "▇" and "▁" in drawn, "the newest is on the right"
+        assert list(drawn[:-1]) == sorted(drawn[:-1], reverse=True)
         assert len(history(app, "1 ")) == 1
+
+
+def seeded(run: View, uuids: tuple[str, ...], newest: float) -> list[Sample]:
+    """A quarter of an hour of samples up to ``newest``, of GPUs that were busy for its last five minutes."""
+    cores = run.snapshot.host.cpu_count if run.snapshot is not None else 1
+    busy = [newest - 10 * i > newest - 300 for i in range(90)]
+    return [
+        Sample(
+            newest - 10 * i,
+            HostUse(100.0 if on else 0.0, None),
+            {uuid: GpuUse(1.0 if on else 0.0, None, None) for uuid in uuids},
+            {name: ServiceUse(100.0 * (cores or 1) if on else 0.0, 1) for name in ("r0", "trainer")},
+        )
+        for i, on in enumerate(busy)
+    ]
+
+
+@pytest.mark.parametrize(("width", "drawn"), [(120, 60), (100, 30), (80, 20)])
+async def test_host_and_services_share_one_axis_of_time(width: int, drawn: int) -> None:
+    shown = view()
+    app = App(shown)
+    async with app.run_test(size=(width, 60)) as pilot:
+        await settle(pilot)
+        app.pane.seed(seeded(shown, (), NOW - 5))
+        head = next(row.text for row in app.pane.rows if "history 15m" in row.text)
+        begin, end = head.index("history 15m"), head.index("now") + 3
+        assert end - begin == drawn
+        for name in ("node1", "● r0", "● trainer"):
+            cells = line(app, name)[begin:end]
+            assert set(cells[: drawn * 3 // 5]) == {"▁"}, "ten quiet minutes are on the left"
+            assert set(cells[drawn * 3 // 4 : -1]) == {"▇"}, "five busy ones on the right"
+
+
+async def test_an_ended_run_keeps_the_history_before_its_end() -> None:
+    """Also hours later, and what the host does now does not move it on."""
+    ended_at = NOW - 7200
+    result = Result("failed", 1, None, 7, NOW - 9000, ended_at)
+    shown = msgspec.structs.replace(view(result=result, gpus=gpus(1), gpu_note=None), link="ended")
+    app = App(shown)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        app.pane.seed(seeded(shown, (gpu(0).uuid,), ended_at))
+        before = line(app, "0 ")
+        assert re.search(r"history 15m +end \d\d:\d\d", app.pane.text)
+        assert before.count("▁") >= 25 and before.rstrip().endswith("▇" * 12)
+        later = msgspec.structs.replace(shown.snapshot, at=NOW + 3600)
+        app.take(msgspec.structs.replace(shown, snapshot=later))
+        assert line(app, "0 ") == before
+
+
+async def test_the_host_of_an_ended_run_shows_nothing_of_now() -> None:
+    result = Result("done", 0, None, 7, NOW - 9000, NOW - 7200)
+    app = App(msgspec.structs.replace(view(result=result), link="ended"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert "- of 8 cores, - of 32G" in line(app, "node1")
+        assert not history(app, "node1")
+        assert not any(kept._sums for kept in app.pane._histories.values()), "it would displace the run's own"
 
 
 async def test_numbers_that_move_change_few_cells() -> None:
@@ -203,9 +268,7 @@ async def test_numbers_that_move_change_few_cells() -> None:
         app.take(cards_view(gpus=(gpu(0, power_w=633.0), *gpus(8)[1:]), at=NOW + 2))
         assert sum(region.area for region in sent) <= 3
         sent.clear()
-        app.take(
-            cards_view(gpus=(gpu(0, power_w=633.0), *gpus(8)[1:]), at=NOW + 12)
-        )  # a new place of the histories
+        app.take(cards_view(gpus=(gpu(0, power_w=633.0), *gpus(8)[1:]), at=NOW + 22))  # the histories move
         assert 8 <= sum(region.area for region in sent) <= 16
 
 
@@ -226,17 +289,18 @@ async def test_a_machine_without_gpus_shows_what_its_services_use(monkeypatch: p
         assert "1 CPU  (no GPUs: NVML Shared Library Not Found)" in app.pane.text
         for part in ("41%", "of 8 cores", "28%", "of 32G"):
             assert part in line(app, "node1")
-        for part in ("131%", "1.4G", " 3 ", "● ready"):
-            assert part in line(app, "r0")
-        assert "◐ starting 3s" in line(app, "trainer")
-        assert " - " in line(app, "trainer")
-        assert re.fullmatch(r"gone +- +- +- +✖ failed *", line(app, "gone"))
+        assert " 328% " in line(app, "node1"), "in the unit of its services: 100 % is one core"
+        for part in ("131%", "1.4G", " 3 "):
+            assert part in line(app, "● r0")
+        assert re.fullmatch(r"◐ trainer +- +- +- *", line(app, "◐ trainer"))
+        assert re.fullmatch(r"✖ gone +- +- +- *", line(app, "✖ gone"))
+        assert "starting" not in app.pane.text, "the words of states stand in the replicas pane"
         assert "env:litellm" not in app.pane.text
         await press(pilot, "1", "down", "enter")
         assert app.opened == ["trainer"]
         app.pane.seed([Sample(NOW - 10, HostUse(100.0, None), services={"r0": ServiceUse(800.0, 1)})])
         assert "▇" in history(app, "node1")
-        assert "▇" in history(app, "r0")
+        assert "▇" in history(app, "● r0")
 
 
 async def test_services_share_lines_on_a_small_terminal() -> None:
@@ -244,7 +308,8 @@ async def test_services_share_lines_on_a_small_terminal() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         for name in ("r0", "r1", "proxy", "trainer"):
-            assert any(name in row.text and "● ready" in row.text for row in app.pane.rows), name
+            assert any(f"● {name} " in row.text for row in app.pane.rows), name
+        assert app.pane.rows[2].text.split()[:3] == ["service", "cpu", "mem"]
 
 
 async def test_gpus_may_come_and_go() -> None:

@@ -21,10 +21,10 @@ HIDDEN = st.sets(st.sampled_from(PANES), max_size=3)
 
 
 def needs(gpus: int, replicas: int) -> dict[str, Need]:
-    """As the panes say it: eight GPUs are three short lines, or ten rows."""
-    lines = -(-gpus // 3)
+    """As the panes say it: eight GPUs are four short lines below heads, or ten rows."""
+    lines = -(-gpus // 2)
     return {
-        "gpus": Need(1 + max(1, lines), 2 + gpus),
+        "gpus": Need(2 + max(1, lines), 2 + max(1, gpus)),
         "replicas": Need(min(5, 4 + replicas), 4 + replicas),
         "logs": Need(),
         "trials": Need(),
@@ -62,7 +62,8 @@ def test_every_pane_is_there_when_there_is_room(
 ) -> None:
     regions = arrange(width, height, wanted, hidden)
     assert set(regions) == set(PANES) - hidden
-    assert all(region.height >= 3 for region in regions.values())
+    for name, region in regions.items():
+        assert region.height >= (2 if wanted[name].wanted <= 2 else 3)
 
 
 @given(st.integers(1, 300), st.integers(1, 120), NEEDS, HIDDEN, st.sampled_from(PANES))
@@ -83,13 +84,14 @@ def test_usual_terminals_show_what_matters(width: int, height: int, gpus: int, r
         assert regions[name].height >= need.least, f"{name} hides something"
     for name in ("gpus", "replicas"):
         assert regions[name].height <= max(3, wanted[name].wanted), f"{name} has empty rows"
-    assert regions["logs"].height >= 5
+    assert regions["logs"].height >= (5 if gpus < 8 or height > 21 else 4)
 
 
 def test_eight_gpus_have_a_line_each_where_there_is_room() -> None:
     assert arrange(120, 36, needs(8, 2))["gpus"].height == 10
     assert arrange(200, 46, needs(8, 64))["gpus"].height == 10
-    assert arrange(80, 21, needs(8, 2))["gpus"].height == 4
+    assert arrange(80, 21, needs(8, 2))["gpus"].height == 6
+    assert arrange(120, 36, needs(8, 8))["replicas"].height >= 10, "eight replicas are all in view"
 
 
 def test_many_replicas_leave_the_logs_readable() -> None:
@@ -102,6 +104,45 @@ def test_a_wide_terminal_has_the_trajectories_beside_the_rest() -> None:
     assert regions["trials"].height == 46
     assert regions["trials"].x > regions["logs"].right - 1
     assert arrange(WIDE, 46, needs(8, 8), {"trials"})["logs"].width == WIDE
+
+
+EMPTY = Need(2, 2)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 21), (120, 36), (200, 46), (250, 66)])
+def test_a_pane_without_content_leaves_its_rows_to_the_logs(width: int, height: int) -> None:
+    full, empty = (arrange(width, height, {**needs(0, 2), "trials": n}) for n in (Need(), EMPTY))
+    assert empty["trials"].height == 2
+    assert empty["trials"].width == empty["logs"].width == width
+    assert empty["logs"].area > full["logs"].area
+    assert arrange(width, height, {**needs(0, 2), "replicas": EMPTY})["replicas"].height == 2
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 21), (120, 36), (159, 60), (200, 46), (250, 66)])
+def test_panes_are_read_in_the_order_of_their_numbers(width: int, height: int) -> None:
+    """Down each column, and the left column first."""
+    regions = arrange(width, height, needs(8, 8), charts=True)
+    read = sorted(PANES, key=lambda name: (regions[name].x, regions[name].y))
+    assert read == ["gpus", "replicas", "logs", "trials"]
+
+
+def test_charts_stand_above_the_panes_where_there_is_room() -> None:
+    for width, height in ((160, 41), (200, 46), (250, 66)):
+        regions = arrange(width, height, needs(8, 8), charts=True)
+        assert regions["strip"].offset == (0, 0) and regions["strip"].width == width
+        assert min(regions[name].y for name in PANES) == regions["strip"].height >= 6
+        assert "strip" not in arrange(width, height, needs(8, 8)), "nothing to draw"
+        assert "strip" not in arrange(width, height, needs(8, 8), maximised="logs", charts=True)
+    for width, height in ((159, 46), (200, 40), (120, 36), (80, 21)):
+        assert "strip" not in arrange(width, height, needs(8, 8), charts=True)
+
+
+@given(st.integers(1, 300), st.integers(1, 120), NEEDS, HIDDEN, st.sampled_from(PANES), st.booleans())
+def test_the_focused_pane_is_never_left_out(
+    width: int, height: int, wanted: dict[str, Need], hidden: set[str], name: str, charts: bool
+) -> None:
+    regions = arrange(width, height, wanted, hidden - {name}, None, name, charts)
+    assert name in regions
 
 
 def test_a_tiny_terminal_keeps_replicas_and_logs() -> None:

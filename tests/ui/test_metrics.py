@@ -299,3 +299,25 @@ async def test_the_metrics_of_an_ended_run_fill_their_charts(tmp_path: Path) -> 
 def test_a_chart_of_a_key_that_has_gone_is_empty() -> None:
     charts = Charts(chosen=["gone"])
     assert isinstance(charts.points("gone"), Series) and charts.reading("gone") is None
+
+
+@pytest.mark.parametrize(
+    ("width", "count", "per_line"),
+    [
+        (80, 8, 1),
+        (120, 8, 2),
+        (160, 9, 3),
+        (200, 8, 4),
+        (200, 9, 3),
+        (200, 2, 2),
+        (250, 9, 3),
+        (250, 4, 4),
+        (40, 3, 1),
+    ],
+)
+def test_charts_side_by_side(width: int, count: int, per_line: int) -> None:
+    charts = Charts(chosen=[f"key{i}" for i in range(count)])
+    grid = ChartGrid(charts)
+    lines = grid._arrange(width, 100)
+    assert grid.per_line == per_line == len(lines[0])
+    assert [i for line in lines for i in line] == list(range(count))

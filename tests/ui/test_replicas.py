@@ -54,7 +54,9 @@ async def test_the_most_important_columns_fit_on_a_small_terminal() -> None:
     app = App(shown(replica(0), replica(1)))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        assert re.fullmatch(r"r0 +● ready +● in +3/0 +1.24k +31% +v7 +72%", app.line("r0"))
+        assert re.fullmatch(r"r0 +● ready +● in +3/0 +1.24k +31% +v7 +72% +0 +1m +:8000", app.line("r0"))
+        names = "replica state proxy run/wait tok/s KV policy prefix rst up port"
+        assert app.pane.rows[1].text.split() == names.split()
         for name in ("proxy", "trainer"):
             assert "● ready" in app.line(name)
         await pilot.resize_terminal(40, 24)
@@ -77,6 +79,38 @@ async def test_what_keeps_a_ready_replica_from_its_work(fields: dict[str, Any], 
         await settle(pilot)
         assert text in app.line("r1")
         assert ("○ out" in app.line("r1")) == ("listed" in fields)
+
+
+async def test_the_state_is_as_wide_as_its_words() -> None:
+    app = App(shown(replica(0), replica(1)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        narrow = app.pane.rows[1].text.index("proxy")
+        app.take(shown(replica(0), replica(1, idle_for=599.0)))
+        wide = app.pane.rows[1].text.index("proxy")
+        assert wide > narrow
+        assert "▲ loaded but idle 9m59s" in app.line("r1")
+        app.take(shown(replica(0), replica(1, idle_for=600.0)))
+        assert "▲ loaded but idle 10m00s" in app.line("r1")
+        assert app.pane.rows[1].text.index("proxy") == wide, "a digit more moves no column"
+        app.take(shown(replica(0), replica(1), services=(service("proxy", "proxy", incoming_pid=9),)))
+        assert app.pane.rows[1].text.index("proxy") == narrow, "another service's words are not in the way"
+        assert "● ready, being replaced gen 1" in app.line("proxy")
+
+
+async def test_services_that_are_simply_ready_cost_no_replica_its_row() -> None:
+    services = (*(service(f"r{i}", "replica") for i in range(8)), service("proxy", "proxy"))
+    app = App(shown(*(replica(i) for i in range(8)), services=services))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert app.pane.rows[-1].text.startswith("r"), app.pane.text
+        app.take(
+            shown(
+                *(replica(i) for i in range(8)),
+                services=(*services[:-1], service("proxy", "proxy", "failed")),
+            )
+        )
+        assert "✖ proxy failed" in app.pane.rows[-1].text
 
 
 async def test_without_a_proxy_nobody_is_missing_from_its_list() -> None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl_tui.widgets.base.fitting import Column, Part, choose, heads, pack
-from liverl_tui.widgets.base.meters import PERIOD_S, Sweep, bar, level
+from liverl_tui.widgets.base.meters import (
+    SPAN_S,
+    WIDTHS,
+    History,
+    bar,
+    history_head,
+    history_width,
+    level,
+)
 
+NOW = 1_790_000_000.0
 SHARES = st.floats(0, 1)
 
 
@@ -27,56 +37,81 @@ def test_levels_go_from_bottom_to_top() -> None:
     assert [level(v) for v in (None, 0.0, 0.5, 1.0)] == [" ", "▁", "▄", "▇"]
 
 
-@given(st.lists(SHARES, min_size=1, max_size=150), st.integers(1, 60))
-def test_a_new_place_changes_two_cells_at_most(shares: list[float], width: int) -> None:
-    """This is what keeps a history cheap to send."""
-    sweep = Sweep()
-    for index, share in enumerate(shares):
-        before = sweep.cells(width)
-        sweep.add(index * PERIOD_S, share)
-        after = sweep.cells(width)
-        assert len(after) == width
-        assert sum(a != b for a, b in zip(before, after, strict=True)) <= 2
+def busy_for(seconds: float) -> History:
+    """Idle but for the last seconds before ``NOW``."""
+    history = History()
+    for age in range(0, 1800, 5):
+        history.add(NOW - age, 1.0 if age < seconds else 0.0)
+    return history
 
 
-def test_a_gap_runs_ahead_of_the_newest_sample() -> None:
-    sweep = Sweep()
-    for index in range(13):
-        sweep.add(index * PERIOD_S, 1.0)
-    # 13 samples in 10 places: the newest is at place 2, the gap at 3
-    assert sweep.cells(10) == "▇▇▇ ▇▇▇▇▇▇"
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_history_shows_fifteen_minutes_at_every_width(width: int) -> None:
+    cells = busy_for(300).cells(width, NOW)
+    assert len(cells) == width
+    busy = sum(cell != "▁" for cell in cells)
+    assert abs(busy / width - 300 / 900) <= 1.5 / width
+    assert cells == "".join(sorted(cells)), "what is newest is on the right"
+    assert cells[-1] == "▇"
 
 
-def test_a_place_is_the_mean_of_its_samples() -> None:
-    sweep = Sweep()
-    for share in (0.0, 1.0):
-        sweep.add(1.0, share)
-    assert sweep.cells(5)[0] == level(0.5)
+def test_a_history_moves_by_one_column_and_only_when_its_time_is_over() -> None:
+    history = History()
+    for second in range(0, 1000, 5):
+        history.add(NOW + second, (second // 60 % 7 + 0.5) / 7)
+    begin = NOW - NOW % 15 + 960
+    now, same, later = (history.cells(60, begin + s) for s in (0, 14.9, 15))
+    assert now == same
+    assert later[:-1] == now[1:]
 
 
-def test_what_was_not_known_is_blank() -> None:
-    sweep = Sweep()
-    for index, share in enumerate((1.0, None, 1.0)):
-        sweep.add(index * PERIOD_S, share)
-    assert sweep.cells(5) == "▇ ▇  "
+def test_what_was_not_measured_is_blank() -> None:
+    history = History()
+    history.add(NOW, 0.5)
+    history.add(NOW - 600, None)
+    assert history.cells(60, NOW) == " " * 59 + "▄"
+    assert history.cells(0, NOW) == ""
+    assert history.cells(60, NOW + 2 * SPAN_S) == " " * 60
+
+
+def test_old_samples_are_dropped_and_the_newest_kept() -> None:
+    history = History()
+    for second in range(0, 40_000, 5):
+        history.add(NOW + second, 1.0)
+    assert len(history._sums) < 1000
+    assert history.cells(60, NOW + 39_995) == "▇" * 60
+
+
+@pytest.mark.parametrize(
+    ("room", "width"), [(500, 60), (60, 60), (59, 45), (29, 20), (10, 10), (9, 0), (0, 0), (-3, 0)]
+)
+def test_a_history_takes_one_of_a_few_widths(room: int, width: int) -> None:
+    assert history_width(room) == width
+
+
+def test_the_head_says_which_time_is_shown() -> None:
+    assert history_head(30) == "history 15m                now"
+    assert history_head(30, "14:03") == "history 15m          end 14:03"
+    assert history_head(15, "14:03") == "history 15m end"
+    assert history_head(15) == "history 15m now"
+    assert history_head(10, "14:03") == "15m    end"
 
 
 @given(st.permutations(list(range(20))))
 def test_the_order_of_samples_does_not_matter(places: list[int]) -> None:
-    ordered, shuffled = Sweep(), Sweep()
+    ordered, shuffled = History(), History()
     for place in sorted(places):
-        ordered.add(place * PERIOD_S, place / 20)
+        ordered.add(NOW + place * 15, place / 20)
     for place in places:
-        shuffled.add(place * PERIOD_S, place / 20)
-    assert ordered.cells(30) == shuffled.cells(30)
+        shuffled.add(NOW + place * 15, place / 20)
+    assert ordered.cells(30, NOW + 300) == shuffled.cells(30, NOW + 300)
 
 
-def test_a_long_run_does_not_grow_its_history() -> None:
-    sweep = Sweep()
-    for index in range(5000):
-        sweep.add(index * PERIOD_S, 0.5)
-    assert len(sweep._sums) < 1100
-    assert sweep.cells(200).count(" ") == 1
+def test_a_column_is_the_mean_of_its_samples() -> None:
+    history = History()
+    for share in (0.0, 1.0):
+        history.add(NOW, share)
+    assert history.cells(60, NOW)[-1] == level(0.5)
 
 
 def part(rank: int, *texts: str) -> Part:

@@ -105,7 +105,7 @@ def test_one_look_says_whether_it_learns() -> None:
         "metrics": StepMetrics(4, {"actor/ppo_kl": 0.5, "actor/kl_loss": 0.0123}),
         "trials": TrialsStatus(16, steps=(StepTrials(5, 16, 0, 0, None), StepTrials(4, 16, 16, 0, 0.6))),
     }
-    assert shown(**fields) == "reward 0.60 ↑0.30  ▁▂▃▇  tools 16/16  KL 0.012  4.6 s/step"
+    assert shown(**fields) == "reward 0.60 ↑0.30  ▁▂▃▇  tools 16/16  KL 0.0123  4.6 s/step"
     assert shown(30, **fields) == "reward 0.60 ↑0.30  tools 16/16"
     assert shown(20, **fields) == "reward 0.60 ↑0.30"
     assert shown(12, **fields) == "reward 0.60"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from liverl.control.history import read_events
@@ -49,6 +50,7 @@ class SnapshotBuilder:
         services += [self._service(slot, facts.trees.get(slot.name)) for slot in supervisor.slots.values()]
         services += self._script.services() if self._script is not None else ()
         replicas = self._replicas.status(self._stages())
+        services = _replicas_together(services, [replica.name for replica in replicas.items])
         total = self._replicas.trainer.get("total_steps") or supervisor.plan.total_steps
         return Snapshot(
             seq=supervisor.records.events.seq,
@@ -164,3 +166,16 @@ def events_since(supervisor: Supervisor, seq: int) -> list[Event]:
     written = list(read_events(Path(supervisor.run_dir), seq))
     last = written[-1].seq if written else seq
     return [*written, *(event for event in event_log.newest if event.seq > last)]
+
+
+def _replicas_together(services: list[ServiceStatus], order: Sequence[str]) -> list[ServiceStatus]:
+    """Return the services with all replicas at the place of the first of them, in the ``order`` of their names:
+    replicas that were added later do not stand behind the trainer."""
+    place = {name: index for index, name in enumerate(order)}
+    replicas = [service for service in services if service.kind == "replica"]
+    if not replicas:
+        return services
+    first = services.index(replicas[0])
+    replicas.sort(key=lambda service: place.get(service.name, len(place)))
+    others = [service for service in services if service.kind != "replica"]
+    return [*others[:first], *replicas, *others[first:]]

@@ -95,6 +95,15 @@ def choose(columns: tuple[Column, ...], width: int, gap: int = 1) -> Chosen:
     return tuple(chosen)
 
 
+STEPS = (8, 12, 16, 20, 26)  # widths of columns whose words differ from moment to moment
+
+
+def stepped(longest: int) -> int:
+    """The width of a column for words of at most ``longest`` characters: one of ``STEPS``, so that a number that gets
+    a digit more does not move the columns beside it."""
+    return next((step for step in STEPS if step >= longest), STEPS[-1])
+
+
 def heads(chosen: Chosen, gap: int = 1) -> Row:
     """The row of column heads for the result of ``choose``."""
     row = Row()

@@ -23,8 +23,8 @@ _MOVES: list[BindingType] = [
 
 
 class GridPane(RowsPane, inherit_bindings=True):
-    """A list that shows one item per line, with column heads, while the lines suffice; otherwise several cells per
-    line, as few as possible. Items that still do not fit are scrolled."""
+    """A list that shows one item per line while the lines suffice; otherwise several cells per line, as few as
+    possible. Column heads stand above where there is a line for them. Items that still do not fit are scrolled."""
 
     BINDINGS = _MOVES
     narrowest: ClassVar[int] = 20  # columns: the least width of a cell
@@ -36,8 +36,9 @@ class GridPane(RowsPane, inherit_bindings=True):
 
     # -- for subclasses
 
-    def lead(self, width: int) -> Sequence[Row]:
-        """Rows above the items, below the title."""
+    def lead(self, width: int, table: bool) -> Sequence[Row]:
+        """Rows above the items. ``table``: they stand below the column heads, as lines of the table; else above the
+        heads of cells. Both forms have the same number of rows."""
         return ()
 
     def tail(self, width: int) -> Sequence[Row]:
@@ -48,18 +49,25 @@ class GridPane(RowsPane, inherit_bindings=True):
         """One item as a cell, in exactly ``width`` columns."""
         raise NotImplementedError
 
+    def cell_head(self, width: int) -> Row:
+        """The heads above a cell, in at most ``width`` columns."""
+        raise NotImplementedError
+
     # -- drawing
 
     def compose_rows(self, width: int, height: int) -> Sequence[Row]:
-        """Title, lead, items and tail. The title gives the visible range if the items are scrolled."""
+        """Title, column heads, lead, items and tail. The title gives the visible range if the items are scrolled."""
         keys = self.keys()
         self._settle(keys)
-        lead, tail = list(self.lead(width)), list(self.tail(width))
-        room = max(1, height - 1 - len(lead) - len(tail))
-        most = max(1, width // self.narrowest)
-        self._per_line = per_line = max(1, min(-(-len(keys) // room), most))
+        tail = list(self.tail(width))
+        room = max(1, height - 1 - len(self.lead(width, True)) - len(tail))
+        self._per_line = per_line = self._fewest(len(keys), room, width)
         lines = -(-len(keys) // per_line)
-        head = self.head(width) if per_line == 1 and lines < room else None
+        head = None
+        if keys and lines < room:
+            head = self.head(width) if per_line == 1 else self._cell_heads(per_line, width)
+            room -= head is not None
+        lead = list(self.lead(width, per_line == 1))
         facts, style = self.facts()
         top = 0
         if lines > room:
@@ -68,11 +76,10 @@ class GridPane(RowsPane, inherit_bindings=True):
             last = min(len(keys), (top + room) * per_line)
             facts = f"{facts}  {top * per_line + 1}-{last} of {len(keys)}".strip()
         self._top = top
-        rows = [self.title_row(width, facts, style), *lead]
+        heads = [head] if head is not None else []
+        rows = [self.title_row(width, facts, style), *(heads + lead if per_line == 1 else lead + heads)]
         if not keys and not lead:
             rows += self.empty(width)
-        if head is not None and keys:
-            rows.append(head)
         self._first_line = len(rows)
         for line in range(top, min(lines, top + room)):
             shown = keys[line * per_line : (line + 1) * per_line]
@@ -80,6 +87,22 @@ class GridPane(RowsPane, inherit_bindings=True):
                 self._line(shown, width // per_line) if per_line > 1 else self._whole(shown[0], width)
             )
         return [*rows, *tail]
+
+    def _fewest(self, count: int, room: int, width: int) -> int:
+        """How many of ``count`` items stand on a line if ``room`` lines are to hold all: as few as possible. Several
+        cells leave a line for their heads, if all items fit below it."""
+        if count <= room:
+            return 1
+        most = max(1, width // self.narrowest)
+        below_heads = -(-count // max(1, room - 1))
+        return below_heads if below_heads <= most and room > 1 else min(-(-count // room), most)
+
+    def _cell_heads(self, per_line: int, width: int) -> Row:
+        columns = width // per_line - 1
+        row = Row()
+        for _ in range(per_line):
+            row.add(self.cell_head(columns).text.rstrip(), "head", columns).add(" ", "head")
+        return row
 
     def _whole(self, key: str, width: int) -> Row:
         row = self.row(key, width)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 LEVELS = "▁▂▃▄▅▆▇"  # without the full block, which would join the lines of a table
-PERIOD_S = 10.0  # seconds per character of a history: the interval at which the run's history is written
-KEPT = 512  # periods that are kept: more than the columns of any terminal
+SPAN_S = 900.0  # seconds that a history shows
+BIN_S = 5.0  # seconds: the lengths of time for which samples are kept apart
+# Columns of a history. Each shows the same span, so a column is 15 to 90 seconds: never less than the interval at
+# which the run's history is written, which would leave blanks.
+WIDTHS = (60, 45, 30, 20, 15, 10)
 
 
 def level(share: float | None) -> str:
@@ -24,39 +27,55 @@ def bar(share: float | None, width: int) -> tuple[str, str]:
     return filled, "─" * (width - len(filled))
 
 
-class Sweep:
-    """The history of one value, drawn like the screen of a heart monitor.
+class History:
+    """The values of the last ``SPAN_S`` seconds, one character for each equal part of them; time runs to the right.
 
-    A sample keeps its column, and a blank column follows the newest one. A history that shifts would change all of
-    its characters with every sample; this one changes one, or two where a new period begins. One character is the
-    mean over ``period`` seconds.
+    A character is the mean over its part of the time, which begins at a whole multiple of its length. So all
+    histories of the same width move at the same moment, by one column, and only once in that length of time: a
+    history that moved with each sample would send all of its characters with each sample.
     """
 
-    __slots__ = ("_newest", "_sums", "period")
+    __slots__ = ("_sums",)
 
-    def __init__(self, period: float = PERIOD_S) -> None:
-        self.period = period
-        self._sums: dict[int, tuple[float, int]] = {}  # number of the period -> sum and count of its samples
-        self._newest = 0
+    def __init__(self) -> None:
+        self._sums: dict[
+            int, tuple[float, int]
+        ] = {}  # number of the bin of BIN_S -> sum and count of its samples
 
     def add(self, at: float, share: float | None) -> None:
-        """Add a ratio 0..1 measured at ``at`` (seconds), in any order. None only moves the time on."""
-        period = int(at // self.period)
-        self._newest = max(self._newest, period)
+        """Add a ratio 0..1 measured at ``at`` (seconds), in any order; None is no sample."""
         if share is None:
             return
-        total, count = self._sums.get(period, (0.0, 0))
-        self._sums[period] = (total + share, count + 1)
-        if len(self._sums) > 2 * KEPT:
-            self._sums = {p: s for p, s in self._sums.items() if p > self._newest - KEPT}
+        number = int(at // BIN_S)
+        total, count = self._sums.get(number, (0.0, 0))
+        self._sums[number] = (total + share, count + 1)
+        if len(self._sums) > 4 * SPAN_S / BIN_S:
+            newest = max(self._sums)
+            self._sums = {n: s for n, s in self._sums.items() if n > newest - 2 * SPAN_S / BIN_S}
 
-    def cells(self, width: int) -> str:
-        """The newest ``width - 1`` periods and the blank column, in exactly ``width`` characters."""
-        if width <= 0:
+    def cells(self, width: int, end: float) -> str:
+        """The history up to ``end`` (seconds) in exactly ``width`` columns, ``end`` in the last one. ``width``: one of
+        ``WIDTHS``, or 0 for nothing; parts without a sample are blank."""
+        if not width:
             return ""
-        cells = [" "] * width
-        for period in range(self._newest - width + 2, self._newest + 1):
-            sample = self._sums.get(period)
-            if sample is not None:
-                cells[period % width] = level(sample[0] / sample[1])
-        return "".join(cells)
+        bins = int(SPAN_S / BIN_S) // width
+        last = int(end // BIN_S) // bins
+        return "".join(level(self._mean(n * bins, bins)) for n in range(last - width + 1, last + 1))
+
+    def _mean(self, first: int, bins: int) -> float | None:
+        """The mean of the samples in ``bins`` bins from ``first`` on; None without any."""
+        found = [s for n in range(first, first + bins) if (s := self._sums.get(n)) is not None]
+        return sum(total for total, _ in found) / sum(count for _, count in found) if found else None
+
+
+def history_head(width: int, ended: str = "") -> str:
+    """The head of a column of histories: its span on the left, the end of its time on the right. ``ended``: when the
+    run ended, such as ``14:03``; empty while it runs."""
+    span = f"history {SPAN_S / 60:.0f}m" if width > 10 else f"{SPAN_S / 60:.0f}m"
+    end = (f"end {ended}" if width >= len(span) + len(ended) + 6 else "end") if ended else "now"
+    return span + end.rjust(width - len(span)) if width > len(span) + len(end) else span
+
+
+def history_width(room: int) -> int:
+    """The columns that a history of ``SPAN_S`` takes in ``room`` columns; 0 if there are too few."""
+    return next((width for width in WIDTHS if width <= room), 0)

@@ -10,9 +10,11 @@ from liverl_tui.text.status_label import StatusLabel
 from liverl_tui.text.words import UNKNOWN, percent, short_name, size
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.fitting import Chosen, Column, choose
-from liverl_tui.widgets.base.meters import Sweep, bar
+from liverl_tui.widgets.base.meters import WIDTHS, History, history_head, history_width
 
 CELL = 26  # columns of the narrowest cell, with the gap after it
+NOTE = 30  # columns of what the host has: "41% of 128 cores, 28% of 2.0T"
+FULL = 0.95  # ratio of the host's memory: shown as a warning above it
 _ENDED = ("stopped", "failed", "gave_up")
 
 
@@ -32,55 +34,81 @@ def share_of_service(percent_used: float | None, cores: int | None) -> float | N
     return None if percent_used is None else math.sqrt(max(0.0, percent_used) / (100 * (cores or 1)))
 
 
-def host_line(host: HostStats, name: str, history: str, width: int) -> Row:
-    """One line about the host; below 76 columns it has no meters. ``history``: CPU history, already drawn.
-
-    Example: ``host node1  41% ━━━━──── of 8 cores   9.0G of 32G  28% ━━──────``.
-    """
-    cpu = share(host.cpu_percent)
-    memory = (
-        host.memory_used / host.memory_total if host.memory_used is not None and host.memory_total else None
-    )
-    row = Row((f"{name} ", "strong"))
-    meter = 10 if width >= 76 else 0
-    row.add("cpu ", "dim").add(percent(cpu), "text", 4, ">")
-    if meter:
-        filled, rest = bar(cpu, meter)
-        row.add(" ").add(filled, "meter").add(rest, "meter_off")
-    row.add(f" of {host.cpu_count or '?'} cores  ", "dim")
-    row.add("mem ", "dim").add(
-        percent(memory), "warn" if memory is not None and memory > 0.95 else "text", 4, ">"
-    )
-    if meter:
-        filled, rest = bar(memory, meter)
-        row.add(" ").add(filled, "meter").add(rest, "meter_off")
-    row.add(f" of {size(host.memory_total)} ", "dim")
-    return row.add(history, "meter")
-
-
 @lru_cache(maxsize=16)
 def table(width: int, name: int) -> Chosen:
-    """The columns of the table at ``width``. ``name``: columns that the longest service name needs."""
+    """The columns of the table at ``width``. ``name``: columns that the longest name needs."""
     columns = (
+        Column("glyph", "", 1, 0),
         Column("name", "service", min(max(7, name), 20), 0),
         Column("cpu", "cpu", 5, 0, ">"),
         Column("rss", "mem", 5, 1, ">"),
         Column("processes", "procs", 5, 4, ">"),
-        Column("history", "history", 8, 3, grows=60),
-        Column("state", "", 24, 2, grows=12),
+        Column("history", "history", WIDTHS[-1], 2, grows=WIDTHS[0]),
+        Column("note", "", NOTE, 3),
     )
-    return choose(columns, width)
+    return tuple((c, history_width(w) if c.name == "history" else w) for c, w in choose(columns, width))
+
+
+def host_line(host: HostStats, name: str, history: str, chosen: Chosen) -> Row:
+    """The host as a line of the table: what it uses, in the columns and units of its services, and of how much.
+
+    Example: ``  node1  328%  9.0G  ▁▂▅  41% of 8 cores, 28% of 32G``.
+    """
+    cpu, memory = share(host.cpu_percent), host_memory(host)
+    used = UNKNOWN if cpu is None or not host.cpu_count else f"{cpu * 100 * host.cpu_count:.0f}%"
+    row = Row()
+    for column, width in chosen:
+        match column.name:
+            case "name":
+                row.add(short_name(name, width), "strong", width)
+            case "cpu":
+                row.add(used, "text", width, ">")
+            case "rss":
+                full = memory is not None and memory > FULL
+                row.add(size(host.memory_used), "warn" if full else "text", width, ">")
+            case "history":
+                row.add(history, "meter")
+            case "note":
+                of_cores = f"{percent(cpu)} of {host.cpu_count or '?'} cores"
+                row.add(f"{of_cores}, {percent(memory)} of {size(host.memory_total)}", "dim", width)
+            case _:
+                row.add("", "text", width)
+        row.add(" ")
+    return row
+
+
+def host_cell(host: HostStats, name: str) -> Row:
+    """The host as a line above cells: ``node1  cpu  41% of 8 cores  mem  28% of 32G``."""
+    memory = host_memory(host)
+    full = memory is not None and memory > FULL
+    row = Row((f"{name}  ", "strong"))
+    row.add("cpu ", "dim").add(percent(share(host.cpu_percent)), "text", 4, ">")
+    row.add(f" of {host.cpu_count or '?'} cores  mem ", "dim")
+    row.add(percent(memory), "warn" if full else "text", 4, ">")
+    return row.add(f" of {size(host.memory_total)}", "dim")
+
+
+def host_memory(host: HostStats) -> float | None:
+    """Used memory of the host as a ratio 0..1; None if used or total memory is unknown."""
+    return (
+        host.memory_used / host.memory_total if host.memory_used is not None and host.memory_total else None
+    )
 
 
 def line(service: ServiceStatus, label: StatusLabel, history: str, chosen: Chosen) -> Row:
-    """One service as a line of the table. ``history``: as wide as the column ``history`` of ``chosen``."""
+    """What one service uses, as a line of the table. Its state is the glyph only: the replicas pane has the words.
+    ``history``: as wide as the column ``history`` of ``chosen``."""
     row = Row()
     for column, width in chosen:
         match column.name:
             case "history":
                 row.add(history, "meter")
-            case "state":
-                row.add(label.within(width), label.style, width)
+            case "glyph":
+                row.add(label.glyph, label.style, width)
+            case "name":
+                row.add(short_name(service.name, width), "text", width)
+            case "note":
+                row.add("", "text", width)
             case name:
                 row.add(_value(service, name), "text", width, column.align)
         row.add(" ")
@@ -88,8 +116,6 @@ def line(service: ServiceStatus, label: StatusLabel, history: str, chosen: Chose
 
 
 def _value(service: ServiceStatus, name: str) -> str:
-    if name == "name":
-        return service.name
     tree = service.tree
     if not runs(service):
         return UNKNOWN
@@ -103,15 +129,29 @@ def _value(service: ServiceStatus, name: str) -> str:
     raise KeyError(name)
 
 
-def cell(service: ServiceStatus, label: StatusLabel, history: Sweep, name: int, width: int) -> Row:
-    """One service as a cell of exactly ``width`` columns: ``trainer  131% 1.2G ▂▃▅ ●``. From 36 columns on the state
-    has words. ``name``: columns that the longest service name needs."""
-    state = 10 if width >= 36 else 1
-    room = width - state - 14  # for the name and the history
-    name = max(1, min(max(name, room - 16), room - 3))
-    row = Row().add(short_name(service.name, name), "text", name).add(" ")
-    row.add(_value(service, "cpu"), "text", 5, ">").add(" ").add(_value(service, "rss"), "text", 5, ">").add(
-        " "
-    )
-    row.add(history.cells(room - name), "meter").add(" ")
-    return row.add(label.glyph if state == 1 else label.within(state), label.style, state)
+def _cell_columns(name: int, width: int) -> tuple[int, int]:
+    """Columns of the name and of the history in a cell. ``name``: columns that the longest name needs."""
+    room = width - 15  # beside glyph, CPU, memory and the blanks
+    history = history_width(room - min(name, room))
+    return max(1, min(name, room - history)), history
+
+
+def cell_head(name: int, width: int, ended: str) -> Row:
+    """The heads above a cell. ``ended``: see ``history_head``."""
+    name_width, history = _cell_columns(name, width)
+    row = Row().add("", "head", 2).add("service", "head", name_width).add(" ", "head")
+    row.add("cpu", "head", 5, ">").add(" ", "head").add("mem", "head", 5, ">").add(" ", "head")
+    return row.add(history_head(history, ended) if history else "", "head", width - name_width - 15)
+
+
+def cell(
+    service: ServiceStatus, label: StatusLabel, history: History, end: float, name: int, width: int
+) -> Row:
+    """One service as a cell of exactly ``width`` columns: ``● trainer  131% 1.2G ▂▃▅``. ``end``: see
+    ``History.cells``; ``name``: columns that the longest service name needs."""
+    name_width, history_columns = _cell_columns(name, width)
+    row = Row().add(label.glyph, label.style, 1).add(" ")
+    row.add(short_name(service.name, name_width), "text", name_width).add(" ")
+    row.add(_value(service, "cpu"), "text", 5, ">").add(" ")
+    row.add(_value(service, "rss"), "text", 5, ">").add(" ")
+    return row.add(history.cells(history_columns, end), "meter", width - name_width - 15)

@@ -8,13 +8,14 @@ from liverl.model import GpuStatus
 from liverl_tui.text.status_label import StatusLabel, owner_words
 from liverl_tui.text.words import percent
 from liverl_tui.widgets.base.cells import Row
-from liverl_tui.widgets.base.fitting import Chosen, Column, choose
-from liverl_tui.widgets.base.meters import bar
+from liverl_tui.widgets.base.fitting import Chosen, Column, choose, stepped
+from liverl_tui.widgets.base.meters import WIDTHS, bar, history_width
 
 HOT = 85.0  # °C: from here on an H100 or H200 is about to throttle
 FULL = 0.97  # ratio of the memory: shown as a warning from here on
 CELL = 20  # columns of the narrowest cell, with the gap after it
-GOOD_CELL = 26  # the same of a cell that shows most owners in full
+GOOD_CELL = 40  # the same of a cell with a bar and most owners in full
+_BAR = 6  # columns of the bar in such a cell
 
 
 def facts_of(gpus: tuple[GpuStatus, ...], labels: list[StatusLabel]) -> tuple[str, str]:
@@ -35,9 +36,8 @@ def facts_of(gpus: tuple[GpuStatus, ...], labels: list[StatusLabel]) -> tuple[st
 
 
 @lru_cache(maxsize=16)
-def table(width: int, owner: int) -> Chosen:
-    """The columns of the table at ``width``. ``owner``: columns that the longest owner needs."""
-    wide = width >= 110
+def table(width: int, owner: int, state: int) -> Chosen:
+    """The columns of the table at ``width``. ``owner``, ``state``: columns that the longest of each needs."""
     columns = (
         Column("index", "gpu", 3, 0, ">"),
         Column("util", "util", 4, 0, ">"),
@@ -46,11 +46,11 @@ def table(width: int, owner: int) -> Chosen:
         Column("share", "mem%", 4, 1, ">"),
         Column("power", "power", 8, 3, ">"),
         Column("temperature", "temp", 4, 5, ">"),
-        Column("owner", "owner", min(max(5, owner), 26 if wide else 16), 1),
-        Column("history", "history", 8, 6, grows=72),
-        Column("verdict", "", 28 if wide else 25, 2),
+        Column("owner", "owner", min(max(5, owner), 26 if width >= 110 else 16), 1),
+        Column("state", "state", stepped(state), 2),
+        Column("history", "history", WIDTHS[-1], 6, grows=WIDTHS[0]),
     )
-    return choose(columns, width)
+    return tuple((c, history_width(w) if c.name == "history" else w) for c, w in choose(columns, width))
 
 
 def line(gpu: GpuStatus, label: StatusLabel, history: str, chosen: Chosen) -> Row:
@@ -63,7 +63,7 @@ def line(gpu: GpuStatus, label: StatusLabel, history: str, chosen: Chosen) -> Ro
                 row.add(filled, "meter").add(rest, "meter_off")
             case "history":
                 row.add(history, "meter")
-            case "verdict":
+            case "state":
                 row.add(label.within(width), label.style, width)
             case name:
                 text, style = _value(gpu, name, width)
@@ -100,24 +100,47 @@ def _value(gpu: GpuStatus, name: str, width: int) -> tuple[str, str]:
     raise KeyError(name)
 
 
-def cell(gpu: GpuStatus, label: StatusLabel, width: int) -> Row:
-    """One GPU as a cell: index, utilization, memory, owner, verdict. Example: ``0  97%  84% r0      ●``.
-
-    The verdict is its glyph only; from 35 columns on it has words.
-    """
-    room = width - 13
-    verdict = min(28, room - 9) if room >= 22 else 1
-    row = Row()
+def _cell_columns(width: int) -> tuple[tuple[str, str, int, str], ...]:
+    """(name, head, columns, alignment) of the parts of a cell in ``width`` columns; the last is the glyph."""
+    bar_width = _BAR if width >= GOOD_CELL - 1 else 0
+    fixed = 3 + 4 + 4 + 1 + 4 + (bar_width + 1 if bar_width else 0)
+    owner = max(1, width - fixed)
     parts = (
-        ("index", 2, ">"),
-        ("util", 4, ">"),
-        ("share", 4, ">"),
-        ("owner", max(1, room - verdict - 1), "<"),
+        ("index", "gpu", 3, ">"),
+        ("bar", "", bar_width, "<"),
+        ("util", "util", 4, ">"),
+        ("share", "mem%", 4, ">"),
+        ("owner", "owner", owner, "<"),
+        ("glyph", "", 1, "<"),
     )
-    for name, columns, align in parts:
-        text, style = _value(gpu, name, columns)
-        row.add(text, style, columns, align).add(" ")
-    return row.add(label.glyph if verdict == 1 else label.within(verdict), label.style, verdict)
+    return tuple(part for part in parts if part[2])
+
+
+def cell_head(width: int) -> Row:
+    """The heads above a cell of ``width`` columns."""
+    row = Row()
+    for _, head, columns, align in _cell_columns(width):
+        row.add(head, "head", columns, align).add(" ", "head")
+    return row
+
+
+def cell(gpu: GpuStatus, label: StatusLabel, width: int) -> Row:
+    """One GPU as a cell: index, bar, utilization, memory, owner, and the verdict as its glyph.
+
+    Example: ``  0 ━━━━━╸  97%  84% replica-0 ●``. Below ``GOOD_CELL`` there is no bar.
+    """
+    row = Row()
+    for name, _, columns, align in _cell_columns(width):
+        match name:
+            case "bar":
+                filled, rest = bar(gpu.utilization, columns)
+                row.add(filled, "meter").add(rest, "meter_off").add(" ")
+            case "glyph":
+                row.add(label.glyph, label.style, columns)
+            case _:
+                text, style = _value(gpu, name, columns)
+                row.add(text, style, columns, align).add(" ")
+    return row
 
 
 def memory_share(gpu: GpuStatus) -> float | None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from msgspec import structs
 
 from liverl.model import GpuStatus, ServiceStatus, Snapshot
 from liverl.observe.history import Sample
@@ -15,7 +19,7 @@ from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.clock import Clock
 from liverl_tui.widgets.base.fitting import Chosen, heads
 from liverl_tui.widgets.base.grid import GridPane
-from liverl_tui.widgets.base.meters import Sweep
+from liverl_tui.widgets.base.meters import History, history_head
 from liverl_tui.widgets.dashboard import cpu_rows, gpu_rows
 
 SAMPLE_S = 0.9  # seconds between two samples of the histories; snapshots come every 0.5 or 1 s
@@ -40,7 +44,7 @@ class GpusPane(GridPane):
         self._gpus: dict[str, GpuStatus] = {}
         self._services: dict[str, ServiceStatus] = {}
         self._labels: dict[str, StatusLabel] = {}
-        self._histories: dict[str, Sweep] = {}
+        self._histories: dict[str, History] = {}
         # UUID -> Unix time of the first of the samples with high utilization and low power
         self._spinning: dict[str, float] = {}
         self._sampled = 0.0
@@ -64,7 +68,7 @@ class GpusPane(GridPane):
         )
         self.title = "GPUs" if self._gpus else "CPU"  # type: ignore[misc]
         self.narrowest = gpu_rows.CELL if self._gpus else cpu_rows.CELL  # type: ignore[misc]
-        if abs(snapshot.at - self._sampled) >= SAMPLE_S:
+        if snapshot.result is None and abs(snapshot.at - self._sampled) >= SAMPLE_S:
             self._sample(snapshot)
         if self._gpus:
             snapshot_index = SnapshotIndex(snapshot)
@@ -101,8 +105,8 @@ class GpusPane(GridPane):
                 self._history(name).add(sample.at, cpu_rows.share_of_service(use.cpu, cores))
         self.update()
 
-    def _history(self, key: str) -> Sweep:
-        return self._histories.setdefault(key, Sweep())
+    def _history(self, key: str) -> History:
+        return self._histories.setdefault(key, History())
 
     def _spinning_for(self, uuid: str) -> float | None:
         since = self._spinning.get(uuid)
@@ -116,14 +120,14 @@ class GpusPane(GridPane):
     def wanted_rows(self) -> int:
         """Rows of the pane with every item on a line of its own."""
         count = len(self._gpus or self._services)
-        return 1 + len(self.lead(80)) + (count + 1 if count else 0) + len(self.tail(80))
+        return 1 + len(self.lead(80, True)) + (count + 1 if count else 0) + len(self.tail(80))
 
     @property
     def least_rows(self) -> int:
-        """Rows of the pane with as many items on a line as fit into 80 columns."""
+        """Rows of the pane with as many items on a line, below heads, as fit into 80 columns."""
         most = 80 // (gpu_rows.GOOD_CELL if self._gpus else cpu_rows.CELL)
         lines = -(-len(self._gpus or self._services) // most)
-        return 1 + len(self.lead(80)) + max(1, lines) + len(self.tail(80))
+        return 1 + len(self.lead(80, False)) + (lines + 1 if lines else 1) + len(self.tail(80))
 
     # -- drawing
 
@@ -141,13 +145,18 @@ class GpusPane(GridPane):
             return f"(no GPUs: {one_line(note)})", "dim"
         return gpu_rows.facts_of(snapshot.gpus, list(self._labels.values()))
 
-    def lead(self, width: int) -> Sequence[Row]:
+    def lead(self, width: int, table: bool) -> Sequence[Row]:
         """Without GPUs, the line of the host; otherwise nothing."""
         snapshot = self._view.snapshot
         if snapshot is None or self._gpus:
             return ()
-        history = self._history(HOST).cells(max(0, min(72, width - 72)))
-        return (cpu_rows.host_line(snapshot.host, snapshot.backend.host, history, width),)
+        host, name = snapshot.host, snapshot.backend.host
+        if snapshot.result is not None:  # what the host does now has nothing to do with the run
+            host = structs.replace(host, cpu_percent=None, memory_used=None)
+        if not table:
+            return (cpu_rows.host_cell(host, name),)
+        chosen = self._table(width)
+        return (cpu_rows.host_line(host, name, self._history_cells(HOST, chosen), chosen),)
 
     def tail(self, width: int) -> Sequence[Row]:
         """One warning for each part of the snapshot's GPU note: GPUs that are expected and missing."""
@@ -157,8 +166,18 @@ class GpusPane(GridPane):
         return [Row((f"▲ {one_line(part)}", "warn")) for part in note.split("; ")]
 
     def head(self, width: int) -> Row | None:
-        """The column heads of the table of GPUs or services."""
-        return heads(self._table(width))
+        """The column heads of the table of GPUs or services; that of the histories says which time they show."""
+        named = (
+            (replace(c, head=history_head(w, self._ended)) if c.name == "history" else c, w)
+            for c, w in self._table(width)
+        )
+        return heads(tuple(named))
+
+    def cell_head(self, width: int) -> Row:
+        """The heads above a cell."""
+        if self._gpus:
+            return gpu_rows.cell_head(width)
+        return cpu_rows.cell_head(self._longest_name, width, self._ended)
 
     def row(self, key: str, width: int) -> Row:
         """One GPU or service as a line of the table."""
@@ -173,7 +192,7 @@ class GpusPane(GridPane):
         if key in self._gpus:
             return gpu_rows.cell(self._gpus[key], self._labels[key], width)
         return cpu_rows.cell(
-            self._services[key], self._labels[key], self._history(key), self._longest_name, width
+            self._services[key], self._labels[key], self._history(key), self._end, self._longest_name, width
         )
 
     def empty(self, width: int) -> Iterable[Row]:
@@ -182,16 +201,34 @@ class GpusPane(GridPane):
 
     def _history_cells(self, key: str, chosen: Chosen) -> str:
         width = next((w for column, w in chosen if column.name == "history"), 0)
-        return self._history(key).cells(width)
+        return self._history(key).cells(width, self._end)
 
     def _table(self, width: int) -> Chosen:
         if self._gpus:
-            return gpu_rows.table(width, max(len(gpu.owner) for gpu in self._gpus.values()))
-        return cpu_rows.table(width, self._longest_name)
+            owner = max(len(gpu.owner) for gpu in self._gpus.values())
+            return gpu_rows.table(width, owner, max(len(label.text) for label in self._labels.values()))
+        host = self._view.snapshot.backend.host if self._view.snapshot is not None else ""
+        return cpu_rows.table(width, max(self._longest_name, len(host)))
 
     @property
     def _longest_name(self) -> int:
         return max((len(name) for name in self._services), default=0)
+
+    @property
+    def _end(self) -> float:
+        """Unix time at the right end of the histories: now, or the end of the run."""
+        snapshot = self._view.snapshot
+        if snapshot is None:
+            return 0.0
+        return snapshot.result.ended_at if snapshot.result is not None else snapshot.at
+
+    @property
+    def _ended(self) -> str:
+        """When the run ended, as local time of the day; empty if it has not."""
+        snapshot = self._view.snapshot
+        if snapshot is None or snapshot.result is None:
+            return ""
+        return time.strftime("%H:%M", time.localtime(snapshot.result.ended_at))
 
     # -- actions
 

@@ -11,18 +11,19 @@ from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.fitting import Chosen, Column, choose
 from liverl_tui.widgets.base.meters import bar
 
-STATE = 26  # columns of the state: the longest one in the table is "▲ not listed in the proxy"
+NARROW = 100  # columns; below it an address is its port only
 CROWDED = 0.95  # ratio of the KV cache from which on the engine preempts requests
 METER = 10  # columns of the bar that shows the progress of a start
 
 
 @lru_cache(maxsize=16)
-def table(width: int, name: int, gpus: int) -> Chosen:
+def table(width: int, name: int, state: int, gpus: int) -> Chosen:
     """The columns of the table at ``width``. ``name``, ``gpus``: columns that the longest of each needs; with
-    ``gpus`` 0 there is no column for them."""
+    ``gpus`` 0 there is no column for them. ``state``: columns of the states."""
+    address = Column("address", "address", 15, 10) if width >= NARROW else Column("port", "port", 6, 10)
     all_columns = (
         Column("name", "replica", max(7, name), 0),
-        Column("state", "state", STATE, 0),
+        Column("state", "state", state, 0),
         Column("listed", "proxy", 6, 1),
         Column("load", "run/wait", 8, 2, ">"),
         Column("rate", "tok/s", 6, 3, ">"),
@@ -32,7 +33,7 @@ def table(width: int, name: int, gpus: int) -> Chosen:
         Column("restarts", "rst", 3, 9, ">"),
         Column("uptime", "up", 5, 8, ">"),
         Column("gpus", "gpu", min(max(3, gpus), 15), 7),
-        Column("address", "address", 15, 10),
+        address,
         Column("kind", "kind", 10, 11),
     )
     return choose(tuple(c for c in all_columns if gpus or c.name != "gpus"), width)
@@ -91,6 +92,9 @@ def _value(
             return gpus or UNKNOWN, "text"
         case "address":
             return (replica.address or UNKNOWN).removeprefix("http://"), "text"
+        case "port":
+            _, colon, port = (replica.address or "").rpartition(":")
+            return f":{port}" if colon else UNKNOWN, "text"
         case "kind":
             return replica.kind, "text"
     raise KeyError(name)
@@ -120,30 +124,31 @@ def unready(
     why: str,
     restarts: int,
     name_width: int,
-    width: int,
+    state_width: int,
 ) -> Row:
     """A replica or service that does not serve: its state, a bar for ``progress`` (0..1), restarts, and why."""
     row = Row().add(name, "text", name_width).add(" ")
-    row.add(label.text, label.style, max(STATE, len(label.text)))
+    row.add(label.text, label.style, max(state_width, len(label.text)))
     if progress is not None:
         filled, rest = bar(progress, METER)
         row.add(" ").add(filled, "meter").add(rest, "meter_off")
     if restarts:
         row.add(f" {restarts} restart{'s' * (restarts > 1)}", "warn")
-    return row.add(f" {one_line(why)}" if why else "", "dim")
+    return row.add(f" {one_line(why)}" if why and why != label.words else "", "dim")
 
 
 def service_line(
-    service: ServiceStatus, label: StatusLabel, snapshot: Snapshot, now: float, name_width: int
+    service: ServiceStatus,
+    label: StatusLabel,
+    snapshot: Snapshot,
+    now: float,
+    name_width: int,
+    state_width: int,
 ) -> Row:
-    """A running service that is not a replica: state, generation, address, counters of its kind, uptime, memory."""
-    row = (
-        Row()
-        .add(short_name(service.name, name_width), "text", name_width)
-        .add(" ")
-        .add(label.within(STATE), label.style, STATE)
-        .add(" ")
-    )
+    """A running service that is not a replica: state, generation, address, counters of its kind, uptime; with GPUs
+    also memory, which otherwise the pane above shows."""
+    row = Row().add(short_name(service.name, name_width), "text", name_width).add(" ")
+    row.add(label.text, label.style, max(state_width, len(label.text))).add(" ")
     facts = [f"gen {service.generation}"]
     if service.address is not None:
         facts.append(service.address.removeprefix("http://"))
@@ -163,7 +168,7 @@ def service_line(
         facts.append(f"{service.restarts} restart{'s' * (service.restarts > 1)}")
     if service.ready_at is not None:
         facts.append(f"up {age(now - service.ready_at)}")
-    if service.tree.processes:
+    if service.tree.processes and snapshot.gpus:
         facts.append(
             f"{size(service.tree.rss_bytes)} in {service.tree.processes} process{'es' * (service.tree.processes > 1)}"
         )

@@ -14,7 +14,7 @@ from liverl_tui.text.status_label import SERVING, SnapshotIndex, StatusLabel, of
 from liverl_tui.text.words import GLYPH
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.clock import Clock
-from liverl_tui.widgets.base.fitting import Chosen, heads
+from liverl_tui.widgets.base.fitting import STEPS, Chosen, heads, stepped
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.dashboard import replica_rows
 
@@ -24,8 +24,8 @@ _QUIET = {"environment": ("ready", "stopped"), "task": ("stopped",)}
 
 
 class ReplicasPane(RowsPane):
-    """If the rows do not fit, the last row lists the states of the other services in short, so that they are always
-    visible."""
+    """If the rows do not fit, the last row has the states of the services without a row in short, of those that are
+    not simply ready: the header says that these are."""
 
     scope = "replicas"
     title = "Replicas"
@@ -43,7 +43,8 @@ class ReplicasPane(RowsPane):
         self._gpus: dict[str, str] = {}  # replica -> indices of its GPUs
         self._keys: tuple[str, ...] = ()
         self._names = 0  # columns of the longest name
-        self._squeezed = False
+        self._state = STEPS[0]  # columns of the states
+        self._hidden: tuple[str, ...] = ()  # services without a row for lack of room
         self.problems_first = False
 
     def show(self, view: View) -> None:
@@ -72,6 +73,9 @@ class ReplicasPane(RowsPane):
                 str(i) for i in sorted(indices[u] for u in replica.gpus if u in indices)
             )
         self._names = min(20, max((len(name) for name in self._labels), default=0))
+        # What follows the state is in columns for replicas that serve; in other rows the state may be longer.
+        serving = (n for n, r in self._replicas.items() if r.state in SERVING)
+        self._state = stepped(max((len(self._labels[name].text) for name in serving), default=0))
         self._order()
 
     def _order(self) -> None:
@@ -96,7 +100,7 @@ class ReplicasPane(RowsPane):
     @property
     def wanted_rows(self) -> int:
         """Rows of the pane with every replica and service on a line: title and heads included."""
-        return 2 + max(1, len(self._keys))
+        return 1 + bool(self._replicas) + max(1, len(self._keys))
 
     @property
     def least_rows(self) -> int:
@@ -131,27 +135,34 @@ class ReplicasPane(RowsPane):
         return text, "warn" if short and snapshot.state in ("starting", "running") else "dim"
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
-        """The list; if it does not fit, the last row has all services in short."""
+        """The list; if it does not fit, the last row has the services without a row that are not simply ready."""
         above = 1 + (height > 3 and bool(self._replicas))
-        self._squeezed = bool(self._services) and height > 2 and above + len(self._keys) > height
-        if not self._squeezed:
+        self._hidden = ()
+        if not self._services or height <= 2 or above + len(self._keys) <= height:
             return super().compose_rows(width, height)
         rows = list(super().compose_rows(width, height - 1))
-        rows.append(replica_rows.short_line([(name, self._labels[name]) for name in self._services]))
-        return rows
+        room = height - 2 - (height - 1 > 3 and bool(self._replicas))
+        visible = self._keys[self._top : self._top + room]
+        hidden = [name for name in self._services if name not in visible]
+        self._hidden = tuple(name for name in hidden if self._labels[name].words != "ready")
+        if not self._hidden:
+            return super().compose_rows(width, height)
+        return [*rows, replica_rows.short_line([(name, self._labels[name]) for name in self._hidden])]
 
     def on_click(self, event: events.Click) -> None:
         """A click on the row of services in short selects the first of them; other rows are left to the base."""
-        if self._squeezed and event.y == self.content_size.height - 1:
+        if self._hidden and event.y == self.content_size.height - 1:
             event.prevent_default()  # that row is not a row of the list
-            self.select(next(iter(self._services)))
+            self.select(self._hidden[0])
 
     def head(self, width: int) -> Row | None:
         """The column heads; None without replicas."""
         return heads(self._table(width)) if self._replicas else None
 
     def _table(self, width: int) -> Chosen:
-        return replica_rows.table(width, self._names, max(map(len, self._gpus.values()), default=0))
+        return replica_rows.table(
+            width, self._names, self._state, max(map(len, self._gpus.values()), default=0)
+        )
 
     def row(self, key: str, width: int) -> Row:
         """A line of the table for a replica that serves; state, progress and reason for any other."""
@@ -168,16 +179,18 @@ class ReplicasPane(RowsPane):
         why = service.why if service is not None else ""
         if replica is not None:
             why = why or replica.why
-            return replica_rows.unready(key, label, replica.progress, why, replica.restarts, names, width)
+            return replica_rows.unready(
+                key, label, replica.progress, why, replica.restarts, names, self._state
+            )
         assert service is not None  # keys are replicas and services
         if service.state in SERVING or service.state == "stopping":
-            return replica_rows.service_line(service, label, snapshot, now, names)
-        return replica_rows.unready(key, label, service.progress, why, service.restarts, names, width)
+            return replica_rows.service_line(service, label, snapshot, now, names, self._state)
+        return replica_rows.unready(key, label, service.progress, why, service.restarts, names, self._state)
 
     def _missing_row(self, snapshot: Snapshot) -> Row:
         words = f"{self._missing} of {snapshot.replicas.expected} replicas do not exist yet"
         row = Row().add(MISSING, "text", max(7, self._names)).add(" ")
-        return row.add(f"{GLYPH['waiting']} missing", "warn", replica_rows.STATE).add(f" {words}", "dim")
+        return row.add(f"{GLYPH['waiting']} missing", "warn", max(self._state, 9)).add(f" {words}", "dim")
 
     def empty(self, width: int) -> Iterable[Row]:
         """A dash, where there are neither replicas nor services."""

@@ -148,6 +148,18 @@ class TrialsPane(RowsPane):
         heads.update((head.path, head) for head in self._status.newest if head.step == self._step)
         return sorted(heads.values(), key=lambda h: (h.started_at or h.updated_at, h.path), reverse=True)
 
+    # -- room
+
+    @property
+    def wanted_rows(self) -> int:
+        """Two rows while the run has no trials; else the rows of a short list."""
+        return 8 if self._status.total else 2
+
+    @property
+    def least_rows(self) -> int:
+        """Two rows while the run has no trials; else the rows of the shortest list of use."""
+        return min(4, self.wanted_rows)
+
     # -- title and rows
 
     def facts(self) -> tuple[str, str]:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from liverl.model import Rewards, Snapshot
-from liverl_tui.text.words import number
+from liverl.observe.metrics.names import key_in
 from liverl_tui.widgets.base.fitting import Form, Part
 from liverl_tui.widgets.base.meters import LEVELS
 from liverl_tui.widgets.base.trial_words import tally_of
+from liverl_tui.widgets.metrics.axes import number
 
 _SPARKS = (16, 10, 6)  # steps in the curve of the reward, in forms from long to short
 _FLAT = 0.2  # share of the highest value; a curve that changes less is not drawn over the whole height
 _SAME = 0.005  # a change of the reward that its two digits do not show
-# verl's metrics of the KL divergence between the policy that is trained and the one that wrote the rollouts, or the
-# reference. The first that the run reports is shown.
-_KL = ("rollout_corr/kl", "actor/kl_loss", "actor/ppo_kl")
 _NONE: Form = ()
 
 
@@ -67,8 +65,8 @@ def _tools(snapshot: Snapshot) -> list[Part]:
 
 def _kl(snapshot: Snapshot) -> list[Part]:
     values = snapshot.metrics.values if snapshot.metrics is not None else {}
-    found = next((values[key] for key in _KL if key in values), None)
-    return [Part(8, ((("KL ", "dim"), (number(found), "text")), _NONE))] if found is not None else []
+    key = key_in("KL", values)
+    return [Part(8, ((("KL ", "dim"), (number(values[key]), "text")), _NONE))] if key is not None else []
 
 
 def _pace(snapshot: Snapshot) -> list[Part]:

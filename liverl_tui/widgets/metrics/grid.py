@@ -15,12 +15,13 @@ from liverl_tui.widgets.metrics.axes import number
 from liverl_tui.widgets.metrics.chart import LABEL, picture
 from liverl_tui.widgets.metrics.charts import Charts
 
-TWO_COLUMNS = 110  # columns of the terminal; from it on two charts are side by side
+NARROWEST = 50  # columns of a chart beside others
+MOST = 4  # charts side by side
 LEAST = 7  # rows of a chart, its title included; fewer charts are visible rather than lower ones
 
 
 class ChartGrid(Pane):
-    """Draws ``charts``, one or two side by side, and scrolls to the selected one.
+    """Draws ``charts``, up to ``MOST`` side by side, and scrolls to the selected one.
 
     The screen sets ``facts`` (words beside the title), ``facts_style`` (the name of their style) and ``empty``
     (lines that are shown if there is no chart), and then calls ``update``.
@@ -50,7 +51,9 @@ class ChartGrid(Pane):
         if charts.maximised:
             self.per_line = 1
             return [[charts.selected]]
-        self.per_line = 2 if width >= TWO_COLUMNS and count > 1 else 1
+        most = max(1, min(MOST, width // NARROWEST))
+        # No more rows of charts than with as many as possible side by side, and these rows evenly filled.
+        self.per_line = -(-count // -(-count // most))
         lines = [list(range(i, min(i + self.per_line, count))) for i in range(0, count, self.per_line)]
         visible = max(1, min(len(lines), height // LEAST))
         line = charts.selected // self.per_line

@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Sequence
 
 from liverl.model import StepMetrics
+from liverl.observe.metrics.names import keys_of
 
 NEWEST = 5  # steps in the median: durations change as the policy learns to write more or less
-_KEYS = ("timing_s/step", "perf/time_per_step")  # verl's names, seconds
+_KEYS = keys_of("seconds per step")
 
 
 class StepPace:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import islice
 
 from liverl.model import Rewards, StepMetrics
+from liverl.observe.metrics.names import key_in, keys_of
 
-REWARD = "critic/score/mean"  # verl's metric
+REWARD = keys_of("reward")[0]
 NEWEST = 24  # steps of which the reward is kept in a snapshot: as many as a line has room for
 _ENDS = 3  # steps at each end over which the mean is taken
 
@@ -27,8 +28,9 @@ class RewardHistory:
         for metrics in news:
             while self._by_step and next(reversed(self._by_step)) > metrics.step:
                 self._by_step.popitem()
-            if REWARD in metrics.values:
-                self._by_step[metrics.step] = metrics.values[REWARD]
+            key = key_in("reward", metrics.values)
+            if key is not None:
+                self._by_step[metrics.step] = metrics.values[key]
 
     def summary(self) -> Rewards:
         """The newest rewards, and the means of the first and of the last three steps."""

@@ -13,23 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from liverl.observe.metrics.files import CHUNK, Batch, MetricFiles
-from liverl.observe.metrics.rewards import REWARD
+from liverl.observe.metrics.names import CHARTS, OVERVIEW, key_in
 
 __all__ = ["CHARTS", "CHUNK", "Batch", "Series", "SeriesReader", "SeriesSet", "chart_name"]
-
-# Default charts: a title, and verl's keys, of which the first that exists is used.
-CHARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("reward", (REWARD, "critic/rewards/mean")),
-    ("KL", ("actor/kl_loss", "actor/ppo_kl", "rollout_corr/kl", "actor/reward_kl_penalty")),
-    # difference between replica and trainer probabilities for the same tokens and weights
-    ("rollout mismatch", ("training/rollout_probs_diff_mean", "rollout_corr/k3_kl")),
-    ("entropy", ("actor/entropy", "actor/entropy_loss")),
-    ("gradient norm", ("actor/grad_norm",)),
-    ("response length", ("response_length/mean",)),
-    ("turns", ("num_turns/mean", "training/num_turns/mean")),
-    ("throughput", ("perf/throughput", "perf/total_num_tokens")),
-    ("seconds per step", ("timing_s/step", "perf/time_per_step")),
-)
 
 
 class Series:
@@ -172,6 +158,10 @@ class SeriesSet:
         chosen = [key for key in keys_present if key is not None]
         scores = sorted(k for k in self.series if k.startswith("val-core/"))[:1]
         return tuple([*chosen[:1], *scores, *chosen[1:]] if chosen else sorted(self.series)[:8])
+
+    def overview_charts(self) -> tuple[str, ...]:
+        """Return the keys of ``OVERVIEW`` that exist."""
+        return tuple(key for name in OVERVIEW if (key := key_in(name, self.series)) is not None)
 
 
 def chart_name(key: str) -> str:
