@@ -288,7 +288,7 @@ class GpuStatus(msgspec.Struct, frozen=True):
 
 class TrialHead(msgspec.Struct, frozen=True):
     """Summary of one trial. ``state`` is *running* until its result exists; a trial without a result is *cut_off*
-    once the run has ended."""
+    once the run has ended, or the trainer that ran it."""
 
     name: str
     step: int | None
@@ -304,10 +304,17 @@ class TrialHead(msgspec.Struct, frozen=True):
     updated_at: float
     flags: tuple[str, ...] = ()  # zero_tool_calls, moved_replica, failed_turns
     path: str = ""  # relative to the run directory
+    ended_at: float | None = None  # Unix seconds
+    ended_by: str | None = (
+        None  # submit, max_iterations, ..., or the type of an exception, as its result says
+    )
+    group: str = ""  # its prompt among those of the step: verl's uid, or a number
+    preview: str = ""  # the last tool call or the last words of the model, at most 80 characters
+    earlier: bool = False  # its step was begun again by a trainer that was started after it
 
 
 class StepTrials(msgspec.Struct, frozen=True):
-    """Counts over the trials of one training step."""
+    """Counts over the trials of one training step. Of a step that was begun again, only the newest trials count."""
 
     step: int
     total: int
@@ -316,7 +323,14 @@ class StepTrials(msgspec.Struct, frozen=True):
     mean_reward: float | None
     calling: int | None = None  # trials that have called a tool
     finish_reasons: dict[str, int] = {}  # finish reason of a trial's last turn -> trials
-    cut_off: int = 0  # trials without a result although the run has ended
+    cut_off: int = 0  # trials without a result although the run, or the trainer that ran them, has ended
+    earlier: int = 0  # trials of the step that are not counted, because it was begun again after them
+    calling_now: int = 0  # those of ``calling`` that have no result yet
+
+    @property
+    def running(self) -> int:
+        """How many trials have no result yet and may still get one."""
+        return self.total - self.finished - self.cut_off
 
     @property
     def judged(self) -> int:
@@ -446,6 +460,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     proxy: ProxyStatus = ProxyStatus()
     step: int | None = None
     total_steps: int | None = None
+    trials_per_step: int | None = None  # planned
     step_seconds: float | None = None  # median of the newest steps, to estimate the remaining time
     metrics: StepMetrics | None = None
     rewards: Rewards = Rewards()

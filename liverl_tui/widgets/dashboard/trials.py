@@ -15,7 +15,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 
 from liverl.model import TrialHead, TrialsStatus
-from liverl.observe.trials.scanner import cut_off_head
+from liverl.observe.trials.cut_off import cut_off_head
 from liverl.observe.trials.steps import equal_groups, heads_of_step, steps_on_disk
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
