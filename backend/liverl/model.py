@@ -310,11 +310,12 @@ class TrialHead(msgspec.Struct, frozen=True):
     )
     group: str = ""  # its prompt among those of the step: verl's uid, or a number
     preview: str = ""  # the last tool call or the last words of the model, at most 80 characters
-    earlier: bool = False  # its step was begun again by a trainer that was started after it
+    earlier: bool = False  # the trainer was started again after it, and went back to its step or before it
 
 
 class StepTrials(msgspec.Struct, frozen=True):
-    """Counts over the trials of one training step. Of a step that was begun again, only the newest trials count."""
+    """Counts over the trials of one training step. Of a step that was begun again, only the trials
+    since then count; a step that is still to be begun again has none."""
 
     step: int
     total: int

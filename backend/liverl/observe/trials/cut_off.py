@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
 from liverl.model import StepTrials, TrialHead, TrialsStatus
 from liverl.observe.trials.starts import TrainerStarts
+from liverl.observe.trials.tallies import WentBack
 
 
 def cut_off(trials: TrialsStatus) -> TrialsStatus:
@@ -40,11 +41,8 @@ def with_starts(heads: Iterable[TrialHead], starts: TrainerStarts) -> list[Trial
     """Mark those of ``heads`` whose trainer has ended before they had a result, and those whose step was begun again
     after them. ``heads`` must contain every trial of their steps."""
     marked = [ended_with(head, starts) for head in heads]
-    newest: dict[int | None, int] = {}
-    for head in marked:
-        if head.step is not None:
-            newest[head.step] = max(newest.get(head.step, 0), start_of(head, starts))
-    return [begun_again(head, starts, newest) for head in marked]
+    back = WentBack((start_of(head, starts), head.step) for head in marked)
+    return [begun_again(head, starts, back) for head in marked]
 
 
 def start_of(head: TrialHead, starts: TrainerStarts) -> int:
@@ -57,10 +55,9 @@ def ended_with(head: TrialHead, starts: TrainerStarts) -> TrialHead:
     return cut_off_head(head) if start_of(head, starts) < starts.newest else head
 
 
-def begun_again(head: TrialHead, starts: TrainerStarts, newest: Mapping[int | None, int]) -> TrialHead:
-    """``head``, marked if its step was begun again after it. ``newest``: step -> newest start that ran trials of
-    it."""
-    earlier = start_of(head, starts) < newest.get(head.step, 0)
+def begun_again(head: TrialHead, starts: TrainerStarts, back: WentBack) -> TrialHead:
+    """``head``, marked if the trainer went back to its step, or to one before it."""
+    earlier = back.before(head.step, start_of(head, starts))
     return msgspec.structs.replace(head, earlier=True) if earlier else head
 
 

@@ -186,7 +186,7 @@ class TrialScanner:
         unfinished = [ended_with(head, self._starts) for head in self._heads.values()]
         for head in unfinished:
             tallies.add(head, start_of(head, self._starts))
-        every, starts = tallies.all(), tallies.newest_starts()
+        every, back = tallies.all(), tallies.went_back()
         newest = [*(entry[2] for entry in self._closed), *unfinished]
         newest.sort(key=lambda head: (age_of(head), head.path), reverse=True)
         return TrialsStatus(
@@ -194,8 +194,8 @@ class TrialScanner:
             running=every.total - every.finished - every.cut_off,
             finished=every.finished,
             zero_tool_calls=every.zero,
-            newest=tuple(begun_again(head, self._starts, starts) for head in newest[:NEWEST]),
-            steps=tallies.steps(),
+            newest=tuple(begun_again(head, self._starts, back) for head in newest[:NEWEST]),
+            steps=tallies.steps(back),
             cut_off=every.cut_off,
         )
 

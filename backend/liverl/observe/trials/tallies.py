@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from liverl.model import StepTrials, TrialHead
@@ -53,8 +54,8 @@ class Tally:
 
 
 class StepTallies:
-    """Counts of trials by step, and within a step by the start of the trainer that ran them: of a step that was begun
-    again, only those of the newest start count."""
+    """Counts of trials by step, and within a step by the start of the trainer that ran them. Where a later start began
+    with an earlier or the same step, the trials before it do not count."""
 
     def __init__(self) -> None:
         self._steps: dict[int | None, dict[int, Tally]] = {}
@@ -77,18 +78,43 @@ class StepTallies:
                 every.take(tally)
         return every
 
-    def newest_starts(self) -> dict[int | None, int]:
-        """Step -> the newest start that ran trials of it. Trials without a step are not begun again."""
-        return {step: max(starts) for step, starts in self._steps.items() if step is not None}
+    def went_back(self) -> WentBack:
+        """Where the trainer began again."""
+        return WentBack((start, step) for step, starts in self._steps.items() for start in starts)
 
-    def steps(self) -> tuple[StepTrials, ...]:
-        """The newest steps, newest first."""
-        newest = sorted((step for step in self._steps if step is not None), reverse=True)[:STEPS]
-        return tuple(_step(step, self._steps[step]) for step in newest)
+    def steps(self, back: WentBack) -> tuple[StepTrials, ...]:
+        """The newest steps that have trials which count, newest first."""
+        counted: dict[int, int] = {}  # step -> start
+        for step, starts in self._steps.items():
+            start = max(starts)
+            if step is not None and not back.before(step, start):
+                counted[step] = start
+        newest = sorted(counted, reverse=True)[:STEPS]
+        return tuple(_step(step, self._steps[step], counted[step]) for step in newest)
 
 
-def _step(step: int, starts: dict[int, Tally]) -> StepTrials:
-    tally = starts[max(starts)]
+class WentBack:
+    """The steps with which each start of the trainer began, out of (start, step) of all trials."""
+
+    def __init__(self, trials: Iterable[tuple[int, int | None]]) -> None:
+        first: dict[int, int] = {}
+        for start, step in trials:
+            if step is not None:
+                first[start] = min(step, first.get(start, step))
+        self._lowest: dict[int, int] = {}  # start -> lowest step of all later ones
+        lowest: int | None = None
+        for start in sorted(first, reverse=True):
+            if lowest is not None:
+                self._lowest[start] = lowest
+            lowest = first[start] if lowest is None else min(lowest, first[start])
+
+    def before(self, step: int | None, start: int) -> bool:
+        """Whether a later start began with ``step`` or before it."""
+        return step is not None and start in self._lowest and self._lowest[start] <= step
+
+
+def _step(step: int, starts: dict[int, Tally], counted: int) -> StepTrials:
+    tally = starts[counted]
     return StepTrials(
         step=step,
         total=tally.total,
