@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from liverl.model import Snapshot, StepTrials, TrialHead
 from liverl.observe.trials.trial import TRUNCATED
 from liverl_tui.data.view import Link
-from liverl_tui.text.words import number, one_line
+from liverl_tui.text.words import age, number, one_line
 from liverl_tui.widgets.base.cells import Span
 
 NO_TOOLS = "✖ NO TOOLS"
@@ -42,7 +42,7 @@ def state_of(head: TrialHead, link: Link) -> tuple[str, str]:
     return "◐ running", "info"
 
 
-def ending(head: TrialHead, link: Link) -> tuple[str, str]:
+def ending(head: TrialHead, link: Link) -> Span:
     """(words, style): how the trial ended; ``-`` while it runs. An exception without words of ours stands by its
     name. ``link``: see ``state_of``."""
     if head.state != "finished":
@@ -54,6 +54,25 @@ def ending(head: TrialHead, link: Link) -> tuple[str, str]:
     # Our agents' reasons are words in lower case; whatever else there is comes from an exception.
     unknown = (one_line(head.ended_by), "dim" if head.ended_by.islower() else "bad")
     return _ENDINGS.get(head.ended_by, unknown)
+
+
+def ran(head: TrialHead, now: float, ended: bool) -> float | None:
+    """Seconds that a trial took, or has taken at ``now``; None before it is known when it began. ``ended``: the run is,
+    so nothing runs any more."""
+    if head.started_at is None:
+        return None
+    running = head.state == "running" and not ended
+    end = now if running else head.ended_at if head.ended_at is not None else head.updated_at
+    return max(0.0, end - head.started_at)
+
+
+def time_word(head: TrialHead, now: float, ended: bool) -> str:
+    """``38s``: how long a trial took; of a running one in steps of 10 s, as otherwise the rows of all running trials
+    would change every second. See ``ran``."""
+    seconds = ran(head, now, ended)
+    if seconds is None or head.state != "running" or ended or seconds >= 60:
+        return age(seconds)
+    return "<10s" if seconds < 10 else age(seconds - seconds % 10)
 
 
 def calls_of(head: TrialHead) -> tuple[str, str]:

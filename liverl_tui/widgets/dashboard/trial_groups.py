@@ -12,7 +12,7 @@ from liverl.observe.trials.steps import GroupKey, group_of
 from liverl_tui.text.words import one_line
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.fitting import Column, choose, heads
-from liverl_tui.widgets.base.trial_words import ALL_EQUAL, flag_words
+from liverl_tui.widgets.base.trial_words import ALL_EQUAL, flag_words, ran, time_word
 from liverl_tui.widgets.dashboard.trial_cells import table_row
 
 _PREFIX = "group:"  # of the keys of rows
@@ -21,9 +21,10 @@ _GROUP = (
     Column("step", "step", 4, 5, ">"),
     Column("task", "task", 10, 1, grows=12),
     Column("state", "trials", 17, 4, grows=6),
-    Column("reward", "reward", 16, 3),
-    Column("tools", "tools", 12, 2),
-    Column("flags", "flags", 12, 6, grows=40),
+    Column("reward", "reward", 15, 3),
+    Column("tools", "tools", 13, 2),
+    Column("time", "time", 5, 7, ">"),
+    Column("flags", "flags", 11, 6, grows=40),
 )
 
 
@@ -80,8 +81,9 @@ def group_head(width: int) -> Row:
     return heads(choose(_GROUP, width))
 
 
-def group_row(group: Group, width: int, expanded: bool, equal: bool, ended: bool) -> Row:
-    """One group as a line. ``equal``: all rewards are the same; ``ended``: the run is, so nothing runs any more."""
+def group_row(group: Group, width: int, expanded: bool, equal: bool, now: float, ended: bool) -> Row:
+    """One group as a line; its time is that of its longest trial. ``equal``: all rewards are the same; ``now``: Unix
+    time; ``ended``: the run is, so nothing runs any more."""
     step, task, _, earlier = group.key
     cells: dict[str, Span | list[Span]] = {
         "size": (f"{'▾' if expanded else '▸'} ×{len(group.trials)}", "dim" if earlier else "text"),
@@ -90,13 +92,14 @@ def group_row(group: Group, width: int, expanded: bool, equal: bool, ended: bool
         "state": (_states(group, ended), "dim" if earlier else "text"),
         "reward": _reward(group),
         "tools": _tools(group),
+        "time": _longest(group, now, ended),
         "flags": _flags(group, equal),
     }
     return table_row(cells, choose(_GROUP, width))
 
 
 def _states(group: Group, ended: bool) -> str:
-    counts = Counter("cut_off" if ended and h.state == "running" else h.state for h in group.trials)
+    counts: Counter[str] = Counter("cut_off" if ended and h.state == "running" else h.state for h in group.trials)
     words: Mapping[str, str] = {"finished": "done", "running": "running", "cut_off": "cut off"}
     return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
 
@@ -115,6 +118,10 @@ def _tools(group: Group) -> Span:
         return f"✖ {group.zero} NO TOOLS", "alarm"
     calling = sum(head.tool_calls > 0 for head in group.trials)
     return (f"tools {calling}/{len(group.trials)}", "text") if calling else ("-", "dim")
+
+
+def _longest(group: Group, now: float, ended: bool) -> Span:
+    return time_word(max(group.trials, key=lambda head: ran(head, now, ended) or 0.0), now, ended), "dim"
 
 
 def _flags(group: Group, equal: bool) -> list[Span]:

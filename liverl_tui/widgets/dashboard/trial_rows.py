@@ -10,7 +10,7 @@ from liverl.model import TrialHead
 from liverl.observe.trials.preview import LONGEST
 from liverl.observe.trials.steps import GroupKey, group_of
 from liverl_tui.data.view import Link
-from liverl_tui.text.words import UNKNOWN, age, count, number, one_line, short_name
+from liverl_tui.text.words import count, number, one_line, short_name
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.fitting import Column, choose, heads
 from liverl_tui.widgets.base.trial_words import (
@@ -23,6 +23,7 @@ from liverl_tui.widgets.base.trial_words import (
     replica_name,
     reward_word,
     state_of,
+    time_word,
 )
 from liverl_tui.widgets.dashboard.trial_cells import table_row
 
@@ -80,7 +81,7 @@ def trial_row(head: TrialHead, width: int, context: RowContext) -> Row:
             ending(head, context.link),
             head.completion_tokens,
             replica_name(head.replica, context.names),
-            _time(head, context.now, context.link == "ended"),
+            time_word(head, context.now, context.link == "ended"),
             flag_words(head, group_of(head) in context.equal),
             head.preview,
         )
@@ -152,17 +153,6 @@ def _flags_cell(flags: Sequence[Span]) -> list[Span]:
     if rest:
         cell.append((", " * bool(problems) + ", ".join(rest), "dim"))
     return cell or [("", "dim")]
-
-
-def _time(head: TrialHead, now: float, ended: bool) -> str:
-    """How long a trial ran, or runs: ``38s``. Of a running one in steps of 10 s: otherwise the rows of all running
-    trials would change every second. ``ended``: the run is."""
-    if head.started_at is None:
-        return UNKNOWN
-    if head.state == "running" and not ended:
-        seconds = max(0.0, now - head.started_at)
-        return "<10s" if seconds < 10 else age(seconds - seconds % 10 if seconds < 60 else seconds)
-    return age(max(0.0, (head.ended_at if head.ended_at is not None else head.updated_at) - head.started_at))
 
 
 # -- selection and order

@@ -220,13 +220,11 @@ class TrialsPane(RowsPane):
         return self._names
 
     def head(self, width: int) -> Row | None:
-        """The column heads of the trials, of the groups if there is nothing else, or of the table of steps."""
+        """The column heads of the trials, of groups if these come first, or of the table of steps."""
         if self._table:
             return step_head(width)
-        only_groups = self._names and all(
-            name in self._listing.groups or name == UNTOUCHED for name in self._names
-        )
-        return group_head(width) if only_groups else trial_head(width)
+        folded = self._names and not self._opened and self._names[0] in (*self._listing.groups, UNTOUCHED)
+        return group_head(width) if folded else trial_head(width)
 
     def row(self, key: str, width: int) -> Row:
         """One trial, one group or one step as a line."""
@@ -237,7 +235,8 @@ class TrialsPane(RowsPane):
             return untouched_row(len(self._listing.untouched), state, find("trials", "select").name)
         if (group := self._listing.groups.get(key)) is not None:
             equal = group.key in self._row_context.equal
-            return group_row(group, width, key in self._opened, equal, self._view.link == "ended")
+            ended = self._view.link == "ended"
+            return group_row(group, width, key in self._opened, equal, self._row_context.now, ended)
         return trial_row(self._listing.trials[key], width, self._row_context)
 
     def empty(self, width: int) -> Iterable[Row]:

@@ -16,7 +16,8 @@ def call_preview(name: object, arguments: object, calls: int = 1) -> str:
     ``calls``: how many the model made at once, of which this is the last."""
     label = name if isinstance(name, str) and name else "tool call"
     more = f" (and {calls - 1} more)" if calls > 1 else ""
-    return short(f"{label}{more}: {_values(arguments)}".removesuffix(": "))
+    values = _values(arguments)
+    return short(f"{label}{more}: {values}" if values else f"{label}{more}")
 
 
 def text_preview(text: str) -> str:
