@@ -121,14 +121,12 @@ async def test_the_next_trial_is_also_found_in_a_closed_group(tmp_path: Path) ->
     app = app_of(trial(20, task="alone", started_at=NOW), *MIXED, run=tmp_path)
     async with app.run_test(size=(120, 40)) as pilot:
         pane = await opened(pilot)
-        await press(pilot, "G", "enter")  # opens the group
-        await press(pilot, "G", "escape", "g")  # and closes it
-        await press(pilot, "down" if pane.copy_line().startswith("▸") else "g", "enter")
+        await press(pilot, "enter")
         await settle(pilot)
         assert app.screen.scope == "trajectory"  # type: ignore[attr-defined]
-        await press(pilot, "K", "escape")
+        await press(pilot, "J", "escape")
         await settle(pilot)
-        assert pane.cursor == MIXED[-1].path and "▾ ×8" in pane.text
+        assert pane.cursor == MIXED[0].path and "▾ ×8" in pane.text
 
 
 def test_trials_of_one_task_with_other_prompts_are_other_groups() -> None:

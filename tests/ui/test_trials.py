@@ -200,7 +200,7 @@ async def test_a_row_follows_what_is_known_beside_its_trial(monkeypatch: pytest.
     now = 1000.0
     monkeypatch.setattr("liverl_tui.widgets.base.clock.time", SimpleNamespace(monotonic=lambda: now))
     going = {"state": "running", "started_at": NOW}
-    known = seen(trial(1, replica="http://127.0.0.1:8001/v1", **going), trial(2, reward=None))
+    known = seen(trial(1, replica="http://127.0.0.1:8001/v1", **going), trial(2, step=6, reward=None))
     assert known.snapshot is not None
     bare = msgspec.structs.replace(known.snapshot.replicas, items=())
     unnamed = msgspec.structs.replace(known.snapshot, services=(), replicas=bare)
@@ -438,7 +438,7 @@ async def test_back_from_a_trial_it_is_still_selected(tmp_path: Path) -> None:
             "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool · ungrouped · 4 of an earlier attempt"
             "  1-8 of the newest 60 of 3,312",
         ),
-        (100, "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool · ungrouped"),
+        (100, "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool · ungrouped  1-8 of 60+"),
         (98, "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool  1-8 of 60+"),
         (80, "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool"),
         (60, "step 7: ▲ 2 call no tool, 16 done"),

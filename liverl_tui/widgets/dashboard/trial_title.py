@@ -12,12 +12,7 @@ def sentence(tally: Tally, planned: int | None, of: str = "") -> str:
     """``step 10: 17 of 32 trials done, 15 running; ▲ 2 call no tool``. ``planned``: trials of a step; ``of``: before
     the step."""
     total = max(tally.total, planned or 0) if tally.running else tally.total
-    done = (
-        f"all {total} trials done"
-        if total and tally.done == total
-        else f"{tally.done} of {total} trials done"
-    )
-    words = [done]
+    words = [f"{tally.done} of {total} trials done"]
     words += [f"{tally.running} running"] if tally.running else []
     words += [f"{tally.cut_off} cut off"] if tally.cut_off else []
     tools = f"; {without_tools(tally)}" if tally.zero else ""
