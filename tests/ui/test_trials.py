@@ -128,7 +128,9 @@ async def test_after_the_run_nothing_runs_any_more(tmp_path: Path) -> None:
         assert "step 7: 2 of 4 trials done, 2 cut off" in shown.lines[0]
         assert "○ cut off" in shown.pane.text and "failures" not in shown.pane.text
         await shown.press("left_square_bracket")
-        await shown.until(lambda: "all of step 7: " in shown.lines[0] and "2 of 4 trials done, 2 cut off" in shown.lines[0])
+        await shown.until(
+            lambda: "all of step 7: " in shown.lines[0] and "2 of 4 trials done, 2 cut off" in shown.lines[0]
+        )
         assert shown.pane.text.count("○ cut off") == 2 and "running" not in shown.pane.text
 
 
@@ -526,7 +528,9 @@ async def test_older_and_newer_steps_are_read_on_demand(tmp_path: Path) -> None:
             "and what the snapshot knows"
         )
         await shown.press("left_square_bracket")
-        await shown.until(lambda: "all of step 5: 3 of 3 trials done; ✖ none of 3 calls a tool" in shown.lines[0])
+        await shown.until(
+            lambda: "all of step 5: 3 of 3 trials done; ✖ none of 3 calls a tool" in shown.lines[0]
+        )
         assert (
             shown.names == [f"job-{n}-0a1b2c" for n in (2, 1, 0)] and shown.pane.text.count("NO TOOLS") == 3
         )
@@ -552,9 +556,7 @@ async def test_a_step_that_goes_on_is_read_again(tmp_path: Path, monkeypatch: py
         (tmp_path / "trials/step_0005/new-0a1b2c").mkdir()
         shown.pane._read_took = 0.0
         await shown.show(seen(steps=(tally(5, 0, 2, 2),)))
-        await shown.until(
-            lambda: "1 of 2 trials done, 1 running; ✖ none of 1 calls a tool" in shown.lines[0]
-        )
+        await shown.until(lambda: "1 of 2 trials done, 1 running; ✖ none of 1 calls a tool" in shown.lines[0])
 
 
 async def test_a_line_per_step(tmp_path: Path) -> None:

@@ -26,8 +26,14 @@ def call(name: str, arguments: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        ({"content": "I look.", "tool_calls": [call("bash", '{"cmd": "ls -la\\n tests/"}')]}, "bash: ls -la tests/"),
-        ({"tool_calls": [call("ls", "{}"), call("write", '{"path": "a", "n": 3}')]}, "write (and 1 more): a 3"),
+        (
+            {"content": "I look.", "tool_calls": [call("bash", '{"cmd": "ls -la\\n tests/"}')]},
+            "bash: ls -la tests/",
+        ),
+        (
+            {"tool_calls": [call("ls", "{}"), call("write", '{"path": "a", "n": 3}')]},
+            "write (and 1 more): a 3",
+        ),
         ({"tool_calls": [call("submit", "{}")]}, "submit"),
         ({"tool_calls": [call("bash", '{"cmd": ')]}, 'bash: {"cmd":'),
         ({"tool_calls": [call("bash", {"cmd": "ls"})]}, "bash: ls"),
@@ -59,5 +65,9 @@ def test_a_preview_is_short_whatever_the_model_wrote() -> None:
             assert len(found) <= LONGEST and found.encode().decode() == found
     half = '{"cmd": "\\ud800 half"}'  # no UTF-8 can hold it
     assert shown({"tool_calls": [call("bash", half)]}).startswith("bash: ")
-    assert short("\ud800") == "?" and short("a" * LONGEST) == "a" * LONGEST and short("a" * (LONGEST + 1)) == "a" * (LONGEST - 1) + "…"
+    assert (
+        short("\ud800") == "?"
+        and short("a" * LONGEST) == "a" * LONGEST
+        and short("a" * (LONGEST + 1)) == "a" * (LONGEST - 1) + "…"
+    )
     assert shown({"content": " " * 10**4 + "end"}) == "end"

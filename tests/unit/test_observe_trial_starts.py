@@ -152,6 +152,8 @@ def test_the_journal_is_read_as_it_grows(run: Run) -> None:
         file.write('{"at":1,"k":"intent","svc":"trainer"')
     assert starts.poll() is False, "a line that is being written"
     with (run.path / "journal.jsonl").open("a") as file:
-        file.write(f',"gen":2,"x":{T}}}\n{{"at":"?","k":"intent","svc":"trainer","gen":3}}\nnonsense "k":"attempt"\n')
+        file.write(
+            f',"gen":2,"x":{T}}}\n{{"at":"?","k":"intent","svc":"trainer","gen":3}}\nnonsense "k":"attempt"\n'
+        )
     assert starts.poll() is True and starts.newest == 3
     assert [starts.number(at) for at in (0.0, 1.0, T - 1, T, T + 2)] == [0, 1, 1, 2, 3]

@@ -99,7 +99,9 @@ def group_row(group: Group, width: int, expanded: bool, equal: bool, now: float,
 
 
 def _states(group: Group, ended: bool) -> str:
-    counts: Counter[str] = Counter("cut_off" if ended and h.state == "running" else h.state for h in group.trials)
+    counts: Counter[str] = Counter(
+        "cut_off" if ended and h.state == "running" else h.state for h in group.trials
+    )
     words: Mapping[str, str] = {"finished": "done", "running": "running", "cut_off": "cut off"}
     return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
 
