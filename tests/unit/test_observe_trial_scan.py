@@ -80,7 +80,7 @@ def test_the_status_counts_finished_and_running_trials(run: Scan) -> None:
     run.finished("step_0002/f", call(finish="stop"), at=T + 200)
     later = run.scan(T + 400)
     assert status.steps == expected["steps"]
-    assert later.steps[0] == StepTrials(2, 4, 2, 2, None, 2, {"stop": 2, "tool_calls": 1})
+    assert later.steps[0] == StepTrials(2, 4, 2, 2, None, 2, {"stop": 2, "tool_calls": 1}, calling_now=1)
 
 
 def test_newest_trials_come_first(run: Scan) -> None:
