@@ -293,7 +293,7 @@ class GpuStatus(msgspec.Struct, frozen=True):
 
 class TrialHead(msgspec.Struct, frozen=True):
     """Summary of one trial. ``state`` is *running* until its result exists; a trial without a result is *cut_off*
-    once the run has ended."""
+    once the run has ended, or the trainer that ran it."""
 
     name: str
     step: int | None
@@ -312,10 +312,18 @@ class TrialHead(msgspec.Struct, frozen=True):
     # While the trial has called no tool: the format (a title of ``observe.trials.tool_formats``) that its text
     # resembles; None if it resembles none.
     writes: str | None = None
+    ended_at: float | None = None  # Unix seconds
+    ended_by: str | None = (
+        None  # submit, max_iterations, ..., or the type of an exception, as its result says
+    )
+    group: str = ""  # its prompt among those of the step: verl's uid, or a number
+    preview: str = ""  # the last tool call or the last words of the model, at most 80 characters
+    earlier: bool = False  # the trainer was started again after it, and went back to its step or before it
 
 
 class StepTrials(msgspec.Struct, frozen=True):
-    """Counts over the trials of one training step."""
+    """Counts over the trials of one training step. Of a step that was begun again, only the trials
+    since then count; a step that is still to be begun again has none."""
 
     step: int
     total: int
@@ -324,7 +332,14 @@ class StepTrials(msgspec.Struct, frozen=True):
     mean_reward: float | None
     calling: int | None = None  # trials that have called a tool
     finish_reasons: dict[str, int] = {}  # finish reason of a trial's last turn -> trials
-    cut_off: int = 0  # trials without a result although the run has ended
+    cut_off: int = 0  # trials without a result although the run, or the trainer that ran them, has ended
+    earlier: int = 0  # trials of the step that are not counted, because it was begun again after them
+    calling_now: int = 0  # those of ``calling`` that have no result yet
+
+    @property
+    def running(self) -> int:
+        """How many trials have no result yet and may still get one."""
+        return self.total - self.finished - self.cut_off
 
     @property
     def judged(self) -> int:
@@ -473,6 +488,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     proxy: ProxyStatus = ProxyStatus()
     step: int | None = None
     total_steps: int | None = None
+    trials_per_step: int | None = None  # planned
     step_seconds: float | None = None  # median of the newest steps, to estimate the remaining time
     metrics: StepMetrics | None = None
     rewards: Rewards = Rewards()

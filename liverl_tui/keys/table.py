@@ -157,14 +157,14 @@ KEYS: tuple[Key, ...] = (
     Key("logs", "sideways(-1)", "left", "left", "Scroll half a screen to the left"),
     Key("logs", "sideways(1)", "right", "right", "Scroll half a screen to the right"),
     Key("logs", "clear", "escape", "clear", "Clear the search; press again to clear the filter"),
-    Key("trials", "select", "enter", "open", "Open this trajectory, turn by turn", bar=True),
+    Key("trials", "select", "enter", "open", "Open this trajectory, turn by turn; or open a group", bar=True),
     Key("trials", "flagged", "exclamation_mark", "flagged", "Show only flagged trials, or all", bar=True),
     Key(
         "trials",
         "filter",
         "slash",
         "filter",
-        "Show only trials whose task, name, flags or finish reason match",
+        "Show only trials whose task, name, flags, end or last call match",
     ),
     Key(
         "trials",
@@ -173,6 +173,7 @@ KEYS: tuple[Key, ...] = (
         "order",
         "Change the order: flagged first, newest first, by reward, by turns, by tokens",
     ),
+    Key("trials", "group", "u", "group", "Put the trials of one prompt in one row, or ungroup them"),
     Key(
         "trials",
         "steps",

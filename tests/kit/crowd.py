@@ -175,6 +175,9 @@ class Crowd:
             updated_at=now - age,
             flags=("zero_tool_calls",) if odd else (),
             path=f"trials/step_{step:04}/trial-{number:05}",
+            ended_at=None if running else now - age,
+            ended_by=None if running else "no_tool_call" if odd else "submit",
+            preview=f"bash: sort names-{number % 300}.txt | uniq -c > sorted.txt && cat sorted.txt",
         )
 
     def _gpu(self, index: int) -> GpuStatus:

@@ -388,7 +388,7 @@ async def test_light(artist: Artist) -> None:
 async def test_trajectory(artist: Artist) -> None:
     write_trajectory(artist.run_dir)
     async with artist.showing((100, 30), snapshot()):
-        await artist.press("4", "j", "enter")
+        await artist.press("4", "u", "j", "enter")
         await artist.until("Done.")
         await artist.check("trajectory")
 

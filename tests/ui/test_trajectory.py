@@ -231,7 +231,7 @@ async def test_the_header_says_of_what_the_list_is_the_newest(tmp_path: Path) ->
         await shown.until(lambda: " trial 2/12+ · turn 1/1 " in shown.lines[0])
         await pilot.resize_terminal(120, 40)
         # the same from the pane, where a filter leaves out some of them
-        await shown.press("escape", "4", "slash", *"files-1", "enter", "enter")
+        await shown.press("escape", "4", "u", "slash", *"files-1", "enter", "enter")
         await until(pilot, lambda: isinstance(app.screen, TrajectoryScreen), lambda: str(app.screen))
         shown = Shown(pilot, app.screen)  # type: ignore[arg-type]
         await shown.until(lambda: " trial 1/3 in the newest 12 · turn 1/1 " in shown.text)

@@ -79,29 +79,42 @@ async def test_the_title_counts_who_calls_tools() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         shown = await opened(pilot)
         for told, words, style in (
-            (tally(7, 16, 0, 16), "step 7: ● 16/16 trials call tools", "dim"),
-            (tally(7, 13, 3, 16), "step 7: ▲ 13/16 trials call tools", "warn"),
-            (tally(7, 0, 64, 64), "step 7: ✖ 0/64 trials call tools", "alarm"),
-            (
-                tally(7, 0, 2, 64),
-                "step 7: ▲ 0/2 trials call tools · 62 running · 62 called no tool yet",
-                "warn",
-            ),
+            (tally(7, 16, 0, 16), "step 7: 16 of 16 trials done", "dim"),
+            (tally(7, 13, 3, 16), "step 7: 16 of 16 trials done; ▲ 3 call no tool", "warn"),
+            (tally(7, 0, 64, 64), "step 7: 64 of 64 trials done; ✖ none of 64 calls a tool", "alarm"),
+            (tally(7, 0, 2, 64), "step 7: 2 of 64 trials done, 62 running; ▲ none of 2 calls a tool", "warn"),
             (
                 tally(7, 0, 32, 64),
-                "step 7: ✖ 0/32 trials call tools · 32 running · 32 called no tool yet",
+                "step 7: 32 of 64 trials done, 32 running; ✖ none of 32 calls a tool",
                 "alarm",
             ),
             (
                 StepTrials(7, 16, 15, 1, 0.5),
-                "step 7: ▲ 14/15 trials call tools · 1 running · 1 called no tool yet",
+                "step 7: 15 of 16 trials done, 1 running; ▲ 1 calls no tool",
                 "warn",
             ),
+            (
+                StepTrials(7, 16, 9, 0, 0.5, 9, cut_off=4, earlier=16),
+                "step 7: 9 of 16 trials done, 3 running, 4 cut off · 16 of an earlier attempt",
+                "dim",
+            ),
         ):
-            # of a step of which nothing is known yet nothing is said
-            await shown.show(seen(trial(1), steps=(StepTrials(8, 4, 0, 0, None, 0), told)))
-            assert words in shown.lines[0]
-            assert shown.style("call tools") == style
+            await shown.show(seen(trial(1), steps=(told,)))
+            assert f" 4 Trajectories  {words} ─" in shown.lines[0]
+            assert shown.style("trials done") == style
+        new = StepTrials(8, 4, 0, 0, None, 0)  # of which nothing is known yet
+        await shown.show(seen(trial(1), steps=(new, tally(7, 13, 3, 16))))
+        assert "step 8: 0 of 4 trials done, 4 running · step 7: ▲ 3 call no tool ─" in shown.lines[0]
+        assert shown.style("trials done") == "warn"
+
+
+async def test_the_title_and_the_phase_name_the_same_numbers() -> None:
+    """Not all trials of the step have begun, so that no count of folders gives their number."""
+    news = seen(trial(1), steps=(StepTrials(7, 21, 5, 0, 0.5, 21),))
+    planned = msgspec.structs.replace(news.snapshot, trials_per_step=32)  # type: ignore[type-var]
+    async with app_of(msgspec.structs.replace(news, snapshot=planned)).run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot)
+        assert "step 7: 5 of 32 trials done, 16 running" in shown.lines[0]
 
 
 async def test_after_the_run_nothing_runs_any_more(tmp_path: Path) -> None:
@@ -112,10 +125,12 @@ async def test_after_the_run_nothing_runs_any_more(tmp_path: Path) -> None:
     app = app_of(seen(cut, steps=steps, total=4, finished=2, cut_off=2), tmp_path)
     async with app.run_test(size=(120, 40)) as pilot:
         shown = await opened(pilot)
-        assert "step 7: ● 4/4 trials call tools · 2 cut off" in shown.lines[0]
+        assert "step 7: 2 of 4 trials done, 2 cut off" in shown.lines[0]
         assert "○ cut off" in shown.pane.text and "failures" not in shown.pane.text
         await shown.press("left_square_bracket")
-        await shown.until(lambda: "all of step 7: " in shown.lines[0] and "2 cut off" in shown.lines[0])
+        await shown.until(
+            lambda: "all of step 7: " in shown.lines[0] and "2 of 4 trials done, 2 cut off" in shown.lines[0]
+        )
         assert shown.pane.text.count("○ cut off") == 2 and "running" not in shown.pane.text
 
 
@@ -136,7 +151,7 @@ async def test_rows_stand_out_by_glyph_word_and_style() -> None:
             and " 420 " in fine
             and "r0" in fine
         )
-        assert "failures, truncated, moved" in odd and "r1" in odd and "length" in odd
+        assert "failures, truncated, moved" in odd and "r1" in odd
         assert live.startswith("◐ running") and "NO TOOLS" not in live
         assert "no turn" in empty
         await shown.show(msgspec.structs.replace(app.view, link="ended"))
@@ -163,12 +178,15 @@ async def test_a_row_follows_its_trial() -> None:
             ({"completion_tokens": 777}, " 777 "),
             ({"replica": "http://10.0.0.9:8123/v1"}, "10.0.0.9"),
             ({"flags": ("moved_replica",)}, "moved"),
-            ({"updated_at": NOW - 300}, " 5m"),
+            ({"started_at": NOW - 300}, " 5m"),
+            ({"preview": "bash: ls -la tests/"}, "bash: ls -la tests/"),
             ({"task": "merge"}, "merge"),
             ({"step": 31}, " 31 "),
             ({"reward": 0.25}, "0.25"),
-            ({"finish_reason": "length"}, "length"),
+            ({"finish_reason": "length"}, "truncated"),
             ({"state": "finished"}, "✔ done"),
+            ({"ended_by": "AgentTimeoutError"}, "timed out"),
+            ({"ended_at": NOW - 250}, " 50s"),
             (ZERO, "✖ NO TOOLS"),
         ):
             going |= news
@@ -183,14 +201,15 @@ async def test_a_row_follows_its_trial() -> None:
 async def test_a_row_follows_what_is_known_beside_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("liverl_tui.widgets.base.clock.time", SimpleNamespace(monotonic=lambda: now))
-    known = seen(trial(1, replica="http://127.0.0.1:8001/v1", updated_at=NOW), trial(2, reward=None))
+    going = {"state": "running", "started_at": NOW}
+    known = seen(trial(1, replica="http://127.0.0.1:8001/v1", **going), trial(2, step=6, reward=None))
     assert known.snapshot is not None
     bare = msgspec.structs.replace(known.snapshot.replicas, items=())
     unnamed = msgspec.structs.replace(known.snapshot, services=(), replicas=bare)
     app = app_of(msgspec.structs.replace(known, snapshot=unnamed))
     async with app.run_test(size=(200, 50)) as pilot:
         shown = await opened(pilot, "4z")
-        assert "127.0.0.1:8001" in shown.lines[2] and " now" in shown.lines[2]
+        assert "127.0.0.1:8001" in shown.lines[2] and " <10s" in shown.lines[2]
         await shown.show(known)  # the same trials; now the replicas have names
         assert "127.0.0.1:8001" not in shown.lines[2] and " r1 " in shown.lines[2]
         now += 120.0
@@ -198,7 +217,7 @@ async def test_a_row_follows_what_is_known_beside_its_trial(monkeypatch: pytest.
         assert " 2m" in shown.lines[2]
         await pilot.resize_terminal(80, 24)
         await shown.until(lambda: cell_len(shown.lines[0]) <= 80)
-        assert all(cell_len(line) <= 80 for line in shown.lines) and "✔ done" in shown.lines[2]
+        assert all(cell_len(line) <= 80 for line in shown.lines) and "◐ running" in shown.lines[2]
 
 
 async def test_remembered_rows_take_the_cursor_and_the_colours() -> None:
@@ -222,7 +241,7 @@ async def test_remembered_rows_take_the_cursor_and_the_colours() -> None:
 async def test_every_size_shows_task_and_calls() -> None:
     app = app_of(seen(*(trial(i, **ZERO) for i in range(30))))
     async with app.run_test(size=(200, 50)) as pilot:
-        shown = await opened(pilot, "4z")
+        shown = await opened(pilot, "4zu")
         for width, height in ((200, 50), (120, 40), (80, 24), (40, 10)):
             await pilot.resize_terminal(width, height)
             await shown.until(lambda width=width: width - 1 <= cell_len(shown.lines[0]) <= width)
@@ -238,7 +257,7 @@ async def test_every_size_shows_task_and_calls() -> None:
                     "calls",
                     "reward",
                     "finish",
-                    "age",
+                    "time",
                     "flags",
                 } <= heads
 
@@ -301,8 +320,9 @@ async def test_flagged_trials_are_in_view_as_soon_as_a_step_begins(size: tuple[i
     async with app.run_test(size=size) as pilot:
         shown = await opened(pilot)
         assert all("NO TOOLS" in line for line in shown.lines[2:4])
+        assert all(line.startswith("▸ ×") for line in shown.lines[2:4])
         assert len([line for line in shown.lines if line.startswith("◐ running")]) <= 1
-        await shown.press("z")
+        await shown.press("z", "u")
         (line,) = (line for line in shown.lines if line.startswith("◐ running"))
         assert "16 trials, no turn yet (Enter lists them)" in line
         place = shown.lines.index(line)
@@ -363,7 +383,7 @@ async def test_without_the_focus_it_follows_the_newest() -> None:
 
     app = app_of(news(100))
     async with app.run_test(size=(120, 40)) as pilot:
-        shown = await opened(pilot, "4jj")
+        shown = await opened(pilot, "4ujj")
         await shown.show(news(101))
         assert shown.pane.cursor == trial(98).path
         app.post_message(AppBlur())
@@ -411,20 +431,26 @@ async def test_back_from_a_trial_it_is_still_selected(tmp_path: Path) -> None:
     ("width", "wanted"),
     [
         (
-            120,
-            "step 7: ● 17/17 trials call tools · 16 running · 15 called no tool yet  1-8 of the newest 60 of 3,312",
+            140,
+            "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool · ungrouped · 4 of an earlier attempt"
+            "  1-8 of 60+",
         ),
-        (100, "step 7: ● 17/17 trials call tools · 16 running · 15 called no tool yet  1-8 of 60+"),
-        (80, "step 7: ● 17/17 trials call tools · 16 running  1-8 of 60+"),
-        (66, "step 7: ● 17/17 trials call tools  1-8 of 60+"),
-        (58, "step 7: ● 17/17 trials call tools"),
+        (
+            160,
+            "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool · ungrouped · 4 of an earlier attempt"
+            "  1-8 of the newest 60 of 3,312",
+        ),
+        (100, "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool · ungrouped  1-8 of 60+"),
+        (98, "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool  1-8 of 60+"),
+        (80, "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool"),
+        (60, "step 7: ▲ 2 call no tool, 16 done"),
     ],
 )
 async def test_what_does_not_fit_into_the_title_is_left_out_whole(width: int, wanted: str) -> None:
-    told = StepTrials(7, 32, 16, 0, 0.5, calling=17)
+    told = StepTrials(7, 32, 16, 2, 0.5, calling=17, earlier=4)
     news = seen(*(trial(n) for n in range(60)), steps=(told,), total=3312)
     async with app_of(news).run_test(size=(width, 12)) as pilot:
-        shown = await opened(pilot, "4z")
+        shown = await opened(pilot, "4zu")
         found = shown.lines[0].rstrip("─ ")
         assert re.sub(r"1-\d+ of", "1-8 of", found) == f" 4 Trajectories  {wanted}"
 
@@ -443,6 +469,8 @@ async def test_equal_groups_are_named_once_all_of_the_step_is_known() -> None:
     app = app_of(seen(*group, *other, steps=(tally(7, 5, 0, 5),)))
     async with app.run_test(size=(120, 40)) as pilot:
         shown = await opened(pilot)
+        assert shown.pane.text.count("same reward") == 1, "in the row of the group"
+        await shown.press("u")
         assert shown.pane.text.count("same reward") == 3 and shown.style("same reward") == "dim"
         await shown.press("!")
         assert shown.names == [], "late in a training most groups are equal"
@@ -495,12 +523,14 @@ async def test_older_and_newer_steps_are_read_on_demand(tmp_path: Path) -> None:
     async with app_of(live, tmp_path).run_test(size=(120, 40)) as pilot:
         shown = await opened(pilot)
         await shown.press("left_square_bracket")
-        await shown.until(lambda: "all of step 6: ● 3/3 trials call tools" in shown.lines[0])
+        await shown.until(lambda: "all of step 6: 3 of 3 trials done" in shown.lines[0])
         assert sorted(shown.names) == ["job-0-0a1b2c", "job-1-0a1b2c", "trial-000"], (
             "and what the snapshot knows"
         )
         await shown.press("left_square_bracket")
-        await shown.until(lambda: "all of step 5: ✖ 0/3 trials call tools" in shown.lines[0])
+        await shown.until(
+            lambda: "all of step 5: 3 of 3 trials done; ✖ none of 3 calls a tool" in shown.lines[0]
+        )
         assert (
             shown.names == [f"job-{n}-0a1b2c" for n in (2, 1, 0)] and shown.pane.text.count("NO TOOLS") == 3
         )
@@ -522,13 +552,11 @@ async def test_a_step_that_goes_on_is_read_again(tmp_path: Path, monkeypatch: py
     async with app_of(seen(steps=(tally(5, 0, 1, 1),)), tmp_path).run_test(size=(120, 40)) as pilot:
         shown = await opened(pilot)
         await shown.press("left_square_bracket")
-        await shown.until(lambda: "0/1 trials" in shown.lines[0])
+        await shown.until(lambda: "1 of 1 trials done" in shown.lines[0])
         (tmp_path / "trials/step_0005/new-0a1b2c").mkdir()
         shown.pane._read_took = 0.0
         await shown.show(seen(steps=(tally(5, 0, 2, 2),)))
-        await shown.until(
-            lambda: "0/1 trials call tools · 1 running · 1 called no tool yet" in shown.lines[0]
-        )
+        await shown.until(lambda: "1 of 2 trials done, 1 running; ✖ none of 1 calls a tool" in shown.lines[0])
 
 
 async def test_a_line_per_step(tmp_path: Path) -> None:
@@ -543,7 +571,7 @@ async def test_a_line_per_step(tmp_path: Path) -> None:
         assert "length 1, stop 1" in lines and "0.250" in lines
         assert "✖ 0/2" in shown.pane.copy_line() or "▲ 3/4" in shown.pane.copy_line()
         await shown.press("j", "enter")
-        await shown.until(lambda: "all of step 6: ✖ 0/2" in shown.lines[0])
+        await shown.until(lambda: "all of step 6: 2 of 2 trials done; ✖ none of 2" in shown.lines[0])
         await shown.press("c", "escape", "escape")
         assert shown.names == ["trial-000"]
 

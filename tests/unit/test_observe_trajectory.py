@@ -556,7 +556,7 @@ def test_equal_groups(drawn: list[tuple[int, str, float | None]]) -> None:
         for task in "ab":
             rewards = [h.reward for h in heads if (h.step, h.task) == (step, task)]
             all_same = len(rewards) > 1 and rewards[0] is not None and all(r == rewards[0] for r in rewards)
-            assert ((step, task) in groups) == all_same
+            assert ((step, task, "", False) in groups) == all_same
 
 
 def test_turn_knows_its_calls() -> None:

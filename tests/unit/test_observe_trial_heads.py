@@ -207,11 +207,11 @@ def test_the_result_and_the_configuration_name_task_and_step(tmp_path: Path) -> 
     assert one.head().step == 0
 
 
-def test_the_first_word_on_the_start_stands(one: One) -> None:
+def test_a_trial_began_at_the_earliest_time_that_is_told(one: One) -> None:
     one.put(FILE, lines(call()))
     assert one.head().started_at == T - 100
     one.put("result.json", json.dumps({"started_at": T - 300}))
-    assert one.head().started_at == T - 100
+    assert one.head().started_at == T - 300
 
 
 def test_a_configuration_is_read_until_it_is_whole_or_old(one: One) -> None:

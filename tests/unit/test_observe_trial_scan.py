@@ -15,7 +15,8 @@ from kit.trial_folders import FILE, T, call, lines, put
 
 from liverl.model import StepTrials, TrialsStatus
 from liverl.observe.trials import scanner as scanning
-from liverl.observe.trials.scanner import LineReader, TrialScanner, cut_off, cut_off_head
+from liverl.observe.trials.cut_off import cut_off, cut_off_head
+from liverl.observe.trials.scanner import LineReader, TrialScanner
 from liverl.observe.trials.steps import heads_of_step, steps_on_disk
 
 # -- all trials
@@ -60,7 +61,7 @@ def test_the_status_counts_finished_and_running_trials(run: Scan) -> None:
         "zero_tool_calls": 2,
         "cut_off": 0,
         "steps": (
-            StepTrials(2, 3, 1, 1, None, 2, {"stop": 1, "tool_calls": 1}),
+            StepTrials(2, 3, 1, 1, None, 2, {"stop": 1, "tool_calls": 1}, calling_now=1),
             StepTrials(1, 2, 2, 1, 0.75, 1, {"stop": 1, "length": 1}),
         ),
     }
@@ -79,7 +80,7 @@ def test_the_status_counts_finished_and_running_trials(run: Scan) -> None:
     run.finished("step_0002/f", call(finish="stop"), at=T + 200)
     later = run.scan(T + 400)
     assert status.steps == expected["steps"]
-    assert later.steps[0] == StepTrials(2, 4, 2, 2, None, 2, {"stop": 2, "tool_calls": 1})
+    assert later.steps[0] == StepTrials(2, 4, 2, 2, None, 2, {"stop": 2, "tool_calls": 1}, calling_now=1)
 
 
 def test_newest_trials_come_first(run: Scan) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from liverl.model import TrialHead
 from liverl.observe.trials import scanner as trials_module
+from liverl.observe.trials import tallies
 from liverl.observe.trials.records import (
     parse_config,
     parse_proxy_trajectory,
@@ -368,7 +369,7 @@ def test_without_time_nothing_is_lost(run: Run) -> None:
 
 def test_newest_heads_and_steps_are_capped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials_module, "NEWEST", 5)
-    monkeypatch.setattr(trials_module, "STEPS", 2)
+    monkeypatch.setattr(tallies, "STEPS", 2)
     for step in range(1, 5):
         for number in range(3):
             path = f"step_{step:04d}/s{step}t{number}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kit.screens import snapshot
 
 from liverl.model import StepTrials, TrialsStatus
-from liverl.observe.trials.scanner import cut_off
+from liverl.observe.trials.cut_off import cut_off
 from liverl_tui.cli.status_table import render
 from liverl_tui.text.facts import plain_facts
 

@@ -13,7 +13,7 @@ from liverl.daemon.verdict import RunOutcome
 from liverl.external.launch_script import LaunchScript
 from liverl.model import BackendInfo, Event, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe.boot.stages import Stage
-from liverl.observe.trials.scanner import cut_off
+from liverl.observe.trials.cut_off import cut_off
 from liverl.rundir.layout import hostname
 from liverl.serving.registry import ReplicaRegistry
 from liverl.supervise.services import state_machine
@@ -75,6 +75,7 @@ class SnapshotBuilder:
             proxy=self._replicas.proxy_status(),
             step=self.step(),
             total_steps=total,
+            trials_per_step=self._supervisor.plan.trials_per_step,
             step_seconds=facts.step_seconds,
             metrics=facts.metrics,
             rewards=facts.rewards,

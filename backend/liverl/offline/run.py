@@ -34,7 +34,8 @@ from liverl.model import (
 from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.rewards import RewardHistory
 from liverl.observe.metrics.steps import MetricsReader
-from liverl.observe.trials.scanner import TrialScanner, cut_off
+from liverl.observe.trials.cut_off import cut_off
+from liverl.observe.trials.scanner import TrialScanner
 from liverl.observe.trials.trajectory import parser_in_use
 from liverl.offline.services import (
     OrphanedServices,
@@ -157,6 +158,7 @@ class OfflineRun:
             proxy=orphaned_proxy(base.proxy, services, orphans),
             step=_most(trainer.get("step"), metrics and metrics.step, result and result.steps, base.step),
             total_steps=_most(trainer.get("total_steps")) or (plan and plan.total_steps) or base.total_steps,
+            trials_per_step=(plan and plan.trials_per_step) or base.trials_per_step,
             step_seconds=self._pace.seconds or base.step_seconds,
             metrics=metrics or base.metrics,
             rewards=self._rewards.summary() if metrics is not None else base.rewards,

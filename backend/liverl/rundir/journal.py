@@ -177,7 +177,7 @@ def read_journal(path: Path) -> JournalContent:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        record = _record(line) if number != torn else None
+        record = read_record(line) if number != torn else None
         if record is None:
             damaged.append(number)
         else:
@@ -186,7 +186,7 @@ def read_journal(path: Path) -> JournalContent:
     return JournalContent(tuple(records), tuple(numbers), tuple(damaged))
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
+def read_record(line: bytes) -> dict[str, Any] | None:
     """The record in one line; None if the line is damaged."""
     found = _CHECKED.search(line)
     if found is not None and zlib.crc32(line[: found.start()] + b"}") != int(found[1], 16):

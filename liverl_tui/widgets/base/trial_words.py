@@ -9,11 +9,28 @@ from dataclasses import dataclass, field
 from liverl.model import Snapshot, StepTrials, TrialHead
 from liverl.observe.trials.trial import TRUNCATED
 from liverl_tui.data.view import Link
-from liverl_tui.text.words import number
+from liverl_tui.text.words import age, number, one_line
 from liverl_tui.widgets.base.cells import Span
 
 NO_TOOLS = "✖ NO TOOLS"
 ALL_EQUAL = "same reward"
+EARLIER = "earlier attempt"  # of a step that was begun again
+
+# How a trial ended, in the words of its result -> (in ours, style). Exceptions of Harbor, and those of our agents.
+_ENDINGS: Mapping[str, Span] = {
+    "submit": ("submitted", "dim"),
+    "no_tool_call": ("answered", "dim"),
+    "max_iterations": ("max turns", "warn"),
+    "context_length": ("context full", "warn"),
+    "response_length": ("length limit", "warn"),
+    "exit_0": ("exit 0", "dim"),
+    "AgentTimeoutError": ("timed out", "bad"),
+    "TrialTimeoutError": ("timed out", "bad"),
+    "VerifierTimeoutError": ("verifier timed out", "bad"),
+    "RewardFileNotFoundError": ("no reward file", "bad"),
+    "RewardFileEmptyError": ("empty reward file", "bad"),
+    "CancelledError": ("cancelled", "bad"),
+}
 
 
 def state_of(head: TrialHead, link: Link) -> tuple[str, str]:
@@ -23,6 +40,39 @@ def state_of(head: TrialHead, link: Link) -> tuple[str, str]:
     if head.state == "cut_off" or link == "ended":
         return "○ cut off", "dim"
     return "◐ running", "info"
+
+
+def ending(head: TrialHead, link: Link) -> Span:
+    """(words, style): how the trial ended; ``-`` while it runs. An exception without words of ours stands by its
+    name. ``link``: see ``state_of``."""
+    if head.state != "finished":
+        return ("-" if state_of(head, link)[1] == "info" else "cut off"), "dim"
+    if "zero_tool_calls" in head.flags and head.ended_by in (None, "no_tool_call"):
+        return "no tool call", "dim"
+    if head.ended_by is None:
+        return "done", "dim"
+    # Our agents' reasons are words in lower case; whatever else there is comes from an exception.
+    unknown = (one_line(head.ended_by), "dim" if head.ended_by.islower() else "bad")
+    return _ENDINGS.get(head.ended_by, unknown)
+
+
+def ran(head: TrialHead, now: float, ended: bool) -> float | None:
+    """Seconds that a trial took, or has taken at ``now``; None before it is known when it began. ``ended``: the run is,
+    so nothing runs any more."""
+    if head.started_at is None:
+        return None
+    running = head.state == "running" and not ended
+    end = now if running else head.ended_at if head.ended_at is not None else head.updated_at
+    return max(0.0, end - head.started_at)
+
+
+def time_word(head: TrialHead, now: float, ended: bool) -> str:
+    """``38s``: how long a trial took; of a running one in steps of 10 s, as otherwise the rows of all running trials
+    would change every second. See ``ran``."""
+    seconds = ran(head, now, ended)
+    if seconds is None or head.state != "running" or ended or seconds >= 60:
+        return age(seconds)
+    return "<10s" if seconds < 10 else age(seconds - seconds % 10)
 
 
 def calls_of(head: TrialHead) -> tuple[str, str]:
@@ -45,12 +95,15 @@ def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
         words.append(("moved", "warn"))
     if equal:
         words.append((ALL_EQUAL, "dim"))
+    if head.earlier:
+        words.append((EARLIER, "dim"))
     return tuple(words)
 
 
 def flagged(head: TrialHead) -> bool:
-    """Whether a trial has a flag. Equal rewards do not count: late in a training most groups have them."""
-    return "zero_tool_calls" in head.flags or bool(flag_words(head))
+    """Whether a trial has a flag. Equal rewards do not count: late in a training most groups have them. Nor does a
+    trial whose step was begun again."""
+    return not head.earlier and ("zero_tool_calls" in head.flags or bool(flag_words(head)))
 
 
 def part_of(shown: int, known: int, total: int) -> str:
@@ -81,8 +134,9 @@ def replica_name(address: str | None, names: Mapping[str, str]) -> str:
 
 @dataclass
 class Tally:
-    """Counts of the trials of one step. ``calling``: trials that called a tool; ``zero``: trials that ended without a
-    tool call; ``finishes``: finish reason -> number."""
+    """Counts of the trials of one step. ``calling``: trials that called a tool and were not cut off; ``zero``: trials
+    that ended without a tool call; ``finishes``: finish reason -> number; ``earlier``: trials from before the step was
+    begun again, which are in no other count."""
 
     step: int | None
     total: int = 0
@@ -92,6 +146,7 @@ class Tally:
     mean_reward: float | None = None
     finishes: Mapping[str, int] = field(default_factory=dict)
     cut_off: int = 0
+    earlier: int = 0
 
     @property
     def decided(self) -> bool:
@@ -112,14 +167,14 @@ class Tally:
         return {"alarm": "✖", "warn": "▲", "ok": "●"}[self.style]
 
     @property
+    def done(self) -> int:
+        """Number of trials that have ended."""
+        return self.total - self.running - self.cut_off
+
+    @property
     def share(self) -> str:
         """``▲ 13/16 trials call tools``, out of the trials that called a tool or ended without one."""
         return f"{self.glyph} {self.calling}/{self.calling + self.zero} trials call tools"
-
-    @property
-    def undecided(self) -> int:
-        """Number of running trials that have not called a tool yet."""
-        return min(self.running, self.total - self.calling - self.zero)
 
 
 def tally_of(step: StepTrials) -> Tally:
@@ -127,28 +182,31 @@ def tally_of(step: StepTrials) -> Tally:
     return Tally(
         step.step,
         step.total,
-        step.total - step.finished - step.cut_off,
+        step.running,
         step.judged - step.zero_tool_calls,
         step.zero_tool_calls,
         mean_reward=step.mean_reward,
         finishes=step.finish_reasons,
         cut_off=step.cut_off,
+        earlier=step.earlier,
     )
 
 
 def tally_heads(step: int | None, heads: Iterable[TrialHead]) -> Tally:
     """The counts of a step, counted here from the heads of all of its trials."""
-    trials = list(heads)
+    every = list(heads)
+    trials = [head for head in every if not head.earlier]
     rewards = [h.reward for h in trials if h.reward is not None]
     return Tally(
         step,
         len(trials),
         sum(h.state == "running" for h in trials),
-        sum(h.tool_calls > 0 for h in trials),
+        sum(h.tool_calls > 0 and h.state != "cut_off" for h in trials),
         sum("zero_tool_calls" in h.flags for h in trials),
         mean_reward=sum(rewards) / len(rewards) if rewards else None,
         finishes=Counter(h.finish_reason for h in trials if h.finish_reason is not None),
         cut_off=sum(h.state == "cut_off" for h in trials),
+        earlier=len(every) - len(trials),
     )
 
 

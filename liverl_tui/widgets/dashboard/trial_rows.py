@@ -6,36 +6,40 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from rich.cells import cell_len
-
 from liverl.model import TrialHead
+from liverl.observe.trials.preview import LONGEST
+from liverl.observe.trials.steps import GroupKey, group_of
 from liverl_tui.data.view import Link
-from liverl_tui.text.words import age, count, number, one_line, short_name
-from liverl_tui.widgets.base.cells import Row, Span, fit
+from liverl_tui.text.words import count, number, one_line, short_name
+from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.fitting import Column, choose, heads
 from liverl_tui.widgets.base.trial_words import (
     Tally,
     calls_of,
+    ending,
     finish_words,
     flag_words,
     flagged,
     replica_name,
     reward_word,
     state_of,
+    time_word,
 )
+from liverl_tui.widgets.dashboard.trial_cells import table_row
 
 _TRIAL = (
     Column("state", "state", 9, 0),
     Column("step", "step", 4, 5, ">"),
-    Column("task", "task", 12, 1, grows=28),
+    Column("task", "task", 10, 1, grows=12),
     Column("turns", "turns", 5, 4, ">"),
     Column("calls", "calls", 10, 2, ">"),
     Column("reward", "reward", 6, 3, ">"),
-    Column("finish", "finish", 10, 6),
-    Column("tokens", "tokens", 6, 9, ">"),
-    Column("replica", "replica", 9, 10, grows=12),
-    Column("age", "age", 5, 7, ">"),
-    Column("flags", "flags", 11, 8, grows=30),
+    Column("finish", "finish", 12, 6, grows=6),
+    Column("time", "time", 5, 7, ">"),
+    Column("tokens", "tokens", 6, 10, ">"),
+    Column("replica", "replica", 9, 11, grows=12),
+    Column("flags", "flags", 11, 8, grows=15),
+    Column("preview", "last call or words", 24, 9, grows=LONGEST),
 )
 _STEP = (
     Column("step", "step", 6, 0, ">"),
@@ -54,7 +58,7 @@ class RowContext:
     now: float = 0.0
     link: Link = "connecting"
     names: Mapping[str, str] = field(default_factory=dict)
-    equal: frozenset[tuple[int | None, str]] = frozenset()
+    equal: frozenset[GroupKey] = frozenset()
 
 
 def trial_head(width: int) -> Row:
@@ -74,11 +78,12 @@ def trial_row(head: TrialHead, width: int, context: RowContext) -> Row:
             head.turns,
             calls_of(head),
             head.reward,
-            head.finish_reason,
+            ending(head, context.link),
             head.completion_tokens,
             replica_name(head.replica, context.names),
-            _age(context.now - head.updated_at),
-            flag_words(head, (head.step, head.task) in context.equal),
+            time_word(head, context.now, context.link == "ended"),
+            flag_words(head, group_of(head) in context.equal),
+            head.preview,
         )
     )
 
@@ -92,11 +97,12 @@ def _trial_spans(
     turns: int,
     calls: Span,
     reward: float | None,
-    finish: str | None,
+    finish: Span,
     tokens: int,
     replica: str,
-    age: str,
+    time: str,
     flags: tuple[Span, ...],
+    preview: str,
 ) -> tuple[Span, ...]:
     """The spans of a trial's line. Cached, so it depends on nothing but its arguments."""
     cells: dict[str, Span | list[Span]] = {
@@ -106,16 +112,17 @@ def _trial_spans(
         "turns": (str(turns), "text"),
         "calls": calls,
         "reward": (reward_word(reward), "dim" if reward is None else "text"),
-        "finish": (one_line(finish or "-"), "dim"),
+        "finish": finish,
         "tokens": (count(tokens), "dim"),
         "replica": (replica, "dim"),
-        "age": (age, "dim"),
+        "time": (time, "dim"),
         "flags": _flags_cell(flags),
+        "preview": (one_line(preview), "dim"),
     }
     chosen = choose(_TRIAL, width)
     room = next((wide for column, wide in chosen if column.name == "replica"), 0)
     cells["replica"] = (short_name(replica, room), "dim") if room else cells["replica"]
-    return tuple(_row(cells, chosen).spans)
+    return tuple(table_row(cells, chosen).spans)
 
 
 def step_head(width: int) -> Row:
@@ -135,7 +142,7 @@ def step_row(tally: Tally, width: int) -> Row:
         "running": (str(tally.running) if tally.running else "-", "info" if tally.running else "dim"),
         "finishes": (one_line(finish_words(tally.finishes)) or "-", "dim"),
     }
-    return _row(cells, choose(_STEP, width))
+    return table_row(cells, choose(_STEP, width))
 
 
 def _flags_cell(flags: Sequence[Span]) -> list[Span]:
@@ -148,41 +155,15 @@ def _flags_cell(flags: Sequence[Span]) -> list[Span]:
     return cell or [("", "dim")]
 
 
-def _row(cells: Mapping[str, Span | list[Span]], chosen: Sequence[tuple[Column, int]]) -> Row:
-    row = Row()
-    for index, (column, width) in enumerate(chosen):
-        cell = cells[column.name]
-        spans = cell if isinstance(cell, list) else [cell]
-        text = "".join(part for part, _ in spans)
-        # Not padded to the column: the background of an alarm is only as wide as its words.
-        own = fit(text, min(width, cell_len(text)))
-        blank = " " * (width - cell_len(own))
-        before, after = (blank, "") if column.align == ">" else ("", blank)
-        if lead := " " * (index > 0) + before:
-            row.add(lead)
-        at = 0
-        for part, style in spans:
-            row.add(own[at : at + len(part)], style)
-            at += len(part)
-        if after:
-            row.add(after)
-    return row
-
-
-def _age(seconds: float) -> str:
-    """The age as text. Below a minute in steps of 10 s: otherwise every row of young trials changes every second."""
-    if seconds < 10:
-        return "now"
-    return age(seconds - seconds % 10 if seconds < 60 else seconds)
-
-
 # -- selection and order
 
-_EARLIER = 3  # the last group of the first order: trials of earlier steps that are not flagged or not recent
+EARLIER_STEPS = (
+    3  # the last group of the first order: trials of earlier steps that are not flagged or not recent
+)
 
 Order = tuple[str, Callable[[TrialHead], tuple[bool, float]] | None]  # name and sort key; None: as they come
 ORDERS: tuple[Order, ...] = (
-    ("flagged first", None),  # see ``_attention``
+    ("flagged first", None),  # see ``attention``
     ("newest first", None),
     ("by reward", lambda h: (h.reward is None, -(h.reward or 0.0))),
     ("by turns", lambda h: (False, -h.turns)),
@@ -191,9 +172,10 @@ ORDERS: tuple[Order, ...] = (
 
 
 def matches(head: TrialHead, text: str, equal: bool) -> bool:
-    """Whether task, name, flags, tool calls, finish reason or state contain ``text``, ignoring case. ``equal``: the
-    trial's group has equal rewards, which is one of the words."""
-    words = [head.task, head.name, head.finish_reason or "", *head.flags, calls_of(head)[0]]
+    """Whether task, name, flags, tool calls, end, finish reason, state or preview contain ``text``, ignoring case.
+    ``equal``: the trial's group has equal rewards, which is one of the words."""
+    words = [head.task, head.name, head.finish_reason or "", *head.flags, calls_of(head)[0], head.preview]
+    words += [ending(head, "live")[0], head.ended_by or ""]
     words += [word for word, _ in flag_words(head, equal)]
     words.append({"running": "running", "finished": "done", "cut_off": "cut off"}[head.state])
     return text.lower() in "\n".join(words).lower()
@@ -204,7 +186,7 @@ def arrange(
     order: int,
     text: str = "",
     only_flagged: bool = False,
-    equal: frozenset[tuple[int | None, str]] = frozenset(),
+    equal: frozenset[GroupKey] = frozenset(),
 ) -> list[TrialHead]:
     """The trials to list, in the order of ``ORDERS[order]``. ``trials`` come newest first, and ties keep that
     order. In the first order, what needs attention is first: flagged trials of the newest two steps, finished ones
@@ -212,35 +194,31 @@ def arrange(
     shown = [
         head
         for head in trials
-        if (not only_flagged or flagged(head))
-        and (not text or matches(head, text, (head.step, head.task) in equal))
+        if (not only_flagged or flagged(head)) and (not text or matches(head, text, group_of(head) in equal))
     ]
     key = ORDERS[order][1]
     if order == 0:
-        newest = _newest(shown)
-        return sorted(shown, key=lambda head: _attention(head, newest))
+        newest = newest_step(shown)
+        return sorted(shown, key=lambda head: attention(head, newest))
     return shown if key is None else sorted(shown, key=key)
 
 
-def present(trials: Sequence[TrialHead]) -> int:
-    """How many of ``trials``, in the first order, come before those of earlier steps."""
-    newest = _newest(trials)
-    return sum(_attention(head, newest) < _EARLIER for head in trials)
+def newest_step(trials: Sequence[TrialHead]) -> int | None:
+    """The newest step of the trials, without those whose step was begun again."""
+    return max((head.step for head in trials if head.step is not None and not head.earlier), default=None)
 
 
-def _newest(trials: Sequence[TrialHead]) -> int | None:
-    return max((head.step for head in trials if head.step is not None), default=None)
-
-
-def _attention(head: TrialHead, newest: int | None) -> int:
+def attention(head: TrialHead, newest: int | None) -> int:
     """The place of a trial's group in the first order. ``newest``: the newest step. Flags of earlier steps need no
     attention any more; those of the step before do, while the new one has hardly begun."""
     behind = 0 if head.step is None or newest is None else newest - head.step
+    if head.earlier:
+        return EARLIER_STEPS
     if flagged(head) and behind <= 1:
         return 0
     if head.state == "running":
         return 2
-    return _EARLIER if behind else 1
+    return EARLIER_STEPS if behind else 1
 
 
 def untouched(head: TrialHead) -> bool:

@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 from rich.cells import cell_len
 from textual import events
 from textual.binding import Binding, BindingType
 
 from liverl.model import TrialHead, TrialsStatus
-from liverl.observe.trials.scanner import cut_off_head
+from liverl.observe.trials.cut_off import cut_off_head
 from liverl.observe.trials.steps import equal_groups, heads_of_step, steps_on_disk
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
@@ -25,32 +26,32 @@ from liverl_tui.widgets.base.clock import Clock
 from liverl_tui.widgets.base.prompt import TitlePrompt
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.base.trial_words import Tally, part_of, replica_names, state_of, tally_heads, tally_of
+from liverl_tui.widgets.dashboard.trial_groups import group_head, group_row
+from liverl_tui.widgets.dashboard.trial_listing import UNTOUCHED, Listing, grouped_listing, plain_listing
 from liverl_tui.widgets.dashboard.trial_rows import (
     ORDERS,
     RowContext,
     arrange,
-    present,
     step_head,
     step_row,
     trial_head,
     trial_row,
-    untouched,
     untouched_row,
 )
+from liverl_tui.widgets.dashboard.trial_title import newest_words, sentence, short_sentence
 
 AGAIN_S = 5.0  # seconds between two readings of a running step, or 20 times as long as one reading takes
 _GAP = " · "  # between the parts of the title
 _STEP = "step:"  # prefix of the keys of rows in the table of steps
-_UNTOUCHED = "untouched:"  # key of the row that stands for all running trials without a turn
 
 
 class TrialsPane(RowsPane):
     """Lists the newest trials, all trials of one step, or one line per step.
 
-    The newest trials come with the snapshot; the trials of a step are read from its directory. Flagged trials are
-    first, then those of the newest step, and one row stands for all that have no turn yet. The cursor is on the
-    first row and follows the list until it is moved; then it stays on its trial as long as that is listed and the
-    pane has the focus.
+    The newest trials come with the snapshot; the trials of a step are read from its directory. Groups with flagged
+    trials are first, then those of the newest step, and one row stands for all that have no turn yet. In another order
+    than the first, and where a filter chooses trials, each has a row of its own. The cursor is on the first row and
+    follows the list until it is moved; then it stays on its row as long as that is listed and the pane has the focus.
     """
 
     scope = "trials"
@@ -74,11 +75,12 @@ class TrialsPane(RowsPane):
         self._read_at = self._read_took = 0.0  # end (monotonic) and seconds of the last reading
         self._problem = ""
         self._names: list[str] = []
-        self._heads: dict[str, TrialHead] = {}
+        self._listing = Listing()
         self._tallies: dict[str, Tally] = {}
         self._tally = Tally(None)  # of the chosen step, from what was read
-        self._untouched: list[TrialHead] = []  # the trials that one row stands for
-        self._listed_all = False  # those have rows of their own
+        self._grouped = True
+        self._opened: set[str] = set()  # the groups whose trials have rows
+        self._listed_all = False  # trials without a turn have rows of their own
         self._at_top = True  # the cursor stays on the first row, whichever trial that is
         self._at_end = False  # the cursor was moved to the last row
 
@@ -86,8 +88,8 @@ class TrialsPane(RowsPane):
 
     @property
     def trials(self) -> list[TrialHead]:
-        """The listed trials, in their order."""
-        return [self._heads[name] for name in self._names if name in self._heads]
+        """The listed trials, in their order, also those in groups that are closed."""
+        return list(self._listing.trials.values())
 
     def trials_now(self) -> list[TrialHead]:
         """The listed trials according to the newest view, also while another screen covers this pane. Called by the
@@ -122,22 +124,17 @@ class TrialsPane(RowsPane):
         tallies = [tally_of(step) for step in self._status.steps]
         self._tallies = {f"{_STEP}{tally.step}": tally for tally in tallies}
         shown = arrange(trials, self._order, self._prompt.text, self._only_flagged, equal)
-        together = self._order == 0 and not self._prompt.text and not self._listed_all
-        self._untouched = [head for head in shown if untouched(head)] if together else []
-        if len(self._untouched) < 2:
-            self._untouched = []
-        hidden = {head.path for head in self._untouched}
-        rows = [head for head in shown if head.path not in hidden]
-        self._heads = {head.path: head for head in rows}
-        self._names = list(self._tallies if self._table else self._heads)
-        if hidden and not self._table:
-            self._names.insert(present(shown) - len(hidden), _UNTOUCHED)
+        if self._order == 0 and not self._prompt.text and not self._only_flagged:
+            self._listing = grouped_listing(shown, self._grouped, self._opened, self._listed_all)
+        else:
+            self._listing = plain_listing(shown)
+        self._names = list(self._tallies) if self._table else list(self._listing.names)
         self._tally = tally_heads(self._step, trials) if self._step is not None else Tally(None)
 
     def _whole_steps(self) -> list[TrialHead]:
         """The newest trials, of those steps only of which all trials are among the newest: only these can be
         compared."""
-        newest = Counter(head.step for head in self._status.newest)
+        newest = Counter(head.step for head in self._status.newest if not head.earlier)
         complete = {step.step for step in self._status.steps if newest[step.step] == step.total}
         return [head for head in self._status.newest if head.step in complete]
 
@@ -145,7 +142,11 @@ class TrialsPane(RowsPane):
         """All trials of the chosen step, newest first: those that were read, updated by the snapshot's heads."""
         over = self._status.cut_off > 0  # trials whose files have no end will not be finished any more
         heads = {path: cut_off_head(head) if over else head for path, head in self._read.items()}
-        heads.update((head.path, head) for head in self._status.newest if head.step == self._step)
+        for head in self._status.newest:
+            if head.step == self._step:
+                # Within a step that is still to be begun again, no trial is an earlier one.
+                earlier = heads[head.path].earlier if head.path in heads else head.earlier
+                heads[head.path] = msgspec.structs.replace(head, earlier=earlier)
         return sorted(heads.values(), key=lambda h: (h.started_at or h.updated_at, h.path), reverse=True)
 
     # -- room
@@ -169,6 +170,7 @@ class TrialsPane(RowsPane):
         if not self._table:
             parts.append("" if self._order == 0 else ORDERS[self._order][0])
             parts.append("flagged only" if self._only_flagged else "")
+            parts.append("" if self._grouped else "ungrouped")
         return _GAP.join(part for part in (*parts, *more) if part), "warn" if self._problem else style
 
     def title_words(self, width: int, facts: str, window: tuple[int, int] | None, total: int) -> str:
@@ -180,7 +182,12 @@ class TrialsPane(RowsPane):
             places = [f"  {place}{words}" for words in self._total_words(total)]
         parts = facts.split(_GAP)
         texts = [_GAP.join(parts[:kept]) for kept in range(len(parts), 0, -1)]
-        forms = [texts[0] + places[0], *(text + places[-1] for text in texts), texts[-1]]
+        forms = [
+            texts[0] + places[0],
+            *(text + places[-1] for text in texts),
+            *texts[-1:],
+            *self._short_title(),
+        ]
         room = width - len(f" {self.number} {self.title} ") - 2
         return next((form for form in forms if cell_len(form.strip()) <= room), forms[-1]).strip()
 
@@ -190,6 +197,8 @@ class TrialsPane(RowsPane):
         newest = len(self._status.newest)
         if self._table or self._step is not None or newest >= self._status.total:
             return str(total), str(total)
+        if self._listing.groups:
+            return f"{total} rows, the newest {newest} of {self._status.total:,} trials", f"{total}+"
         if total < newest:  # a filter hides some
             return f"{total} in the newest {newest}", f"{total}+"
         return f"the newest {newest} of {self._status.total:,}", f"{total}+"
@@ -203,41 +212,44 @@ class TrialsPane(RowsPane):
 
     def _summary(self) -> tuple[list[str], str]:
         """(texts, style): how the trials of the step go, the most important text first."""
-        if self._step is not None:
-            if self._busy and not self._tally.total:
-                return [f"reading step {self._step} …"], "info"
-            words = _words(f"all of step {self._step}", self._tally)
-            return words, self._tally.style if self._tally.zero else "dim"
-        decided = next((t for t in self._tallies.values() if t.decided), None)
-        status = self._status
-        if decided is not None:
-            words = _words(f"step {decided.step}", decided)
-            more = status.zero_tool_calls - decided.zero
-            words += [f"{more} earlier without tool calls"] if more > 0 else []
-            return words, decided.style if decided.zero else "dim"
-        if not status.total:
-            return [""], "dim"
-        if status.zero_tool_calls:  # trials that belong to no step
-            return [f"▲ {status.zero_tool_calls} of {status.total} trials made no tool call"], "warn"
-        cut = f", {status.cut_off} cut off" if status.cut_off else ""
-        return [f"{status.total} trials, {status.running} running{cut}"], "dim"
+        snapshot = self._view.snapshot
+        planned = snapshot.trials_per_step if snapshot is not None else None
+        if self._step is None:
+            return newest_words(self._status, list(self._tallies.values()), planned)
+        if self._busy and not self._tally.total:
+            return [f"reading step {self._step} …"], "info"
+        words = [sentence(self._tally, planned, "all of ")]
+        words += [f"{self._tally.earlier} of an earlier attempt"] if self._tally.earlier else []
+        return words, self._tally.style if self._tally.zero else "dim"
+
+    def _short_title(self) -> list[str]:
+        tallies = [self._tally] if self._step is not None else list(self._tallies.values())[:1]
+        plain = not (self._prompt.shown or self._problem)
+        return [short_sentence(tally) for tally in tallies if plain and tally.total]
 
     def keys(self) -> Sequence[str]:
         """Paths of the listed trials relative to the run directory; in the table of steps ``step:N``."""
         return self._names
 
     def head(self, width: int) -> Row | None:
-        """The column heads of the trials or of the table of steps."""
-        return step_head(width) if self._table else trial_head(width)
+        """The column heads of the trials, of groups if these come first, or of the table of steps."""
+        if self._table:
+            return step_head(width)
+        folded = self._names and not self._opened and self._names[0] in (*self._listing.groups, UNTOUCHED)
+        return group_head(width) if folded else trial_head(width)
 
     def row(self, key: str, width: int) -> Row:
-        """One trial or one step as a line."""
+        """One trial, one group or one step as a line."""
         if self._table:
             return step_row(self._tallies[key], width)
-        if key == _UNTOUCHED:
-            state = state_of(self._untouched[0], self._view.link)
-            return untouched_row(len(self._untouched), state, find("trials", "select").name)
-        return trial_row(self._heads[key], width, self._row_context)
+        if key == UNTOUCHED:
+            state = state_of(self._listing.untouched[0], self._view.link)
+            return untouched_row(len(self._listing.untouched), state, find("trials", "select").name)
+        if (group := self._listing.groups.get(key)) is not None:
+            equal = group.key in self._row_context.equal
+            ended = self._view.link == "ended"
+            return group_row(group, width, key in self._opened, equal, self._row_context.now, ended)
+        return trial_row(self._listing.trials[key], width, self._row_context)
 
     def empty(self, width: int) -> Iterable[Row]:
         """Why there are no rows: nothing matches, or no trials yet; nothing while a step is read."""
@@ -252,11 +264,10 @@ class TrialsPane(RowsPane):
         return (Row(("  no trials yet", "dim")),)
 
     def copy_line(self) -> str:
-        """The absolute path of the trial under the cursor; in the table of steps, the line."""
+        """The absolute path of the trial under the cursor; for any other row, the line."""
         key = self.cursor
-        if key is None or self._table or key == _UNTOUCHED:
-            return super().copy_line()
-        return str(self._run_dir / self._heads[key].path)
+        head = self._listing.trials.get(key) if key is not None and not self._table else None
+        return str(self._run_dir / head.path) if head is not None else super().copy_line()
 
     @property
     def _run_dir(self) -> Path:
@@ -280,8 +291,12 @@ class TrialsPane(RowsPane):
         super()._go(place)
 
     def select(self, key: str) -> None:
-        """Put the cursor on a trial, where it then stays."""
+        """Put the cursor on a trial, where it then stays. Opens its group."""
         self._at_top = self._at_end = False
+        group = self._listing.group_with(key)
+        if group is not None and group not in self._opened:
+            self._opened.add(group)
+            self._arrange()
         super().select(key)
 
     # -- typing a filter
@@ -310,8 +325,8 @@ class TrialsPane(RowsPane):
     # -- actions
 
     def action_select(self) -> None:
-        """Open the trial under the cursor; in the table, list the trials of that step; on the row of those without a
-        turn, list them."""
+        """Open the trial under the cursor; in the table, list the trials of that step; on a group, open or close it; on
+        the row of those without a turn, list them."""
         key = self.cursor
         if key is None:
             return
@@ -319,8 +334,13 @@ class TrialsPane(RowsPane):
             self._table = False
             self._open_step(int(key.removeprefix(_STEP)))
             return
-        if key == _UNTOUCHED:
+        if key == UNTOUCHED:
             self._listed_all = True
+            self._show_again()
+            return
+        if key in self._listing.groups:
+            self._opened ^= {key}
+            self._at_top = False
             self._show_again()
             return
         self.select(key)  # also on the first row: after the return the cursor is on this trial
@@ -340,6 +360,12 @@ class TrialsPane(RowsPane):
         self._only_flagged = not self._only_flagged
         self._show_again()
 
+    def action_group(self) -> None:
+        """Switch between groups and a row for each trial."""
+        self._table = False
+        self._grouped = not self._grouped
+        self._show_again()
+
     def action_sort(self) -> None:
         """Sort by the next of ``ORDERS`` and go to the first row."""
         self._table = False
@@ -354,15 +380,16 @@ class TrialsPane(RowsPane):
         self._show_again()
 
     def action_up_a_level(self) -> None:
-        """Leave the table of steps, else drop the filters, else put trials without a turn together again, else go back
-        to the newest trials, else leave the pane."""
+        """Leave the table of steps, else drop the filters, else close what was opened in the list, else go back to the
+        newest trials, else leave the pane."""
         if self._table:
             self._table = False
         elif self._prompt.text or self._only_flagged:
             self._prompt.clear()
             self._only_flagged = False
-        elif self._listed_all:
+        elif self._listed_all or self._opened:
             self._listed_all = False
+            self._opened.clear()
         elif self._step is not None:
             self._to_newest()
         else:
@@ -422,7 +449,7 @@ class TrialsPane(RowsPane):
             return
         step = next((s for s in self._status.steps if s.step == self._step), None)
         counts = self._tally.total, self._tally.running
-        if step is not None and (step.total, step.total - step.finished - step.cut_off) != counts:
+        if step is not None and (step.total, step.running) != counts:
             self._begin_reading()
 
     def _begin_reading(self) -> None:
@@ -449,10 +476,3 @@ class TrialsPane(RowsPane):
 
 def _read_problem(error: OSError) -> str:
     return f"▲ cannot read {error.filename or 'the trials'}: {error.strerror or error}"
-
-
-def _words(of: str, tally: Tally) -> list[str]:
-    words = [f"{of}: {tally.share if tally.decided else f'{tally.total} trials'}"]
-    words += [f"{tally.running} running"] if tally.running else []
-    words += [f"{tally.cut_off} cut off"] if tally.cut_off else []
-    return words + ([f"{tally.undecided} called no tool yet"] if tally.decided and tally.undecided else [])

@@ -25,7 +25,9 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
     if not without or 2 * without < judged:
         return  # trials that ended without a turn say nothing about tool calls
     every = without == judged
-    heads = [h for h in now.trials.newest if h.step == step.step and "zero_tool_calls" in h.flags]
+    heads = [
+        h for h in now.trials.newest if h.step == step.step and not h.earlier and "zero_tool_calls" in h.flags
+    ]
     counted = f"{'all' if every else f'{without} of'} {judged} trials of step {step.step} made no tool call"
     found = _ParserFault.of(heads, window.beside.tool_parser)
     yield Symptom(
@@ -97,14 +99,13 @@ def agents_silent(window: Window) -> Iterator[Symptom | Resolved]:
         return
     if waits_for_stalled(now):
         return
-    # Only of this attempt: an earlier one leaves unfinished trials of the same step.
     heads = [
         h
         for h in now.trials.newest
-        if h.step == step.step and h.state == "running" and h.updated_at >= now.started_at
+        if h.step == step.step and not h.earlier and h.state == "running" and h.updated_at >= now.started_at
     ]
-    unfinished = min(len(heads), step.total - step.finished)
-    if unfinished < FEWEST or 4 * (step.total - step.finished) < step.total:
+    unfinished = min(len(heads), step.running)
+    if unfinished < FEWEST or 4 * step.running < step.total:
         return
     serving = [r for r in now.replicas.items if r.state == "ready" and r.listed]
     awake = all(r.activity not in ("asleep", "waking", "updating") for r in serving)

@@ -30,7 +30,7 @@ def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
     if reward is None:
         return
     low = reward <= 0.0
-    heads = [h for h in now.trials.newest if h.step == step.step]
+    heads = [h for h in now.trials.newest if h.step == step.step and not h.earlier]
     yield Symptom(
         id="rewards_equal",
         severity="warning" if low else "info",
@@ -135,7 +135,9 @@ def _complete_step(now: Snapshot) -> StepTrials | None:
 
 def _only_reward(now: Snapshot, step: StepTrials) -> float | None:
     """The reward that every trial of the step got; None if they differ, or are not known."""
-    rewards = [h.reward for h in now.trials.newest if h.step == step.step and h.reward is not None]
+    rewards = [
+        h.reward for h in now.trials.newest if h.step == step.step and not h.earlier and h.reward is not None
+    ]
     mean = step.mean_reward
     if len(rewards) < FEWEST or mean is None or min(rewards) != max(rewards):
         return None

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from liverl.observe.trials.preview import call_preview, short, text_preview
+
 _REQUEST, _RESPONSE = b'"request_body":', b'"response_body":'
 CLIENT_GONE = "client_disconnected"  # error type of a call whose client disconnected
 # Invalid JSON or UTF-8, or nested too deeply: an agent may write anything.
@@ -19,8 +21,20 @@ _NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _EPOCH_MS = 1e11  # Unix times above are in milliseconds (since 1973), below in seconds (for 3,000 years)
 
 
+class Message(msgspec.Struct):
+    """An assistant's message; in Anthropic's format only its content."""
+
+    role: Any = None
+    content: msgspec.Raw = msgspec.Raw()
+    tool_calls: Any = None
+    function_call: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+
+
 class RecordedTurn(msgspec.Struct, frozen=True):
-    """One API call. ``tool_calls`` is None if the response has no assistant message."""
+    """One API call. ``tool_calls`` is None if the response has no assistant message. ``answer`` is for
+    ``preview_of``."""
 
     success: bool
     tool_calls: int | None
@@ -31,6 +45,7 @@ class RecordedTurn(msgspec.Struct, frozen=True):
     started_at: float | None  # Unix seconds
     abandoned: bool = False  # its client disconnected before the response
     written: str = ""  # text and reasoning of the model, of a turn without a tool call
+    answer: Message | None = None
 
 
 class ProxyTrajectory(msgspec.Struct, frozen=True):
@@ -41,6 +56,7 @@ class ProxyTrajectory(msgspec.Struct, frozen=True):
     tool_calls: int | None
     completion_tokens: int
     written: str = ""
+    preview: str = ""  # of the last answer
 
 
 class TrialResult(msgspec.Struct, frozen=True):
@@ -51,20 +67,14 @@ class TrialResult(msgspec.Struct, frozen=True):
     reward: float | None = None
     started_at: float | None = None
     turns: int = 0
-
-
-class _Message(msgspec.Struct):
-    role: Any = None
-    content: msgspec.Raw = msgspec.Raw()
-    tool_calls: Any = None
-    function_call: Any = None
-    reasoning_content: Any = None
-    reasoning: Any = None
+    ended_at: float | None = None
+    ended_by: str | None = None  # how the agent ended, or the type of the exception that ended the trial
+    group: str = ""  # the prompt among those of its step: verl's uid, or a number
 
 
 class _Choice(msgspec.Struct):
     finish_reason: Any = None
-    message: _Message | None = None
+    message: Message | None = None
 
 
 class _Response(msgspec.Struct):
@@ -88,11 +98,14 @@ class _Record(msgspec.Struct):
 
 class _Block(msgspec.Struct):
     type: Any = None
+    text: Any = None
+    name: Any = None
+    input: Any = None
 
 
 class _Proxy(msgspec.Struct):
-    messages_snapshot: list[_Message] | None = None
-    messages: list[_Message] | None = None
+    messages_snapshot: list[Message] | None = None
+    messages: list[Message] | None = None
     traj_response_mask: list[float] | None = None
 
 
@@ -126,6 +139,7 @@ def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) 
         started_at=_started(record),
         abandoned=not record.success and failure.get("error_type") == CLIENT_GONE,
         written=_written(body) if body is not None and record.success and calls == 0 else "",
+        answer=_answer(body) if body is not None and record.success else None,
     )
 
 
@@ -163,7 +177,7 @@ def _written(body: _Response) -> str:
     return _said(message) if message is not None else ""
 
 
-def _said(message: _Message) -> str:
+def _said(message: Message) -> str:
     """Text and reasoning of a message."""
     thoughts = [t for t in (message.reasoning_content, message.reasoning) if isinstance(t, str)]
     return "\n".join(part for part in (*thoughts, _text(message.content)) if part)
@@ -182,7 +196,7 @@ def _text(content: msgspec.Raw) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def _calls(message: _Message) -> int:
+def _calls(message: Message) -> int:
     if isinstance(message.tool_calls, list) and message.tool_calls:
         return len(message.tool_calls)
     if message.function_call is not None:
@@ -200,6 +214,38 @@ def _tool_blocks(content: msgspec.Raw) -> int | None:
         return None
 
 
+def _answer(body: _Response) -> Message | None:
+    if body.choices:
+        return body.choices[0].message
+    return Message(content=body.content)
+
+
+def preview_of(answer: Message) -> str:
+    """The last tool call of an answer, or the beginning of its text, as one short line; empty without either."""
+    if isinstance(answer.tool_calls, list) and answer.tool_calls:
+        return _function(answer.tool_calls[-1], len(answer.tool_calls))
+    if answer.function_call is not None:
+        return _function({"function": answer.function_call}, 1)
+    raw = bytes(answer.content)
+    try:
+        if raw.startswith(b'"'):
+            return text_preview(msgspec.json.decode(raw, type=str))
+        blocks = _blocks.decode(raw) if raw.startswith(b"[") else []
+    except _NOT_DECODED:
+        return ""
+    calls = [block for block in blocks if block.type == "tool_use"]
+    if calls:
+        return call_preview(calls[-1].name, calls[-1].input, len(calls))
+    return text_preview(" ".join(block.text for block in blocks if isinstance(block.text, str)))
+
+
+def _function(call: object, calls: int) -> str:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return call_preview(None, None, calls)
+    return call_preview(function.get("name"), function.get("arguments"), calls)
+
+
 def parse_proxy_trajectory(data: bytes) -> ProxyTrajectory | None:
     """Parse a ``proxy_trajectory.json`` with messages or only token masks; None if it is neither."""
     try:
@@ -212,8 +258,9 @@ def parse_proxy_trajectory(data: bytes) -> ProxyTrajectory | None:
     if messages is not None:
         spoken = [message for message in messages if message.role == "assistant"]
         calls = sum(map(_calls, spoken))
+        last = preview_of(spoken[-1]) if spoken else ""
         written = "" if calls else "\n".join(map(_said, spoken))
-        return ProxyTrajectory(len(spoken), calls, tokens, written)
+        return ProxyTrajectory(len(spoken), calls, tokens, written, last)
     if not mask:
         return None
     runs = sum(1 for i, bit in enumerate(mask) if bit and (i == 0 or not mask[i - 1]))
@@ -232,11 +279,13 @@ def parse_result(data: bytes) -> TrialResult | None:
         reward=_reward(document.get("verifier_result")),
         started_at=moment(document.get("started_at")),
         turns=count(document.get("turns")),
+        ended_at=moment(document.get("finished_at")),
+        ended_by=_ended_by(document),
     )
 
 
 def parse_config(data: bytes) -> TrialResult | None:
-    """Return task and step in a trial's ``config.json``; None while it is not a complete JSON object."""
+    """Return task, step and group in a trial's ``config.json``; None while it is not a complete JSON object."""
     document = parse_object(data)
     if document is None:
         return None
@@ -244,6 +293,7 @@ def parse_config(data: bytes) -> TrialResult | None:
     return TrialResult(
         task=_task(document.get("task")),
         step=step if isinstance(step, int) and not isinstance(step, bool) else None,
+        group=_group(document),
     )
 
 
@@ -313,6 +363,23 @@ def _reward(verdict: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return _finite(value)
+
+
+def _ended_by(document: dict[str, Any]) -> str | None:
+    failure = document.get("exception_info")  # Harbor's name, and ours
+    kind = failure.get("exception_type") if isinstance(failure, dict) else None
+    for value in (kind, document.get("ended_by")):
+        if isinstance(value, str) and value:
+            return short(value)
+    return None
+
+
+def _group(document: dict[str, Any]) -> str:
+    for key in ("uid", "prompt_index"):
+        value = document.get(key)
+        if isinstance(value, str | int) and not isinstance(value, bool):
+            return short(str(value))
+    return ""
 
 
 def _task(value: object) -> str | None:

@@ -10,18 +10,18 @@ import heapq
 import os
 import re
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
-import msgspec
-
 from liverl.logs.follow import MAX_LINE
-from liverl.model import StepTrials, TrialHead, TrialsStatus, UnreadableFile
+from liverl.model import TrialHead, TrialsStatus, UnreadableFile
+from liverl.observe.trials.cut_off import age_of, begun_again, ended_with, start_of
+from liverl.observe.trials.starts import TrainerStarts
+from liverl.observe.trials.tallies import StepTallies
 from liverl.observe.trials.trial import FRESH, LONGEST_WAIT, TRAJECTORY, Add, Trial
 from liverl.util.regular_file import open_regular
 
 NEWEST = 200  # maximum trial heads kept and shown
-STEPS = 50  # maximum steps shown
 UNREADABLE = 20  # maximum files named in ``unreadable``
 _LIVE_STEPS = 2  # newest step directories, listed in every scan
 _OLD_PER_SCAN = 4  # older ones checked for changes per scan
@@ -39,31 +39,6 @@ class _Folder:
     step: int | None
     mtime: int = -1
     listed: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class _Tally:
-    total: int = 0
-    finished: int = 0
-    zero: int = 0
-    calling: int = 0
-    reward_sum: float = 0.0
-    rewards: int = 0
-    finishes: dict[str, int] = field(default_factory=dict)
-
-    def add(self, head: TrialHead) -> None:
-        self.total += 1
-        self.finished += head.state == "finished"
-        self.zero += "zero_tool_calls" in head.flags
-        self.calling += head.tool_calls > 0
-        if head.finish_reason is not None:
-            self.finishes[head.finish_reason] = self.finishes.get(head.finish_reason, 0) + 1
-        if head.reward is not None:
-            self.reward_sum += head.reward
-            self.rewards += 1
-
-    def copy(self) -> _Tally:
-        return replace(self, finishes=dict(self.finishes))
 
 
 class LineReader:
@@ -133,7 +108,8 @@ class TrialScanner:
         self._open: dict[str, tuple[Trial, _Folder]] = {}
         self._heads: dict[str, TrialHead] = {}  # heads of unfinished trials that were read
         self._closed: list[tuple[float, str, TrialHead]] = []  # heap of the newest finished trials
-        self._tallies: dict[int | None, _Tally] = {}  # counts of finished trials
+        self._tallies = StepTallies()  # of finished trials
+        self._starts = TrainerStarts(run_dir)
         self._unreadable: dict[str, dict[str, str]] = {}  # trial -> name of a file in it -> why
         self._unnamed_at = 0
         self._lines = LineReader()
@@ -154,6 +130,7 @@ class TrialScanner:
         until = time.monotonic() + budget
         changed = False
         try:
+            changed = self._starts.poll()
             self._list(now, until)
             self._count_unnamed()
         except OSError as error:
@@ -195,8 +172,8 @@ class TrialScanner:
             return changed
         del self._open[trial.path]
         self._heads.pop(trial.path, None)
-        self._tallies.setdefault(trial.step, _Tally()).add(head)
-        entry = (_age(head), trial.path, head)
+        self._tallies.add(head, start_of(head, self._starts))
+        entry = (age_of(head), trial.path, head)
         if len(self._closed) < NEWEST:
             heapq.heappush(self._closed, entry)
         else:
@@ -204,23 +181,22 @@ class TrialScanner:
         return True
 
     def _summary(self) -> TrialsStatus:
-        tallies = {step: tally.copy() for step, tally in self._tallies.items()}
-        for head in self._heads.values():
-            tallies.setdefault(head.step, _Tally()).add(head)
-        total = finished = zero = 0
-        for tally in tallies.values():
-            total, finished, zero = total + tally.total, finished + tally.finished, zero + tally.zero
-        newest = [entry[2] for entry in self._closed]
-        newest.extend(self._heads.values())
-        newest.sort(key=lambda head: (_age(head), head.path), reverse=True)
-        steps = sorted((step for step in tallies if step is not None), reverse=True)[:STEPS]
+        tallies = StepTallies()
+        tallies.take(self._tallies)
+        unfinished = [ended_with(head, self._starts) for head in self._heads.values()]
+        for head in unfinished:
+            tallies.add(head, start_of(head, self._starts))
+        every, back = tallies.all(), tallies.went_back()
+        newest = [*(entry[2] for entry in self._closed), *unfinished]
+        newest.sort(key=lambda head: (age_of(head), head.path), reverse=True)
         return TrialsStatus(
-            total=total,
-            running=total - finished,
-            finished=finished,
-            zero_tool_calls=zero,
-            newest=tuple(newest[:NEWEST]),
-            steps=tuple(_step(step, tallies[step]) for step in steps),
+            total=every.total,
+            running=every.total - every.finished - every.cut_off,
+            finished=every.finished,
+            zero_tool_calls=every.zero,
+            newest=tuple(begun_again(head, self._starts, back) for head in newest[:NEWEST]),
+            steps=tallies.steps(back),
+            cut_off=every.cut_off,
         )
 
     @property
@@ -296,37 +272,3 @@ class TrialScanner:
     def _failed(self, error: OSError) -> None:
         self.errors += 1
         self.error = str(error)
-
-
-def cut_off(trials: TrialsStatus) -> TrialsStatus:
-    """Mark the unfinished trials of a run that has ended as cut off."""
-    if not trials.running:
-        return trials
-    return msgspec.structs.replace(
-        trials,
-        running=0,
-        cut_off=trials.cut_off + trials.running,
-        newest=tuple(map(cut_off_head, trials.newest)),
-        steps=tuple(msgspec.structs.replace(s, cut_off=s.total - s.finished) for s in trials.steps),
-    )
-
-
-def cut_off_head(head: TrialHead) -> TrialHead:
-    """Mark one trial as cut off, if it is unfinished."""
-    return msgspec.structs.replace(head, state="cut_off") if head.state == "running" else head
-
-
-def _age(head: TrialHead) -> float:
-    return head.started_at if head.started_at is not None else head.updated_at
-
-
-def _step(step: int, tally: _Tally) -> StepTrials:
-    return StepTrials(
-        step=step,
-        total=tally.total,
-        finished=tally.finished,
-        zero_tool_calls=tally.zero,
-        mean_reward=tally.reward_sum / tally.rewards if tally.rewards else None,
-        calling=tally.calling,
-        finish_reasons=tally.finishes,
-    )

@@ -8,8 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from liverl.model import TrialHead
+from liverl.observe.trials.cut_off import age_of, with_starts
 from liverl.observe.trials.records import parse_config, parse_result
 from liverl.observe.trials.scanner import STEP_DIR, LineReader
+from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.trial import Trial
 from liverl.util.regular_file import open_binary
 
@@ -29,7 +31,8 @@ def steps_on_disk(run_dir: str | os.PathLike[str]) -> list[int]:
 
 
 def heads_of_step(run_dir: str | os.PathLike[str], step: int) -> list[TrialHead]:
-    """Return all trials of ``step``, newest first. Reads each trajectory once: about a second per gigabyte.
+    """Return all trials of ``step``, newest first, also those from before it was begun again. Reads each trajectory
+    once: about a second per gigabyte.
 
     Raises:
         OSError: the storage failed; removed files are no error.
@@ -47,22 +50,33 @@ def heads_of_step(run_dir: str | os.PathLike[str], step: int) -> list[TrialHead]
             more = trial.unread and trial.turns + trial.bad > before
         else:
             heads.append(trial.head())
+    starts = TrainerStarts(run_dir)
+    starts.poll()
     return sorted(
-        heads,
-        key=lambda h: (h.started_at if h.started_at is not None else h.updated_at, h.path),
+        with_starts(heads, starts),
+        key=lambda head: (age_of(head), head.path),
         reverse=True,
     )
 
 
-def equal_groups(heads: Iterable[TrialHead]) -> frozenset[tuple[int | None, str]]:
-    """Return (step, task) of prompts whose trials are all finished with the same reward: GRPO learns nothing
-    from them.
+GroupKey = tuple[
+    int | None, str, str, bool
+]  # step, task, prompt of the step, of an earlier attempt at the step
+
+
+def group_of(head: TrialHead) -> GroupKey:
+    """The GRPO group of a trial: the trials of one prompt in one step."""
+    return head.step, head.task, head.group, head.earlier
+
+
+def equal_groups(heads: Iterable[TrialHead]) -> frozenset[GroupKey]:
+    """Return the groups whose trials are all finished with the same reward: GRPO learns nothing from them.
 
     ``heads`` must contain every trial of a step.
     """
-    rewards: dict[tuple[int | None, str], list[float | None]] = defaultdict(list)
+    rewards: dict[GroupKey, list[float | None]] = defaultdict(list)
     for head in heads:
-        rewards[head.step, head.task].append(head.reward)
+        rewards[group_of(head)].append(head.reward)
     return frozenset(
         group
         for group, group_rewards in rewards.items()

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from liverl.model import TrialHead
 from liverl.observe.trials import documents
 from liverl.observe.trials.records import (
+    Message,
     ProxyTrajectory,
     RecordedTurn,
     parse_config,
     parse_result,
     parse_reward,
     parse_turn,
+    preview_of,
 )
 from liverl.observe.trials.tool_formats import FORMATS, ToolFormat, resembling
 from liverl.util.regular_file import RefusedFileError, TooLargeError, open_regular
@@ -42,10 +44,17 @@ def over(finish_reason: str | None) -> bool:
     return finish_reason in _ENDED
 
 
+def _earlier(a: float | None, b: float | None) -> float | None:
+    return b if a is None else a if b is None else min(a, b)
+
+
 class Trial:
     """State of one trial. ``check`` reads what is new, ``head`` returns the state."""
 
     __slots__ = (
+        "_answer",
+        "_begun_at",
+        "_called_at",
         "_config",
         "_dir_mtime",
         "_names",
@@ -61,17 +70,20 @@ class Trial:
         "completion_tokens",
         "due",
         "ended",
+        "ended_at",
+        "ended_by",
         "failed",
         "finish_reason",
+        "group",
         "judged",
         "moved",
         "name",
         "path",
+        "preview",
         "real_root",
         "replica",
         "reward",
         "root",
-        "started_at",
         "step",
         "task",
         "turns",
@@ -93,15 +105,20 @@ class Trial:
         self.replica: str | None = None
         self.unreadable: dict[str, str] = {}  # name of a file that must not be read -> why
         self.reward: float | None = None
-        self.started_at: float | None = None
+        self.ended_at: float | None = None
+        self.ended_by: str | None = None
+        self.group = self.preview = ""
         self.updated_at = 0.0
         self.due = 0.0
         self._names: frozenset[str] = frozenset()
         self._dir_mtime = -1
         self._trajectory: str | None = None
+        self._begun_at: float | None = None  # according to its configuration and result
+        self._called_at: float | None = None  # its first call
         self._offset = self._size = 0
         self._told_turns = 0  # number of turns in the result; the proxy may write records after it
         self._config = False
+        self._answer: Message | None = None  # the newest one, until its preview is made
         self._result_at: float | None = None
 
     @property
@@ -168,11 +185,15 @@ class Trial:
             finish_reason=self.finish_reason,
             completion_tokens=self.completion_tokens,
             replica=self.replica,
-            started_at=self.started_at,
+            started_at=_earlier(self._begun_at, self._called_at),
             updated_at=self.updated_at,
             flags=tuple(name for name, is_set in flags if is_set),
             path=f"trials/{self.path}",
             writes=self.writes.title if self.writes is not None and not self.calls else None,
+            ended_at=self.ended_at,
+            ended_by=self.ended_by,
+            group=self.group,
+            preview=self.preview,
         )
 
     def _read_trajectory(self, directory: str, lines: Lines, now: float) -> bool:
@@ -200,9 +221,16 @@ class Trial:
             self._size = stat.st_size
             return False
         self.unreadable.pop(os.path.relpath(self._trajectory, directory), None)
+        self._make_preview()
         self._size = -1 if more else stat.st_size
         self.updated_at = max(self.updated_at, stat.st_mtime)
         return more or now - stat.st_mtime < SETTLE
+
+    def _make_preview(self) -> None:
+        """Once per check, not once per record: only the newest answer is shown."""
+        if self._answer is not None:
+            self.preview = preview_of(self._answer)
+            self._answer = None
 
     def _add(self, data: bytes | bytearray, start: int, end: int) -> None:
         turn = parse_turn(data, start, end)
@@ -211,10 +239,9 @@ class Trial:
             return
         self.failed |= self.abandoned or not (turn.success or turn.abandoned)
         self.abandoned = turn.abandoned
+        self._called_at = self._called_at if self._called_at is not None else turn.started_at
         if turn.success:
             self._add_turn(turn)
-        else:
-            self.started_at = self.started_at if self.started_at is not None else turn.started_at
 
     def _add_turn(self, turn: RecordedTurn) -> None:
         self.turns += 1
@@ -223,7 +250,7 @@ class Trial:
         self._recognise(turn.written)
         self.completion_tokens += turn.completion_tokens
         self.finish_reason = turn.finish_reason
-        self.started_at = self.started_at if self.started_at is not None else turn.started_at
+        self._answer = turn.answer or self._answer
         if turn.replica is not None:
             self.moved |= self.replica is not None and self.replica != turn.replica
             self.replica = turn.replica
@@ -237,7 +264,8 @@ class Trial:
     def _forget_turns(self) -> None:
         self.turns = self.judged = self.calls = self.completion_tokens = 0
         self.failed = self.moved = self.abandoned = False
-        self.finish_reason = self.replica = self.started_at = self.writes = None
+        self.finish_reason = self.replica = self._called_at = self.writes = None
+        self.preview = ""
         self._offset = self._size = 0
 
     def _read_result(self, directory: str, now: float) -> None:
@@ -254,7 +282,10 @@ class Trial:
             self.step = self.step if self.step is not None else result.step
             self.reward = result.reward
             self._told_turns = result.turns
-            self.started_at = self.started_at if self.started_at is not None else result.started_at
+            self._begun_at = _earlier(self._begun_at, result.started_at)
+            self.ended_by = result.ended_by
+            self.ended_at = result.ended_at
+        self.ended_at = self.ended_at if self.ended_at is not None else mtime
         self._result_at = mtime
         self.updated_at = max(self.updated_at, mtime)
 
@@ -265,6 +296,8 @@ class Trial:
         config = parse_config(data)
         self._config = config is not None or now - mtime > SETTLE
         if config is not None:
+            self._begun_at = mtime  # written when the trial begins, and never again
+            self.group = config.group
             self.task = config.task or self.task
             self.step = self.step if self.step is not None else config.step
 
@@ -287,6 +320,7 @@ class Trial:
         self.judged = parsed.turns if parsed.tool_calls is not None else 0
         self.completion_tokens = parsed.completion_tokens
         self._recognise(parsed.written)
+        self.preview = parsed.preview
 
     def _close(self, directory: str, lines: Lines) -> None:
         """Finish the trial: data after the last newline is a record, or incomplete forever."""
@@ -294,6 +328,7 @@ class Trial:
             data, _ = self._read(self._trajectory, self._offset)
             if data:
                 self._add(data, 0, len(data))
+                self._make_preview()
         self.closed = True
         self._names = frozenset()
 

@@ -1,0 +1,66 @@
+"""Trials that will not end any more, and trials of a step that was begun again after them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from liverl.model import StepTrials, TrialHead, TrialsStatus
+from liverl.observe.trials.starts import TrainerStarts
+from liverl.observe.trials.tallies import WentBack
+
+
+def cut_off(trials: TrialsStatus) -> TrialsStatus:
+    """Mark the unfinished trials of a run that has ended as cut off."""
+    if not trials.running:
+        return trials
+
+    def ended(step: StepTrials) -> StepTrials:
+        """A step whose running trials are cut off too."""
+        calling = step.calling - step.calling_now if step.calling is not None else None
+        return msgspec.structs.replace(
+            step, cut_off=step.total - step.finished, calling=calling, calling_now=0
+        )
+
+    return msgspec.structs.replace(
+        trials,
+        running=0,
+        cut_off=trials.cut_off + trials.running,
+        newest=tuple(map(cut_off_head, trials.newest)),
+        steps=tuple(map(ended, trials.steps)),
+    )
+
+
+def cut_off_head(head: TrialHead) -> TrialHead:
+    """Mark one trial as cut off, if it is unfinished."""
+    return msgspec.structs.replace(head, state="cut_off") if head.state == "running" else head
+
+
+def with_starts(heads: Iterable[TrialHead], starts: TrainerStarts) -> list[TrialHead]:
+    """Mark those of ``heads`` whose trainer has ended before they had a result, and those whose step was begun again
+    after them. ``heads`` must contain every trial of their steps."""
+    marked = [ended_with(head, starts) for head in heads]
+    back = WentBack((start_of(head, starts), head.step) for head in marked)
+    return [begun_again(head, starts, back) for head in marked]
+
+
+def start_of(head: TrialHead, starts: TrainerStarts) -> int:
+    """The number of the trainer's start that ran this trial."""
+    return starts.number(age_of(head))
+
+
+def ended_with(head: TrialHead, starts: TrainerStarts) -> TrialHead:
+    """``head``, cut off if the trainer that ran it was started anew before it had a result."""
+    return cut_off_head(head) if start_of(head, starts) < starts.newest else head
+
+
+def begun_again(head: TrialHead, starts: TrainerStarts, back: WentBack) -> TrialHead:
+    """``head``, marked if the trainer went back to its step, or to one before it."""
+    earlier = back.before(head.step, start_of(head, starts))
+    return msgspec.structs.replace(head, earlier=True) if earlier else head
+
+
+def age_of(head: TrialHead) -> float:
+    """When the trial began, as far as that is known: Unix seconds."""
+    return head.started_at if head.started_at is not None else head.updated_at

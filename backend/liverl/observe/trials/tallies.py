@@ -1,0 +1,129 @@
+"""Counts of trials per training step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from liverl.model import StepTrials, TrialHead
+
+STEPS = 50  # maximum steps shown
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of some trials."""
+
+    total: int = 0
+    finished: int = 0
+    cut_off: int = 0
+    zero: int = 0
+    calling: int = 0
+    calling_now: int = 0
+    reward_sum: float = 0.0
+    rewards: int = 0
+    finishes: dict[str, int] = field(default_factory=dict)
+
+    def add(self, head: TrialHead) -> None:
+        """Count one trial."""
+        self.total += 1
+        self.finished += head.state == "finished"
+        self.cut_off += head.state == "cut_off"
+        self.zero += "zero_tool_calls" in head.flags
+        if head.state != "cut_off" and head.tool_calls:
+            self.calling += 1
+            self.calling_now += head.state == "running"
+        if head.finish_reason is not None:
+            self.finishes[head.finish_reason] = self.finishes.get(head.finish_reason, 0) + 1
+        if head.reward is not None:
+            self.reward_sum += head.reward
+            self.rewards += 1
+
+    def take(self, other: Tally) -> None:
+        """Add the counts of other trials."""
+        self.total += other.total
+        self.finished += other.finished
+        self.cut_off += other.cut_off
+        self.zero += other.zero
+        self.calling += other.calling
+        self.calling_now += other.calling_now
+        self.reward_sum += other.reward_sum
+        self.rewards += other.rewards
+        for reason, number in other.finishes.items():
+            self.finishes[reason] = self.finishes.get(reason, 0) + number
+
+
+class StepTallies:
+    """Counts of trials by step, and within a step by the start of the trainer that ran them. Where a later start began
+    with an earlier or the same step, the trials before it do not count."""
+
+    def __init__(self) -> None:
+        self._steps: dict[int | None, dict[int, Tally]] = {}
+
+    def add(self, head: TrialHead, start: int) -> None:
+        """Count one trial of the trainer's start number ``start``."""
+        self._steps.setdefault(head.step, {}).setdefault(start, Tally()).add(head)
+
+    def take(self, other: StepTallies) -> None:
+        """Add the counts of other trials."""
+        for step, starts in other._steps.items():
+            for start, tally in starts.items():
+                self._steps.setdefault(step, {}).setdefault(start, Tally()).take(tally)
+
+    def all(self) -> Tally:
+        """The counts of all trials."""
+        every = Tally()
+        for starts in self._steps.values():
+            for tally in starts.values():
+                every.take(tally)
+        return every
+
+    def went_back(self) -> WentBack:
+        """Where the trainer began again."""
+        return WentBack((start, step) for step, starts in self._steps.items() for start in starts)
+
+    def steps(self, back: WentBack) -> tuple[StepTrials, ...]:
+        """The newest steps that have trials which count, newest first."""
+        counted: dict[int, int] = {}  # step -> start
+        for step, starts in self._steps.items():
+            start = max(starts)
+            if step is not None and not back.before(step, start):
+                counted[step] = start
+        newest = sorted(counted, reverse=True)[:STEPS]
+        return tuple(_step(step, self._steps[step], counted[step]) for step in newest)
+
+
+class WentBack:
+    """The steps with which each start of the trainer began, out of (start, step) of all trials."""
+
+    def __init__(self, trials: Iterable[tuple[int, int | None]]) -> None:
+        first: dict[int, int] = {}
+        for start, step in trials:
+            if step is not None:
+                first[start] = min(step, first.get(start, step))
+        self._lowest: dict[int, int] = {}  # start -> lowest step of all later ones
+        lowest: int | None = None
+        for start in sorted(first, reverse=True):
+            if lowest is not None:
+                self._lowest[start] = lowest
+            lowest = first[start] if lowest is None else min(lowest, first[start])
+
+    def before(self, step: int | None, start: int) -> bool:
+        """Whether a later start began with ``step`` or before it."""
+        return step is not None and start in self._lowest and self._lowest[start] <= step
+
+
+def _step(step: int, starts: dict[int, Tally], counted: int) -> StepTrials:
+    tally = starts[counted]
+    return StepTrials(
+        step=step,
+        total=tally.total,
+        finished=tally.finished,
+        zero_tool_calls=tally.zero,
+        mean_reward=tally.reward_sum / tally.rewards if tally.rewards else None,
+        calling=tally.calling,
+        finish_reasons=tally.finishes,
+        cut_off=tally.cut_off,
+        earlier=sum(other.total for other in starts.values()) - tally.total,
+        calling_now=tally.calling_now,
+    )

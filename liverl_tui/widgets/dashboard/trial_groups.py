@@ -1,0 +1,137 @@
+"""The trajectories pane's GRPO groups: what is known of the trials of one prompt in one step, as one line. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from liverl.model import TrialHead
+from liverl.observe.trials.steps import GroupKey, group_of
+from liverl_tui.text.words import one_line
+from liverl_tui.widgets.base.cells import Row, Span
+from liverl_tui.widgets.base.fitting import Column, choose, heads
+from liverl_tui.widgets.base.trial_words import ALL_EQUAL, flag_words, ran, time_word
+from liverl_tui.widgets.dashboard.trial_cells import table_row
+
+_PREFIX = "group:"  # of the keys of rows
+_GROUP = (
+    Column("size", "group", 9, 0),
+    Column("step", "step", 4, 5, ">"),
+    Column("task", "task", 10, 1, grows=12),
+    Column("state", "trials", 17, 4, grows=6),
+    Column("reward", "reward", 15, 3),
+    Column("tools", "tools", 13, 2),
+    Column("time", "time", 5, 7, ">"),
+    Column("flags", "flags", 11, 6, grows=40),
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The known trials of one prompt in one step, in the order in which they are listed."""
+
+    key: GroupKey
+    trials: tuple[TrialHead, ...]
+
+    @property
+    def name(self) -> str:
+        """The key of its row."""
+        return _PREFIX + "\0".join(map(str, self.key))
+
+    @property
+    def began(self) -> float:
+        """When its first trial began: Unix seconds."""
+        return min(h.started_at if h.started_at is not None else h.updated_at for h in self.trials)
+
+    @property
+    def zero(self) -> int:
+        """How many of its trials made no tool call."""
+        return sum("zero_tool_calls" in head.flags for head in self.trials)
+
+
+def is_group(name: str) -> bool:
+    """Whether the key of a row is that of a group."""
+    return name.startswith(_PREFIX)
+
+
+def groups_of(trials: Iterable[TrialHead]) -> list[Group]:
+    """The groups of ``trials``, in the order of the first trial of each. A group may have a single trial."""
+    members: dict[GroupKey, list[TrialHead]] = {}
+    for head in trials:
+        members.setdefault(group_of(head), []).append(head)
+    return [Group(key, tuple(heads)) for key, heads in members.items()]
+
+
+def mean_and_deviation(rewards: Sequence[float]) -> tuple[float, float] | None:
+    """(mean, sample standard deviation) of the rewards of a group; None without rewards, deviation 0 for one.
+
+    The sample's (n - 1), as GRPO normalises: verl's ``compute_grpo_outcome_advantage`` divides by ``torch.std``, whose
+    default is unbiased, and so does ``liverl.embedded.trainer.grpo``.
+    """
+    if not rewards:
+        return None
+    mean = math.fsum(rewards) / len(rewards)
+    return mean, math.sqrt(math.fsum((r - mean) ** 2 for r in rewards) / max(len(rewards) - 1, 1))
+
+
+def group_head(width: int) -> Row:
+    """The column heads of a list of groups."""
+    return heads(choose(_GROUP, width))
+
+
+def group_row(group: Group, width: int, expanded: bool, equal: bool, now: float, ended: bool) -> Row:
+    """One group as a line; its time is that of its longest trial. ``equal``: all rewards are the same; ``now``: Unix
+    time; ``ended``: the run is, so nothing runs any more."""
+    step, task, _, earlier = group.key
+    cells: dict[str, Span | list[Span]] = {
+        "size": (f"{'▾' if expanded else '▸'} ×{len(group.trials)}", "dim" if earlier else "text"),
+        "step": ("-" if step is None else str(step), "dim"),
+        "task": (one_line(task), "dim" if earlier else "text"),
+        "state": (_states(group, ended), "dim" if earlier else "text"),
+        "reward": _reward(group),
+        "tools": _tools(group),
+        "time": _longest(group, now, ended),
+        "flags": _flags(group, equal),
+    }
+    return table_row(cells, choose(_GROUP, width))
+
+
+def _states(group: Group, ended: bool) -> str:
+    counts: Counter[str] = Counter(
+        "cut_off" if ended and h.state == "running" else h.state for h in group.trials
+    )
+    words: Mapping[str, str] = {"finished": "done", "running": "running", "cut_off": "cut off"}
+    return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
+
+
+def _reward(group: Group) -> Span:
+    known = mean_and_deviation([h.reward for h in group.trials if h.reward is not None])
+    if known is None:
+        return "-", "dim"
+    mean, deviation = known
+    spread = f" ±{deviation:.2f}" if len(group.trials) > 1 else ""
+    return f"mean {mean:.2f}{spread}", "dim" if group.key[3] else "text"
+
+
+def _tools(group: Group) -> Span:
+    if group.zero:
+        return f"✖ {group.zero} NO TOOLS", "alarm"
+    calling = sum(head.tool_calls > 0 for head in group.trials)
+    return (f"tools {calling}/{len(group.trials)}", "text") if calling else ("-", "dim")
+
+
+def _longest(group: Group, now: float, ended: bool) -> Span:
+    return time_word(max(group.trials, key=lambda head: ran(head, now, ended) or 0.0), now, ended), "dim"
+
+
+def _flags(group: Group, equal: bool) -> list[Span]:
+    counts: Counter[Span] = Counter(span for head in group.trials for span in flag_words(head))
+    words: list[Span] = []
+    for (text, style), times in counts.items():
+        shown = text if times == len(group.trials) else f"{times} {text}"
+        words.append((f"{', ' if words else ''}{shown}", style))
+    if equal:
+        words.append((f"{', ' if words else ''}{ALL_EQUAL}", "dim"))
+    return words or [("", "dim")]

@@ -1,0 +1,82 @@
+"""Which rows the trajectories pane has, and in which order: trials, groups of trials, and one for those without a turn.
+Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from liverl.model import TrialHead
+from liverl_tui.widgets.dashboard.trial_groups import Group, groups_of
+from liverl_tui.widgets.dashboard.trial_rows import EARLIER_STEPS, attention, newest_step, untouched
+
+UNTOUCHED = "untouched:"  # key of the row that stands for all running trials without a turn
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The rows of a list of trials. ``names``: keys of the rows, in order; ``trials``: the listed trials by path, in
+    order, with those inside closed groups; ``groups``: by key; ``untouched``: the trials that one row stands for."""
+
+    names: tuple[str, ...] = ()
+    trials: dict[str, TrialHead] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
+    untouched: tuple[TrialHead, ...] = ()
+
+    def group_with(self, path: str) -> str | None:
+        """The key of the group that a trial is in; None if it has a row of its own."""
+        return next(
+            (name for name, group in self.groups.items() if any(h.path == path for h in group.trials)), None
+        )
+
+
+def plain_listing(trials: Sequence[TrialHead]) -> Listing:
+    """A row for each trial."""
+    heads = {head.path: head for head in trials}
+    return Listing(tuple(heads), heads)
+
+
+def grouped_listing(
+    trials: Sequence[TrialHead], grouped: bool, opened: Collection[str], untouched_too: bool
+) -> Listing:
+    """The trials, which are in the first order, with a row for each group that has more than one of them, if
+    ``grouped``; ``opened``: keys of the groups whose trials follow in rows of their own. Running trials without a turn
+    are in one row, unless ``untouched_too``; those of a group with other trials are in the group."""
+    newest = newest_step(trials)
+    parts = groups_of(trials) if grouped else [_alone(head) for head in trials]
+    hidden: list[TrialHead] = []
+    if not untouched_too:
+        hidden = [head for part in parts if all(map(untouched, part.trials)) for head in part.trials]
+        hidden = hidden if len(hidden) > 1 else []
+    apart = {head.path for head in hidden}
+    shown = [part for part in parts if part.trials[0].path not in apart]
+    if grouped:
+        shown.sort(key=lambda part: (_attention(part, newest), -part.began))
+    names: list[str] = []
+    listed: dict[str, TrialHead] = {}
+    groups: dict[str, Group] = {}
+    place = None
+    for part in shown:
+        if hidden and place is None and _attention(part, newest) >= EARLIER_STEPS:
+            place = len(names)
+        listed.update((head.path, head) for head in part.trials)
+        if len(part.trials) > 1:
+            groups[part.name] = part
+            names.append(part.name)
+        if len(part.trials) == 1 or part.name in opened:
+            names += [head.path for head in part.trials]
+    if hidden:
+        names.insert(len(names) if place is None else place, UNTOUCHED)
+    return Listing(tuple(names), listed, groups, tuple(hidden))
+
+
+def _alone(head: TrialHead) -> Group:
+    return Group((head.step, head.task, head.path, head.earlier), (head,))
+
+
+def _attention(group: Group, newest: int | None) -> int:
+    """The place of a group: 0 with a flagged trial that needs attention, 1 in the newest step, else after these."""
+    best = min(attention(head, newest) for head in group.trials)
+    if len(group.trials) == 1:
+        return best
+    return min(best, 1) if best < EARLIER_STEPS else best

@@ -1,0 +1,236 @@
+"""The trajectories pane: GRPO groups as rows."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.pilots import press
+from kit.screens import NOW, FakeSource, settle, trial, view
+from rich.cells import cell_len
+
+from liverl.model import StepTrials, TrialHead, TrialsStatus
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
+from liverl_tui.widgets.base.trial_words import ending
+from liverl_tui.widgets.dashboard.trial_groups import group_row, groups_of, mean_and_deviation
+from liverl_tui.widgets.dashboard.trial_listing import grouped_listing
+from liverl_tui.widgets.dashboard.trial_rows import arrange
+from liverl_tui.widgets.dashboard.trials import TrialsPane
+
+ZERO = {"tool_calls": 0, "turns": 1, "reward": 0.0, "flags": ("zero_tool_calls",)}
+RUNNING = {"state": "running", "reward": None, "finish_reason": None}
+
+
+def group(first: int, *facts: dict[str, Any], task: str = "create-009", **every: Any) -> list[TrialHead]:
+    return [trial(first + n, **{"task": task, **every, **own}) for n, own in enumerate(facts)]
+
+
+def seen(*heads: TrialHead, steps: tuple[StepTrials, ...] = ()) -> View:
+    return view(trials=TrialsStatus(total=len(heads), finished=len(heads), newest=heads, steps=steps))
+
+
+MIXED = group(0, *({"reward": float(n < 4)} for n in range(6)), RUNNING, RUNNING)
+
+
+async def opened(pilot: Any, *keys: str) -> TrialsPane:
+    await settle(pilot)
+    await press(pilot, "4", *keys)
+    await settle(pilot)
+    pane: TrialsPane = pilot.app.screen.query_one(TrialsPane)
+    return pane
+
+
+def app_of(*heads: TrialHead, run: Path | str = "/runs/liverl/first", **more: Any) -> LiverlApp:
+    return LiverlApp(FakeSource(run, view=seen(*heads, **more)))
+
+
+async def test_the_trials_of_one_prompt_are_one_row() -> None:
+    app = app_of(*MIXED, trial(20, task="alone"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        pane = await opened(pilot)
+        head, row, alone = pane.text.split("\n")[1:4]
+        assert " ".join(row.split()) == "▸ ×8 7 create-009 6 done, 2 running mean 0.67 ±0.52 tools 8/8 40s"
+        assert head.split() == ["group", "step", "task", "trials", "reward", "tools", "time", "flags"]
+        assert alone.startswith("✔ done") and "alone" in alone
+        await press(pilot, "u")
+        assert "×8" not in pane.text and pane.text.count("create-009") == 8
+        assert "ungrouped" in pane.text.split("\n")[0]
+        await press(pilot, "u")
+        assert pane.text.count("create-009") == 1
+
+
+async def test_enter_opens_a_group_and_closes_it_again() -> None:
+    app = app_of(*MIXED, trial(20, task="alone"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        pane = await opened(pilot)
+        await press(pilot, "enter")
+        lines = pane.text.split("\n")
+        assert lines[1].split()[0] == "state" and lines[2].startswith("▾ ×8")
+        assert sum("create-009" in line for line in lines) == 9
+        assert pane.copy_line().startswith("▾ ×8"), "the cursor stays on the group"
+        app.take(seen(*MIXED, trial(20, task="alone"), *group(30, {}, {}, task="new", started_at=NOW)))
+        await settle(pilot)
+        assert pane.copy_line().startswith("▾ ×8") and "▸ ×2" in pane.text, "also when others come before it"
+        await press(pilot, "down")
+        assert pane.copy_line().endswith("trials/step_0007/trial-000")
+        await press(pilot, "up", "enter")
+        assert sum("create-009" in line for line in pane.text.split("\n")) == 1
+        await press(pilot, "enter", "escape")
+        assert sum("create-009" in line for line in pane.text.split("\n")) == 1
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+async def test_a_group_with_flagged_trials_is_first_and_says_so_in_red(size: tuple[int, int]) -> None:
+    running = [
+        head
+        for n in range(4)
+        for head in group(10 * n, *[RUNNING] * 4, task=f"new-{n}", step=8, started_at=NOW)
+    ]
+    before = group(60, {}, ZERO, {}, ZERO, task="bad", started_at=NOW - 90)
+    app = app_of(*running, *group(50, {}, {}, task="good"), *before)
+    async with app.run_test(size=size) as pilot:
+        pane = await opened(pilot)
+        lines = pane.text.split("\n")
+        assert lines[2].startswith("▸ ×4") and "bad" in lines[2] and "✖ 2 NO TOOLS" in lines[2]
+        assert any(span == "✖ 2 NO TOOLS" and style == "alarm" for span, style in pane.rows[2].spans)
+        assert all(cell_len(line) <= size[0] for line in lines)
+
+
+async def test_a_group_without_a_signal_has_its_flag() -> None:
+    heads = group(0, *[{"reward": 0.5}] * 3)
+    app = app_of(*heads, steps=(StepTrials(7, 3, 3, 0, 0.5, 3),))
+    async with app.run_test(size=(120, 40)) as pilot:
+        pane = await opened(pilot)
+        assert "mean 0.50 ±0.00" in pane.text and "same reward" in pane.text.split("\n")[2]
+
+
+async def test_other_orders_and_filters_list_trials() -> None:
+    async with app_of(*MIXED).run_test(size=(120, 40)) as pilot:
+        pane = await opened(pilot, "o")
+        assert len([line for line in pane.text.split("\n") if "create-009" in line]) == 8
+        await press(pilot, "o", "o", "o", "o", "slash", *"create", "enter")
+        assert len([line for line in pane.text.split("\n") if line.startswith(("✔", "◐"))]) == 8
+
+
+async def test_the_next_trial_is_also_found_in_a_closed_group(tmp_path: Path) -> None:
+    app = app_of(trial(20, task="alone", started_at=NOW), *MIXED, run=tmp_path)
+    async with app.run_test(size=(120, 40)) as pilot:
+        pane = await opened(pilot)
+        await press(pilot, "enter")
+        await settle(pilot)
+        assert app.screen.scope == "trajectory"  # type: ignore[attr-defined]
+        await press(pilot, "J", "escape")
+        await settle(pilot)
+        assert pane.cursor == MIXED[0].path and "▾ ×8" in pane.text
+
+
+def test_trials_of_one_task_with_other_prompts_are_other_groups() -> None:
+    one, two = group(0, {}, {}, group="0"), group(10, {}, {}, {}, group="1")
+    again = group(20, {}, {}, group="0", earlier=True)
+    found = groups_of([*one, *two, *again])
+    assert [[h.name for h in g.trials] for g in found] == [
+        [h.name for h in heads] for heads in (one, two, again)
+    ]
+    assert len({g.name for g in found}) == 3
+
+
+def test_trials_of_an_earlier_attempt_come_last() -> None:
+    old = group(0, ZERO, ZERO, step=9, earlier=True)
+    new = group(10, {}, {}, step=8)
+    listing = grouped_listing(arrange([*old, *new], 0), True, (), False)
+    assert [listing.groups[name].trials[0].step for name in listing.names] == [8, 9]
+    assert (
+        "earlier attempt" in group_row(listing.groups[listing.names[1]], 120, False, False, NOW, False).text
+    )
+
+
+def test_running_groups_without_a_turn_are_one_row() -> None:
+    new = [
+        h
+        for n in range(2)
+        for h in group(10 * n, RUNNING, RUNNING, task=f"n{n}", turns=0, tool_calls=0, step=8)
+    ]
+    old = group(50, {}, {})
+    listing = grouped_listing(arrange([*new, *old], 0), True, (), False)
+    assert len(listing.names) == 2 and listing.names[0] == "untouched:" and len(listing.untouched) == 4
+    every = grouped_listing(arrange([*new, *old], 0), True, (), True)
+    assert len(every.names) == 3 and not every.untouched
+
+
+@given(st.lists(st.floats(-10, 10), min_size=2, max_size=16))
+def test_the_deviation_is_that_of_the_sample(rewards: list[float]) -> None:
+    known = mean_and_deviation(rewards)
+    assert known == (
+        pytest.approx(statistics.fmean(rewards)),
+        pytest.approx(statistics.stdev(rewards), abs=1e-9),
+    )
+
+
+def test_a_mean_of_one_or_no_reward() -> None:
+    assert mean_and_deviation([]) is None and mean_and_deviation([0.25]) == (0.25, 0.0)
+
+
+@given(
+    st.lists(
+        st.builds(
+            trial,
+            st.integers(0, 99),
+            task=st.sampled_from(["a", "b", "c\x1b[31m", "名前"]),
+            step=st.sampled_from([6, 7]),
+            state=st.sampled_from(["running", "finished", "cut_off"]),
+            turns=st.integers(0, 2),
+            tool_calls=st.integers(0, 2),
+            reward=st.none() | st.floats(0, 1),
+            flags=st.sampled_from([(), ("zero_tool_calls",), ("moved_replica",)]),
+            earlier=st.booleans(),
+        ),
+        unique_by=lambda head: head.path,
+    ),
+    st.booleans(),
+    st.booleans(),
+    st.integers(30, 200),
+)
+def test_every_trial_is_listed_once(
+    heads: list[TrialHead], grouped: bool, untouched: bool, width: int
+) -> None:
+    listing = grouped_listing(arrange(heads, 0), grouped, (), untouched)
+    assert sorted([*listing.trials, *(h.path for h in listing.untouched)]) == sorted(h.path for h in heads)
+    assert len(set(listing.names)) == len(listing.names)
+    inside = {h.path for g in listing.groups.values() for h in g.trials}
+    assert set(listing.names) == {*listing.groups, *({"untouched:"} if listing.untouched else ())} | (
+        set(listing.trials) - inside
+    )
+    for found in listing.groups.values():
+        text = group_row(found, width, False, False, NOW, False).text
+        assert "\x1b" not in text and cell_len(text) <= width
+
+
+@pytest.mark.parametrize(
+    ("facts", "words", "style"),
+    [
+        ({"ended_by": "submit"}, "submitted", "dim"),
+        ({"ended_by": "max_iterations"}, "max turns", "warn"),
+        ({"ended_by": "no_tool_call"}, "answered", "dim"),
+        ({"ended_by": "no_tool_call", **ZERO}, "no tool call", "dim"),
+        ({**ZERO}, "no tool call", "dim"),
+        ({"ended_by": "AgentTimeoutError"}, "timed out", "bad"),
+        ({"ended_by": "AgentTimeoutError", **ZERO}, "timed out", "bad"),
+        ({"ended_by": "RewardFileNotFoundError"}, "no reward file", "bad"),
+        ({"ended_by": "RuntimeError"}, "RuntimeError", "bad"),
+        ({"ended_by": "exit_3"}, "exit_3", "dim"),
+        ({"ended_by": None}, "done", "dim"),
+        ({"state": "cut_off"}, "cut off", "dim"),
+        (RUNNING, "-", "dim"),
+    ],
+)
+def test_how_a_trial_ended(facts: dict[str, Any], words: str, style: str) -> None:
+    assert ending(trial(0, **facts), "live") == (words, style)
+
+
+def test_a_trial_that_ran_when_the_run_ended_is_cut_off() -> None:
+    assert ending(trial(0, **RUNNING), "ended") == ("cut off", "dim")
