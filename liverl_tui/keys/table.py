@@ -108,6 +108,14 @@ KEYS: tuple[Key, ...] = (
     Key("dashboard", "maximise", "z", "maximise", "Maximise the focused pane, or restore it", bar=True),
     Key("dashboard", "hide_pane", "h", "hide pane", "Hide the focused pane"),
     Key("dashboard", "all_panes", "H", "all panes", "Show every pane again"),
+    Key(
+        "dashboard",
+        "pin_log",
+        "p",
+        "pin log",
+        "Keep the shown log; without it the logs pane follows the selection in panes 1 and 2",
+    ),
+    Key("dashboard", "all_logs", "0", "all logs", "Show the merged log of all services"),
     # -- panes with rows
     Key("gpus", "select", "enter", "detail", "Show the service of this row"),
     Key("replicas", "select", "enter", "detail", "Show the details of this replica", bar=True),
@@ -138,6 +146,14 @@ KEYS: tuple[Key, ...] = (
         "l",
         "level",
         "Change the level: all, no debug, warnings and errors, errors",
+        bar=True,
+    ),
+    Key(
+        "logs",
+        "access",
+        "v",
+        "access lines",
+        "Show or hide access lines of successful polls and model calls",
         bar=True,
     ),
     Key("logs", "prompt('time')", "t,ctrl+t", "time", "Go to a time: 5m (ago), 12:30, 12:30:15", bar=True),
@@ -324,7 +340,14 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("events", "older", "o", "load all", "Load all older events from the files of the run"),
     # -- alerts
-    Key("alerts", "open", "enter", "open", "Open the trial or the service of the alert", bar=True),
+    Key(
+        "alerts",
+        "open",
+        "enter",
+        "open",
+        "Open the trial, the log line or the service of the alert",
+        bar=True,
+    ),
     Key(
         "alerts",
         "apply",

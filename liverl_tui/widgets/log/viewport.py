@@ -88,7 +88,7 @@ class Viewport:
         if not places or self.cursor in places:
             return
         if self.cursor is None or self.cursor.segment not in self.document.segments:
-            self.cursor = places[-1]
+            self.cursor = places[0] if self._top is None else places[-1]
             return
         key = self.document.key(self.cursor)
         self.cursor = next((place for place in places if self.document.key(place) >= key), places[-1])

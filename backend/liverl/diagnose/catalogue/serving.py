@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from liverl.diagnose.catalogue.processes import waits_for_stalled
+from liverl.diagnose.evidence import log_line
 from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
 from liverl.model import ReplicaStatus, ServiceStatus, Snapshot, Symptom
 
@@ -384,7 +385,7 @@ def _log_evidence(window: Window, service: ServiceStatus) -> tuple[str, ...]:
     cause = window.beside.causes.get(service.name)
     lines = []
     if cause is not None and cause.log is not None:
-        lines.append(f"{cause.log} at byte {cause.offset}: {cause.text}")
+        lines.append(log_line(cause.log, cause.offset, cause.text))
     elif service.log is not None:
         lines.append(service.log)
     if cause is None or cause.text != service.why:
