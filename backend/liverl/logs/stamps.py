@@ -19,6 +19,11 @@ _STAMP = re.compile(
     r"((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(?![\d:])"
 )
 
+# vLLM's and uvicorn's heads: "INFO 11-20 23:51:23 ", "INFO:     "
+_LEVEL_HEAD = re.compile(
+    r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)(?: \d\d-\d\d \d\d:\d\d:\d\d |:\s{1,8})(?=\S)"
+)
+
 
 class Clock(msgspec.Struct, frozen=True):
     """``text``: HH:MM:SS. ``own``: the line says so itself; otherwise it was written then, to about a second."""
@@ -32,6 +37,14 @@ def own_stamp(line: str) -> str | None:
     head = without_prefix(line[: 2 * HEAD])[1] if line.startswith("(") else line
     match = _STAMP.match(head[:HEAD])
     return match[1] if match is not None else None
+
+
+def head_length(line: str) -> int:
+    """How many leading characters of a plain line say only which process wrote it, its level and its time:
+    ``(APIServer pid=1) INFO 11-20 23:51:23 ``. 0 if it does not begin with a level."""
+    prefix, text = without_prefix(line[: 2 * HEAD]) if line.startswith("(") else ("", line)
+    match = _LEVEL_HEAD.match(text)
+    return 0 if match is None else len(prefix) + match.end()
 
 
 def clock_of(line: str, written: float | None) -> Clock | None:

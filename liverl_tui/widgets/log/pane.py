@@ -9,7 +9,9 @@ from typing import cast
 from msgspec.structs import replace
 
 from liverl.diagnose.evidence import LogPlace, failure_place
+from liverl.logs.prefixes import colourless
 from liverl.logs.query import needle
+from liverl.logs.stamps import head_length
 from liverl.model import ServiceStatus, Snapshot
 from liverl_tui.data.source import Source
 from liverl_tui.data.view import View, actors
@@ -197,6 +199,12 @@ class LogsPane(LogView):
             return [name, *mark]
         clock, own = (line.clock.text, line.clock.own) if line.clock is not None else ("", False)
         return [(f"{clock:<{CLOCK}}", "text" if own else "dim"), name, *mark]
+
+    def _shortened(self, line: LogLine) -> int:
+        """In the tab of all services what the columns before the line say: process, level, time."""
+        if self._active != ALL or self.content_size.width < CLOCK_FROM:
+            return 0
+        return head_length(colourless(line.text))
 
     def copy_all(self) -> str:
         """The lines on the screen; in the tab of all services each after the name of its service."""

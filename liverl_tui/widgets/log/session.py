@@ -177,8 +177,10 @@ class LogSession:
         lazy = (
             not self.filter.narrows
         )  # only access lines are hidden: filter what is near the view, not the whole log
-        if picked is not None and (not lazy or self._lacking(picked, view)) and search(picked, document):
-            return True
+        if picked is not None:
+            view.build()  # what is filtered next depends on the lines in view
+            if (not lazy or self._lacking(picked, view)) and search(picked, document):
+                return True
         if self._later is not None and not view.follow and self._count_later(self._later, document):
             return True
         if self._seeker is not None:
@@ -226,8 +228,12 @@ class LogSession:
     # -- moving
 
     def resize(self, width: int, height: int) -> None:
-        """Set the size of the lines' area in columns and rows."""
+        """Set the size of the lines' area in columns and rows. The selected line stays in view."""
+        view = self.view
+        selected = not view.follow and view.cursor in view.window.places
         self.width, self.height = width, max(1, height)
+        if selected:
+            self.view.reveal()
 
     def _moved(self, move: Callable[[Viewport], None]) -> None:
         self._fill()
@@ -258,13 +264,21 @@ class LogSession:
 
     def first(self) -> None:
         """Go to the first line of the document."""
-        self._filter_from(None)
-        self._moved(Viewport.first)
+
+        def move(_view: Viewport) -> None:
+            self._filter_from(None)
+            self.view.first()
+
+        self._moved(move)
 
     def end(self) -> None:
         """Go to the newest line, and follow."""
-        self._filter_to_end()
-        self._moved(Viewport.end)
+
+        def move(_view: Viewport) -> None:
+            self._filter_to_end()
+            self.view.end()
+
+        self._moved(move)
 
     def pause(self) -> None:
         """Stop following; if stopped, follow again."""
@@ -275,8 +289,12 @@ class LogSession:
 
     def _go(self, place: Place) -> None:
         """Go to a line."""
-        self._filter_from(place)
-        self._moved(lambda view: view.go(place))
+
+        def move(_view: Viewport) -> None:
+            self._filter_from(place)
+            self.view.go(place)
+
+        self._moved(move)
 
     def _filter_to_end(self) -> None:
         """Have the filter begin at the end of the log, unless it has nearly been there."""

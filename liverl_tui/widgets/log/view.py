@@ -236,7 +236,8 @@ class LogView(Pane):
             elif frame.wrap:
                 pieces = wrapped(spans(line.text, line.level, hits), width - margin)
             else:
-                pieces = [crop(spans(line.text, line.level, hits), self._column, width - margin)]
+                begin_at = self._column or (self._shortened(line) if hits is None else 0)
+                pieces = [crop(spans(line.text, line.level, hits), begin_at, width - margin)]
             for number, piece in enumerate(pieces[begin:]):
                 lead = head if number + begin == 0 else [(" " * margin, "text")]
                 rows.append(Row(*lead, *piece, cursor=index == cursor))
@@ -257,6 +258,10 @@ class LogView(Pane):
         if line.level is not None and line.level in MARKED:
             return [(f"{LEVEL_GLYPH[line.level]} ", LEVEL_STYLE[line.level])]
         return [("  ", "text")]
+
+    def _shortened(self, line: LogLine) -> int:
+        """Columns at the beginning of a line that are left out, while lines are cut and not scrolled sideways."""
+        return 0
 
     @property
     def _marked(self) -> Place | None:
