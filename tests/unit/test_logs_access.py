@@ -197,7 +197,7 @@ def test_while_paused_only_lines_that_will_be_shown_count_as_new(tmp_path):
     write(path, 8)
     view = opened(path)
     view.move(-1)
-    finish(view)
+    assert view.frame().fresh == 0
     write(path, 3, 8)
     view.poll()
     frame = finish(view)

@@ -61,6 +61,7 @@ def test_the_own_stamp_comes_first_then_the_time_of_writing_and_none_is_made_up(
         ("INFO:     ", "Started server process [1]"),
         ("", "(WorkerDict pid=1) step 3"),
         ("", "INFORMATION: x"),
+        ("", "ERROR: of a program that writes no more than this"),
         ("", "ERROR"),
         ("", ""),
     ],

@@ -21,7 +21,7 @@ _STAMP = re.compile(
 
 # vLLM's and uvicorn's heads: "INFO 11-20 23:51:23 ", "INFO:     "
 _LEVEL_HEAD = re.compile(
-    r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)(?: \d\d-\d\d \d\d:\d\d:\d\d |:\s{1,8})(?=\S)"
+    r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)(?: \d\d-\d\d \d\d:\d\d:\d\d |:\s{2,8})(?=\S)"
 )
 
 

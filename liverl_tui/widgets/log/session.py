@@ -206,12 +206,16 @@ class LogSession:
 
     def _count_later(self, later: Matches, document: Document) -> bool:
         """Filter one more block of what was written since the view stopped following."""
+        self._begin_later(later, document)
         for segment in document.segments:
-            later.begin(segment, self._paused_at.get(segment, 0))
             if later.newer(segment) is not None:
                 later.step_newer(segment)
                 return True
         return False
+
+    def _begin_later(self, later: Matches, document: Document) -> None:
+        for segment in document.segments:
+            later.begin(segment, self._paused_at.get(segment, 0))
 
     def _fill(self) -> Window:
         """The window. If a filter that hides only access lines was not searched far enough to fill it, search on for
@@ -465,6 +469,7 @@ class LogSession:
     def _new_lines(self, document: Document) -> int:
         if self._later is None:
             return self._fresh
+        self._begin_later(self._later, document)
         return sum(self._later.since(s, self._paused_at.get(s, 0)) for s in document.segments)
 
     def _rows_of(self, place: Place) -> int:
