@@ -154,7 +154,6 @@ KEYS: tuple[Key, ...] = (
         "v",
         "access lines",
         "Show or hide access lines of successful polls and model calls",
-        bar=True,
     ),
     Key("logs", "prompt('time')", "t,ctrl+t", "time", "Go to a time: 5m (ago), 12:30, 12:30:15", bar=True),
     Key("logs", "tab(1)", "right_square_bracket", "next log", "Show the log of the next service", bar=True),
