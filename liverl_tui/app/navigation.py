@@ -8,17 +8,19 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from liverl_tui.data.view import actors, processes
+from liverl_tui.data.view import processes
 from liverl_tui.term.private import mouse_is_on, set_mouse
 from liverl_tui.term.terminal import inside_tmux
 from liverl_tui.text import themes
 
 if TYPE_CHECKING:
+    from liverl.diagnose.evidence import LogPlace
     from liverl.model import TrialHead
     from liverl_tui.app.commands import Commands
     from liverl_tui.app.host import NavigationHost
     from liverl_tui.app.notifications import Notifications
     from liverl_tui.screens.base import RunScreen
+    from liverl_tui.widgets.log.pane import LogsPane
 
 # Fonts that screenshots would fetch from the web; without them the viewer's monospace font is used.
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
@@ -75,6 +77,18 @@ class Navigation:
 
     def open_log(self, name: str) -> None:
         """Show the log of ``name`` in the dashboard; for a replica managed by verl, its lines in the trainer's log."""
+        pane = self._log_pane()
+        if pane is not None:
+            pane.show_log_of(name)
+
+    def open_log_place(self, place: LogPlace) -> None:
+        """Show a line of a log in the dashboard."""
+        pane = self._log_pane()
+        if pane is not None:
+            pane.show_place(place)
+
+    def _log_pane(self) -> LogsPane | None:
+        """Go to the logs pane and return it; None without a dashboard."""
         from liverl_tui.screens.dashboard import Dashboard
         from liverl_tui.widgets.log.pane import LogsPane
 
@@ -82,16 +96,11 @@ class Navigation:
             (screen for screen in self._host.screen_stack if isinstance(screen, Dashboard)), None
         )
         if dashboard is None:
-            return
+            return None
         while self._host.screen is not dashboard:
             self._host.pop_screen()
         dashboard.action_jump("logs")
-        pane = dashboard.query_one(LogsPane)
-        actor = next((replica for replica in actors(self._host.view.snapshot) if replica.name == name), None)
-        if actor is None:
-            pane.show_service(name)
-        else:
-            pane.show_actor("trainer", actor.pid)
+        return dashboard.query_one(LogsPane)
 
     def action_back(self) -> None:
         """Close the topmost screen; on the dashboard, restore a maximised pane."""

@@ -7,10 +7,12 @@ import re
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl.logs.access_lines import is_access_line
 from liverl.logs.ansi import coloured
 from liverl.logs.files import LogFile, log_files
 from liverl.logs.tail import BLOCK, Line, all_lines, last_lines
@@ -40,6 +42,11 @@ PROGRESS_S = 5.0  # an unfinished progress bar is printed at most this often
 @click.option(
     "-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Print the newest N lines (default: 200)."
 )
+@click.option(
+    "--no-access",
+    is_flag=True,
+    help="Leave out access lines of polls and model calls that succeeded, as the interface does.",
+)
 @run_options
 def logs_command(
     run: Path | None,
@@ -49,23 +56,41 @@ def logs_command(
     grep: str | None,
     since: str | None,
     lines: int | None,
+    no_access: bool,
 ) -> int:
-    """Print the logs of all services, or of the named ones, of the newest attempt."""
-    pattern = _pattern(grep)
+    """Print the logs of all services, or of the named ones, of the newest attempt. Every line is printed, also to a
+    terminal, unless an option leaves it out."""
+    wanted = _Wanted(_pattern(grep), no_access)
     age = _age(since)
     run_dir = find_run(run, run_root)
     logs = log_files(run_dir)
     _check_services(run_dir, logs, services)
     selected = [log for log in logs if not services or log.service in services]
-    out = _Output(prefix=len(services) != 1, pattern=pattern)
+    out = _Output(prefix=len(services) != 1, wanted=wanted)
     follower = _LogFollower(run_dir, services, out) if follow else None
     if follower is not None:
         follower.begin_at_end(selected)
-    for line in _history(selected, pattern, age, lines):
+    for line in _history(selected, wanted, age, lines):
         out.line(line.service, line.text)
     if follower is not None:
         follower.follow()
     return ExitCode.OK
+
+
+class _Wanted(NamedTuple):
+    """Which lines are printed: those that match ``pattern``; ``no_access``: no access lines."""
+
+    pattern: re.Pattern[str] | None
+    no_access: bool
+
+    @property
+    def every_line(self) -> bool:
+        return self.pattern is None and not self.no_access
+
+    def __call__(self, bare: str) -> bool:
+        if self.no_access and is_access_line(bare):
+            return False
+        return self.pattern is None or self.pattern.search(bare) is not None
 
 
 def _pattern(grep: str | None) -> re.Pattern[str] | None:
@@ -103,13 +128,11 @@ def _check_services(run: RunDir, logs: list[LogFile], services: tuple[str, ...])
             raise CliError(f"no service {service!r} in run {run.name}{hint} ({choice})", ExitCode.USAGE)
 
 
-def _history(
-    logs: list[LogFile], pattern: re.Pattern[str] | None, age: float | None, count: int | None
-) -> list[Line]:
-    """The lines that the files hold already, oldest first: those newer than ``age`` seconds that match ``pattern``,
-    the newest ``count`` of them (None: all with an age, otherwise 200). Without an age and a pattern only the ends
-    of the files are read."""
-    if age is None and pattern is None:
+def _history(logs: list[LogFile], wanted: _Wanted, age: float | None, count: int | None) -> list[Line]:
+    """The lines that the files hold already, oldest first: those newer than ``age`` seconds that are ``wanted``, the
+    newest ``count`` of them (None: all with an age, otherwise 200). Without an age, if every line is wanted, only the
+    ends of the files are read."""
+    if age is None and wanted.every_line:
         return last_lines(logs, DEFAULT_LINES if count is None else count)
     begin = 0.0 if age is None else time.time() - age
 
@@ -117,28 +140,24 @@ def _history(
         index = TimeIndex(log.path)
         return None if index.modified < begin else index.offset_at(begin)
 
-    matching = all_lines(logs, None, start)
-    if pattern is not None:
-        matching = [line for line in matching if pattern.search(plain(line.text))]
-    limit = count if count is not None else (DEFAULT_LINES if age is None else len(matching))
-    return matching[len(matching) - min(limit, len(matching)) :]
+    limit = DEFAULT_LINES if count is None and age is None else count
+    return all_lines(logs, limit, start, lambda line: wanted(plain(line.text)))
 
 
 class _Output:
-    """Writes log lines to stdout. ``prefix``: begin each with the name of its service; ``pattern``: drop lines that
-    do not match."""
+    """Writes log lines to stdout. ``prefix``: begin each with the name of its service; ``wanted``: drop others."""
 
-    def __init__(self, *, prefix: bool, pattern: re.Pattern[str] | None) -> None:
+    def __init__(self, *, prefix: bool, wanted: _Wanted) -> None:
         from liverl_tui.cli.plain import wants_colour
 
         self.prefix = prefix
-        self.pattern = pattern
+        self.wanted = wanted
         self.colour = wants_colour(sys.stdout)
         self.width = 9
 
     def line(self, service: str, text: str) -> None:
         bare = plain(text)
-        if self.pattern is not None and not self.pattern.search(bare):
+        if not self.wanted(bare):
             return
         self.width = max(self.width, len(service))
         head = f"{visible(service):<{self.width}} | " if self.prefix else ""

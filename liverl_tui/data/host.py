@@ -15,6 +15,8 @@ from liverl_tui.data.view import View
 if TYPE_CHECKING:
     from textual.dom import DOMNode
 
+    from liverl.diagnose.evidence import LogPlace
+
 
 class Notifications(Protocol):
     """Short messages to the user."""
@@ -66,6 +68,9 @@ class Navigation(Protocol):
 
     def open_log(self, name: str) -> None:
         """Show the log of service or replica ``name`` in the dashboard."""
+
+    def open_log_place(self, place: LogPlace) -> None:
+        """Show a line of a log in the dashboard."""
 
     def open_trial(
         self,

@@ -109,6 +109,14 @@ KEYS: tuple[Key, ...] = (
     Key("dashboard", "maximise", "z", "maximise", "Maximise the focused pane, or restore it", bar=True),
     Key("dashboard", "hide_pane", "h", "hide pane", "Hide the focused pane"),
     Key("dashboard", "all_panes", "H", "all panes", "Show every pane again"),
+    Key(
+        "dashboard",
+        "pin_log",
+        "p",
+        "pin log",
+        "Keep the shown log; without it the logs pane follows the selection in panes 1 and 2",
+    ),
+    Key("dashboard", "all_logs", "0", "all logs", "Show the merged log of all services"),
     # -- panes with rows
     Key(
         "gpus",
@@ -146,6 +154,13 @@ KEYS: tuple[Key, ...] = (
         "level",
         "Change the level: all, no debug, warnings and errors, errors",
         bar=True,
+    ),
+    Key(
+        "logs",
+        "access",
+        "v",
+        "access lines",
+        "Show or hide access lines of successful polls and model calls",
     ),
     Key("logs", "prompt('time')", "t,ctrl+t", "time", "Go to a time: 5m (ago), 12:30, 12:30:15", bar=True),
     Key("logs", "tab(1)", "right_square_bracket", "next log", "Show the log of the next service", bar=True),
@@ -341,7 +356,14 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("events", "older", "o", "load all", "Load all older events from the files of the run"),
     # -- alerts
-    Key("alerts", "open", "enter", "open", "Open the trial or the service of the alert", bar=True),
+    Key(
+        "alerts",
+        "open",
+        "enter",
+        "open",
+        "Open the trial, the log line or the service of the alert",
+        bar=True,
+    ),
     Key(
         "alerts",
         "apply",

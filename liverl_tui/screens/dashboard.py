@@ -22,8 +22,10 @@ from liverl_tui.widgets.base.meters import SPAN_S
 from liverl_tui.widgets.base.rows import Pane
 from liverl_tui.widgets.dashboard.gpus import GpusPane
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
+from liverl_tui.widgets.dashboard.selection import ServiceSelected
 from liverl_tui.widgets.dashboard.trials import TrialsPane
 from liverl_tui.widgets.header.header import Header
+from liverl_tui.widgets.log.frame import ALL
 from liverl_tui.widgets.log.pane import LogsPane
 
 if TYPE_CHECKING:
@@ -222,6 +224,24 @@ class Dashboard(RunScreen):
                 return node.id
             node = node.parent
         return None
+
+    # -- the log pane
+
+    def on_service_selected(self, message: ServiceSelected) -> None:
+        """Show the log of the service that was selected in another pane, unless the log pane is pinned."""
+        message.stop()
+        pane = self.query_one(LogsPane)
+        if not pane.pinned:
+            pane.show_log_of(message.name)
+
+    def action_pin_log(self) -> None:
+        """Pin the log that is shown, or let it follow the selection again."""
+        pane = self.query_one(LogsPane)
+        pane.pin(not pane.pinned)
+
+    def action_all_logs(self) -> None:
+        """Show the merged log of all services."""
+        self.query_one(LogsPane).show_service(ALL)
 
     # -- actions
 

@@ -609,6 +609,14 @@ def test_logs(cli, live):
     assert cli("logs", "proxy").stdout == "old\np1\np2\n"
     assert cli("logs", "proxy", "--since", "10m").stdout == "p2\n"
     assert cli("logs", "--grep", "^p[12]", "proxy", "trainer").stdout == "proxy     | p1\nproxy     | p2\n"
+    call = 'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
+    failure = call.replace("200 OK", "500 Internal Server Error")
+    write_log(run_dir, "replica-1.1.log", f"r1\n{call}\n{failure}\n{call}\n", f"400 {now - 5}\n")
+    assert cli("logs", "replica-1", "-n", 2).stdout == f"{failure}\n{call}\n", (
+        "by default every line is printed"
+    )
+    assert cli("logs", "replica-1", "-n", 2, "--no-access").stdout == f"r1\n{failure}\n"
+    assert cli("logs", "replica-1", "--no-access", "--grep", "POST").stdout == f"{failure}\n"
     bad = cli("logs", "--grep", "x(")
     assert bad.returncode == 2
     assert "is not a regular expression: missing )" in bad.stderr

@@ -18,9 +18,13 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.screen import Screen
 
+from liverl.diagnose.evidence import log_line
+from liverl.model import Cause, Result, Symptom
 from liverl.rundir.layout import RunDir
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
+from liverl_tui.screens.alerts import AlertsScreen
+from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.widgets.log import worker as log_worker
 from liverl_tui.widgets.log.frame import Frame
 from liverl_tui.widgets.log.pane import LogsPane
@@ -291,14 +295,14 @@ async def test_long_lines_are_wrapped_or_scrolled_and_following_keeps_the_place(
         await ui.shows("beginxxx")
         await ui.lacks("middle")
         await ui.press("right", "right")
-        await ui.shows("middle", "column 101")
+        await ui.shows("middle", "column 99")
         await ui.press(*["right"] * 500)
         await ui.shows("bytes cut]")  # no further than there is text
         await ui.press(*["left"] * 500, "right", "right")
-        await ui.shows("middle", "column 101")
+        await ui.shows("middle", "column 99")
         write(run, "r0.1.log", "z" * 150 + "new\n")
         await ui.shows("new")
-        await ui.shows("column 101", "middle")
+        await ui.shows("column 99", "middle")
         await ui.press("left", "left", "left")
         await ui.shows("beginxxx")
         await ui.lacks("column")
@@ -320,9 +324,9 @@ async def test_a_tab_for_each_service_and_one_for_all(run):
     write(run, "trainer.1.log", "\x1b[32mstep:1\x1b[0m\r\x1b[31mstep:2\x1b[0m\n", times=[(30, 60.0)])
     write(run, "old.1.log", "from an earlier attempt\n", times=[(30, 40.0)])
     async with logs(run) as ui:
-        await ui.shows("all  ● r0  ● proxy  ● trainer  old", "r0      line 199")
+        await ui.shows("all  ● r0  ● proxy  ● trainer  old", "r0        line 199")
         await ui.press("g")
-        await ui.shows("old     from an earlier attempt", "proxy   proxy ready", "trainer step:2")
+        await ui.shows("old       from an earlier attempt", "proxy     proxy ready", "trainer   step:2")
         await ui.press("right_square_bracket", "right_square_bracket")
         await ui.shows("proxy ready", "proxy.1.log")
         await ui.lacks("line 199")
@@ -367,7 +371,7 @@ async def test_a_service_without_a_log_says_why_and_shows_it_once_it_is_there(ru
 
 async def test_a_run_of_which_there_are_only_files(run):
     async with logs(run, shown=View(link="ended")) as ui:
-        await ui.shows("r0 line 199")
+        await ui.shows("r0   line 199")
         await ui.press("right_square_bracket")
         await ui.until(lambda: ui.pane.frame.file == "r0.1.log")
         await ui.shows("line 199")
@@ -438,7 +442,7 @@ async def test_the_wheel_and_a_click(run):
         await ui.shows("line 199", "‖ paused")
         await ui.pilot.click(LogsPane, offset=(2, 5))
         row = ui.pane.rows[5].text.strip()
-        await ui.until(lambda: ui.cursor == row and ui.selected == [row])
+        await ui.until(lambda: ui.cursor == row and [text.strip() for text in ui.selected] == [row])
 
 
 def wheel(pane: LogsPane, *, up: bool) -> Any:
@@ -524,3 +528,126 @@ async def test_one_file_by_itself_even_if_it_comes_later(tmp_path):
         assert "some.log" in pane.text
         await press(pilot, "g")
         await pilots.until(pilot, lambda: "line 0" in pane.text, lambda: pane.text)
+
+
+# --- access lines, times and levels
+
+CALL = 'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+
+
+async def test_access_lines_are_hidden_until_a_key_shows_them(run):
+    write(run, "proxy.1.log", CALL * 30 + CALL.replace("200 OK", "500 Internal Server Error"))
+    async with logs(run, size=(120, 22)) as ui:
+        await ui.shows("without 30 access lines (v)", "500 Internal", "line 199")
+        await ui.lacks("200 OK")
+        await ui.press("v")
+        await ui.shows("with access lines (v)", "200 OK")
+        await ui.press("f", *"line 1", "enter")
+        await ui.shows("only /line 1/")
+        await ui.press("escape")
+        await ui.shows("with access lines (v)")
+        await ui.press("v", "right_square_bracket", "right_square_bracket")
+        await ui.shows("without 30 access lines (v)", "500 Internal")
+        await ui.press("slash", *"200 ok", "enter")
+        await ui.shows("hit 30 of 30", "200 OK")
+        await ui.press("escape")
+        await ui.lacks("200 OK")
+        await ui.press("f", *"200", "enter")
+        await ui.shows("no line in", "matches the filter", "v also access lines")
+
+
+async def test_the_merged_log_has_times_and_a_mark_for_each_level(run):
+    noon = time.mktime((2025, 11, 21, 12, 0, 0, 0, 0, -1))
+    text = "INFO 11-21 11:59:58 [x.py:1] own stamp\nWARNING: look\nERROR: no\nDEBUG: detail\nplain\n"
+    write(run, "proxy.1.log", text, times=[(len(text), noon)])
+    async with logs(run) as ui:
+        await ui.press("g")
+        await ui.shows("11:59:58 proxy     [x.py:1] own stamp", "12:00:00 proxy     plain")
+        await ui.shows("12:00:00 proxy   ▲ WARNING: look", "proxy   ✖ ERROR: no", "proxy   · DEBUG: detail")
+        await ui.shows("         r0        line 0"), "no time is made up for a log without an index"
+        styles = {text: style for row in ui.pane.rows for text, style in row.spans}
+        assert (styles["▲ "], styles["✖ "], styles["· "]) == ("warn", "bad", "dim")
+        assert styles["11:59:58 "] == "text" and styles["12:00:00 "] == "dim"
+        await ui.press("w")
+        await ui.shows("INFO 11-21 11:59:58 [x.py:1] own stamp", "WARNING: look")
+        await ui.press("w", "slash", *"info", "enter")
+        await ui.shows("INFO 11-21 11:59:58"), "a hit is never cut off"
+        await ui.pilot.resize_terminal(50, 22)
+        await ui.lacks("11:59:58 proxy")
+
+
+# --- the log of what is selected, and of what failed
+
+
+async def test_the_log_follows_the_selection_unless_it_is_pinned(run):
+    write(run, "proxy.1.log", "proxy says\n")
+    write(run, "trainer.1.log", "trainer says\n")
+    async with logs(run, size=(100, 60), whole=True) as ui:
+        await ui.press("z", "2")
+        await ui.shows("r0      ")
+        assert ui.pane.frame.tab == "", "the focus alone changes nothing"
+        await ui.press("down", "down", "end")
+        await ui.shows("trainer says", "trainer.1.log")
+        await ui.press("p", "up", "up")
+        await ui.shows("pinned")
+        assert ui.pane.tab().name == "trainer"
+        await ui.press("p", "down")
+        await ui.shows("proxy says")
+        await ui.lacks("pinned", "trainer says")
+        await ui.press("1", "end")
+        await ui.shows("trainer says")
+        await ui.press("0")
+        await ui.shows("trainer says", "proxy says")
+
+
+def failed(run: Path, **fields: Any) -> View:
+    """The trainer has failed; line 150 of its log says why."""
+    text = numbered(150, word="before") + "RuntimeError: out of luck\n" + numbered(50, word="behind")
+    path = write(run, "trainer.1.log", text)
+    cause = Cause(
+        "trainer", "RuntimeError: out of luck", 5.0, str(path.relative_to(run)), text.index("Runtime")
+    )
+    result = Result("failed", 1, cause, 3, 0.0, 9.0)
+    evidence = log_line(str(path.relative_to(run)), cause.offset, cause.text)
+    alert = Symptom("service_failed:trainer", "critical", "t", "c", "f", (evidence,))
+    made = view(
+        run_dir=str(run),
+        services=services(*SERVICES),
+        state="failed",
+        result=result,
+        symptoms=(alert,),
+        **fields,
+    )
+    return msgspec.structs.replace(made, link="ended")
+
+
+async def test_a_failed_run_is_shown_at_the_line_that_says_why_once(run):
+    shown = failed(run)
+    async with logs(run, shown=shown) as ui:
+        await ui.until(lambda: ui.cursor == "RuntimeError: out of luck")
+        await ui.shows("▶ RuntimeError: out of luck", "trainer.1.log")
+        await ui.press("G", "left_square_bracket")
+        await ui.until(lambda: ui.pane.frame.tab == "proxy")
+        ui.app.take(msgspec.structs.replace(shown, why="a later view"))
+        await pilots.handled(ui.pilot)
+        assert ui.pane.tab().name == "proxy"
+
+
+async def test_who_reads_a_log_is_not_taken_to_the_failure(run):
+    async with logs(run) as ui:
+        await ui.press("k", "k")
+        await ui.until(lambda: not ui.pane.frame.follow)
+        ui.app.take(failed(run))
+        await pilots.handled(ui.pilot)
+        assert ui.pane.tab().name == ""
+
+
+async def test_enter_on_an_alert_opens_the_log_at_its_evidence(run):
+    shown = failed(run)
+    async with logs(run, shown=shown, whole=True) as ui:
+        await ui.press("0", "l", "l", "l", "exclamation_mark")
+        await ui.until(lambda: isinstance(ui.app.screen, AlertsScreen))
+        await ui.press("enter")
+        await ui.until(lambda: isinstance(ui.app.screen, Dashboard))
+        await ui.until(lambda: ui.cursor == "RuntimeError: out of luck")
+        await ui.shows("▶ RuntimeError: out of luck", "before 149", "behind 0")

@@ -162,22 +162,22 @@ def test_what_is_skipped_quickly_has_no_such_level(path):
             for place, found in enumerate(level_of_each("\n".join(lines)))
             if {None: 1, "debug": 0, "info": 1, "warning": 2, "error": 3}[found] >= least
         ]
-        assert Query(level=level).pick("\n".join(lines), "") == exact
+        assert Query(level=level).pick("\n".join(lines), "").places == exact
         for place in exact[:100:10]:
             above = "".join(f"{line}\n" for line in lines[max(0, place - 60) : place])
-            assert Query(level=level).pick(lines[place], above) == [0]
+            assert Query(level=level).pick(lines[place], above).places == [0]
 
 
 @pytest.mark.parametrize("line", [line for line, level in NAMED.items() if level in ("warning", "error")])
 def test_no_named_line_is_skipped(line):
-    assert Query(level="warning").pick(f"x\n{line}\ny", "") == [1]
+    assert Query(level="warning").pick(f"x\n{line}\ny", "").places == [1]
 
 
 def test_a_block_inherits_the_level_of_what_is_above():
     above = "(B pid=2) Traceback (most recent call last):\n"
     text = "(A pid=1) x\n(B pid=2)   File y\n(B pid=2) fine\n(B pid=2)   z"
-    assert Query(level="error").pick(text, above) == [1]
-    assert Query(level="error").pick(text, "") == []
+    assert Query(level="error").pick(text, above).places == [1]
+    assert Query(level="error").pick(text, "").places == []
 
 
 # --- what is looked for
@@ -195,13 +195,13 @@ def test_lines_with_and_without(lines, word, other):
 
     query = Query(include=(needle(word),), exclude=(needle(other),))
     expected = [n for n, line in enumerate(lines) if has(word, line) and not has(other, line)]
-    assert query.pick("\n".join(lines), "") == expected
+    assert query.pick("\n".join(lines), "").places == expected
 
 
 def test_a_pattern_sees_one_line_at_a_time():
     query = Query(include=(needle('a[^"]*b'),))
-    assert query.pick("a\nb\na b", "") == [2]
-    assert Query(include=(needle("^b$"),)).pick("a\nb", "") == [1]
+    assert query.pick("a\nb\na b", "").places == [2]
+    assert Query(include=(needle("^b$"),)).pick("a\nb", "").places == [1]
 
 
 @given(
@@ -229,7 +229,7 @@ def test_without_a_capital_letter_capitals_do_not_matter(lines, pattern):
     bared = bare(text.encode()).split("\n")
     query = Query(include=(needle(pattern),))
     expected = [n for n, line in enumerate(bared) if re.search(pattern, line, re.IGNORECASE)]
-    assert query.pick(bare(text.encode()), "") == expected
+    assert query.pick(bare(text.encode()), "").places == expected
     if expected:
         assert not query.rules_out(text.encode())
 

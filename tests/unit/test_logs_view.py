@@ -18,7 +18,7 @@ from liverl.logs.query import Query, needle
 from liverl.logs.segment import Segment
 from liverl.rundir.layout import RunDir
 from liverl_tui.widgets.log import seek
-from liverl_tui.widgets.log.frame import Frame
+from liverl_tui.widgets.log.frame import Filter, Frame
 from liverl_tui.widgets.log.rows import rows_of
 from liverl_tui.widgets.log.session import LogSession
 from liverl_tui.widgets.log.viewport import Viewport
@@ -233,7 +233,7 @@ def test_filters_show_the_newest_lines_first_and_keep_following(tmp_path, small_
     view = session()
     view.open(path)
     view.poll()
-    view.set_filter(needle("keep"), None, None)
+    view.set_filter(Filter(needle("keep")))
     view.work(0.0)
     frame = view.frame()
     assert shown(frame) == ["line 9999 keep"] and frame.scanned is not None and frame.follow
@@ -245,11 +245,11 @@ def test_filters_show_the_newest_lines_first_and_keep_following(tmp_path, small_
     view.poll()
     assert view.frame().scanned is None, "there is always something that has just been written"
     assert shown(finish(view))[-1] == "line 10000 keep"
-    view.set_filter(needle("keep"), needle("999"), None)
+    view.set_filter(Filter(needle("keep"), needle("999")))
     assert shown(finish(view)) == ["line 10000 keep"]
-    view.set_filter(needle("nothing"), None, None)
+    view.set_filter(Filter(needle("nothing")))
     assert shown(finish(view)) == []
-    view.set_filter(None, None, None)
+    view.set_filter(Filter())
     assert shown(finish(view))[-1] == "line 10001"
     view.close()
 
@@ -262,10 +262,10 @@ def test_a_filter_keeps_the_place_that_one_is_looking_at(tmp_path):
     view.poll()
     view.search(needle("line 500 "))
     finish(view)
-    view.set_filter(needle("even"), None, None)
+    view.set_filter(Filter(needle("even")))
     frame = finish(view)
     assert "line 500 even" in shown(frame)
-    view.set_filter(None, None, None)
+    view.set_filter(Filter())
     frame = finish(view)
     assert "line 500 even" in shown(frame) and "line 501" in shown(frame)
     view.close()
@@ -279,7 +279,7 @@ def test_a_filter_begins_where_one_is_looking(tmp_path, small_blocks):
     view.poll()
     view.first()
     view.frame()
-    view.set_filter(needle("even"), None, None)
+    view.set_filter(Filter(needle("even")))
     view.work(0.0)
     frame = view.frame()
     assert shown(frame) == [f"line {n} even" for n in (0, 2, 4, 6, 8)]
@@ -351,7 +351,7 @@ def test_levels_of_what_is_in_view(tmp_path):
     view.open(path)
     view.poll()
     assert [line.level for line in view.frame().lines] == ["info", "error", "error", "error", None]
-    view.set_filter(None, None, "error")
+    view.set_filter(Filter(level="error"))
     assert shown(finish(view)) == ["Traceback (most recent call last):", "  File x", "ValueError: y"]
     view.close()
 
@@ -384,9 +384,9 @@ def test_all_services_by_time_and_each_on_its_own(tmp_path):
     view.search(needle("first"))
     frame = finish(view)
     assert frame.search is not None and (frame.search.number, frame.search.total) == (2, 2)
-    view.set_filter(needle("second"), None, None)
+    view.set_filter(Filter(needle("second")))
     assert shown(finish(view)) == ["r0 second", "proxy second"]
-    view.set_filter(None, None, None)
+    view.set_filter(Filter())
     view.select("proxy")
     assert shown(view.frame()) == ["proxy first", "proxy second"]
     view.select("backend")

@@ -83,16 +83,25 @@ class _Searched(msgspec.Struct):
     unended: int | None = None  # start of a last line that was unfinished when searched
     counts: array[int] = msgspec.field(default_factory=lambda: array("I"))  # number of matches per block
     some: bytearray = msgspec.field(default_factory=bytearray)  # 1 for blocks with matches: fast to scan
+    hidden: array[int] = msgspec.field(default_factory=lambda: array("I"))  # access lines left out, per block
+
+
+class _Block(NamedTuple):
+    """What was found in a block. ``unended``: start of its last line if that is unfinished."""
+
+    offsets: array[int]
+    hidden: int = 0
+    unended: int | None = None
 
 
 class Matches:
     """Selects the lines that match a query. Nothing is searched until ``step_older`` or ``step_newer`` is
     called."""
 
-    marks = False
-
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: Query, *, marks: bool = False) -> None:
+        """``marks``: whether separators between files are shown."""
         self.query = query
+        self.marks = marks
         self._searched: dict[Segment, _Searched] = {}
         self._offsets: OrderedDict[tuple[Segment, int], array[int]] = OrderedDict()
         self._held = 0
@@ -150,26 +159,28 @@ class Matches:
         if short > 0:
             state.counts.extend([0] * short)
             state.some.extend(bytes(short))
-        offsets, unended = self._find(segment, block)
-        if unended is not None:
-            state.unended = unended
-        state.counts[block], state.some[block] = len(offsets), bool(offsets)
-        self._remember(segment, block, offsets)
+            state.hidden.extend([0] * short)
+        found = self._find(segment, block)
+        if found.unended is not None:
+            state.unended = found.unended
+        state.counts[block], state.some[block] = len(found.offsets), bool(found.offsets)
+        state.hidden[block] = found.hidden
+        self._remember(segment, block, found.offsets)
 
-    def _find(self, segment: Segment, block: int) -> tuple[array[int], int | None]:
-        """Return the offsets of matching lines of a block, and the start of its last line if that is
-        unfinished."""
+    def _find(self, segment: Segment, block: int) -> _Block:
+        """Search a block."""
         if self._ruled_out(segment, block):
-            return array("Q"), None
+            return _Block(array("Q"))
         starts, data, ended = segment.text_of(block)
         if not starts:
-            return array("Q"), None
+            return _Block(array("Q"))
         above = bare(segment.above(starts[0])) if self.query.level is not None else ""
         text = bare(data)
         unended = None if ended else starts[-1]
         if text.count("\n") + 1 != len(starts):  # the file was truncated in the meantime
-            return array("Q"), unended
-        return array("Q", [starts[place] for place in self.query.pick(text, above)]), unended
+            return _Block(array("Q"), unended=unended)
+        places, hidden = self.query.pick(text, above)
+        return _Block(array("Q", [starts[place] for place in places]), hidden, unended)
 
     def _ruled_out(self, segment: Segment, block: int) -> bool:
         """Quick check whether certainly no line of a block matches."""
@@ -188,7 +199,7 @@ class Matches:
     def _of(self, segment: Segment, block: int) -> array[int]:
         offsets = self._offsets.get((segment, block))
         if offsets is None:
-            offsets = self._find(segment, block)[0]
+            offsets = self._find(segment, block).offsets
             self._remember(segment, block, offsets)
         else:
             self._offsets.move_to_end((segment, block))
@@ -252,6 +263,16 @@ class Matches:
     def total(self, segments: Iterable[Segment]) -> int:
         """Return the number of matches found so far."""
         return sum(sum(self._state(segment).counts) for segment in segments)
+
+    def hidden(self, segments: Iterable[Segment]) -> int:
+        """Return the number of access lines left out so far."""
+        return sum(sum(self._state(segment).hidden) for segment in segments)
+
+    def covers(self, segment: Segment, offset: int) -> bool:
+        """Return whether the line that starts at ``offset`` was searched; for the end of the file, whether all before
+        it was."""
+        state = self._state(segment)
+        return state.low * BLOCK <= offset < state.upto or state.upto >= segment.size <= offset
 
     def progress(self, segments: Iterable[Segment]) -> float:
         """Return the searched share of all bytes, 0..1."""

@@ -1,4 +1,4 @@
-"""Log search: patterns that must or must not occur in a line, and a minimum level. Pure."""
+"""Log search: patterns that must or must not occur in a line, a minimum level, access lines left out. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 import warnings
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 
+from liverl.logs.access_lines import is_access_line, may_have
 from liverl.logs.levels import RANK, Levels
 from liverl.model import Level
 
@@ -86,23 +88,31 @@ def needle(text: str) -> Needle:
         raise ValueError(f"not a regular expression: {error}") from error
 
 
+class Picked(NamedTuple):
+    """``places``: indexes of the chosen lines; ``hidden``: how many access lines were left out."""
+
+    places: list[int]
+    hidden: int = 0
+
+
 class Query(msgspec.Struct, frozen=True):
-    """Matches lines that contain all of ``include`` and none of ``exclude``, at ``level`` or above."""
+    """Matches lines that contain all of ``include`` and none of ``exclude``, at ``level`` or above.
+
+    ``without_access``: access lines of successful polls and model calls do not match (``is_access_line``), except
+    those that contain ``spared``.
+    """
 
     include: tuple[Needle, ...] = ()
     exclude: tuple[Needle, ...] = ()
     level: Level | None = None
-
-    @property
-    def everything(self) -> bool:
-        """Whether every line matches."""
-        return not self.include and not self.exclude and self.level is None
+    without_access: bool = False
+    spared: Needle | None = None
 
     def rules_out(self, data: bytes) -> bool:
         """Whether certainly no line in these bytes matches."""
         return any(needle.rules_out(data) for needle in self.include)
 
-    def pick(self, text: str, before: str) -> list[int]:
+    def pick(self, text: str, before: str) -> Picked:
         """Return the indexes of matching lines of ``text`` (bare, whole lines).
 
         ``before``: the text above, from which the first lines may inherit their level.
@@ -116,7 +126,13 @@ class Query(msgspec.Struct, frozen=True):
         if self.level is not None and (chosen is None or chosen):
             reached = _reached(self.level, lines.exact, before)
             chosen = reached if chosen is None else sorted(set(chosen).intersection(reached))
-        return list(range(len(lines.exact))) if chosen is None else chosen
+        places = list(range(len(lines.exact))) if chosen is None else chosen
+        if not self.without_access or not may_have(text):
+            return Picked(places)
+        kept = [place for place in places if not is_access_line(lines.exact[place])]
+        if self.spared is not None and len(kept) < len(places):
+            kept = sorted({*kept, *self.spared.among(lines, places)})
+        return Picked(kept, len(places) - len(kept))
 
 
 def _reached(level: Level, lines: Sequence[str], before: str) -> list[int]:

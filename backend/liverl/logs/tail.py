@@ -69,14 +69,19 @@ def last_lines(logs: list[LogFile], count: int) -> list[Line]:
     return _newest(logs, count, lambda log: read_lines(log, tail_start(log.path, count)))
 
 
-def all_lines(logs: list[LogFile], count: int | None, start: Callable[[LogFile], int | None]) -> list[Line]:
-    """Return the lines from each file's ``start`` on (None: skip the file), merged by time; the newest
-    ``count``."""
+def all_lines(
+    logs: list[LogFile],
+    count: int | None,
+    start: Callable[[LogFile], int | None],
+    wanted: Callable[[Line], bool],
+) -> list[Line]:
+    """Return the ``wanted`` lines from each file's ``start`` on (None: skip the file), merged by time; the newest
+    ``count``, or all with None. No more of each file is held in memory."""
 
     def read(log: LogFile) -> Iterator[Line]:
         """Yield the lines of one file."""
         offset = start(log)
-        return iter(()) if offset is None else read_lines(log, offset)
+        return iter(()) if offset is None else filter(wanted, read_lines(log, offset))
 
     return _newest(logs, count, read)
 

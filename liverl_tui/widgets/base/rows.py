@@ -156,6 +156,9 @@ class RowsPane(Pane):
 
     # -- the cursor
 
+    def moved(self) -> None:
+        """Called when the user has moved the cursor, also if it stays on its row. Does nothing here."""
+
     @property
     def cursor(self) -> str | None:
         """The name of the selected row; None in an empty list."""
@@ -166,6 +169,7 @@ class RowsPane(Pane):
         """Move the cursor to the row ``key``."""
         self._cursor = key
         self.update()
+        self.moved()
 
     def _go(self, index: int) -> None:
         keys = self.keys()
@@ -173,6 +177,7 @@ class RowsPane(Pane):
             self._at = max(0, min(len(keys) - 1, index))
             self._cursor = keys[self._at]
             self.update()
+            self.moved()
 
     def action_move(self, by: int) -> None:
         """Move the cursor by ``by`` rows, not beyond the ends of the list."""

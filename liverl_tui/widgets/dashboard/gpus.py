@@ -21,6 +21,7 @@ from liverl_tui.widgets.base.fitting import Chosen, heads
 from liverl_tui.widgets.base.grid import GridPane
 from liverl_tui.widgets.base.meters import History, history_head
 from liverl_tui.widgets.dashboard import cpu_rows, gpu_rows
+from liverl_tui.widgets.dashboard.selection import ServiceSelected
 
 SAMPLE_S = 0.9  # seconds between two samples of the histories; snapshots come every 0.5 or 1 s
 SPINNING_S = 10.0  # seconds: a shorter time of low power may be the gap between two kernels, not a stall
@@ -240,6 +241,11 @@ class GpusPane(GridPane):
         if key in self._gpus and self._view.snapshot is not None:
             return owner_of(self._gpus[key], SnapshotIndex(self._view.snapshot))
         return key
+
+    def moved(self) -> None:
+        """Tell the dashboard the service under the cursor."""
+        if (name := self.selected_service) is not None:
+            self.post_message(ServiceSelected(name))
 
     def action_select(self) -> None:
         """Open the screen of the GPU under the cursor; without GPUs, that of the service."""

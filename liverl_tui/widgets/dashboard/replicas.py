@@ -17,6 +17,7 @@ from liverl_tui.widgets.base.clock import Clock
 from liverl_tui.widgets.base.fitting import STEPS, Chosen, heads, stepped
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.dashboard import replica_rows
+from liverl_tui.widgets.dashboard.selection import ServiceSelected
 
 MISSING = "-"  # key of the row about replicas that do not exist yet
 # kind -> states without a row: environments that are built, tasks that are done
@@ -203,6 +204,11 @@ class ReplicasPane(RowsPane):
         self.problems_first = not self.problems_first
         self._order()
         self.update()
+
+    def moved(self) -> None:
+        """Tell the dashboard the replica or service under the cursor."""
+        if (name := self.cursor) is not None and name != MISSING:
+            self.post_message(ServiceSelected(name))
 
     def action_select(self) -> None:
         """Open the screen of the replica or service under the cursor; a missing replica has none."""

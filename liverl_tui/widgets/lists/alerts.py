@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from textual import events
 from textual.binding import Binding
 
+from liverl.diagnose.evidence import log_place
 from liverl.model import ServiceStatus, Snapshot, Symptom
 from liverl_tui.data.host import Host, host_of
 from liverl_tui.keys.bindings import bindings, find
@@ -181,7 +182,8 @@ class AlertList(Pane):
             self._app.notifications.toast("no key applies this fix; do what its `fix:` line says", "warning")
 
     def action_open(self) -> None:
-        """Open the first trial that the evidence names, otherwise the alert's service, otherwise the events."""
+        """Open the first trial that the evidence names, otherwise the line of a log, otherwise the alert's service,
+        otherwise the events."""
         symptom = self.chosen
         if symptom is None:
             return
@@ -189,6 +191,8 @@ class AlertList(Pane):
         about = self._service(symptom.id.partition(":")[2])
         if trial is not None and not trial.endswith(".jsonl"):
             self._app.navigation.open_trial(trial)
+        elif (place := log_place(symptom.evidence)) is not None:
+            self._app.navigation.open_log_place(place)
         elif about is not None:
             self._app.navigation.open_service(about.name)
         else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from liverl.logs.document import MARK, Place
-from liverl.logs.query import Needle
+from liverl.logs.query import Needle, Query
+from liverl.logs.stamps import Clock
 from liverl.logs.text import last_state, plain
 from liverl.model import Level
 
@@ -14,12 +15,13 @@ ALL = ""  # name of the tab with the logs of all services, merged by time
 
 class LogLine(msgspec.Struct, frozen=True):
     """One line, or the separator between two files. ``text``: with color sequences, cut if it is huge; ``raw``: the
-    bytes of the file, the last ``RAW_BYTES`` of them."""
+    bytes of the file, the last ``RAW_BYTES`` of them; ``clock``: when it was written."""
 
     place: Place
     text: str
     raw: bytes = b""
     level: Level | None = None
+    clock: Clock | None = None
 
     @property
     def service(self) -> str:
@@ -52,16 +54,24 @@ class Search(msgspec.Struct, frozen=True):
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Which lines are shown: those that match ``include`` and not ``exclude``, of ``level`` or above."""
+    """Which lines are shown: those that match ``include`` and not ``exclude``, of ``level`` or above. ``access``: also
+    access lines of successful polls and model calls."""
 
     include: Needle | None = None
     exclude: Needle | None = None
     level: Level | None = None
+    access: bool = False
 
     @property
-    def active(self) -> bool:
-        """Whether any line may be hidden."""
+    def narrows(self) -> bool:
+        """Whether other lines than access lines may be hidden."""
         return self.include is not None or self.exclude is not None or self.level is not None
+
+    def query(self, *more: Needle, spared: Needle | None = None) -> Query:
+        """The filter as a query that also wants ``more``. ``spared``: access lines with it are shown."""
+        include = () if self.include is None else (self.include,)
+        exclude = () if self.exclude is None else (self.exclude,)
+        return Query(include + more, exclude, self.level, not self.access, spared)
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -81,6 +91,9 @@ class Frame(msgspec.Struct, frozen=True):
     end: float = 0.0  # Unix time of the newest line
     size: int = 0  # bytes of all files of the tab
     filter: Filter = Filter()
+    hidden: int = 0  # access lines left out of the bytes that were filtered
+    all_filtered: bool = True  # these bytes are the whole log
+    marked: int | None = None  # index of the line that `show_line` was asked for
     scanned: float | None = None  # ratio 0..1 of the bytes that were filtered, None when done
     search: Search | None = None
     lag: float = 0.0  # seconds by which the view is behind the files

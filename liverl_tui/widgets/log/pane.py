@@ -6,16 +6,23 @@ from collections.abc import Iterable
 from functools import partial
 from typing import cast
 
+from msgspec.structs import replace
+
+from liverl.diagnose.evidence import LogPlace, failure_place
+from liverl.logs.prefixes import colourless
 from liverl.logs.query import needle
+from liverl.logs.stamps import head_length
 from liverl.model import ServiceStatus, Snapshot
 from liverl_tui.data.source import Source
-from liverl_tui.data.view import View
+from liverl_tui.data.view import View, actors
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.log.frame import ALL, Filter, LogLine
 from liverl_tui.widgets.log.session import LogSession
 from liverl_tui.widgets.log.title import Tab, empty_words, tab_row
 from liverl_tui.widgets.log.view import COLOURS, SERVICE, LogView
 
+CLOCK = 9  # columns of the time
+CLOCK_FROM = 60  # columns: a narrower pane has no room for it
 TABS_FROM = 6  # rows: a lower pane has no bar of tabs
 
 
@@ -32,6 +39,8 @@ class LogsPane(LogView):
         self._tabs: tuple[Snapshot | None, tuple[str, ...], list[Tab]] | None = None
         self._colours: dict[str, str] = {}  # service -> name of a style
         self._active = ALL
+        self.pinned = False  # the log does not follow the selection in other panes
+        self._failure: tuple[int, LogPlace] | None = None  # (attempt, place) of the failure that was shown
         # The filter that ``show_actor`` has set, and the one before it.
         self._actor_filter: tuple[Filter, Filter] | None = None
         self._places: list[tuple[int, int, str]] = []  # (first column, end, name) of the tabs in the bar
@@ -50,7 +59,20 @@ class LogsPane(LogView):
             self._sent = run, names, current
             own = {"backend": run.backend_log, "keeper": run.path / "keeper.log"}
             self.do(partial(LogSession.set_run, run=run, services=names, current=current, own=own))
+        if view.snapshot is not None:
+            self._show_failure(view.snapshot)
         self.update()
+
+    def _show_failure(self, snapshot: Snapshot) -> None:
+        """If the run has failed, show the line that says why, once; not if the user has moved in the log, searches,
+        filters, or has pinned it."""
+        place = failure_place(snapshot)
+        if place is None or self._failure == (snapshot.attempt, place):
+            return
+        self._failure = snapshot.attempt, place
+        used = self.prompt or self.needle or self.filter.narrows or not self.frame.follow
+        if not used and not self.pinned:
+            self.show_place(place)
 
     # -- tabs
 
@@ -91,14 +113,36 @@ class LogsPane(LogView):
         self.show_service(service)
         if pid is not None:
             before = self.filter
-            self.let_through(Filter(needle(rf"pid={pid}[,)]"), before.exclude, before.level))
+            self.let_through(replace(before, include=needle(rf"pid={pid}[,)]")))
             self._actor_filter = self.filter, before
 
-    def show_line(self, service: str, log: str, offset: int) -> None:
-        """Show the line that holds byte ``offset`` of a log. ``log``: path relative to the run directory."""
-        path = cast(Source, self.app.source).run.path / log  # type: ignore[attr-defined]
-        self.show_service(service)
-        self.do(partial(LogSession.show_line, service=service, path=path, offset=offset))
+    def show_log_of(self, name: str) -> None:
+        """Show the log of a service or replica; for a replica managed by verl, its lines in the trainer's log."""
+        actor = next((replica for replica in actors(self._view.snapshot) if replica.name == name), None)
+        if actor is None:
+            self.show_service(name)
+        else:
+            self.show_actor("trainer", actor.pid)
+
+    def show_place(self, place: LogPlace) -> None:
+        """Show a service's log at a line, which is marked, or at its end."""
+        self.show_service(place.service)
+        if place.offset is None:
+            self.do(LogSession.end)
+            return
+        self.let_through(Filter(access=self.filter.access))
+        path = cast(Source, self.app.source).run.path / place.log  # type: ignore[attr-defined]
+        operation = partial(LogSession.show_line, service=place.service, path=path, offset=place.offset)
+        self.do(operation)
+
+    def pin(self, pinned: bool) -> None:
+        """Keep the log that is shown (True), or let it follow the selection in other panes."""
+        self.pinned = pinned
+        self.update()
+
+    def notes(self) -> list[Span]:
+        """Whether the log is pinned."""
+        return [("pinned", "accent")] if self.pinned else []
 
     def action_tab(self, by: int) -> None:
         """Show the tab ``by`` places further to the right, around the end."""
@@ -137,18 +181,36 @@ class LogsPane(LogView):
 
     def _margin(self) -> int:
         if self._active != ALL:
-            return 0
-        longest = max((len(tab.name) for tab in self.tabs()), default=0)
-        return min(SERVICE, longest) + 1
+            return super()._margin()
+        clock = CLOCK if self.content_size.width >= CLOCK_FROM else 0
+        return clock + self._name_width() + 1 + super()._margin()
 
-    def _service(self, line: LogLine, margin: int) -> Span:
-        return fit(line.service, margin - 1) + " ", self._colours.get(line.service, "dim")
+    def _name_width(self) -> int:
+        longest = max((len(tab.name) for tab in self.tabs()), default=0)
+        return min(SERVICE, longest)
+
+    def _lead(self, line: LogLine, margin: int) -> list[Span]:
+        """In the tab of all services also the time, dim if the line does not say it itself, and the service."""
+        mark = super()._lead(line, margin)
+        if self._active != ALL:
+            return mark
+        name = fit(line.service, self._name_width()) + " ", self._colours.get(line.service, "dim")
+        if self.content_size.width < CLOCK_FROM:
+            return [name, *mark]
+        clock, own = (line.clock.text, line.clock.own) if line.clock is not None else ("", False)
+        return [(f"{clock:<{CLOCK}}", "text" if own else "dim"), name, *mark]
+
+    def _shortened(self, line: LogLine) -> int:
+        """In the tab of all services what the columns before the line say: process, level, time."""
+        if self._active != ALL or self.content_size.width < CLOCK_FROM:
+            return 0
+        return head_length(colourless(line.text))
 
     def copy_all(self) -> str:
         """The lines on the screen; in the tab of all services each after the name of its service."""
         if self._active != ALL:
             return super().copy_all()
-        width = self._margin() - 1
+        width = self._name_width()
         return "\n".join(f"{line.service:<{width}} | {line.copy}" for line in self.frame.lines)
 
 

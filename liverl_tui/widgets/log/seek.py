@@ -8,7 +8,9 @@ from liverl.logs.document import Document, Merged, Place
 from liverl.logs.picking import Matches
 from liverl.logs.query import Needle, Query
 from liverl_tui.widgets.log.frame import Search
+from liverl_tui.widgets.log.viewport import Window
 
+NEAR = 1 << 20  # bytes around the view that are searched in advance: some pages
 FRESH = 1 << 20  # bytes at the end of a file that may be unsearched in a finished search
 
 
@@ -99,16 +101,34 @@ def search(matches: Matches, document: Document, *, older_first: bool = False) -
     """Search one more block of a document; False when all is searched."""
     newer = [segment for segment in document.segments if matches.newer(segment) is not None]
     older = [segment for segment in document.segments if matches.older(segment) is not None]
+    # Of merged files the one searched least far: lines beyond its searched part cannot be shown yet.
+    merged = isinstance(document, Merged)
     if newer and not (older_first and older):
-        matches.step_newer(newer[0])
+        matches.step_newer(
+            min(newer, key=lambda s: s.times.time_at(matches.newer(s) or 0)) if merged else newer[0]
+        )
         return True
     if older:
-        # Of merged files the one searched least far back: lines older than its searched part cannot be shown yet.
-        merged = isinstance(document, Merged)
         matches.step_older(
             max(older, key=lambda s: s.times.time_at((matches.older(s) or 1) - 1)) if merged else older[-1]
         )
         return True
+    return False
+
+
+def search_near(matches: Matches, document: Document, window: Window) -> bool:
+    """Search one more block less than ``NEAR`` bytes away from the lines in view; False when all were searched."""
+    if not window.places:
+        return False
+    first, last = window.places[0], window.places[-1]
+    for segment in document.segments:
+        newer, older = matches.newer(segment), matches.older(segment)
+        if newer is not None and newer < document.offset_in(segment, last) + NEAR:
+            matches.step_newer(segment)
+            return True
+        if older is not None and older > document.offset_in(segment, first) - NEAR:
+            matches.step_older(segment)
+            return True
     return False
 
 
@@ -119,9 +139,14 @@ def unfinished(matches: Matches | None, document: Document) -> float | None:
     """
     if matches is None:
         return None
-    edges = [(segment.size, matches.newer(segment)) for segment in document.segments]
-    if all(edge is None or size - edge <= FRESH for size, edge in edges) and not any(
+    if reaches_end(matches, document) and not any(
         matches.older(segment) is not None for segment in document.segments
     ):
         return None
     return min(0.99, matches.progress(document.segments))
+
+
+def reaches_end(matches: Matches, document: Document) -> bool:
+    """Whether the ends of the files were searched, but for at most ``FRESH`` bytes of each."""
+    edges = ((segment.size, matches.newer(segment)) for segment in document.segments)
+    return all(edge is None or size - edge <= FRESH for size, edge in edges)

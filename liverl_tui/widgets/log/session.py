@@ -17,19 +17,21 @@ from liverl.logs.levels import Levels, continues, own_level
 from liverl.logs.library import Library
 from liverl.logs.picking import EVERY_LINE, Matches
 from liverl.logs.prefixes import colourless, without_prefix
-from liverl.logs.query import Needle, Query
+from liverl.logs.query import Needle
 from liverl.logs.segment import Segment
+from liverl.logs.stamps import clock_of
 from liverl.logs.text import bare, shown
 from liverl.model import Level
 from liverl_tui.widgets.log.frame import ALL, RAW_BYTES, Filter, Frame, LogLine
-from liverl_tui.widgets.log.seek import Jump, Seeker, search, unfinished
-from liverl_tui.widgets.log.viewport import Viewport
+from liverl_tui.widgets.log.seek import Jump, Seeker, reaches_end, search, search_near, unfinished
+from liverl_tui.widgets.log.viewport import Viewport, Window
 
 if TYPE_CHECKING:
     from liverl.rundir.layout import RunDir
 
 LOOK_S = 2.0  # seconds between two looks for new files
 INDEX_S = 1.0  # seconds between two reads of the time indexes
+FILL_S = 0.03  # seconds for which a frame waits for the lines that fill it
 ABOVE = 4096  # bytes before an indented line that are searched for the error to which it belongs
 
 Rows = Callable[[str, int], int]  # (text with color sequences, columns) -> rows it takes when wrapped
@@ -55,10 +57,14 @@ class LogSession:
         self.error = ""
         self._measure = rows
         self._views: dict[str, Viewport] = {}
-        self._picked: Matches | None = None  # the lines that pass the filter; None: all
         self._seeker: Seeker | None = None
-        self._fresh = 0
+        self._picked: Matches | None = self._matches()  # the lines that pass the filter; None: all
+        self._later: Matches | None = (
+            self._matches()
+        )  # those of them written since the view stopped following
+        self._fresh = 0  # lines written since then, if all pass
         self._paused_at: dict[Segment, int] = {}  # sizes when the view stopped following
+        self._marked: Place | None = None  # the line that ``show_line`` was asked for
         self._refreshed_at = self._indexed_at = 0.0  # Unix time of the last look for files, at the indexes
         self._lines: dict[Place, LogLine] = {}  # complete lines of the last frame
 
@@ -88,17 +94,20 @@ class LogSession:
                 self._seeker.jump = None
             self._stay()
             self.poll()
+            if not self.filter.narrows and not self.view.follow and self.view.cursor is not None:
+                self._filter_from(self.view.cursor)
 
     def show_line(self, service: str, path: Path, offset: int) -> None:
-        """Show the line that holds byte ``offset`` of the file ``path``; nothing moves if the service has no such
-        file."""
+        """Show and mark the line that holds byte ``offset`` of the file ``path``; nothing moves if the service has no
+        such file."""
         self.select(service)
         document = self.document
         for segment in document.segments:
             if segment.path == path:
                 places = document.back(Place(segment, offset + 1), 1).places
                 if places:
-                    self.view.go(places[0])
+                    self._marked = places[0]
+                    self._go(places[0])
                     self._stay()
 
     @property
@@ -142,7 +151,9 @@ class LogSession:
         if epochs != [segment.epoch for segment in document.segments]:
             self._lines.clear()
         document = self.document
-        if not self.view.follow and self._picked is None:
+        if self.view.follow and not self.filter.narrows:
+            self._filter_to_end()  # much was written while nobody looked
+        if not self.view.follow and self._later is None:
             for segment in document.segments:
                 before = sizes.get(segment, 0)
                 if segment.size > before:
@@ -162,29 +173,75 @@ class LogSession:
                 return more
 
     def _step(self) -> bool:
-        document = self.document
-        if self._picked is not None and search(self._picked, document):
+        document, view, picked = self.document, self.view, self._picked
+        lazy = (
+            not self.filter.narrows
+        )  # only access lines are hidden: filter what is near the view, not the whole log
+        if picked is not None:
+            view.build()  # what is filtered next depends on the lines in view
+            if (not lazy or self._lacking(picked, view)) and search(picked, document):
+                return True
+        if self._later is not None and not view.follow and self._count_later(self._later, document):
             return True
         if self._seeker is not None:
             more = self._seeker.step(document)
             self._arrive()
             if more:
                 return True
-        if isinstance(document, Chain) and self._picked is None:
-            cursor = self.view.cursor
+        if picked is not None and lazy and search_near(picked, document, view.window):
+            return True
+        if isinstance(document, Chain) and lazy:
+            cursor = view.cursor
             counted = [s for s in document.segments if s.live or (cursor is not None and s is cursor.segment)]
             return sum(segment.count() for segment in counted) > 0
         return False
 
+    @staticmethod
+    def _lacking(picked: Matches, view: Viewport) -> bool:
+        """Whether lines that belong into the view may not have been found yet."""
+        segments = view.document.segments
+        return not view.window.complete or (
+            view.follow and any(picked.newer(segment) is not None for segment in segments)
+        )
+
+    def _count_later(self, later: Matches, document: Document) -> bool:
+        """Filter one more block of what was written since the view stopped following."""
+        self._begin_later(later, document)
+        for segment in document.segments:
+            if later.newer(segment) is not None:
+                later.step_newer(segment)
+                return True
+        return False
+
+    def _begin_later(self, later: Matches, document: Document) -> None:
+        for segment in document.segments:
+            later.begin(segment, self._paused_at.get(segment, 0))
+
+    def _fill(self) -> Window:
+        """The window. If a filter that hides only access lines was not searched far enough to fill it, search on for
+        at most ``FILL_S``: a frame with too few lines would flash."""
+        view, picked, deadline = self.view, self._picked, time.monotonic() + FILL_S
+        window = view.build()
+        if picked is not None and not self.filter.narrows:
+            while self._lacking(picked, view) and search(picked, view.document):
+                window = view.build()
+                if time.monotonic() >= deadline:
+                    break
+        return window
+
     # -- moving
 
     def resize(self, width: int, height: int) -> None:
-        """Set the size of the lines' area in columns and rows."""
+        """Set the size of the lines' area in columns and rows. The selected line stays in view."""
+        view = self.view
+        selected = not view.follow and view.cursor in view.window.places
         self.width, self.height = width, max(1, height)
+        if selected:
+            self.view.reveal()
 
     def _moved(self, move: Callable[[Viewport], None]) -> None:
+        self._fill()
         view = self.view
-        view.build()
         follow = view.follow
         self.note = ""
         move(view)
@@ -194,6 +251,7 @@ class LogSession:
     def _stay(self) -> None:
         """Count new lines from now on."""
         self._fresh = 0
+        self._later = self._matches()
         self._paused_at = {segment: segment.size for segment in self.document.segments}
 
     def move(self, by: int) -> None:
@@ -210,15 +268,59 @@ class LogSession:
 
     def first(self) -> None:
         """Go to the first line of the document."""
-        self._moved(Viewport.first)
+
+        def move(_view: Viewport) -> None:
+            self._filter_from(None)
+            self.view.first()
+
+        self._moved(move)
 
     def end(self) -> None:
         """Go to the newest line, and follow."""
-        self._moved(Viewport.end)
+
+        def move(_view: Viewport) -> None:
+            self._filter_to_end()
+            self.view.end()
+
+        self._moved(move)
 
     def pause(self) -> None:
         """Stop following; if stopped, follow again."""
-        self._moved(lambda view: view.pause() if view.follow else view.end())
+        if self.view.follow:
+            self._moved(Viewport.pause)
+        else:
+            self.end()
+
+    def _go(self, place: Place) -> None:
+        """Go to a line."""
+
+        def move(_view: Viewport) -> None:
+            self._filter_from(place)
+            self.view.go(place)
+
+        self._moved(move)
+
+    def _filter_to_end(self) -> None:
+        """Have the filter begin at the end of the log, unless it has nearly been there."""
+        if self._picked is not None and not reaches_end(self._picked, self.document):
+            self._picked = self._matches()
+
+    def _filter_from(self, place: Place | None) -> None:
+        """Have the filter begin at ``place`` (None: the start of the log), unless it has been there already: the lines
+        around it are then among the first that it finds."""
+        document = self.document
+        if self._picked is None or not document.segments:
+            return
+        offsets = {s: 0 if place is None else document.offset_in(s, place) for s in document.segments}
+        if all(self._picked.covers(segment, offset) for segment, offset in offsets.items()):
+            return
+        self._picked = self._matches()
+        assert self._picked is not None
+        for segment, offset in offsets.items():
+            self._picked.begin(segment, offset)
+        for segment in document.segments if place is None else [place.segment]:
+            self._picked.step_newer(segment)
+            self._picked.step_older(segment)
 
     def choose(self, index: int) -> None:
         """Select a line in view by its index in the frame."""
@@ -247,27 +349,32 @@ class LogSession:
             self.end()
             self.note = f"no lines since {clock}"
             return
-        self._moved(lambda view: view.go(place))  # the title shows the time of that line
+        self._go(place)  # the title shows the time of that line
 
     # -- filter and search
 
-    def set_filter(self, include: Needle | None, exclude: Needle | None, level: Level | None) -> None:
-        """Show only lines that match ``include`` and not ``exclude``, of ``level`` or above; all with None for
-        each."""
+    def set_filter(self, chosen: Filter) -> None:
+        """Filter the lines. A search goes on among them."""
         self.view.build()
-        self.filter = Filter(include, exclude, level)
-        self._picked = Matches(self._query()) if self.filter.active else None
-        if self._picked is not None:
-            self._begin(self._picked)
+        self.filter = chosen
+        if self._seeker is None:
+            self._refilter()
+        else:
+            self.search(self._seeker.needle, jump=False)
         self.note = ""
         self._stay()
-        if self._seeker is not None:
-            self.search(self._seeker.needle, jump=False)
 
-    def _query(self, *more: Needle) -> Query:
-        include = () if self.filter.include is None else (self.filter.include,)
-        exclude = () if self.filter.exclude is None else (self.filter.exclude,)
-        return Query(include + more, exclude, self.filter.level)
+    def _matches(self) -> Matches | None:
+        """The lines that pass the filter, nothing of it searched yet; None if all pass."""
+        if self.filter.access and not self.filter.narrows:
+            return None
+        spared = None if self._seeker is None else self._seeker.needle
+        return Matches(self.filter.query(spared=spared), marks=not self.filter.narrows)
+
+    def _refilter(self) -> None:
+        self._picked = self._matches()
+        if self._picked is not None:
+            self._begin(self._picked)
 
     def _begin(self, matches: Matches) -> None:
         """Start the search at the first line in view, from which it goes in both directions."""
@@ -277,12 +384,13 @@ class LogSession:
                 matches.begin(segment, view.document.offset_in(segment, view.window.places[0]))
 
     def search(self, needle: Needle, *, jump: bool = True) -> None:
-        """Search for a pattern. ``jump``: go to the newest hit while following, else to the next one from the
-        selected line."""
+        """Search for a pattern; access lines that contain it are shown. ``jump``: go to the newest hit while
+        following, else to the next one from the selected line."""
         view = self.view
         view.build()
-        self._seeker = Seeker(needle, self._query(needle))
+        self._seeker = Seeker(needle, self.filter.query(needle, spared=needle))
         self._begin(self._seeker.hits)
+        self._refilter()
         self.note = ""
         if jump:
             from_end = view.follow or view.cursor is None
@@ -300,7 +408,9 @@ class LogSession:
 
     def end_search(self) -> None:
         """Forget the search and its hits."""
+        self.view.build()
         self._seeker = None
+        self._refilter()
         self.note = ""
 
     def _arrive(self) -> None:
@@ -309,7 +419,7 @@ class LogSession:
         if seeker is not None and seeker.jump is not None:
             place = seeker.resolve(self.document)
             if place is not None:
-                self._moved(lambda view: view.go(place))
+                self._go(place)
             if seeker.jump is None:
                 self.note = seeker.note
 
@@ -318,7 +428,7 @@ class LogSession:
     def frame(self) -> Frame:
         """What is to be drawn now."""
         view = self.view
-        window = view.build()
+        window = self._fill()
         lines = tuple(self._line(place) for place in window.places)
         self._lines = {place: self._lines[place] for place in window.places if place in self._lines}
         segment = view.cursor.segment if view.cursor is not None else None
@@ -327,7 +437,7 @@ class LogSession:
         number = total = at = None
         if view.cursor is not None and segment is not None and not view.follow:
             at = view.document.time_of(view.cursor) if segment.times.known else None
-            if isinstance(view.document, Chain) and self._picked is None:
+            if isinstance(view.document, Chain) and not self.filter.narrows:
                 number = segment.number(max(0, view.cursor.offset))
                 total = segment.number(segment.size)
         return Frame(
@@ -345,7 +455,10 @@ class LogSession:
             end=view.document.end,
             size=sum(segment.size for segment in view.document.segments),
             filter=self.filter,
-            scanned=unfinished(self._picked, view.document),
+            hidden=0 if self._picked is None else self._picked.hidden(view.document.segments),
+            all_filtered=(scanned := unfinished(self._picked, view.document)) is None,
+            marked=window.places.index(self._marked) if self._marked in window.places else None,
+            scanned=scanned if self.filter.narrows or not window.complete else None,
             search=None if self._seeker is None else self._seeker.state(view.document, view.cursor),
             lag=self.lag,
             note=self.note,
@@ -354,9 +467,10 @@ class LogSession:
         )
 
     def _new_lines(self, document: Document) -> int:
-        if self._picked is None:
+        if self._later is None:
             return self._fresh
-        return sum(self._picked.since(s, self._paused_at.get(s, 0)) for s in document.segments)
+        self._begin_later(self._later, document)
+        return sum(self._later.since(s, self._paused_at.get(s, 0)) for s in document.segments)
 
     def _rows_of(self, place: Place) -> int:
         if not self.wrap or place.offset == MARK:
@@ -372,7 +486,9 @@ class LogSession:
             return LogLine(place, _border(self.document, segment))
         raw, ended = segment.line(offset)
         text = shown(raw)
-        line = LogLine(place, text, raw[-RAW_BYTES:], _level(segment, offset, text))
+        written = segment.times.time_at(offset) if segment.times.known else None
+        clock = clock_of(colourless(text), written)
+        line = LogLine(place, text, raw[-RAW_BYTES:], _level(segment, offset, text), clock)
         if ended:
             self._lines[place] = line
         return line

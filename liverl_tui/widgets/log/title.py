@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from liverl.model import ServiceStatus
+from liverl_tui.keys.bindings import find
 from liverl_tui.text import words
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.log.frame import ALL, Frame
@@ -90,16 +91,32 @@ def _filter(frame: Frame) -> Iterable[Span]:
         yield f"without /{words.cut(chosen.exclude.text, 24)}/", "accent"
     if frame.scanned is not None:
         yield f"filtering {frame.scanned:.0%}", "info"
+    yield from _access(frame)
+
+
+def _access(frame: Frame) -> Iterable[Span]:
+    """Whether access lines are hidden, how many, and the key that shows them. Nothing if the log has none."""
+    key = find("logs", "access").name
+    if frame.filter.access:
+        yield f"with access lines ({key})", "accent"
+    elif frame.hidden or not frame.all_filtered:
+        more = "" if frame.all_filtered else "+"
+        number = f"{words.count(frame.hidden)}{more} " if frame.hidden else ""
+        yield f"without {number}access lines ({key})", "dim"
 
 
 def empty_words(frame: Frame, tab: Tab, link_words: str = "") -> str:
     """Why no lines are shown. ``link_words``: shown in the tab of all services instead of its own words."""
     if frame.error:
         return frame.error
-    if frame.filter.active and frame.size:
-        if frame.scanned is not None:
-            return f"no match yet; searched {frame.scanned:.0%} of {words.size(frame.size)}"
-        return f"no line in {words.size(frame.size)} of log matches the filter; Esc shows all lines"
+    if frame.scanned is not None and frame.size:
+        return f"no match yet; searched {frame.scanned:.0%} of {words.size(frame.size)}"
+    key = find("logs", "access").name
+    if frame.filter.narrows and frame.size:
+        access = f", {key} also access lines" if frame.hidden else ""
+        return f"no line in {words.size(frame.size)} of log matches the filter; Esc shows all lines{access}"
+    if frame.hidden:
+        return f"this log has only access lines of polls and model calls; {key} shows them"
     if tab.name == ALL:
         return link_words or "no service has written any output yet"
     status = tab.status

@@ -8,17 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from msgspec.structs import replace
 from textual import events
 from textual.actions import parse
 from textual.binding import Binding
 from textual.geometry import Size
 from textual.message import Message
 
+from liverl.logs.document import Place
 from liverl.logs.query import Needle, needle
 from liverl.logs.times import parse_moment
 from liverl.model import Level
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.term.private import key_bindings
+from liverl_tui.text.words import LEVEL_GLYPH, LEVEL_STYLE
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.base.prompt import Kind, Prompt
 from liverl_tui.widgets.base.rows import WHEEL, Pane
@@ -39,6 +42,8 @@ _MOVES: list[BindingType] = [
 ]
 LEVELS: tuple[Level | None, ...] = (None, "info", "warning", "error")  # of `action_level`, in turn
 SERVICE = 12  # columns of the service's name before a line, at most
+MARK = 2  # columns of the mark of a level
+MARKED: tuple[Level | None, ...] = ("debug", "warning", "error")  # levels with a mark
 COLOURS = 6  # number of chart colors of the palette, used for services
 
 
@@ -168,6 +173,10 @@ class LogView(Pane):
         """The tab that is shown."""
         return Tab(self.frame.tab)
 
+    def notes(self) -> list[Span]:
+        """What the title says before the facts of the frame."""
+        return []
+
     def ended(self) -> bool:
         """Whether the log will not grow any more."""
         return False
@@ -196,7 +205,7 @@ class LogView(Pane):
         name = f" {self.number} {self.title} " if self.number else f" {self.title} "
         row = Row((name, "title_focus" if self.has_focus else "title"), (" ", "text"))
         row.add(self.tab().label, "strong").add("  ", "text")
-        for text, style in facts(self.frame, self._column, self.ended()):
+        for text, style in [*self.notes(), *facts(self.frame, self._column, self.ended())]:
             row.add(text, style).add("  ", "text")
         room = width - width_of(row.text)
         return row.add("─" * room, "rule") if room > 0 else row
@@ -219,7 +228,7 @@ class LogView(Pane):
         self._drawn_lines = []
         for index, line in enumerate(frame.lines):
             begin = frame.skip if index == 0 else 0
-            head = self._service(line, margin)
+            head = self._lead(line, margin) if margin else []
             if line.mark:
                 pieces: list[list[Span]] = [
                     [(fit(f"── {line.text} ", len(line.text) + 4) + "─" * width, "rule")]
@@ -227,9 +236,10 @@ class LogView(Pane):
             elif frame.wrap:
                 pieces = wrapped(spans(line.text, line.level, hits), width - margin)
             else:
-                pieces = [crop(spans(line.text, line.level, hits), self._column, width - margin)]
+                begin_at = self._column or (self._shortened(line) if hits is None else 0)
+                pieces = [crop(spans(line.text, line.level, hits), begin_at, width - margin)]
             for number, piece in enumerate(pieces[begin:]):
-                lead = [head if number + begin == 0 else (" " * margin, "text")] if margin else []
+                lead = head if number + begin == 0 else [(" " * margin, "text")]
                 rows.append(Row(*lead, *piece, cursor=index == cursor))
                 self._drawn_lines.append(index)
                 if len(rows) == room:
@@ -237,11 +247,25 @@ class LogView(Pane):
         return rows
 
     def _margin(self) -> int:
-        """Columns for the names of services before the lines."""
+        """Columns before the lines: those of ``_lead``."""
+        return MARK
+
+    def _lead(self, line: LogLine, margin: int) -> list[Span]:
+        """What stands before the first row of a line, in ``margin`` columns: a mark of its level, or of the line that
+        was asked for."""
+        if line.place == self._marked:
+            return [("▶ ", "alarm")]
+        if line.level is not None and line.level in MARKED:
+            return [(f"{LEVEL_GLYPH[line.level]} ", LEVEL_STYLE[line.level])]
+        return [("  ", "text")]
+
+    def _shortened(self, line: LogLine) -> int:
+        """Columns at the beginning of a line that are left out, while lines are cut and not scrolled sideways."""
         return 0
 
-    def _service(self, line: LogLine, margin: int) -> Span:
-        return fit(line.service, margin - 1) + " ", "dim"
+    @property
+    def _marked(self) -> Place | None:
+        return None if self.frame.marked is None else self.frame.lines[self.frame.marked].place
 
     # -- moving
 
@@ -307,26 +331,30 @@ class LogView(Pane):
     def action_level(self) -> None:
         """Show the next of ``LEVELS``: all lines, info and above, warnings and errors, errors only."""
         level = LEVELS[(LEVELS.index(self.filter.level) + 1) % len(LEVELS)]
-        self.let_through(Filter(self.filter.include, self.filter.exclude, level))
+        self.let_through(replace(self.filter, level=level))
+
+    def action_access(self) -> None:
+        """Show access lines of successful polls and model calls, or hide them."""
+        self.let_through(replace(self.filter, access=not self.filter.access))
 
     def let_through(self, chosen: Filter) -> None:
-        """Filter the lines; ``Filter()`` shows all."""
+        """Filter the lines; ``Filter()`` shows all but access lines."""
         self.filter = chosen
-        self.do(lambda session: session.set_filter(chosen.include, chosen.exclude, chosen.level))
+        self.do(partial(LogSession.set_filter, chosen=chosen))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """``clear`` is available only while there is a prompt, a search or a filter."""
         # With nothing to clear here, Esc reaches the next binding: that of the screen.
-        return bool(self.prompt or self.needle or self.filter.active) if action == "clear" else True
+        return bool(self.prompt or self.needle or self.filter.narrows) if action == "clear" else True
 
     def action_clear(self) -> None:
-        """Close the prompt, else end the search, else show all lines."""
+        """Close the prompt, else end the search, else end the filter. Access lines stay hidden or shown."""
         if self.prompt is not None:
             self._close_prompt()
         elif self.needle is not None:
             self._search(None)
         else:
-            self.let_through(Filter())
+            self.let_through(Filter(access=self.filter.access))
 
     def _search(self, pattern: Needle | None) -> None:
         self.needle = pattern
@@ -393,9 +421,7 @@ class LogView(Pane):
                 self._search(needle(text) if text else None)
             else:
                 chosen = needle(text) if text else None
-                include = chosen if prompt.kind == "include" else self.filter.include
-                exclude = chosen if prompt.kind == "exclude" else self.filter.exclude
-                self.let_through(Filter(include, exclude, self.filter.level))
+                self.let_through(replace(self.filter, **{prompt.kind: chosen}))
         except ValueError as error:
             prompt.error = str(error)
             return

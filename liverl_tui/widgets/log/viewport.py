@@ -87,8 +87,10 @@ class Viewport:
         places = self.window.places
         if not places or self.cursor in places:
             return
+        if self.cursor is not None and not self.window.complete:
+            return  # its line may be found yet
         if self.cursor is None or self.cursor.segment not in self.document.segments:
-            self.cursor = places[-1]
+            self.cursor = places[0] if self._top is None else places[-1]
             return
         key = self.document.key(self.cursor)
         self.cursor = next((place for place in places if self.document.key(place) >= key), places[-1])
@@ -122,9 +124,9 @@ class Viewport:
         else:
             places = self.document.back(self.cursor, -by, self.picker).places
             self.cursor = places[0] if places else self.cursor
-        self._reveal()
+        self.reveal()
 
-    def _reveal(self) -> None:
+    def reveal(self) -> None:
         """Scroll by as few rows as bring the whole selected line into view."""
         places = self.window.places
         if self.cursor is None or not places:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGKILL
 
+from liverl.diagnose.evidence import log_line
 from liverl.diagnose.tracker import DOWN, GOING, Resolved, Window
 from liverl.model import ServiceStatus, Symptom
 from liverl.rundir.commands import resume_command
@@ -107,7 +108,7 @@ def _log_evidence(window: Window, service: ServiceStatus) -> tuple[str, ...]:
     cause = window.beside.causes.get(service.name)
     lines = []
     if cause is not None and cause.log is not None:
-        lines.append(f"{cause.log} at byte {cause.offset}: {cause.text}")
+        lines.append(log_line(cause.log, cause.offset, cause.text))
     elif service.log is not None:
         lines.append(service.log)
     if cause is None or cause.text != service.why:

@@ -1,0 +1,48 @@
+"""Recognizes access lines of HTTP servers about successful polls and model calls: the lines that nobody reads and that
+a run writes by the thousand. Pure.
+
+Failures (4xx, 5xx) and other requests, such as those that load weights, are no such lines.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+# what health checks, scrapers and the list of models ask for, with sub-paths such as /health/liveliness
+_POLLS = "health|healthz|ping|metrics|policy_version|version|load|v1/models|models|model/info|v1/model/info"
+# what agents ask for, also behind a prefix such as /openai/deployments/NAME
+_CALLS = "chat/completions|completions|messages|responses|embeddings|rerank|score|classify|tokenize|detokenize|generate"
+_LINE = re.compile(
+    r'"(?:GET|HEAD|POST|OPTIONS) '
+    rf'(?:/(?:{_POLLS})(?:/[^\s?"]*)?|(?:/[^\s?"]*)?/(?:{_CALLS}))/?(?:\?[^\s"]*)?'
+    r' HTTP/\d(?:\.\d)?" 2\d\d'
+    # "OK", or size, referrer and client; what Ray appends to equal lines
+    r"(?: [A-Z][A-Za-z -]{0,40}| [\d-]+(?: .{0,400})?)?(?: \[repeated \d+x across cluster\].*)?\s*$"
+)
+_MARK = " HTTP/"
+_HEAD = 400  # leading characters in which the request of every such line begins
+_LONGEST = 600  # characters from there on
+
+
+def may_have(text: str) -> bool:
+    """Whether ``text``, of any number of lines, may hold a line about a request. Quick."""
+    return _MARK in text
+
+
+def is_access_line(line: str) -> bool:
+    """Whether a plain line is the access line of a poll or a model call that succeeded, in the format of uvicorn (vLLM,
+    SGLang, LiteLLM) or in the common log format."""
+    if _MARK not in line:
+        return False
+    quote = line.find('"', 0, _HEAD)
+    if quote < 0 or len(line) - quote > _LONGEST or not line.endswith((" - ", "] "), 0, quote):
+        return False
+    return _succeeded(line[quote:])
+
+
+@lru_cache(maxsize=1024)
+def _succeeded(request: str) -> bool:
+    """Whether a line from its request on is that of a poll or model call that succeeded. Nearly all such lines are the
+    same from there on."""
+    return _LINE.match(request) is not None

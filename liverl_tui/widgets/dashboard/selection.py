@@ -1,0 +1,13 @@
+"""What panes with services tell the dashboard."""
+
+from __future__ import annotations
+
+from textual.message import Message
+
+
+class ServiceSelected(Message):
+    """The user has moved the cursor to a service or replica, ``name``."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name

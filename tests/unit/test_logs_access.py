@@ -1,0 +1,261 @@
+"""Access lines of polls and model calls: which they are, and a log view without them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from liverl.logs import picking, segment
+from liverl.logs.access_lines import is_access_line
+from liverl.logs.prefixes import plain
+from liverl.logs.query import Picked, Query, needle
+from liverl_tui.widgets.log import seek
+from liverl_tui.widgets.log.frame import Filter, Frame
+from liverl_tui.widgets.log.rows import rows_of
+from liverl_tui.widgets.log.session import LogSession
+
+RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
+CALL = '(APIServer pid=1) INFO:     127.0.0.1:40000 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        CALL,
+        'INFO:     10.0.146.90:32771 - "GET /health HTTP/1.1" 200 OK',
+        'INFO:     127.0.0.1:1 - "GET /health/liveliness HTTP/1.1" 200 OK',
+        'INFO:     127.0.0.1:1 - "GET /metrics?name=x HTTP/1.1" 200 OK',
+        'INFO:     127.0.0.1:1 - "GET /policy_version HTTP/1.1" 200 OK',
+        'INFO:     127.0.0.1:1 - "GET /v1/models HTTP/1.1" 200 OK',
+        'INFO:     [::1]:1 - "POST /v1/messages?beta=true HTTP/1.1" 200 OK',
+        'INFO:     127.0.0.1:1 - "POST /openai/deployments/policy/chat/completions HTTP/1.1" 201 Created',
+        '127.0.0.1 - - [20/Nov/2026 10:00:00] "GET /metrics HTTP/1.1" 200 -',
+        '10.1.1.1 [20/Nov/2026:10:00:00 +0000] "GET /health HTTP/1.1" 204 150 "-" "curl/8"',
+        '(vLLMHttpServer pid=4, ip=10.0.0.1) INFO:     10.0.0.2:1 - "POST /generate HTTP/1.1" 200 OK '
+        "[repeated 31x across cluster]",
+    ],
+)
+def test_polls_and_model_calls_that_succeeded(line):
+    assert is_access_line(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        '"',
+        CALL.replace("200 OK", "500 Internal Server Error"),
+        CALL.replace("200 OK", "408 Request Timeout"),
+        'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 503 Service Unavailable',
+        'INFO:     127.0.0.1:1 - "POST /update_weights HTTP/1.1" 200 OK',
+        'INFO:     127.0.0.1:1 - "POST /v1/load_lora_adapter HTTP/1.1" 200 OK',
+        'INFO:     127.0.0.1:1 - "POST /model/new HTTP/1.1" 200 OK',
+        'INFO:     127.0.0.1:1 - "DELETE /v1/models HTTP/1.1" 200 OK',
+        'ERROR: the probe said "GET /health HTTP/1.1" 200 OK',
+        CALL + ", but the answer had no choices",
+        CALL + " " + "x" * 5000,
+        'ERROR said: "no" - "GET /health HTTP/1.1" 200 OK',
+    ],
+)
+def test_failures_and_other_lines_are_not_among_them(line):
+    assert not is_access_line(line)
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden", "with_http"),
+    # counted with grep: all that succeeded are polls and model calls
+    [("litellm_backend_down.log", 63, 67), ("litellm_startup.log", 8, 10), ("vllm_startup.log", 1, 1)],
+)
+def test_in_logs_of_real_servers(name, hidden, with_http):
+    lines = [plain(line) for line in (RECORDINGS / name).read_text(errors="replace").split("\n")]
+    requests = [line for line in lines if 'HTTP/1.1"' in line]
+    assert (sum(map(is_access_line, lines)), len(requests)) == (hidden, with_http)
+
+
+def test_a_query_leaves_them_out_counts_them_and_spares_those_that_are_searched():
+    text = f"a\n{CALL}\nb\n{CALL.replace('40000', '40001')}"
+    assert Query().pick(text, "") == Picked([0, 1, 2, 3], 0)
+    assert Query(without_access=True).pick(text, "") == Picked([0, 2], 2)
+    assert Query(without_access=True, spared=needle("40001")).pick(text, "") == Picked([0, 2, 3], 1)
+    assert Query((needle("1"),), without_access=True).pick(text, "") == Picked([], 2)
+    assert Query(exclude=(needle("40001"),), without_access=True).pick(text, "") == Picked([0, 2], 1)
+
+
+# --- a view
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of 4 KiB, so that a small file has many."""
+    monkeypatch.setattr(segment, "BLOCK", 4096)
+    monkeypatch.setattr(picking, "BLOCK", 4096)
+    monkeypatch.setattr(segment, "LONG", 64)
+    monkeypatch.setattr(seek, "NEAR", 16384)
+    monkeypatch.setattr(seek, "FRESH", 4096)
+
+
+def opened(path: Path) -> LogSession:
+    view = LogSession(rows_of)
+    view.resize(100, 5)
+    view.open(path)
+    view.poll()
+    return view
+
+
+def finish(view: LogSession) -> Frame:
+    give_up = time.monotonic() + 60
+    while view.work(0.01):
+        assert time.monotonic() < give_up
+    return view.frame()
+
+
+def shown(frame: Frame) -> list[str]:
+    return [line.copy for line in frame.lines]
+
+
+def selected(frame: Frame) -> str:
+    assert frame.cursor is not None
+    return frame.lines[frame.cursor].copy
+
+
+def write(path: Path, count: int, begin: int = 0, calls: int = 20) -> None:
+    """Lines of a trainer, each behind so many model calls."""
+    with path.open("a") as out:
+        out.write("".join(f"{CALL}\n" * calls + f"step {n}\n" for n in range(begin, begin + count)))
+
+
+def test_the_view_hides_them_by_default_and_says_how_many(tmp_path):
+    path = tmp_path / "a.log"
+    write(path, 8)
+    view = opened(path)
+    frame = view.frame()
+    assert shown(frame) == [f"step {n}" for n in range(3, 8)], "the first frame has them already"
+    frame = finish(view)
+    assert (frame.hidden, frame.all_filtered, frame.scanned) == (160, True, None)
+    view.set_filter(Filter(access=True))
+    frame = finish(view)
+    assert shown(frame) == [CALL] * 4 + ["step 7"] and frame.hidden == 0
+    view.set_filter(Filter(include=needle("step")))
+    assert shown(finish(view))[0] == "step 3"
+    view.close()
+
+
+def test_only_what_is_near_the_view_is_filtered(tmp_path, small_blocks):
+    path = tmp_path / "a.log"
+    write(path, 2000)
+    view = opened(path)
+    frame = finish(view)
+    assert shown(frame)[-1] == "step 1999" and not frame.all_filtered
+    assert 0 < frame.hidden < 1000, "of 40,000"
+    view.first()
+    frame = finish(view)
+    assert shown(frame) == [f"step {n}" for n in range(5)] and selected(frame) == "step 0"
+    assert 0 < frame.hidden < 1000
+    for _ in range(3):
+        view.page(1)
+        finish(view)
+    assert shown(view.frame()) == [f"step {n}" for n in range(12, 17)]
+    view.end()
+    assert shown(finish(view))[-1] == "step 1999"
+    view.page(-1)
+    view.page(-1)
+    assert shown(finish(view)) == [f"step {n}" for n in range(1987, 1992)]
+    view.close()
+
+
+def test_lines_between_thousands_of_them_are_found(tmp_path, small_blocks):
+    path = tmp_path / "a.log"
+    write(path, 2, calls=2000)
+    view = opened(path)
+    frame = finish(view)
+    assert shown(frame) == ["step 0", "step 1"] and frame.hidden == 4000
+    path.write_text(f"{CALL}\n" * 3000)
+    view.poll()
+    assert [line for line in finish(view).lines if not line.mark] == []
+    view.close()
+
+
+def test_it_follows_what_is_written_also_much_at_once(tmp_path, small_blocks):
+    path = tmp_path / "a.log"
+    write(path, 3)
+    view = opened(path)
+    assert shown(finish(view))[-1] == "step 2"
+    write(path, 1, 3)
+    view.poll()
+    assert shown(finish(view))[-1] == "step 3"
+    write(path, 500, 4)
+    view.poll()
+    frame = view.frame()
+    assert shown(frame)[-1] == "step 503" and frame.hidden < 1000, "not all of it was filtered first"
+    view.close()
+
+
+def test_while_paused_only_lines_that_will_be_shown_count_as_new(tmp_path):
+    path = tmp_path / "a.log"
+    write(path, 8)
+    view = opened(path)
+    view.move(-1)
+    assert view.frame().fresh == 0
+    write(path, 3, 8)
+    view.poll()
+    frame = finish(view)
+    assert (frame.follow, frame.fresh, selected(frame)) == (False, 3, "step 6")
+    view.set_filter(Filter(access=True))
+    write(path, 1, 11)
+    view.poll()
+    assert finish(view).fresh == 21
+    view.close()
+
+
+def test_a_search_shows_the_hits_that_are_hidden_otherwise(tmp_path, small_blocks):
+    path = tmp_path / "a.log"
+    write(path, 100)
+    with path.open("a") as out:
+        out.write(CALL.replace("40000", "40777") + "\n")
+    write(path, 100, 100)
+    view = opened(path)
+    view.search(needle(":40777"))
+    frame = finish(view)
+    assert selected(frame) == CALL.replace("40000", "40777")
+    assert frame.search is not None and (frame.search.number, frame.search.total) == (1, 1)
+    assert [line for line in shown(frame) if line != selected(frame)] == [
+        line for line in shown(frame) if line.startswith("step ")
+    ], "others stay hidden"
+    view.search(needle("step 150$"))
+    assert selected(finish(view)) == "step 150", "far from the end"
+    view.end_search()
+    assert "step 151" in shown(finish(view))
+    view.close()
+
+
+def test_a_time_in_hidden_lines_leads_to_the_next_shown_one(tmp_path, small_blocks):
+    path = tmp_path / "a.log"
+    write(path, 200)
+    half = len(path.read_bytes()) // 2
+    path.with_name("a.log.idx").write_text(f"{half} 100\n{2 * half} 200\n")
+    view = opened(path)
+    finish(view)
+    view.at_time(150.0)
+    frame = finish(view)
+    assert selected(frame) == "step 100" and not frame.follow
+    view.close()
+
+
+def test_a_line_that_was_asked_for_is_marked(tmp_path, small_blocks):
+    path = tmp_path / "a.log"
+    write(path, 300)
+    offset = path.read_bytes().index(b"step 100\n")
+    view = opened(path)
+    finish(view)
+    view.show_line("a.log", path, offset + 2)
+    frame = finish(view)
+    assert selected(frame) == "step 100" and frame.marked == frame.cursor
+    view.move(2)
+    finish(view)
+    view.resize(100, 2)
+    assert selected(finish(view)) == "step 102", "a smaller view keeps it"
+    view.end()
+    assert finish(view).marked is None
+    view.close()
