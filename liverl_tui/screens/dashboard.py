@@ -154,7 +154,7 @@ class Dashboard(RunScreen):
     def _body(self) -> tuple[int, int]:
         """Columns and rows between header and key bar."""
         width, height = self.size or self.app.size
-        return width, max(1, height - Header.rows_at(width, height) - 1)
+        return width, max(1, height - self.query_one(Header).rows_at(width, height) - 1)
 
     # -- placing
 

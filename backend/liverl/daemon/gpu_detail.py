@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from liverl.config.errors import nearest, shown
+from liverl.config.errors import shown
 from liverl.control.gpu_detail import GpuDetail
 from liverl.control.messages import CommandError
 from liverl.daemon.sampler import Sampler
@@ -15,6 +15,7 @@ from liverl.model import GpuStatus
 from liverl.observe.gpu.detail import DetailReader, Unreadable
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.blocking_call import BlockingCalls
+from liverl.util.nearest import nearest
 
 PATIENCE = 5.0  # seconds that one reading may take; it takes about 50 ms
 
