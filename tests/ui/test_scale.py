@@ -78,6 +78,7 @@ async def test_every_row_can_be_reached(size: tuple[int, int]) -> None:
         assert large.pane("replicas").cursor == "replica-0"
         await press(pilot, "z")
         await alone(pilot, "4")
+        await press(pilot, "u")  # each trial on a row of its own
         newest = large.pane("trials").cursor
         await press(pilot, "G")
         await settle(pilot)

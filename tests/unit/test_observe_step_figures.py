@@ -346,7 +346,7 @@ def test_what_a_chart_can_show_is_stored() -> None:
     assert sample == Sample(
         1000.1,
         (12.4, 5),  # type: ignore[arg-type]
-        {"GPU-1": (1.0, 5, 612.0), "GPU-2": (None, None, None)},  # type: ignore[dict-item]
+        {"GPU-1": (1.0, 5, 612.0, None), "GPU-2": (None, None, None, None)},  # type: ignore[dict-item]
         {"a": (100.0, 7), "b": (None, 8)},  # type: ignore[dict-item]
     )
     assert sample_of(1.0, HostStats(), (), {}).host == (None, HostStats().memory_used)

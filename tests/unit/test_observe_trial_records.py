@@ -193,7 +193,7 @@ def test_when_a_call_began(fields: dict[str, Any], began: float | None) -> None:
                 ],
                 "traj_response_mask": [1, 0, 1],
             },
-            ProxyTrajectory(3, 3, 2, "x"),
+            ProxyTrajectory(3, 3, 2, preview="x"),
         ),
         ({"traj_response_mask": []}, None),
         ({"traj_response_mask": [0, 0]}, ProxyTrajectory(0, None, 0)),

@@ -96,7 +96,7 @@ async def test_a_change_of_the_services_reaches_the_lists_and_the_verdict(
     monkeypatch.setattr(run.replicas, "update", update)
     run.supervisor._reconcile()
     assert updates and run.outcome.verdict is not None, "a run whose lists are at fault comes to its end too"
-    assert texts(run, "run_failed") == ["the run failed: exit 3"]
+    assert texts(run, "run_failed") == ["the run failed: trainer: exit 3"]
 
 
 async def test_replicas_that_leave_are_drained_at_each_look(
@@ -279,10 +279,10 @@ LEARNT_WORDS = "8 steps, mean reward 0.200 -> 0.750 (first and last three steps)
         (Verdict("done", 0), [], None, LEARNT, 0, f"done: {LEARNT_WORDS}"),
         (Verdict("done", 0), [], None, Rewards(), 0, "done: completed"),
         (Verdict("done", 0), [], LOST, LEARNT, 0, f"done: {LEARNT_WORDS}; but GPU 3 is gone"),
-        (Verdict("failed", 1, Cause("trainer", "exit 3", 1.0)), [], None, Rewards(), 1, "failed: exit 3"),
+        (Verdict("failed", 1, Cause("trainer", "exit 3", 1.0)), [], None, Rewards(), 1, "failed: trainer: exit 3"),
         (
             *(Verdict("failed", 1, Cause("trainer", "exit 3", 1.0)), [], LOST, Rewards()),
-            *(1, "failed: GPU 3 is gone: exit 3"),
+            *(1, "failed: GPU 3 is gone: trainer: exit 3"),
         ),
         (
             Verdict("stopped", 5, Cause(None, "stopped by W", 1.0)),
