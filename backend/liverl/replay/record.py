@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Event as Flag
 from typing import Any
@@ -25,9 +24,11 @@ from liverl.control.messages import ControlError
 from liverl.replay.growth import LARGEST_FILE, GrowthWatch, files
 from liverl.replay.tables import MEASURED, Row, encode_row, measured
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive, hostname
+from liverl.util.regular_file import open_binary, read_regular
 from liverl.version import __version__
 
 INTERVAL = 2.0  # seconds
+SHORTEST_SECRET = 8  # bytes
 NO_BACKEND_S = 60.0  # without a backend and without a result, after which the recording ends
 
 
@@ -52,10 +53,12 @@ class Recorder:
         self._last: dict[str, Any] = {}
         self._connection: Connection | None = None
         self._started_at = time.time()
+        self._secrets: dict[bytes, bytes] = {}
         (out / "tables").mkdir(parents=True, exist_ok=True)
 
     def look(self, now: float) -> bool:
         """Record the present state; return whether a backend answered."""
+        self._secrets = secrets_of(self.run)
         answered = self._measure()
         self._append("growth.jsonl", [msgspec.json.encode(growth) for growth in self._watch.look(now)])
         return answered
@@ -77,7 +80,13 @@ class Recorder:
 
     def _append(self, name: str, lines: list[bytes]) -> None:
         with open(self.out / name, "ab") as file:
-            file.write(b"".join(line + b"\n" for line in lines))
+            file.write(without(self._secrets, b"".join(line + b"\n" for line in lines)))
+
+    def ended(self) -> bool:
+        """Whether the run has a result and no backend any more."""
+        return self.run.read_result() is not None and not isinstance(
+            backend_alive(self.run.path), LiveBackend
+        )
 
     def close(self) -> None:
         """Close the connection; the next look opens another one."""
@@ -91,37 +100,47 @@ class Recorder:
         self._append(
             "growth.jsonl", [msgspec.json.encode(growth) for growth in self._watch.look(time.time())]
         )
-        copied = copy_files(self.run.path, self.out / "files")
+        copied = copy_files(self.run.path, self.out / "files", self._secrets)
         origin = Origin(os.path.realpath(self.run.path), hostname(), self._started_at, time.time())
         (self.out / "origin.json").write_bytes(msgspec.json.encode(origin))
         return copied
 
 
-def copy_files(run_dir: Path, out: Path) -> int:
-    """Copy the files that a recording keeps; return their bytes."""
+def secrets_of(run: RunDir) -> dict[bytes, bytes]:
+    """The run's secrets, each with stars of its length."""
+    values = set()
+    try:
+        names = os.listdir(run.secrets)
+    except OSError:
+        return {}
+    for name in names:
+        try:
+            values.add(read_regular(run.secrets / name).strip())
+        except OSError:
+            continue
+    return {value: b"*" * len(value) for value in values if len(value) >= SHORTEST_SECRET}
+
+
+def without(secrets: Mapping[bytes, bytes], data: bytes) -> bytes:
+    """``data`` without these secrets, of the same length."""
+    for value, stars in secrets.items():
+        data = data.replace(value, stars)
+    return data
+
+
+def copy_files(run_dir: Path, out: Path, secrets: Mapping[bytes, bytes]) -> int:
+    """Copy the beginning of the files that a recording keeps, without ``secrets``; return their bytes."""
     total = 0
     for path, _ in files(run_dir):
         target = out / path
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with open(run_dir / path, "rb") as source, open(target, "wb") as copy:
-                shutil.copyfileobj(_Head(source, LARGEST_FILE), copy)
-        except FileNotFoundError:
+            with open_binary(run_dir / path) as file:
+                data = file.read(LARGEST_FILE)
+        except OSError:
             continue  # removed since it was listed
-        total += target.stat().st_size
+        total += target.write_bytes(without(secrets, data))
     return total
-
-
-class _Head:
-    """The first bytes of a file."""
-
-    def __init__(self, file: Any, most: int) -> None:
-        self._file, self._left = file, most
-
-    def read(self, size: int = -1) -> bytes:
-        data: bytes = self._file.read(min(size if size >= 0 else self._left, self._left))
-        self._left -= len(data)
-        return data
 
 
 def record(run_dir: Path, out: Path, *, stop: Flag, interval: float = INTERVAL) -> Recorder:
@@ -131,9 +150,7 @@ def record(run_dir: Path, out: Path, *, stop: Flag, interval: float = INTERVAL) 
     while not stop.is_set():
         if recorder.look(time.time()):
             seen = time.monotonic()
-        elif recorder.run.read_result() is not None and not isinstance(backend_alive(run_dir), LiveBackend):
-            break
-        elif time.monotonic() - seen > NO_BACKEND_S:
+        elif recorder.ended() or time.monotonic() - seen > NO_BACKEND_S:
             break
         stop.wait(interval)
     recorder.finish()

@@ -15,22 +15,16 @@ import msgspec
 from liverl.model import Snapshot
 from liverl.snapshot_json import FlatSnapshot, plain_snapshot
 
-# Fields that come from the files, from the diagnosis, or from the recording itself.
+# Fields that come from the files, from the diagnosis, or from where a recording is played.
 FROM_FILES = frozenset(
     (
         "seq",
         "at",
         "run",
         "run_dir",
-        "phase",
-        "attempt",
-        "started_at",
-        "step",
-        "total_steps",
         "step_seconds",
         "metrics",
         "rewards",
-        "policy_version",
         "trials",
         "symptoms",
         "unreadable",
