@@ -1,7 +1,7 @@
 """The archive of a recording: a tar file, compressed with xz, that may come from a stranger.
 
-It holds ``recording.json``, ``growth.jsonl``, ``tables/<field>.jsonl`` and ``files/<path in the run directory>``; nothing
-is ever extracted by tar. Sizes are bounded before anything is kept, and any other member is refused.
+It holds ``recording.json``, ``growth.jsonl``, ``tables/<field>.jsonl`` and ``files/<path in the run directory>``. It is
+read into memory: tar extracts nothing. Sizes are bounded before anything is kept, and any other member is refused.
 """
 
 from __future__ import annotations
@@ -173,9 +173,18 @@ def _recording(members: Mapping[str, bytes]) -> Recording:
             raise RecordingError(f"{row.path[:80]!r} grows, and is not there")
         if not _allowed(_FILES + row.path):
             raise RecordingError(f"{row.path[:80]!r} is a path that no recording has")
+    folders = {folder for path in files for folder in _folders(path)}
+    folders |= {folder for row in growth for folder in _folders(row.path)}
+    if crossed := sorted(folders & (files.keys() | {row.path for row in growth})):
+        raise RecordingError(f"{crossed[0][:80]!r} is a file and a folder")
     tables = {
         os.path.basename(name).removesuffix(".jsonl"): Table.read(data)
         for name, data in members.items()
         if name.startswith(_TABLES)
     }
     return Recording(about, tables, growth, files)
+
+
+def _folders(path: str) -> list[str]:
+    """The folders above a path: ``a`` and ``a/b`` for ``a/b/c``."""
+    return [path[:place] for place, letter in enumerate(path) if letter == "/"]

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 _NEAR = 7 * 86400.0  # seconds from the recording within which a number is taken for a time
+# Each alternative begins with a digit, and looks behind it only then: so the search skips what is no digit.
 _STAMP = re.compile(
-    rb"(?<![\w.])(?P<unix>1\d{9})(?P<milli>\d{3})?(?P<fraction>\.\d{1,9})?(?![\w.])"
-    rb"|(?<!\d)(?:(?P<year>20\d\d)-)?(?P<day>[01]\d-[0-3]\d)(?P<between>[T ])(?P<time>[0-2]\d:[0-5]\d:[0-5]\d)(?!\d)"
+    rb"(?P<unix>1(?<![\w.]1)\d{9})(?P<milli>\d{3})?(?P<fraction>\.\d{1,9})?(?![\w.])"
+    rb"|(?P<stamp>(?:2(?<!\d2)0\d\d-[01]\d|[01](?<!\d[01])\d)-[0-3]\d[T ][0-2]\d:[0-5]\d:[0-5]\d)(?!\d)"
     rb"(?P<rest>(?:[.,]\d{1,9})?)(?P<zone>Z|[+-]\d\d:?\d\d)?"
 )
 
@@ -40,20 +40,22 @@ class ReplayClock(NamedTuple):
 
     def shift(self, data: bytes) -> bytes:
         """``data`` with its stamps as they are shown; its length does not change."""
-        year = datetime.fromtimestamp(self.begin, UTC).year
-        return _STAMP.sub(self._shifter(year), data)
+        known: dict[tuple[bytes, bytes | None], bytes] = {}
 
-    def _shifter(self, year: int) -> Callable[[re.Match[bytes]], bytes]:
         def shifted(match: re.Match[bytes]) -> bytes:
-            text = match[0]
             if match["unix"] is not None:
                 return self._number(match)
-            try:
-                return self._stamp(match, year)
-            except ValueError:  # such as 02-31
-                return text
+            stamp, zone = match["stamp"], match["zone"]
+            new = known.get((stamp, zone))
+            if new is None:
+                try:
+                    new = self._stamp(stamp, zone)
+                except ValueError:  # such as 02-31
+                    new = stamp
+                known[stamp, zone] = new
+            return new + match["rest"] + (zone or b"")
 
-        return shifted
+        return _STAMP.sub(shifted, data)
 
     def _number(self, match: re.Match[bytes]) -> bytes:
         text, milli, fraction = match[0], match["milli"], match["fraction"]
@@ -69,22 +71,19 @@ class ReplayClock(NamedTuple):
             new = f"{int(shown)}".encode()
         return new if len(new) == len(text) else text
 
-    def _stamp(self, match: re.Match[bytes], year: int) -> bytes:
-        date = match["year"] or b"%d" % year
-        at = datetime.strptime(
-            f"{date.decode()}-{match['day'].decode()} {match['time'].decode()} +0000", "%Y-%m-%d %H:%M:%S %z"
-        ).timestamp()
-        zone = match["zone"]
+    def _stamp(self, stamp: bytes, zone: bytes | None) -> bytes:
+        text = stamp.decode()
+        day, separator, clock = text[:-9], text[-9], text[-8:]
+        full = day if len(day) == 10 else f"{datetime.fromtimestamp(self.begin, UTC).year}-{day}"
         offset = self.utc_offset if zone is None else _offset(zone)
-        unix = at - offset
-        if abs(unix - self.begin) > _NEAR:
-            return match[0]
-        shown = int(self.shown(unix))
+        at = datetime.fromisoformat(f"{full}T{clock}+00:00").timestamp() - offset
+        if abs(at - self.begin) > _NEAR:
+            return stamp
+        shown = int(self.shown(at))
         if zone is None:  # readers take it for local time
             offset = time.localtime(shown).tm_gmtoff
-        moment = datetime.fromtimestamp(shown + offset, UTC)
-        new = moment.strftime(f"{'%Y-' if match['year'] else ''}%m-%d{match['between'].decode()}%H:%M:%S")
-        return new.encode() + match["rest"] + (zone or b"")
+        new = datetime.fromtimestamp(shown + offset, UTC).isoformat(separator)[:19]
+        return new[len(full) - len(day) :].encode()
 
 
 def _offset(zone: bytes) -> float:

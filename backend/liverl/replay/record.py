@@ -33,13 +33,16 @@ NO_BACKEND_S = 60.0  # without a backend and without a result, after which the r
 
 
 class Origin(msgspec.Struct):
-    """``origin.json``: where and when a recording was made. It is not packed."""
+    """``origin.json``: where and when a recording was made. It is not packed.
+
+    ``utc_offset``: seconds east of UTC of the recording machine's local time."""
 
     run_dir: str
     host: str
     started_at: float
     ended_at: float
     version: str = __version__
+    utc_offset: float = 0.0
 
 
 class Recorder:
@@ -102,6 +105,7 @@ class Recorder:
         )
         copied = copy_files(self.run.path, self.out / "files", self._secrets)
         origin = Origin(os.path.realpath(self.run.path), hostname(), self._started_at, time.time())
+        origin.utc_offset = float(time.localtime().tm_gmtoff)
         (self.out / "origin.json").write_bytes(msgspec.json.encode(origin))
         return copied
 

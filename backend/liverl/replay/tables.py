@@ -7,13 +7,12 @@ table is a JSONL file of rows ``{"at": Unix seconds, "value": ...}``, one for ea
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from liverl.model import Snapshot
-from liverl.snapshot_json import FlatSnapshot, plain_snapshot
+from liverl.snapshot_json import plain_snapshot
 
 # Fields that come from the files, from the diagnosis, or from where a recording is played.
 FROM_FILES = frozenset(
@@ -75,15 +74,3 @@ class Table:
         if not self.rows:
             return None
         return self.rows[max(0, bisect_right(self._times, time) - 1)].value
-
-
-def snapshot_of(fields: Mapping[str, Any]) -> Snapshot:
-    """A snapshot with the measured ``fields``, in the form of ``measured``; what it lacks has its default.
-
-    Raises:
-        msgspec.ValidationError: a value has another form.
-    """
-    from liverl.snapshot_json import decode_snapshot
-
-    known = {field.name for field in msgspec.structs.fields(FlatSnapshot)}
-    return decode_snapshot(msgspec.json.encode({name: v for name, v in fields.items() if name in known}))

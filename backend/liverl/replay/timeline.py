@@ -25,8 +25,9 @@ class Change(NamedTuple):
     whole: bool = False
 
 
-def changes(growth: Iterable[Growth], files: Mapping[str, bytes]) -> list[Change]:
-    """Every change of every file, oldest first. ``files``: the content at the end."""
+def changes(growth: Iterable[Growth], files: Mapping[str, bytes], begin: float) -> list[Change]:
+    """Every change of every file, oldest first. ``files``: the content at the end. ``begin``: recorded time of the
+    first picture; nobody sees how the lines before it appeared."""
     done: dict[str, tuple[float, int]] = {}  # path -> time and size of the last change
     result: list[Change] = []
     for row in sorted(growth, key=lambda row: row.at):
@@ -34,11 +35,11 @@ def changes(growth: Iterable[Growth], files: Mapping[str, bytes]) -> list[Change
             result.append(Change(row.at, row.path, row.text.encode(), whole=True))
             continue
         content = files[row.path]
-        before, begin = done.get(row.path, (row.at - SPREAD_S, 0))
-        end = min(row.size or 0, len(content))
-        done[row.path] = (row.at, max(begin, end))
-        new = content[begin:end]
-        if row.path.endswith(_LINES):
+        before, first = done.get(row.path, (row.at - SPREAD_S, 0))
+        end = max(first, min(row.size or 0, len(content)))
+        done[row.path] = (row.at, end)
+        new = content[first:end]
+        if row.path.endswith(_LINES) and row.at > begin:
             result += _spread(row.path, new, max(before, row.at - SPREAD_S), row.at)
         else:
             result.append(Change(row.at, row.path, new))
