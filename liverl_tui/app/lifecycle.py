@@ -169,6 +169,8 @@ class Lifecycle:
             self.toast(
                 f"run {run.name} has ended; to resume it: liverl-tui up --resume {run.path}", "warning"
             )
+        elif self._host.view.demo:
+            self.toast("this is a recorded run; in a live run this would restart a backend that has died")
         else:
             self.toast("the backend is running; it needs no restart")
 
