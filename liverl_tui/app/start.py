@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,6 +76,7 @@ def run_demo(recording: Recording, folder: Path, speed: float) -> int:
             hints=first_start(),
             painted=_collect,
         )
+        app.lifecycle.at_once = partial(shutil.rmtree, folder, ignore_errors=True)
         app.run(mouse=settings.mouse)
     finally:
         gc.enable()

@@ -28,7 +28,7 @@ _EFFECTS = {
 def effect(name: str, args: dict[str, Any]) -> str:
     """What the command ``name`` does in a live run, in words."""
     if name == "restart" and args.get("service") == "proxy":
-        return "start a new proxy beside this one, and replace it without an interruption"
+        return "replace the proxy without an interruption"
     if name == "scale":
         if args.get("remove"):
             return f"drain {args['remove']}, then stop it"
@@ -67,7 +67,7 @@ class DemoSource:
 
     async def command(self, name: str, **args: Any) -> dict[str, Any]:
         """See ``Source.command``. Changes nothing."""
-        return {"text": f"{RECORDED}, nothing was changed; in a live run this would {effect(name, args)}"}
+        return {"text": f"{RECORDED}; in a live run this would {effect(name, args)}"}
 
     async def revive(self) -> None:
         """See ``Source.revive``; a recorded run has no backend that could die."""
