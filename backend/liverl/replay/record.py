@@ -21,6 +21,7 @@ import msgspec
 
 from liverl.control.blocking import Connection
 from liverl.control.messages import ControlError
+from liverl.model import Snapshot
 from liverl.replay.growth import LARGEST_FILE, GrowthWatch, files
 from liverl.replay.tables import MEASURED, Row, encode_row, measured
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive, hostname
@@ -74,12 +75,15 @@ class Recorder:
         except (ControlError, OSError, msgspec.DecodeError):
             self.close()
             return False
+        self._note(snapshot)
+        return True
+
+    def _note(self, snapshot: Snapshot) -> None:
         for name, value in measured(snapshot).items():
             if name not in self._last or self._last[name] != value:
                 self._last[name] = value
                 self._append(f"tables/{name}.jsonl", [encode_row(Row(round(snapshot.at, 3), value))])
                 self.rows += 1
-        return True
 
     def _append(self, name: str, lines: list[bytes]) -> None:
         with open(self.out / name, "ab") as file:
@@ -100,6 +104,9 @@ class Recorder:
     def finish(self) -> int:
         """Copy the run's files as they are now, and note where they come from; return their bytes."""
         self.close()
+        last = self.run.read_snapshot() if self.ended() else None
+        if last is not None:  # the backend has exited since it was asked last
+            self._note(last)
         self._append(
             "growth.jsonl", [msgspec.json.encode(growth) for growth in self._watch.look(time.time())]
         )

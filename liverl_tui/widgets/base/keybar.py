@@ -14,8 +14,8 @@ from liverl_tui.widgets.base.cells import CellPanel, Row
 _HINTS: tuple[tuple[Scope, str, str], ...] = (
     ("app", "help", "all keys"),
     ("dashboard", "next_pane", "next pane"),
-    ("replicas", "select", "open the row"),
-    ("app", "alerts", "what is wrong"),
+    ("replicas", "select", "open row"),
+    ("app", "alerts", "alerts"),
     ("app", "leave", "quit"),
 )
 
