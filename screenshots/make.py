@@ -2,8 +2,8 @@
 
 ``python screenshots/make.py [--png DIR]`` writes the SVG files beside this one; ``--png`` wants the package
 ``resvg-py`` (the extra ``dev``). Those of a healthy run are of the embedded default, which takes about three minutes;
-those of a wrong parser, and ``demo.cast`` (asciinema, version 2), are of the packaged recording, the same each time but
-for the clock: ``--replay`` makes only these.
+those of a wrong parser, and ``demo.cast`` (asciinema, version 2), are of the packaged recording and need no stack:
+``--replay`` makes only these.
 
 ``--demo DIR`` packs another recording for ``liverl-tui demo``: what ``python -m liverl.replay.record`` wrote to DIR.
 """
@@ -39,17 +39,13 @@ SIZES = ((80, 24), (120, 40), (200, 50))
 CAST_SIZE = (100, 30)
 # Keys of demo.cast, each after so many seconds: alerts, a trajectory, metrics, a replica, the end.
 CAST_KEYS = (
-    ("tab", 3.0),
-    ("!", 3.0),
+    ("tab", 5.0),
+    ("!", 4.0),
     ("enter", 3.0),
     ("escape", 4.0),
-    ("escape", 1.0),
-    ("M", 2.0),
+    ("M", 3.0),
     ("escape", 3.0),
-    ("2", 1.0),
-    ("enter", 1.0),
-    ("escape", 3.0),
-    ("r", 1.0),
+    ("r", 4.0),
     ("q", 3.0),
 )
 LARGEST_DEMO = 300_000  # bytes
@@ -72,7 +68,10 @@ class Studio:
         tap: Callable[[float, bytes], object] | None = None,
     ) -> Terminal:
         argv = [sys.executable, "-m", "liverl_tui.cli.main", *arguments]
-        return Terminal(argv, size=size, env=self.env, cwd=self.root, tap=tap)
+        env = (
+            self.env if tap is None else {n: v for n, v in self.env.items() if n != "COLORTERM"}
+        )  # fewer bytes
+        return Terminal(argv, size=size, env=env, cwd=self.root, tap=tap)
 
     def save(self, name: str, terminal: Terminal, *, cut: bool = False) -> None:
         """One picture."""
@@ -162,9 +161,9 @@ def healthy(studio: Studio) -> None:
 
 def wrong_parser(studio: Studio) -> None:
     """A model that writes one tool format, and an engine that parses another: most trials call no tool. Of the packaged
-    recording, played so slowly that the pictures are of one moment."""
-    with studio.program("demo", "--speed", "0.1") as terminal:
-        terminal.wait_for("demo/wrong-parser")
+    recording."""
+    with studio.program("demo") as terminal:
+        terminal.wait_for("1 alert")
         press(terminal, "1")  # ends the hints, if this is the first start
         for size in SIZES:
             terminal.resize(*size)
@@ -183,21 +182,24 @@ def cast(studio: Studio) -> None:
     """``demo.cast``: half a minute of the demo, for ``asciinema play``."""
     columns, rows = CAST_SIZE
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    lines: list[str] = []
+    lines: list[tuple[float, str]] = []
     began = time.monotonic()
 
     def tap(at: float, data: bytes) -> None:
-        lines.append(json.dumps([round(at - began, 2), "o", decode(data)], ensure_ascii=False))
+        lines.append((at, decode(data)))
 
-    with studio.program("demo", "--speed", "2", size=CAST_SIZE, tap=tap) as terminal:
-        terminal.wait_for("demo/wrong-parser")
+    with studio.program("demo", size=CAST_SIZE, tap=tap) as terminal:
+        began += terminal.wait_for("demo/wrong-parser") - 1.0
         for key, seconds in CAST_KEYS:
             time.sleep(seconds)
             terminal.press(key)
         terminal.wait()
     head = {"version": 2, "width": columns, "height": rows, "title": "liverl-tui demo"}
     path = HERE / "demo.cast"
-    path.write_text("\n".join((json.dumps(head), *lines)) + "\n", encoding="utf-8")
+    events = [
+        json.dumps([round(max(0.0, at - began), 2), "o", text], ensure_ascii=False) for at, text in lines
+    ]
+    path.write_text("\n".join((json.dumps(head), *events)) + "\n", encoding="utf-8")
     print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB", flush=True)
 
 

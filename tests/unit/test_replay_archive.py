@@ -75,6 +75,11 @@ def test_a_member_that_no_recording_has_is_refused(
         read(packed(tmp_path / "r.tar.xz", hostile))
 
 
+def test_a_member_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="'files/a' is there twice"):
+        read(packed(tmp_path / "r.tar.xz", member("files/a", b"x"), member("files/a", b"y")))
+
+
 def test_a_file_that_is_also_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="'a' is a file and a folder"):
         read(packed(tmp_path / "r.tar.xz", member("files/a", b"x"), member("files/a/b", b"y")))

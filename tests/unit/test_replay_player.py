@@ -19,7 +19,7 @@ from liverl.replay.player import Player
 from liverl.replay.tables import Row, Table
 from liverl_tui.cli.demo import PACKAGED
 
-NOW = 1_900_000_000.0  # Unix time at which the replay is shown
+NOW = 1_500_000_000.0  # Unix time at which the replay is shown
 PACKAGE = Path(str(files("liverl.replay"))) / "recordings" / PACKAGED
 
 
@@ -49,32 +49,42 @@ def test_the_packaged_recording_is_small_and_names_no_machine(recording: Recordi
     ]
     for path, data in everything:
         assert not re.search(rb"(?<![\w.~-])/(tmp|work|root)\b", data), path
-        assert not re.search(rb"\b(sk-liverl-|hf_|ghp_)[A-Za-z0-9_-]{8,}", data), path
+        assert not re.search(rb"\bsk-liverl-[\w-]{8,}|\b(hf|ghp)_[A-Za-z0-9]{16,}", data), path
         assert not path.startswith("secrets"), path
     hosts = {row.value["host"] for row in recording.tables["backend"].rows}
     assert hosts == {"gpu-node"}
-    assert recording.about.end - recording.about.begin >= 60.0
+    assert recording.about.end - recording.about.begin >= 20.0
 
 
-def test_the_first_picture_shows_a_wrong_parser(begun: tuple[Player, Snapshot]) -> None:
+def test_the_first_picture_shows_a_run_on_two_gpus(begun: tuple[Player, Snapshot]) -> None:
     player, snapshot = begun
     assert snapshot.state == "running" and snapshot.run == "demo/wrong-parser"
-    assert snapshot.step is not None and snapshot.metrics is not None
-    assert len(snapshot.rewards.newest) > 3
-    assert snapshot.trials.zero_tool_calls > snapshot.trials.total // 2
-    assert "zero_tool_calls" in [symptom.id for symptom in snapshot.symptoms]
-    assert {"replica", "proxy", "trainer"} <= {service.kind for service in snapshot.services}
-    assert snapshot.replicas.ready >= 1
+    assert [gpu.name for gpu in snapshot.gpus] == ["NVIDIA H200", "NVIDIA H200"]
+    assert all(gpu.memory_used and "vllm_server" in gpu.owner for gpu in snapshot.gpus)
+    assert {"ray", "proxy", "trainer"} <= {service.kind for service in snapshot.services}
+    assert snapshot.replicas.ready == snapshot.replicas.listed == 2
+    assert snapshot.trials.running > 0
     assert (player.run.path / "config.yaml").is_file()
+
+
+def test_the_parser_is_found_wrong_and_the_run_ends(recording: Recording, tmp_path: Path) -> None:
+    player = play(recording, tmp_path)
+    player.begin()
+    later = player.state(recording.about.begin + 12.0)
+    assert later.trials.zero_tool_calls > later.trials.total // 2
+    assert "zero_tool_calls" in [symptom.id for symptom in later.symptoms]
+    assert later.step is not None and later.metrics is not None
+    last = player.state(player.end)
+    assert last.result is not None and last.state == "done" and last.step == 5
+    assert len(last.rewards.newest) == 5
 
 
 def test_times_are_those_of_the_replay(begun: tuple[Player, Snapshot]) -> None:
     player, snapshot = begun
+    assert all(0.0 <= snapshot.at - head.updated_at < 60.0 for head in snapshot.trials.newest)
     assert snapshot.at == NOW
     assert 0.0 < snapshot.at - snapshot.started_at < 86_400.0
     assert all(0.0 <= snapshot.at - service.since < 86_400.0 for service in snapshot.services)
-    ages = [snapshot.at - head.updated_at for head in snapshot.trials.newest]
-    assert min(ages) >= 0.0 and max(ages) > 5.0
     for path in player.run.path.rglob("*.log"):
         assert path.stat().st_mtime <= NOW
         assert float(path.with_name(path.name + ".idx").read_text().split()[-1]) <= NOW
@@ -85,7 +95,7 @@ def test_the_run_goes_on_and_the_files_with_it(recording: Recording, tmp_path: P
     first = player.begin()
     sizes = {path: path.stat().st_size for path in player.run.path.rglob("*.log")}
     last = player.state(player.end)
-    assert last.step > first.step  # type: ignore[operator]
+    assert (last.step or 0) > (first.step or 0)
     assert last.trials.total > first.trials.total and last.seq > first.seq
     assert last.at == pytest.approx(NOW + player.end - recording.about.begin)
     assert any(path.stat().st_size > size for path, size in sizes.items())
