@@ -35,6 +35,7 @@ def utc() -> Iterator[None]:
         (b"2026-11-23T02:02:07+02:00", b"2026-11-23T03:02:07+02:00"),
         (b"2026-11-23 00:02:07,123 INFO", b"2026-11-23 01:02:07,123 INFO"),
         (b"INFO 11-23 23:59:07 [core.py:1]", b"INFO 11-24 00:59:07 [core.py:1]"),
+        (b"[rank0]:W1123 23:39:07.728000 12069 torch", b"[rank0]:W1124 00:39:07.728000 12069 torch"),
         # No times of this recording:
         (b"2020-01-01 00:00:00", b"2020-01-01 00:00:00"),
         (b"11-31 00:00:00", b"11-31 00:00:00"),
@@ -42,6 +43,7 @@ def utc() -> Iterator[None]:
         (b"id-x1795392546", b"id-x1795392546"),
         (b'"loss":0.1795392546', b'"loss":0.1795392546'),
         (b'"n":1495392546', b'"n":1495392546'),
+        (b"ID1123 00:39:07", b"ID1123 00:39:07"),
     ],
 )
 def test_stamps_are_shifted_and_keep_their_length(recorded: bytes, shown: bytes) -> None:

@@ -67,7 +67,7 @@ def test_the_first_picture_shows_a_run_on_two_gpus(begun: tuple[Player, Snapshot
     assert (player.run.path / "config.yaml").is_file()
 
 
-def test_the_parser_is_found_wrong_and_the_run_ends(recording: Recording, tmp_path: Path) -> None:
+def test_the_parser_is_found_wrong(recording: Recording, tmp_path: Path) -> None:
     player = play(recording, tmp_path)
     player.begin()
     later = player.state(recording.about.begin + 12.0)
@@ -75,7 +75,7 @@ def test_the_parser_is_found_wrong_and_the_run_ends(recording: Recording, tmp_pa
     assert "zero_tool_calls" in [symptom.id for symptom in later.symptoms]
     assert later.step is not None and later.metrics is not None
     last = player.state(player.end)
-    assert last.result is not None and last.state == "done" and last.step == 5
+    assert last.state == "running" and last.step == 5
     assert len(last.rewards.newest) == 5
 
 

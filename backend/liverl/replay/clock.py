@@ -14,7 +14,7 @@ _NEAR = 7 * 86400.0  # seconds from the recording within which a number is taken
 # Each alternative begins with a digit, and looks behind it only then: so the search skips what is no digit.
 _STAMP = re.compile(
     rb"(?P<unix>1(?<![\w.]1)\d{9})(?P<milli>\d{3})?(?P<fraction>\.\d{1,9})?(?![\w.])"
-    rb"|(?P<stamp>(?:2(?<!\d2)0\d\d-[01]\d|[01](?<!\d[01])\d)-[0-3]\d[T ][0-2]\d:[0-5]\d:[0-5]\d)(?!\d)"
+    rb"|(?P<stamp>(?:2(?<!\d2)0\d\d-[01]\d-|[01](?<!\d[01])\d-|[01](?<=\b[DIWEF][01])\d)[0-3]\d[T ][0-2]\d:[0-5]\d:[0-5]\d)(?!\d)"
     rb"(?P<rest>(?:[.,]\d{1,9})?)(?P<zone>Z|[+-]\d\d:?\d\d)?"
 )
 
@@ -74,7 +74,8 @@ class ReplayClock(NamedTuple):
     def _stamp(self, stamp: bytes, zone: bytes | None) -> bytes:
         text = stamp.decode()
         day, separator, clock = text[:-9], text[-9], text[-8:]
-        full = day if len(day) == 10 else f"{datetime.fromtimestamp(self.begin, UTC).year}-{day}"
+        year = str(datetime.fromtimestamp(self.begin, UTC).year)
+        full = {10: day, 5: f"{year}-{day}", 4: f"{year}-{day[:2]}-{day[2:]}"}[len(day)]
         offset = self.utc_offset if zone is None else _offset(zone)
         at = datetime.fromisoformat(f"{full}T{clock}+00:00").timestamp() - offset
         if abs(at - self.begin) > _NEAR:
@@ -83,7 +84,9 @@ class ReplayClock(NamedTuple):
         if zone is None:  # readers take it for local time
             offset = time.localtime(shown).tm_gmtoff
         new = datetime.fromtimestamp(shown + offset, UTC).isoformat(separator)[:19]
-        return new[len(full) - len(day) :].encode()
+        if len(day) == 4:  # as in W1123 00:39:07
+            new = new.replace("-", "")
+        return new[-len(text) :].encode()
 
 
 def _offset(zone: bytes) -> float:
