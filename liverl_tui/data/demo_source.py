@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+from liverl.replay.archive import RecordingError
 from liverl_tui.data.view import KEPT_EVENTS, View
 
 if TYPE_CHECKING:
@@ -48,11 +49,15 @@ class DemoSource:
 
     async def views(self) -> AsyncIterator[View]:
         """See ``Source.views``. After the end of the recording there are no more."""
-        over = False
+        over, snapshot = False, None
         while not over:
             at = self._clock.recorded(time.time())
             over = at >= self._player.end
-            snapshot = await asyncio.to_thread(self._look, min(at, self._player.end))
+            try:
+                snapshot = await asyncio.to_thread(self._look, min(at, self._player.end))
+            except (RecordingError, OSError) as error:
+                yield View("demo", f"the recording cannot be played on: {error}", snapshot, self._events)
+                break
             yield View("demo", OVER if over else "", snapshot, self._events)
             await asyncio.sleep(self._interval)
         await asyncio.Event().wait()

@@ -63,6 +63,17 @@ async def test_the_end_of_the_recording_is_said_and_the_clock_stops(tmp_path: Pa
         assert header._clock.now() == shown.snapshot.at
 
 
+async def test_a_replay_that_cannot_go_on_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, _ = demo(tmp_path, passed=0.0)
+
+    def full(*_: object) -> Snapshot:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Player, "state", full)
+    shown = await first_view(source)
+    assert shown.link == "demo" and "No space left on device" in shown.why
+
+
 @pytest.mark.parametrize(
     ("name", "args", "words"),
     [

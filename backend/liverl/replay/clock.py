@@ -14,7 +14,8 @@ _NEAR = 7 * 86400.0  # seconds from the recording within which a number is taken
 # Each alternative begins with a digit, and looks behind it only then: so the search skips what is no digit.
 _STAMP = re.compile(
     rb"(?P<unix>1(?<![\w.]1)\d{9})(?P<milli>\d{3})?(?P<fraction>\.\d{1,9})?(?![\w.])"
-    rb"|(?P<stamp>(?:2(?<!\d2)0\d\d-[01]\d-|[01](?<!\d[01])\d-|[01](?<=\b[DIWEF][01])\d)[0-3]\d[T ][0-2]\d:[0-5]\d:[0-5]\d)(?!\d)"
+    rb"|(?P<stamp>(?:2(?<!\d2)0\d\d-[01]\d-|[01](?<!\d[01])\d-|[01](?<=\b[DIWEF][01])\d)"
+    rb"[0-3]\d[T ][0-2]\d:[0-5]\d:[0-5]\d)(?!\d)"
     rb"(?P<rest>(?:[.,]\d{1,9})?)(?P<zone>Z|[+-]\d\d:?\d\d)?"
 )
 

@@ -21,6 +21,7 @@ from liverl.replay.record import Origin
 from liverl.replay.scrub import Scrub
 from liverl.replay.tables import MEASURED, Row, Table, encode_row
 from liverl.rundir.layout import valid_name
+from liverl.util.regular_file import read_regular
 
 _TRAJECTORY = "/litellm-trajectory.jsonl"
 _COPIES = ("/agent/trajectory.json",)  # of a trial: the proxy's records say the same
@@ -49,10 +50,10 @@ def pack(source: Path, out: Path, wanted: Wanted, utc_offset: float = 0.0) -> in
     Raises:
         OSError, msgspec.DecodeError: the recording cannot be read.
     """
-    origin = msgspec.json.decode((source / "origin.json").read_bytes(), type=Origin)
+    origin = msgspec.json.decode(read_regular(source / "origin.json"), type=Origin)
     scrub = Scrub(wanted.name, origin.run_dir, origin.host)
-    contents = {path: (source / "files" / path).read_bytes() for path, _ in files(source / "files")}
-    lines = (source / "growth.jsonl").read_bytes().splitlines()
+    contents = {path: read_regular(source / "files" / path) for path, _ in files(source / "files")}
+    lines = read_regular(source / "growth.jsonl").splitlines()
     growth = [msgspec.json.decode(line, type=Growth) for line in lines]
     growth = [
         g for g in growth if g.at <= wanted.end and wanted.keeps(g.path) and not _copied(g.path, contents)
@@ -115,7 +116,7 @@ def _table(path: Path, wanted: Wanted, scrub: Scrub) -> bytes:
     """The rows of a table that the replay needs."""
     begin = wanted.begin - PREROLL_S
     try:
-        rows = Table.read(path.read_bytes()).rows
+        rows = Table.read(read_regular(path)).rows
     except FileNotFoundError:
         return b""
     first = max((place for place, row in enumerate(rows) if row.at <= begin), default=0)
@@ -140,7 +141,7 @@ def main() -> int:
     args = parser.parse_args()
     if not valid_name(args.name):
         parser.error(f"--name {args.name!r}: letters, digits, '.', '_' and '-'")
-    origin = msgspec.json.decode((args.source / "origin.json").read_bytes(), type=Origin)
+    origin = msgspec.json.decode(read_regular(args.source / "origin.json"), type=Origin)
     begin = origin.started_at + (PREROLL_S if args.begin is None else args.begin)
     end = origin.ended_at if args.end is None else origin.started_at + args.end
     wanted = Wanted(args.name, begin, end, args.from_step)
