@@ -133,7 +133,7 @@ async def test_the_hints_go_with_the_first_key_which_does_what_it_does() -> None
         await settle(pilot)
         bar = app.screen.query_one(KeyBar)
         await until(pilot, lambda: bar.text, lambda: "an empty bar")
-        for hint in ("? all keys", "Tab next pane", "Enter open row", "! alerts", "q quit"):
+        for hint in ("? help", "Tab next pane", "Enter open row", "! alerts", "q quit"):
             assert hint in bar.text, bar.text
         assert len(bar.text) <= 80
         before = app.focused

@@ -12,7 +12,7 @@ from liverl_tui.widgets.base.cells import CellPanel, Row
 
 # The keys that help most at the first start, and what they do there.
 _HINTS: tuple[tuple[Scope, str, str], ...] = (
-    ("app", "help", "all keys"),
+    ("app", "help", "help"),
     ("dashboard", "next_pane", "next pane"),
     ("replicas", "select", "open row"),
     ("app", "alerts", "alerts"),
