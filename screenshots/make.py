@@ -1,15 +1,21 @@
-"""Pictures of the real program: it runs the embedded default on a pseudo terminal, presses keys, and saves what a
-person would see.
+"""Pictures of the real program: it runs on a pseudo terminal, gets keys, and what a person would see is saved.
 
 ``python screenshots/make.py [--png DIR]`` writes the SVG files beside this one; ``--png`` wants the package
-``resvg-py`` (the extra ``dev``). It takes about four minutes, most of them the two runs.
+``resvg-py`` (the extra ``dev``). Those of a healthy run are of the embedded default, which takes about three minutes;
+those of a wrong parser, and ``demo.cast`` (asciinema, version 2), are of the packaged recording and need no stack:
+``--replay`` makes only these.
+
+``--demo DIR`` packs another recording for ``liverl-tui demo``: what ``python -m liverl.replay.record`` wrote to DIR.
 """
 
 from __future__ import annotations
 
 import argparse
+import codecs
+import json
 import shutil
 import string
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,9 +32,23 @@ from kit.waiting import wait_until  # noqa: E402
 from liverl.control import blocking  # noqa: E402
 from liverl.control.messages import ControlError  # noqa: E402
 from liverl.model import Snapshot  # noqa: E402
+from liverl_tui.cli.demo import PACKAGED  # noqa: E402
 
 SHOWN_ROOT = "~/runs"
 SIZES = ((80, 24), (120, 40), (200, 50))
+CAST_SIZE = (100, 30)
+# Keys of demo.cast, each after so many seconds: alerts, a trajectory, metrics, a replica, the end.
+CAST_KEYS = (
+    ("tab", 5.0),
+    ("!", 4.0),
+    ("enter", 3.0),
+    ("escape", 4.0),
+    ("M", 3.0),
+    ("escape", 3.0),
+    ("r", 4.0),
+    ("q", 3.0),
+)
+LARGEST_DEMO = 300_000  # bytes
 SETTLE_S = 1.5  # for a screen to show what was asked for
 
 
@@ -41,9 +61,17 @@ class Studio:
         self.swap = [(str(root), SHOWN_ROOT), (sys.executable, "python")]  # no paths of this machine
         self.env = clean_environment(XDG_STATE_HOME=f"{root}/.state")
 
-    def program(self, *arguments: str, size: tuple[int, int] = (120, 40)) -> Terminal:
+    def program(
+        self,
+        *arguments: str,
+        size: tuple[int, int] = (120, 40),
+        tap: Callable[[float, bytes], object] | None = None,
+    ) -> Terminal:
         argv = [sys.executable, "-m", "liverl_tui.cli.main", *arguments]
-        return Terminal(argv, size=size, env=self.env, cwd=self.root)
+        env = (
+            self.env if tap is None else {n: v for n, v in self.env.items() if n != "COLORTERM"}
+        )  # fewer bytes
+        return Terminal(argv, size=size, env=env, cwd=self.root, tap=tap)
 
     def save(self, name: str, terminal: Terminal, *, cut: bool = False) -> None:
         """One picture."""
@@ -132,16 +160,59 @@ def healthy(studio: Studio) -> None:
 
 
 def wrong_parser(studio: Studio) -> None:
-    """A model that writes one tool format, and an engine that parses another: no trial calls a tool."""
-    sets = ("model.tool_parser=hermes", "embedded.faults.parsable_every=8", "training.total_steps=40")
-    with studio.stopped("wrong-parser"), studio.program(*studio.run("wrong-parser", *sets)) as terminal:
-        studio.until("wrong-parser", lambda s: (s.step or 0) >= 2 and s.trials.zero_tool_calls > 10, 300)
+    """A model that writes one tool format, and an engine that parses another: most trials call no tool. Of the packaged
+    recording."""
+    with studio.program("demo") as terminal:
+        terminal.wait_for("1 alert")
+        press(terminal, "1")  # ends the hints, if this is the first start
+        for size in SIZES:
+            terminal.resize(*size)
+            time.sleep(SETTLE_S)
+            studio.save(f"demo-{size[0]}x{size[1]}", terminal)
+        terminal.resize(120, 40)
         time.sleep(SETTLE_S)
         studio.save("zero-tool-calls", terminal)
         press(terminal, "!")
         studio.save("alerts", terminal)
-        press(terminal, "D")
+        press(terminal, "escape", "q")
         terminal.wait()
+
+
+def cast(studio: Studio) -> None:
+    """``demo.cast``: half a minute of the demo, for ``asciinema play``."""
+    columns, rows = CAST_SIZE
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    lines: list[tuple[float, str]] = []
+    began = time.monotonic()
+
+    def tap(at: float, data: bytes) -> None:
+        lines.append((at, decode(data)))
+
+    with studio.program("demo", size=CAST_SIZE, tap=tap) as terminal:
+        began += terminal.wait_for("demo/wrong-parser") - 1.0
+        for key, seconds in CAST_KEYS:
+            time.sleep(seconds)
+            terminal.press(key)
+        terminal.wait()
+    head = {"version": 2, "width": columns, "height": rows, "title": "liverl-tui demo"}
+    path = HERE / "demo.cast"
+    events = [
+        json.dumps([round(max(0.0, at - began), 2), "o", text], ensure_ascii=False) for at, text in lines
+    ]
+    path.write_text("\n".join((json.dumps(head), *events)) + "\n", encoding="utf-8")
+    print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB", flush=True)
+
+
+def new_demo(source: Path, begin: float | None, end: float | None, from_step: int) -> None:
+    """Pack ``source`` as the recording of ``liverl-tui demo``; seconds count from the start of the recording."""
+    given = {"--begin": begin, "--end": end, "--from-step": from_step}
+    options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    out = HERE.parent / "backend" / "liverl" / "replay" / "recordings" / PACKAGED
+    env = {**clean_environment(), "PYTHONPATH": str(HERE.parent / "backend")}
+    argv = [sys.executable, "-m", "liverl.replay.pack", str(source), "--out", str(out), *options]
+    subprocess.run(argv, check=True, env=env)
+    if out.stat().st_size >= LARGEST_DEMO:
+        raise SystemExit(f"{out} has more than {LARGEST_DEMO} bytes: choose a later --begin, or --from-step")
 
 
 def short_folder() -> Path:
@@ -159,14 +230,25 @@ def short_folder() -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--png", type=Path, metavar="DIR", help="PNG files as well, there")
+    parser.add_argument("--replay", action="store_true", help="only the pictures of the packaged recording")
+    parser.add_argument("--demo", type=Path, metavar="DIR", help="pack this recording for the demo first")
+    parser.add_argument(
+        "--begin", type=float, metavar="S", help="of the new demo: seconds into the recording"
+    )
+    parser.add_argument("--end", type=float, metavar="S", help="its end")
+    parser.add_argument("--from-step", type=int, default=0, metavar="N", help="its first step with trials")
     args = parser.parse_args()
+    if args.demo is not None:
+        new_demo(args.demo, args.begin, args.end, args.from_step)
     if args.png is not None:
         args.png.mkdir(parents=True, exist_ok=True)
     root = short_folder()
     try:
         studio = Studio(root, args.png)
-        healthy(studio)
+        if not args.replay:
+            healthy(studio)
         wrong_parser(studio)
+        cast(studio)
     finally:
         shutil.rmtree(root, ignore_errors=True)
 

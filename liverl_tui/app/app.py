@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import ClassVar
 
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.notifications import Notify
@@ -18,7 +19,7 @@ from liverl_tui.app.lifecycle import Lifecycle
 from liverl_tui.app.navigation import Navigation
 from liverl_tui.app.notifications import Notifications
 from liverl_tui.data.source import Source
-from liverl_tui.data.view import View
+from liverl_tui.data.view import Link, View
 from liverl_tui.keys.bindings import bindings, keys_of
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.dashboard import Dashboard
@@ -26,6 +27,7 @@ from liverl_tui.term.ordered_keys import KeysInOrder
 from liverl_tui.term.private import driver_of
 from liverl_tui.text import themes
 from liverl_tui.widgets.base.cells import CellPanel
+from liverl_tui.widgets.base.keybar import KeyBar
 
 FRESH_S = 0.6  # seconds after a view during which clocks on the screen are not redrawn
 HOLD_S = 0.5  # maximum seconds for which the first paint waits until the panes are filled
@@ -37,8 +39,8 @@ class LiverlApp(KeysInOrder):
     """Shows one run. Its parts handle its keys; ``action_target`` returns the part that handles an action.
 
     ``readonly``: refuse every key that would change the run. ``theme``: None = the default one. ``bell``: whether the
-    terminal's bell may ring. ``first``: state of the run, if already known. ``painted``: called once, after the first
-    paint."""
+    terminal's bell may ring. ``first``: state of the run, if already known, over ``link``. ``hints``: show the most
+    useful keys until one is pressed. ``painted``: called once, after the first paint."""
 
     TITLE = "liverl-tui"
     ENABLE_COMMAND_PALETTE = False  # Textual's; ours has a key in the key table
@@ -53,6 +55,8 @@ class LiverlApp(KeysInOrder):
         theme: str | None = None,
         bell: bool = True,
         first: Snapshot | None = None,
+        link: Link = "live",
+        hints: bool = False,
         painted: Callable[[], object] = lambda: None,
     ) -> None:
         if not os.environ.get("NO_COLOR"):
@@ -61,7 +65,8 @@ class LiverlApp(KeysInOrder):
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.source = source
         self.readonly = readonly
-        self.view = View() if first is None else View("live", snapshot=first)
+        self.hints = hints
+        self.view = View() if first is None else View(link, snapshot=first)
         # With a first state, nothing is painted until the panes are laid out and filled: mounting, layout and filling
         # would cause five full paints (60 KB over ssh), of which only the last is needed.
         self.held = first is not None
@@ -185,6 +190,14 @@ class LiverlApp(KeysInOrder):
         """Remove the toasts that the new one replaces, before Textual shows it."""
         self.notifications.drop_outdated(message.notification)
 
+    async def on_event(self, event: events.Event) -> None:
+        """Hide the hints of the first start with the first key, which does what it always does."""
+        if self.hints and isinstance(event, events.Key):
+            self.hints = False
+            for bar in self.screen.query(KeyBar):
+                bar.update()
+        await super().on_event(event)
+
     def action_target(self, name: str) -> object:
         """Return the part that handles action ``name``; the application itself for all others."""
         return self._part_of.get(name, self)
@@ -195,4 +208,4 @@ class LiverlApp(KeysInOrder):
         """Save the traceback to a file, and return the line to print instead of it."""
         from liverl_tui.app.crash import report
 
-        return report(error, self.source.run, in_run=not self.readonly)
+        return report(error, self.source.run, in_run=not (self.readonly or self.view.demo))

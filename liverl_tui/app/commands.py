@@ -115,6 +115,7 @@ class Commands:
             "connecting": view.why or "not connected to the backend yet",
             "lost": "no backend is running; press U to restart it",
             "ended": "this run has ended; it can no longer be changed",
+            "demo": None,  # the source says what a command would do
         }[view.link]
 
     def may_ask(self) -> bool:

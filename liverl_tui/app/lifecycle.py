@@ -13,6 +13,7 @@ from liverl.exit_codes import of_signal
 from liverl_tui.term.terminal import can_suspend, restore_modes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from liverl_tui.app.commands import Commands
@@ -57,6 +58,7 @@ class Lifecycle:
         self._host = host
         self._commands = commands
         self.toast = notifications.toast
+        self.at_once: Callable[[], object] = lambda: None  # called before an exit without cleanup
         self._reviving = False
         self._handlers: dict[signal.Signals, Any] = {}  # the previous ones, restored at the end
 
@@ -109,6 +111,7 @@ class Lifecycle:
     def _leave_at_once(self, code: int) -> None:
         """Exit without Textual's cleanup, for a terminal that accepts no more bytes. Nothing of the run is lost."""
         restore_modes(self._host.driver)
+        self.at_once()
         os._exit(code)
 
     def action_suspend_process(self) -> None:
@@ -165,6 +168,8 @@ class Lifecycle:
             self.toast(
                 f"run {run.name} has ended; to resume it: liverl-tui up --resume {run.path}", "warning"
             )
+        elif self._host.view.demo:
+            self.toast("this is a recorded run; in a live run this would restart a backend that has died")
         else:
             self.toast("the backend is running; it needs no restart")
 

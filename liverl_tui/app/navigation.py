@@ -185,10 +185,15 @@ class Navigation:
             return
         self._host.run_worker(self._copy(text), group="copy", exclusive=True)
 
+    @property
+    def _in_run(self) -> bool:
+        """Whether copied text and screenshots go to the run directory; a demo's is removed at its end."""
+        return not (self._host.readonly or self._host.view.demo)
+
     async def _copy(self, text: str) -> None:
         from liverl_tui.term.clipboard import copy
 
-        run_dir, in_run = self._host.source.run.path, not self._host.readonly
+        run_dir, in_run = self._host.source.run.path, self._in_run
         outcome = await asyncio.to_thread(copy, text, self._host.write_to_terminal, run_dir, in_run=in_run)
         self.toast(outcome.words, "information" if outcome.ok else "error")
 
@@ -204,7 +209,7 @@ class Navigation:
     async def _save(self, name: str, picture: str) -> None:
         from liverl_tui.data.own_files import write_own
 
-        run_dir, in_run = self._host.source.run.path, not self._host.readonly
+        run_dir, in_run = self._host.source.run.path, self._in_run
         try:
             path = await asyncio.to_thread(write_own, run_dir, f"screenshots/{name}", picture, in_run=in_run)
         except OSError as error:

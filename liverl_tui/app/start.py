@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from liverl.exit_codes import ExitCode
 from liverl.rundir.layout import RunDir
 from liverl.util.visible import visible
 from liverl_tui.app.settings import UiSettings, before_textual, check_theme, read_settings
+from liverl_tui.data.first_start import first_start
 from liverl_tui.data.first_view import FirstLook
+
+if TYPE_CHECKING:
+    from liverl.replay.archive import Recording
 
 
 def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[[], object] | None = None) -> int:
@@ -33,6 +42,47 @@ def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[[], ob
         gc.enable()
 
 
+def run_demo(recording: Recording, folder: Path, speed: float) -> int:
+    """Play ``recording`` until the user leaves, ``speed`` times as fast as it was. ``folder``: an empty directory for
+    the files of the run. Return 0, or the exit code of SIGTERM or SIGHUP.
+
+    Raises:
+        CliError: a setting of the interface is invalid.
+        RecordingError: the recording cannot be played.
+    """
+    import time
+
+    from liverl.replay.clock import ReplayClock
+    from liverl.replay.player import Player
+
+    settings = read_settings(Path(os.devnull))  # of the environment only
+    before_textual()
+    about = recording.about
+    clock = ReplayClock(about.begin, time.time(), speed, about.utc_offset)
+    player = Player(recording, folder, clock)
+    first = player.begin()
+    gc.disable()
+    try:
+        from liverl_tui.app.app import LiverlApp
+        from liverl_tui.data.demo_source import DemoSource
+
+        check_theme(settings.theme)
+        app = LiverlApp(
+            DemoSource(player, clock, settings.interval),
+            theme=settings.theme,
+            bell=settings.bell,
+            first=first,
+            link="demo",
+            hints=first_start(),
+            painted=_collect,
+        )
+        app.lifecycle.at_once = partial(shutil.rmtree, folder, ignore_errors=True)
+        app.run(mouse=settings.mouse)
+    finally:
+        gc.enable()
+    return app.return_code or ExitCode.OK
+
+
 def _collect() -> None:
     gc.freeze()
     gc.enable()
@@ -49,7 +99,13 @@ def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[[], 
     snapshot = first.snapshot() if first is not None else None
     source = RunSource(run, interval=settings.interval, start=start, first=snapshot)
     app = LiverlApp(
-        source, readonly=readonly, theme=settings.theme, bell=settings.bell, first=snapshot, painted=_collect
+        source,
+        readonly=readonly,
+        theme=settings.theme,
+        bell=settings.bell,
+        first=snapshot,
+        hints=first_start(),
+        painted=_collect,
     )
     app.run(mouse=settings.mouse)
     if source.error is not None:

@@ -13,6 +13,7 @@ Link = Literal[
     "live",  # connected to the backend
     "lost",  # the backend has died or refused us; files are shown, and services may still run
     "ended",  # the run has ended
+    "demo",  # a recorded run is played; ``why`` is set when the recording has ended
 ]
 
 KEPT_EVENTS = 500  # newest events kept for display
@@ -46,3 +47,8 @@ class View(msgspec.Struct, frozen=True):
     def live(self) -> bool:
         """Whether the interface is connected to the backend."""
         return self.link == "live"
+
+    @property
+    def demo(self) -> bool:
+        """Whether a recorded run is played, whose files are removed when the interface closes."""
+        return self.link == "demo"

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 REFRESH_S = 2.0  # seconds between two reads of the processes, and two requests to the backend
 WIDE = 100  # columns of the terminal; below it the list stands above the detail, not beside it
+_WHY_FILES = {"ended": "this run has ended", "demo": "this is a recorded run"}
 _LIST_ROWS = 5  # height of the list above the detail, its title included
 _KEYS: list[BindingType] = [*bindings("service")]
 
@@ -190,9 +191,13 @@ class ServiceScreen(RunScreen):
 
     def _runs_here(self) -> bool:
         """Whether the pids in the snapshot are processes of this run on this host. After the end of the run, and on
-        another host, the same pids may belong to other processes."""
+        another host, or of a recorded run, the same pids may belong to other processes."""
         view = self.liverl.view
-        return view.link != "ended" and view.snapshot is not None and view.snapshot.backend.host == hostname()
+        return (
+            view.link not in ("ended", "demo")
+            and view.snapshot is not None
+            and view.snapshot.backend.host == hostname()
+        )
 
     async def _inspect(self) -> None:
         """Get the detail of the selected service from the backend, else from the run's files, and draw it."""
@@ -206,7 +211,7 @@ class ServiceScreen(RunScreen):
             if backend_alive:
                 detail, note = await self._from_backend(name)
             if detail is None:
-                why = note or ("this run has ended" if link == "ended" else "no backend is running")
+                why = note or _WHY_FILES.get(link, "no backend is running")
                 detail = await asyncio.to_thread(filed_detail, self.liverl.source.run.path, name)
                 note = f"{why}; showing the run's files, not live data"
                 if detail is None and self.actor is not None:

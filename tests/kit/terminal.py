@@ -94,8 +94,11 @@ class Terminal:
         size: tuple[int, int] = (80, 24),
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
+        tap: Callable[[float, bytes], object] | None = None,
     ) -> None:
-        """``size``: columns and rows. ``env``: the whole environment; by default ``clean_environment()``."""
+        """``size``: columns and rows. ``env``: the whole environment; by default ``clean_environment()``. ``tap``: gets
+        each piece of output with the monotonic time of its arrival, in another thread."""
+        self._tap = tap
         self.bytes = 0  # sent by the program so far
         self.raw = b""  # the newest of them, ``RAW_BYTES`` at most
         self.screen = Screen(*size)
@@ -133,6 +136,8 @@ class Terminal:
                 data = os.read(self._master, 65536)
             except OSError:
                 data = b""
+            if data and self._tap is not None:
+                self._tap(time.monotonic(), data)
             with self._news:
                 if data:
                     self.bytes += len(data)

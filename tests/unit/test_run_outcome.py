@@ -279,7 +279,14 @@ LEARNT_WORDS = "8 steps, mean reward 0.200 -> 0.750 (first and last three steps)
         (Verdict("done", 0), [], None, LEARNT, 0, f"done: {LEARNT_WORDS}"),
         (Verdict("done", 0), [], None, Rewards(), 0, "done: completed"),
         (Verdict("done", 0), [], LOST, LEARNT, 0, f"done: {LEARNT_WORDS}; but GPU 3 is gone"),
-        (Verdict("failed", 1, Cause("trainer", "exit 3", 1.0)), [], None, Rewards(), 1, "failed: trainer: exit 3"),
+        (
+            Verdict("failed", 1, Cause("trainer", "exit 3", 1.0)),
+            [],
+            None,
+            Rewards(),
+            1,
+            "failed: trainer: exit 3",
+        ),
         (
             *(Verdict("failed", 1, Cause("trainer", "exit 3", 1.0)), [], LOST, Rewards()),
             *(1, "failed: GPU 3 is gone: trainer: exit 3"),

@@ -16,27 +16,21 @@ import msgspec
 
 from liverl.diagnose.catalogue.rules import FILE_RULES
 from liverl.diagnose.tracker import RunContext, Window
-from liverl.logs.fatal_lines import find_cause
 from liverl.model import (
     BackendInfo,
-    Cause,
     Event,
     HostStats,
     Result,
     RunState,
     ServiceStatus,
     Snapshot,
-    StepMetrics,
     Symptom,
     TreeStats,
     TrialsStatus,
 )
-from liverl.observe.metrics.pace import StepPace
-from liverl.observe.metrics.rewards import RewardHistory
-from liverl.observe.metrics.steps import MetricsReader
 from liverl.observe.trials.cut_off import cut_off
-from liverl.observe.trials.scanner import TrialScanner
 from liverl.observe.trials.trajectory import parser_in_use
+from liverl.offline.readings import FileReadings
 from liverl.offline.services import (
     OrphanedServices,
     orphaned_proxy,
@@ -56,7 +50,6 @@ from liverl.version import __version__
 
 T = TypeVar("T")
 _ENDED = ("done", "failed", "stopped")
-_POLLS = 64  # maximum reads of the metrics file per poll; one read takes at most 4 MiB
 
 
 class _Cached(Generic[T]):
@@ -98,13 +91,8 @@ class OfflineRun:
         self._event = _Cached(self._read_event, run.events)
         self._records = _Cached(lambda: read_records(self.run_dir), run.journal, run.members)
         self._trainer = _Cached(lambda: read_object(run.trainer) or {}, run.trainer)
-        self._steps = MetricsReader.of_run(self.run_dir)
-        self._pace = StepPace()
-        self._rewards = RewardHistory()
-        self._metrics: StepMetrics | None = None
-        self._trials = TrialScanner(self.run_dir)
+        self._files = FileReadings(self.run_dir)
         self._procs = ProcSampler()
-        self._causes: dict[tuple[str, int], Cause | None] = {}
 
     def poll(self) -> Snapshot | None:
         """Return the last known state, updated from files and process table; None if this is not a run directory.
@@ -135,7 +123,7 @@ class OfflineRun:
         services = self._services(orphans, last)
         go_on = host == hostname() and any(s.members for s in services)
         state = _state(result, alive, last, go_on)
-        metrics, trainer = self._read_metrics(), self._trainer.get()
+        metrics, trainer = self._files.metrics(), self._trainer.get()
         trials = self._scan(last, now)
         may_run = host != hostname() or any(s.members for s in services)  # on another host it is unknown
         if result is not None or (isinstance(alive, DeadBackend) and not may_run):
@@ -159,16 +147,16 @@ class OfflineRun:
             step=_most(trainer.get("step"), metrics and metrics.step, result and result.steps, base.step),
             total_steps=_most(trainer.get("total_steps")) or (plan and plan.total_steps) or base.total_steps,
             trials_per_step=(plan and plan.trials_per_step) or base.trials_per_step,
-            step_seconds=self._pace.seconds or base.step_seconds,
+            step_seconds=self._files.step_seconds or base.step_seconds,
             metrics=metrics or base.metrics,
-            rewards=self._rewards.summary() if metrics is not None else base.rewards,
+            rewards=self._files.rewards if metrics is not None else base.rewards,
             policy_version=_most(trainer.get("policy_version"), base.policy_version),
             trials=trials,
             gpus=tuple(unmeasured_gpu(gpu, services) for gpu in base.gpus),
             gpu_note="not measured: no backend" if base.gpus else base.gpu_note,
             host=self._procs.host() if host == hostname() else HostStats(),
             symptoms=(),
-            unreadable=self._trials.unreadable,
+            unreadable=self._files.trials.unreadable,
             changes=plan.changes if plan is not None else base.changes,
             result=result,
         )
@@ -211,27 +199,10 @@ class OfflineRun:
                 continue
         return max((sign for sign in signs if 0.0 < sign <= now), default=now)
 
-    def _read_metrics(self) -> StepMetrics | None:
-        for _ in range(_POLLS):
-            resets = self._steps.resets
-            try:
-                news = self._steps.poll()
-            except OSError:
-                break
-            if self._steps.resets != resets:
-                self._pace.clear()
-                self._rewards.clear()
-            if not news:
-                break
-            self._metrics = news[-1]
-            self._pace.add(news, time.monotonic(), fresh=False)
-            self._rewards.add(news)
-        return self._metrics
-
     def _scan(self, last: Snapshot | None, now: float) -> TrialsStatus:
-        trials = self._trials.scan(now=now)
+        trials = self._files.trials.scan(now=now)
         # The first scan of many trials may take several polls; until then the last snapshot has the better count.
-        complete = self._trials.unread == 0 or last is None or trials.total >= last.trials.total
+        complete = self._files.trials.unread == 0 or last is None or trials.total >= last.trials.total
         return trials if complete or last is None else last.trials
 
     # --- parts ---
@@ -270,7 +241,7 @@ class OfflineRun:
         None has an action: without a backend no fix can be applied."""
         if snapshot.result is not None and before:
             return tuple(msgspec.structs.replace(s, action=None) for s in before)
-        causes = {s.name: c for s in snapshot.services if (c := self._cause(s)) is not None}
+        causes = {s.name: c for s in snapshot.services if (c := self._files.cause(s)) is not None}
         window = Window(snapshot, None, RunContext(causes=causes, tool_parser=self._parser.get()))
         since = {symptom.id: symptom.since for symptom in before}
         symptoms = [s for rule in FILE_RULES for s in rule.look(window) if isinstance(s, Symptom)]
@@ -278,21 +249,6 @@ class OfflineRun:
             msgspec.structs.replace(s, since=s.since or since.get(s.id) or snapshot.at, action=None)
             for s in symptoms
         )
-
-    def _cause(self, service: ServiceStatus) -> Cause | None:
-        if service.state not in ("failed", "gave_up") or service.log is None:
-            return None
-        key = (service.name, service.generation)
-        if key not in self._causes:
-            try:
-                signal = service.exit.signal if service.exit is not None else None
-                fatal = find_cause(self.run_dir / service.log, signal=signal)
-            except (OSError, ValueError):
-                fatal = None
-            self._causes[key] = (
-                Cause(service.name, fatal[0], service.since, service.log, fatal[1]) if fatal else None
-            )
-        return self._causes[key]
 
 
 def _same_boot(era: str, record: BackendRecord | None) -> bool:

@@ -13,7 +13,7 @@ class Clock:
     this machine differs from the backend's.
 
     The clock stops when the backend is lost, since the state may have changed since then. After the end of the run it
-    goes on, to show how long ago things happened.
+    goes on, to show how long ago things happened. It stops at the end of a recording.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Clock:
 
     def take(self, view: View) -> None:
         """Set the clock by a new view, and start or stop it by the state of the view's link."""
-        self._running = view.link in ("live", "ended")
+        self._running = view.link in ("live", "ended") or (view.demo and not view.why)
         if view.snapshot is not self._snapshot:
             self._snapshot, self._arrived = view.snapshot, time.monotonic()
 

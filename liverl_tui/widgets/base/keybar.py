@@ -7,8 +7,29 @@ from collections.abc import Iterable
 from textual import events
 
 from liverl_tui.data.view import View
-from liverl_tui.keys.bindings import Key, Scope, offered
+from liverl_tui.keys.bindings import Key, Scope, find, offered
 from liverl_tui.widgets.base.cells import CellPanel, Row
+
+# The keys that help most at the first start, and what they do there.
+_HINTS: tuple[tuple[Scope, str, str], ...] = (
+    ("app", "help", "help"),
+    ("dashboard", "next_pane", "next pane"),
+    ("replicas", "select", "open row"),
+    ("app", "alerts", "alerts"),
+    ("app", "leave", "quit"),
+)
+
+
+def hint_row(width: int) -> Row:
+    """The keys to begin with, which stand in the key bar until any key is pressed at the first start."""
+    row = Row((" First start: ", "info"))
+    used = len(row.text)
+    for scope, action, words in _HINTS:
+        name = find(scope, action).name
+        used += len(name) + len(words) + 4
+        if used <= width:
+            row.add(f" {name} ", "key").add(f"{words}  ", "text")
+    return row
 
 
 class KeyBar(CellPanel):
@@ -43,8 +64,10 @@ class KeyBar(CellPanel):
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
         """One row: help and quit, then the keys of the nearest scopes, then those of the app."""
-        row = Row()
         self._places = []
+        if getattr(self.app, "hints", False):
+            return [hint_row(width)]
+        row = Row()
         keys = offered(self._scopes, readonly=self._readonly or self._no_backend)
         # help and quit come first, so that they are always visible
         keys.sort(key=lambda k: (k.action not in ("help", "leave"), not k.changes and k.scope == "app"))

@@ -98,6 +98,10 @@ def _link(view: View, readonly: bool) -> tuple[Form, ...]:
         return ((f"◌ connecting{why}", "info"),), (("◌ connecting", "info"),)
     if view.link == "ended":
         return (("○ run has ended", "dim"),), (("○ ended", "dim"),)
+    if view.link == "demo":
+        if view.why:
+            return (("■ demo has ended (q)", "info"),), (("■ demo ended", "info"),)
+        return (("▶ demo: a recorded run", "info"),), (("▶ demo", "info"),)
     if view.why:
         return (("▲ backend does not answer", "warn"),), (("▲ no answer", "warn"),)
     return (("live", "dim"),), _NONE

@@ -1,0 +1,73 @@
+"""What the files of a run say of its training and of why a service failed, read without a backend."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from liverl.logs.fatal_lines import find_cause
+from liverl.model import Cause, Rewards, ServiceStatus, StepMetrics
+from liverl.observe.metrics.pace import StepPace
+from liverl.observe.metrics.rewards import RewardHistory
+from liverl.observe.metrics.steps import MetricsReader
+from liverl.observe.trials.scanner import TrialScanner
+
+_POLLS = 64  # maximum reads of the metrics file per poll; one read takes at most 4 MiB
+
+
+class FileReadings:
+    """Reads one run directory incrementally. ``trials``: the scanner of its trials. Not thread-safe."""
+
+    def __init__(self, run_dir: str | os.PathLike[str]) -> None:
+        self.run_dir = Path(run_dir)
+        self.trials = TrialScanner(self.run_dir)
+        self._steps = MetricsReader.of_run(self.run_dir)
+        self._pace = StepPace()
+        self._rewards = RewardHistory()
+        self._metrics: StepMetrics | None = None
+        self._causes: dict[tuple[str, int], Cause | None] = {}
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Median duration of the newest steps; None until one is known."""
+        return self._pace.seconds
+
+    @property
+    def rewards(self) -> Rewards:
+        """The mean rewards of the steps read so far."""
+        return self._rewards.summary()
+
+    def metrics(self) -> StepMetrics | None:
+        """Read what is new, and return the newest step's metrics; None without any."""
+        for _ in range(_POLLS):
+            resets = self._steps.resets
+            try:
+                news = self._steps.poll()
+            except OSError:
+                break
+            if self._steps.resets != resets:
+                self._pace.clear()
+                self._rewards.clear()
+            if not news:
+                break
+            self._metrics = news[-1]
+            self._pace.add(news, time.monotonic(), fresh=False)
+            self._rewards.add(news)
+        return self._metrics
+
+    def cause(self, service: ServiceStatus) -> Cause | None:
+        """The line of a failed service's log that says why it failed; None for others. Each log is searched once."""
+        if service.state not in ("failed", "gave_up") or service.log is None:
+            return None
+        key = (service.name, service.generation)
+        if key not in self._causes:
+            try:
+                signal = service.exit.signal if service.exit is not None else None
+                fatal = find_cause(self.run_dir / service.log, signal=signal)
+            except (OSError, ValueError):
+                fatal = None
+            self._causes[key] = (
+                Cause(service.name, fatal[0], service.since, service.log, fatal[1]) if fatal else None
+            )
+        return self._causes[key]

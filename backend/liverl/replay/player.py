@@ -1,0 +1,174 @@
+"""Plays a recording: a private run directory that grows as the recorded one did, and the run's state at each moment.
+
+The state is built as for any run: trials, metrics, rewards and causes are read from the files, alerts come from the
+rules; what only a backend measures comes from the tables.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from liverl.daemon.phase import phase_words
+from liverl.diagnose.catalogue.rules import RULES
+from liverl.diagnose.tracker import Diagnosis, RunContext
+from liverl.model import Snapshot
+from liverl.observe.trials.cut_off import cut_off
+from liverl.observe.trials.trajectory import parser_in_use
+from liverl.offline.readings import FileReadings
+from liverl.replay.archive import Recording, RecordingError
+from liverl.replay.clock import ReplayClock
+from liverl.replay.tables import MEASURED
+from liverl.replay.timeline import Change, changes
+from liverl.rundir.journal import read_object
+from liverl.rundir.layout import RunDir
+from liverl.snapshot_json import decode_snapshot
+
+PROJECT = "demo"  # of every replayed run
+# What the rules see of the time before the first picture, so that alerts which have to last some time are there.
+PREROLL_S, PREROLL_EACH_S = 60.0, 10.0
+INDEX_S = 1.0  # seconds between two entries in the time index of a log
+
+
+class Player:
+    """One replay. ``folder``: an empty private directory, which the caller removes."""
+
+    def __init__(self, recording: Recording, folder: Path, clock: ReplayClock) -> None:
+        self.about = recording.about
+        self.run = RunDir(folder / PROJECT / recording.about.name)
+        self._clock = clock
+        self._tables = recording.tables
+        self._changes = changes(recording.growth, recording.files, recording.about.begin)
+        self._next = 0  # in _changes
+        self._indexed: dict[str, tuple[int, float]] = {}  # log -> its size, time of its newest index entry
+        self._files = FileReadings(self.run.path)
+        self._diagnosis = Diagnosis(RULES)
+        self._parser: str | None = None  # as soon as config.yaml is there
+        self.run.path.mkdir(parents=True)
+
+    @property
+    def end(self) -> float:
+        """The recorded Unix time at which the replay ends."""
+        return self.about.end
+
+    def begin(self) -> Snapshot:
+        """Write what was there at the beginning, and return the state then.
+
+        Raises:
+            RecordingError: the tables do not fit this version.
+            OSError: the files cannot be written.
+        """
+        at = self.about.begin - PREROLL_S
+        while at < self.about.begin:
+            self.state(at)
+            at += PREROLL_EACH_S
+        return self.state(self.about.begin)
+
+    def state(self, at: float) -> Snapshot:
+        """Let the files grow to the recorded time ``at``, which never decreases, and return the run's state then.
+
+        Raises:
+            RecordingError, OSError: see ``begin``.
+        """
+        self._grow(at)
+        snapshot = self._snapshot(at)
+        causes = {s.name: c for s in snapshot.services if (c := self._files.cause(s)) is not None}
+        self._diagnosis.update(snapshot, RunContext(causes=causes, tool_parser=self._parser_in_use()))
+        return msgspec.structs.replace(snapshot, symptoms=self._diagnosis.symptoms)
+
+    def _parser_in_use(self) -> str | None:
+        self._parser = self._parser or parser_in_use(self.run.path)
+        return self._parser
+
+    # --- files ---
+
+    def _grow(self, at: float) -> None:
+        due: dict[str, list[Change]] = {}
+        while self._next < len(self._changes) and self._changes[self._next].at <= at:
+            change = self._changes[self._next]
+            due.setdefault(change.path, []).append(change)
+            self._next += 1
+        changed: dict[Path, float] = {}
+        for path, several in due.items():
+            self._write(path, several)
+            changed[(self.run.path / path).parent] = several[-1].at
+            changed[(self.run.path / path).parent.parent] = several[-1].at
+        for folder, changed_at in changed.items():  # of a trial: when it was last active
+            self._set_time(folder, changed_at)
+
+    def _set_time(self, path: Path, at: float) -> None:
+        shown = self._clock.shown(at)
+        os.utime(path, (shown, shown))
+
+    def _write(self, path: str, several: list[Change]) -> None:
+        """Apply the changes of one file."""
+        whole = max((place for place, change in enumerate(several) if change.whole), default=None)
+        new = several[whole:] if whole is not None else several
+        target = self.run.path / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open(target, "wb" if whole is not None else "ab") as file:
+            file.write(self._clock.shift(b"".join(change.data for change in new)))
+        if path.endswith(".log"):
+            self._index(path, new)
+        self._set_time(target, several[-1].at)
+
+    def _index(self, path: str, new: list[Change]) -> None:
+        """Note when which byte of a log was written, as a backend does."""
+        size, newest = self._indexed.get(path, (0, 0.0))
+        entries = []
+        for change in new:
+            size += len(change.data)
+            if change.at - newest >= INDEX_S:
+                newest = change.at
+                entries.append(f"{size} {self._clock.shown(change.at):.1f}\n")
+        self._indexed[path] = size, newest
+        with open(self.run.path / f"{path}.idx", "a", encoding="ascii") as file:
+            file.write("".join(entries))
+
+    # --- state ---
+
+    def _snapshot(self, at: float) -> Snapshot:
+        fields = {name: self._tables[name].at(at) for name in MEASURED if name in self._tables}
+        shown = self._clock.shown(at)
+        name = f"{PROJECT}/{self.about.name}"
+        fields |= {"seq": 0, "at": at, "run": name, "run_dir": str(self.run.path)}
+        try:
+            base = decode_snapshot(self._clock.shift(msgspec.json.encode(fields)))
+        except msgspec.DecodeError as error:
+            raise RecordingError(f"its tables are not of this version: {error}") from error
+        metrics, trials = self._files.metrics(), self._files.trials.scan(now=shown)
+        trainer, result = read_object(self.run.trainer) or {}, self.run.read_result()
+        return msgspec.structs.replace(
+            base,
+            seq=self._seq(),
+            state=result.state if result is not None else base.state,
+            phase=self._phase(base, trainer),
+            step=_most(base.step, trainer.get("step"), metrics and metrics.step),
+            step_seconds=self._files.step_seconds,
+            metrics=metrics,
+            rewards=self._files.rewards,
+            policy_version=_most(base.policy_version, trainer.get("policy_version")),
+            trials=trials if result is None else cut_off(trials),
+            unreadable=self._files.trials.unreadable,
+            result=result,
+        )
+
+    @staticmethod
+    def _phase(base: Snapshot, trainer: dict[str, Any]) -> str:
+        """What the run is doing. Without a report of the trainer, which verl's does not write, as it was recorded."""
+        if not trainer:
+            return base.phase
+        return phase_words(base.state, base.services, base.replicas, trainer, base.total_steps)
+
+    def _seq(self) -> int:
+        from liverl.control.history import last_events
+
+        return next((event.seq for event in last_events(self.run.path, 1)), 0)
+
+
+def _most(*numbers: Any) -> int | None:
+    """The greatest integer of ``numbers``; None without any."""
+    return max((n for n in numbers if isinstance(n, int) and not isinstance(n, bool)), default=None)

@@ -1,0 +1,55 @@
+"""Which bytes of which file exist at a recorded time. Pure.
+
+The recorder looks every two seconds. Lines that were added between two looks are spread over that time, so that a log
+scrolls as it did; a document appears whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from liverl.replay.growth import Growth
+
+SPREAD_S = 2.0  # seconds before a recorded size over which the lines up to it appear
+_LINES = (".log", ".jsonl")
+
+
+class Change(NamedTuple):
+    """A file's content from the recorded time ``at`` on. ``whole``: it replaces the old content; else ``data`` is
+    appended."""
+
+    at: float
+    path: str
+    data: bytes
+    whole: bool = False
+
+
+def changes(growth: Iterable[Growth], files: Mapping[str, bytes], begin: float) -> list[Change]:
+    """Every change of every file, oldest first. ``files``: the content at the end. ``begin``: recorded time of the
+    first picture; nobody sees how the lines before it appeared."""
+    done: dict[str, tuple[float, int]] = {}  # path -> time and size of the last change
+    result: list[Change] = []
+    for row in sorted(growth, key=lambda row: row.at):
+        if row.text is not None:
+            result.append(Change(row.at, row.path, row.text.encode(), whole=True))
+            continue
+        content = files[row.path]
+        before, first = done.get(row.path, (row.at - SPREAD_S, 0))
+        end = max(first, min(row.size or 0, len(content)))
+        done[row.path] = (row.at, end)
+        new = content[first:end]
+        if row.path.endswith(_LINES) and row.at > begin:
+            result += _spread(row.path, new, max(before, row.at - SPREAD_S), row.at)
+        else:
+            result.append(Change(row.at, row.path, new))
+    return sorted(result, key=lambda change: change.at)
+
+
+def _spread(path: str, data: bytes, begin: float, end: float) -> list[Change]:
+    """The lines of ``data``, evenly between two times; the last one at ``end``."""
+    lines = data.splitlines(keepends=True)
+    if not lines:
+        return [Change(end, path, b"")]
+    each = (end - begin) / len(lines)
+    return [Change(begin + each * (place + 1), path, line) for place, line in enumerate(lines)]

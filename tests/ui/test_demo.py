@@ -1,0 +1,155 @@
+"""A recorded run in the interface, and the hints of the first start."""
+
+from __future__ import annotations
+
+import time
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+import pytest
+from kit.pilots import press, until
+from kit.screens import FakeSource, settle, snapshot, view
+
+from liverl.model import Snapshot
+from liverl.replay.archive import read
+from liverl.replay.clock import ReplayClock
+from liverl.replay.player import Player
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.cli.demo import PACKAGED
+from liverl_tui.data.demo_source import OVER, DemoSource
+from liverl_tui.data.first_start import first_start
+from liverl_tui.data.view import View
+from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.header.header import Header
+
+PACKAGE = Path(__file__).parents[2] / "backend" / "liverl" / "replay" / "recordings" / PACKAGED
+
+
+def demo(tmp_path: Path, passed: float) -> tuple[DemoSource, Snapshot]:
+    """The packaged recording, ``passed`` seconds after the beginning of its replay, and its first state."""
+    recording = read(PACKAGE)
+    clock = ReplayClock(recording.about.begin, time.time() - passed)
+    player = Player(recording, tmp_path, clock)
+    return DemoSource(player, clock, 0.05), player.begin()
+
+
+async def first_view(source: DemoSource) -> View:
+    async with aclosing(source.views()) as views:  # type: ignore[type-var]
+        async for shown in views:
+            return shown
+    raise AssertionError
+
+
+async def test_the_views_are_of_the_recording_with_its_events(tmp_path: Path) -> None:
+    source, first = demo(tmp_path, passed=20.0)
+    shown = await first_view(source)
+    assert (shown.link, shown.why) == ("demo", "") and not shown.live
+    assert shown.snapshot is not None and shown.snapshot.at >= first.at + 20.0
+    assert shown.events[-1].seq == shown.snapshot.seq
+    assert all(event.at <= shown.snapshot.at for event in shown.events)
+
+
+async def test_the_end_of_the_recording_is_said_and_the_clock_stops(tmp_path: Path) -> None:
+    source, _ = demo(tmp_path, passed=100_000.0)
+    shown = await first_view(source)
+    assert shown.why == OVER and shown.snapshot is not None
+    app = LiverlApp(FakeSource(view=shown))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        header = app.screen.query_one(Header)
+        await until(pilot, lambda: "demo has ended" in header.text, lambda: header.text)
+        assert OVER in header.text
+        assert header._clock.now() == shown.snapshot.at
+
+
+async def test_a_replay_that_cannot_go_on_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, _ = demo(tmp_path, passed=0.0)
+
+    def full(*_: object) -> Snapshot:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Player, "state", full)
+    shown = await first_view(source)
+    assert shown.link == "demo" and "No space left on device" in shown.why
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "words"),
+    [
+        ("restart", {"service": "proxy"}, "replace the proxy without an interruption"),
+        ("restart", {"service": "trainer"}, "restart trainer"),
+        ("scale", {"delta": 1}, "start one more replica"),
+        ("scale", {"remove": "replica-1"}, "drain replica-1"),
+        ("stop_service", {"service": "replica-0"}, "stop replica-0"),
+        ("start_service", {"service": "replica-0"}, "start replica-0"),
+        ("stop", {"now": False}, "stop all services"),
+    ],
+)
+async def test_a_command_says_what_it_would_do(
+    tmp_path: Path, name: str, args: dict[str, object], words: str
+) -> None:
+    source, _ = demo(tmp_path, passed=0.0)
+    text = (await source.command(name, **args))["text"]
+    assert text.startswith("this is a recorded run; in a live run this would ") and words in text
+
+
+async def test_the_header_says_demo_from_the_first_paint_and_keys_answer(tmp_path: Path) -> None:
+    source = FakeSource()
+    source.answer = {"text": "this is a recorded run"}
+    app = LiverlApp(source, first=snapshot(), link="demo")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert "▶ demo" in app.screen.query_one(Header).text
+        app.take(msgspec.structs.replace(view(), link="demo"))
+        await press(pilot, "r")
+        await until(pilot, lambda: source.asked, lambda: "no command")
+        assert source.asked[0][0] == "restart"
+        await press(pilot, "U")
+        assert source.revived == 0
+        await press(pilot, "q")
+        await until(pilot, lambda: not app.is_running, lambda: "q asks")
+
+
+async def test_nothing_is_saved_among_the_files_of_a_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = tmp_path / "demo" / "first"
+    folder.mkdir(parents=True)
+    app = LiverlApp(FakeSource(folder), first=snapshot(), link="demo")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        app.take(msgspec.structs.replace(view(), link="demo"))
+        app.navigation.action_picture()
+        saved = tmp_path / "state" / "liverl" / "interface" / "demo" / "first" / "screenshots"
+        await until(pilot, lambda: saved.is_dir() and list(saved.iterdir()), lambda: "no picture")
+    assert list(folder.iterdir()) == []
+
+
+async def test_the_hints_go_with_the_first_key_which_does_what_it_does() -> None:
+    app = LiverlApp(FakeSource(view=view()), hints=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        bar = app.screen.query_one(KeyBar)
+        await until(pilot, lambda: bar.text, lambda: "an empty bar")
+        for hint in ("? help", "Tab next pane", "Enter open row", "! alerts", "q quit"):
+            assert hint in bar.text, bar.text
+        assert len(bar.text) <= 80
+        before = app.focused
+        await press(pilot, "tab")
+        await until(pilot, lambda: "First start" not in bar.text, lambda: bar.text)
+        assert app.focused is not before and "help" in bar.text
+
+
+def test_the_hints_are_shown_once_per_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert [first_start(), first_start()] == [True, False]
+
+
+def test_where_nothing_can_be_noted_no_hints_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    assert first_start() is False

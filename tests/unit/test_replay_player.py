@@ -1,0 +1,120 @@
+"""The packaged recording: what is in it, and that its state is rebuilt from files, tables and rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from liverl.diagnose.tracker import Rule, Window
+from liverl.model import Snapshot, Symptom
+from liverl.replay import player as player_module
+from liverl.replay.archive import Recording, RecordingError, read
+from liverl.replay.clock import ReplayClock
+from liverl.replay.player import Player
+from liverl.replay.tables import Row, Table
+from liverl_tui.cli.demo import PACKAGED
+
+NOW = 1_500_000_000.0  # Unix time at which the replay is shown
+PACKAGE = Path(str(files("liverl.replay"))) / "recordings" / PACKAGED
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    return read(PACKAGE)
+
+
+def play(recording: Recording, folder: Path) -> Player:
+    return Player(recording, folder, ReplayClock(recording.about.begin, NOW))
+
+
+@pytest.fixture(scope="module")
+def begun(recording: Recording, tmp_path_factory: pytest.TempPathFactory) -> tuple[Player, Snapshot]:
+    player = play(recording, tmp_path_factory.mktemp("demo"))
+    return player, player.begin()
+
+
+def test_the_packaged_recording_is_small_and_names_no_machine(recording: Recording) -> None:
+    assert PACKAGE.stat().st_size < 300_000
+    everything = [
+        *recording.files.items(),
+        *((row.path, (row.text or "").encode()) for row in recording.growth),
+    ]
+    everything += [
+        (name, msgspec.json.encode(row.value)) for name, t in recording.tables.items() for row in t.rows
+    ]
+    for path, data in everything:
+        assert not re.search(rb"(?<![\w.~-])/(tmp|work|root)\b", data), path
+        assert not re.search(rb"\bsk-liverl-[\w-]{8,}|\b(hf|ghp)_[A-Za-z0-9]{16,}", data), path
+        assert not path.startswith("secrets"), path
+    hosts = {row.value["host"] for row in recording.tables["backend"].rows}
+    assert hosts == {"gpu-node"}
+    assert recording.about.end - recording.about.begin >= 20.0
+
+
+def test_the_first_picture_shows_a_run_on_two_gpus(begun: tuple[Player, Snapshot]) -> None:
+    player, snapshot = begun
+    assert snapshot.state == "running" and snapshot.run == "demo/wrong-parser"
+    assert [gpu.name for gpu in snapshot.gpus] == ["NVIDIA H200", "NVIDIA H200"]
+    assert all(gpu.memory_used and "vllm_server" in gpu.owner for gpu in snapshot.gpus)
+    assert {"ray", "proxy", "trainer"} <= {service.kind for service in snapshot.services}
+    assert snapshot.replicas.ready == snapshot.replicas.listed == 2
+    assert snapshot.trials.running > 0
+    assert (player.run.path / "config.yaml").is_file()
+
+
+def test_the_parser_is_found_wrong(recording: Recording, tmp_path: Path) -> None:
+    player = play(recording, tmp_path)
+    player.begin()
+    later = player.state(recording.about.begin + 12.0)
+    assert later.trials.zero_tool_calls > later.trials.total // 2
+    assert "zero_tool_calls" in [symptom.id for symptom in later.symptoms]
+    assert later.step is not None and later.metrics is not None
+    last = player.state(player.end)
+    assert last.state == "running" and last.step == 5
+    assert len(last.rewards.newest) == 5
+
+
+def test_times_are_those_of_the_replay(begun: tuple[Player, Snapshot]) -> None:
+    player, snapshot = begun
+    assert all(0.0 <= snapshot.at - head.updated_at < 60.0 for head in snapshot.trials.newest)
+    assert snapshot.at == NOW
+    assert 0.0 < snapshot.at - snapshot.started_at < 86_400.0
+    assert all(0.0 <= snapshot.at - service.since < 86_400.0 for service in snapshot.services)
+    for path in player.run.path.rglob("*.log"):
+        assert path.stat().st_mtime <= NOW
+        assert float(path.with_name(path.name + ".idx").read_text().split()[-1]) <= NOW
+
+
+def test_the_run_goes_on_and_the_files_with_it(recording: Recording, tmp_path: Path) -> None:
+    player = play(recording, tmp_path)
+    first = player.begin()
+    sizes = {path: path.stat().st_size for path in player.run.path.rglob("*.log")}
+    last = player.state(player.end)
+    assert (last.step or 0) > (first.step or 0)
+    assert last.trials.total > first.trials.total and last.seq > first.seq
+    assert last.at == pytest.approx(NOW + player.end - recording.about.begin)
+    assert any(path.stat().st_size > size for path, size in sizes.items())
+    assert {path.name for path in tmp_path.iterdir()} == {"demo"}
+
+
+def test_a_new_rule_shows_in_an_old_recording(
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def new(window: Window) -> Iterator[Symptom]:
+        yield Symptom("new", "warning", f"{window.now.trials.total} trials", "", "")
+
+    monkeypatch.setattr(player_module, "RULES", (Rule(new),))
+    (symptom,) = play(recording, tmp_path).begin().symptoms
+    assert symptom.id == "new"
+
+
+def test_tables_of_another_form_are_refused(recording: Recording, tmp_path: Path) -> None:
+    tables = {**recording.tables, "services": Table([Row(1.0, [{"name": 3}])])}
+    broken = Recording(recording.about, tables, recording.growth, recording.files)
+    with pytest.raises(RecordingError, match="its tables are not of this version"):
+        play(broken, tmp_path).begin()
