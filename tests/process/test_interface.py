@@ -76,7 +76,7 @@ def test_leaving_is_asked_about_and_never_ends_the_run(
     first.wait_for("Quit?")
     first.press("enter")
     assert first.wait() == 0
-    assert f"To attach again: liverl-tui attach --run {run.run_dir}" in first.text.replace("\n", "")
+    assert f"to attach again: liverl-tui attach {run.run_dir.parent.name}/{run.run_dir.name}" in first.text
     assert alive(run)
     again = terminal()  # the only live run
     again.wait_for("live")

@@ -114,8 +114,12 @@ def test_a_keeper_that_is_stopped_during_the_stop_holds_up_no_end(make: Make) ->
     run.command("stop")
     os.kill(pid, signal.SIGSTOP)
     assert run.result(90).exit_code != 75
-    said = [e.text for e in run.events() if e.kind == "keeper" and "continuing it" in e.text]
-    assert said == [f"the keeper (pid {pid}) was stopped by a signal; continuing it to end the run"]
+    said = [e.text for e in run.events() if e.kind == "keeper"]
+    # Its service may have ended just before: then there is nothing left to continue it for.
+    assert said in (
+        [f"the keeper (pid {pid}) was stopped by a signal; continuing it to end the run"],
+        [f"the keeper does not respond; killing it (pid {pid})"],
+    )
 
 
 @pytest.mark.parametrize("now", [False, True])
