@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
-from textual.app import ComposeResult
-from textual.containers import Container
 
 from liverl.control.gpu_detail import GpuDetail
 from liverl.control.messages import ControlError
 from liverl.model import GpuStatus
 from liverl.observe.history import Sample, read_history
 from liverl_tui.keys.bindings import bindings
-from liverl_tui.screens.base import RunScreen
+from liverl_tui.screens.list_detail import ListDetailScreen
 from liverl_tui.text.status_label import SnapshotIndex, owner_of
 from liverl_tui.text.words import one_line
 from liverl_tui.widgets.base.clock import Clock
-from liverl_tui.widgets.base.keybar import KeyBar
-from liverl_tui.widgets.base.rows import Pane
 from liverl_tui.widgets.gpu.panes import GpuList, GpuPane
 from liverl_tui.widgets.gpu.past import KEPT, PERIOD_S, ZOOMS, Past
 from liverl_tui.widgets.gpu.text import AboutGpu
-from liverl_tui.widgets.header.header import Header
 
 if TYPE_CHECKING:
-    from textual import events
     from textual.binding import BindingType
 
     from liverl_tui.data.view import View
 
 REFRESH_S = 2.0  # seconds between two requests to the backend
-WIDE = 120  # columns of the terminal; below it the list stands above the detail, not beside it
-TALL = 34  # rows of the terminal from which there is room for the list above the detail
-_LIST_ROWS = 9  # height of the list above the detail, its title included
 _KEYS: list[BindingType] = [*bindings("gpu")]
 
 
-class GpuScreen(RunScreen):
+class GpuScreen(ListDetailScreen):
     """Shows one GPU: its processes, its history, its clocks, errors and links.
 
     ``selected_gpu`` is its UUID; None until the first snapshot if the caller named none. What no snapshot has comes
@@ -48,20 +40,16 @@ class GpuScreen(RunScreen):
 
     scope = "gpu"
     BINDINGS = _KEYS
-    AUTO_FOCUS = "#detail"
-    DEFAULT_CSS = """
-    GpuScreen { layout: vertical; }
-    GpuScreen #both { width: 1fr; height: 1fr; layout: horizontal; }
-    GpuScreen #both.-narrow { layout: vertical; }
-    GpuScreen GpuPane { width: 1fr; height: 1fr; }
-    GpuScreen GpuList { width: 30; height: 1fr; }
-    GpuScreen .-narrow GpuList { width: 1fr; height: 9; }
-    """
+    beside_from = 120
+    above_from = 34
+    list_rows = 9
+    fewest = 2
 
     def __init__(self, uuid: str | None = None) -> None:
         super().__init__()
         self.selected_gpu = uuid
-        self.chooser = GpuList(self.choose, id="gpus")
+        self.chooser: GpuList = GpuList(self.choose, id="list")
+        self.detail: GpuPane = GpuPane(id="detail")
         self._clock = Clock()
         self._zoom = 0  # index in ZOOMS
         self._history: tuple[Sample, ...] = ()
@@ -71,15 +59,6 @@ class GpuScreen(RunScreen):
         self._note = ""
         self._asking: set[str] = set()  # GPUs whose answers are on their way; one that blocks delays no other
         self._asked_for: object = None  # GPU and link at the last request
-        self._layout_state: object = None
-
-    def compose(self) -> ComposeResult:
-        """List and detail, above the key bar."""
-        yield Header()
-        with Container(id="both", classes="-narrow" if self.app.size.width < WIDE else ""):
-            yield self.chooser
-            yield GpuPane(id="detail")
-        yield KeyBar()
 
     def on_mount(self) -> None:
         """Ask the backend again every ``REFRESH_S`` seconds."""
@@ -104,10 +83,19 @@ class GpuScreen(RunScreen):
         gpu, snapshot = self.gpu, self.liverl.view.snapshot
         return owner_of(gpu, SnapshotIndex(snapshot)) if gpu is not None and snapshot is not None else None
 
-    def choose(self, uuid: str) -> None:
-        """Show the GPU ``uuid``, and ask the backend about it at once."""
-        if uuid != self.selected_gpu:
-            self.selected_gpu = uuid
+    def names(self) -> Sequence[str]:
+        """The UUIDs of the GPUs."""
+        return [gpu.uuid for gpu in self.gpus()]
+
+    @property
+    def chosen(self) -> str | None:
+        """The UUID of the selected GPU."""
+        return self.selected_gpu
+
+    def choose(self, name: str) -> None:
+        """Show the GPU with the UUID ``name``, and ask the backend about it at once."""
+        if name != self.selected_gpu:
+            self.selected_gpu = name
             self._detail, self._note = None, ""
             self._draw()
             self._ask_soon()
@@ -120,20 +108,21 @@ class GpuScreen(RunScreen):
         snapshot = view.snapshot
         if self.selected_gpu is None and snapshot is not None and snapshot.gpus:
             self.selected_gpu = snapshot.gpus[0].uuid
-        self._place_panes()
-        with self.app.batch_update():
-            self.query_one(Header).show(view)
-            self.query_one(KeyBar).show(view)
-            if snapshot is not None:
-                for gpu in snapshot.gpus if view.live else ():
-                    self._past(gpu.uuid).take_status(snapshot.at, gpu)
-                self.chooser.take(snapshot, self._clock.now(), self.selected_gpu)
-            self._draw()
+        super().show(view)
         if snapshot is not None and not self._history_read:
             self._history_read = True
             self.run_worker(self._read_history(snapshot.at - KEPT * PERIOD_S), group="history")
         if self._asked_for != (self.selected_gpu, view.link):
             self._ask_soon()
+
+    def draw(self, view: View) -> None:
+        """See ``ListDetailScreen.draw``."""
+        snapshot = view.snapshot
+        if snapshot is not None:
+            for gpu in snapshot.gpus if view.live else ():
+                self._past(gpu.uuid).take_status(snapshot.at, gpu)
+            self.chooser.take(snapshot, self._clock.now(), self.selected_gpu)
+        self._draw()
 
     def _past(self, uuid: str) -> Past:
         if uuid not in self._pasts:
@@ -211,46 +200,7 @@ class GpuScreen(RunScreen):
         except msgspec.ValidationError as error:
             return None, f"the backend's answer cannot be read ({error})"
 
-    # -- layout
-
-    def on_resize(self, _event: events.Resize) -> None:
-        """Place the panes for the new size."""
-        self._place_panes()
-
-    def _place_panes(self) -> None:
-        """List beside the detail, or above it in a narrow terminal; no list where it would leave no room, or names one
-        GPU only."""
-        width, height = self.size
-        count = len(self.gpus())
-        state = (width, height, count)
-        if state == self._layout_state or not self._composed:
-            return
-        self._layout_state = state
-        narrow = width < WIDE
-        self.query_one("#both").set_class(narrow, "-narrow")
-        pane = self.chooser
-        pane.display = count > 1 and (not narrow or height >= TALL)
-        pane.styles.height = min(_LIST_ROWS, count + 1) if narrow else "1fr"
-        if not pane.display and self.focused is pane:
-            self.set_focus(self.query_one(GpuPane))
-
     # -- keys
-
-    def action_other(self, by: int) -> None:
-        """Show the GPU ``by`` places further in the list; after the last comes the first."""
-        uuids = [gpu.uuid for gpu in self.gpus()]
-        if uuids:
-            here = uuids.index(self.selected_gpu) if self.selected_gpu in uuids else -1
-            uuid = uuids[(here + by) % len(uuids)]
-            self.chooser.select(uuid)
-            self.choose(uuid)
-
-    def action_next_pane(self) -> None:
-        """Move the focus between list and detail."""
-        panes: list[Pane] = [pane for pane in (self.chooser, self.query_one(GpuPane)) if pane.display]
-        here = next((i for i, pane in enumerate(panes) if pane is self.focused), -1)
-        # Not focus(), which acts later: the next key goes to the new pane already.
-        self.set_focus(panes[(here + 1) % len(panes)])
 
     def action_zoom(self, by: int) -> None:
         """Show a shorter past (1), or a longer one (-1)."""

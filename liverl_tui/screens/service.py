@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
-from textual.app import ComposeResult
-from textual.containers import Container
 
 from liverl.control.messages import ControlError
 from liverl.control.service_detail import ServiceDetail
@@ -17,28 +16,22 @@ from liverl.procs.listing import ListedProcess, ProcessTree
 from liverl.rundir.layout import hostname
 from liverl_tui.data.view import actors
 from liverl_tui.keys.bindings import bindings
-from liverl_tui.screens.base import RunScreen
+from liverl_tui.screens.list_detail import ListDetailScreen
 from liverl_tui.widgets.base.clock import Clock
-from liverl_tui.widgets.base.keybar import KeyBar
-from liverl_tui.widgets.base.rows import Pane
-from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.service.panes import DetailPane, ServiceList
 from liverl_tui.widgets.service.text import About, argv_line
 
 if TYPE_CHECKING:
-    from textual import events
     from textual.binding import BindingType
 
     from liverl_tui.data.view import View
 
 REFRESH_S = 2.0  # seconds between two reads of the processes, and two requests to the backend
-WIDE = 100  # columns of the terminal; below it the list stands above the detail, not beside it
 _WHY_FILES = {"ended": "this run has ended", "demo": "this is a recorded run"}
-_LIST_ROWS = 5  # height of the list above the detail, its title included
 _KEYS: list[BindingType] = [*bindings("service")]
 
 
-class ServiceScreen(RunScreen):
+class ServiceScreen(ListDetailScreen):
     """Shows the state, probes, command, environment, processes and events of one service.
 
     ``selected_service`` is its name: the keys that restart, stop and start a service act on it. None until the
@@ -48,20 +41,15 @@ class ServiceScreen(RunScreen):
 
     scope = "service"
     BINDINGS = _KEYS
-    AUTO_FOCUS = "#detail"
-    DEFAULT_CSS = """
-    ServiceScreen { layout: vertical; }
-    ServiceScreen #both { width: 1fr; height: 1fr; layout: horizontal; }
-    ServiceScreen #both.-narrow { layout: vertical; }
-    ServiceScreen DetailPane { width: 1fr; height: 1fr; }
-    ServiceScreen ServiceList { width: 30; height: 1fr; }
-    ServiceScreen .-narrow ServiceList { width: 1fr; height: 5; }
-    """
+    beside_from = 100
+    above_from = 16
+    list_rows = 5
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__()
         self.selected_service = name
-        self.chooser = ServiceList(self.choose, id="services")
+        self.chooser: ServiceList = ServiceList(self.choose, id="list")
+        self.detail: DetailPane = DetailPane(id="detail")
         self._clock = Clock()
         self._detail: ServiceDetail | None = None
         self._note = ""
@@ -70,16 +58,6 @@ class ServiceScreen(RunScreen):
         self._tree = ProcessTree()
         self._reading_processes = self._inspecting = False
         self._inspected_state: object = None  # service, state and link at the last refresh
-        self._layout_state: object = None  # terminal size and length of the list at the last placing
-
-    def compose(self) -> ComposeResult:
-        """List and detail, above the key bar."""
-        # The class is set here and not on the first resize: so the first frame has the panes in their places.
-        yield Header()
-        with Container(id="both", classes="-narrow" if self.app.size.width < WIDE else ""):
-            yield self.chooser
-            yield DetailPane(id="detail")
-        yield KeyBar()
 
     def on_mount(self) -> None:
         """Read processes and detail again every ``REFRESH_S`` seconds."""
@@ -108,6 +86,15 @@ class ServiceScreen(RunScreen):
         """The status of the selected replica if it is an actor of verl; else None."""
         return next((r for r in self.actors() if r.name == self.selected_service), None)
 
+    def names(self) -> Sequence[str]:
+        """The services, then the replicas that are none."""
+        return [*(s.name for s in self.services()), *(r.name for r in self.actors())]
+
+    @property
+    def chosen(self) -> str | None:
+        """The selected service or replica."""
+        return self.selected_service
+
     def choose(self, name: str) -> None:
         """Show the service or actor ``name``, and read its facts at once."""
         if name != self.selected_service:
@@ -126,16 +113,17 @@ class ServiceScreen(RunScreen):
         if self.selected_service is None and services:
             # Select the first service that runs; environments are only built.
             self.selected_service = next((s for s in services if s.kind != "environment"), services[0]).name
-        self._place_panes()
-        with self.app.batch_update():
-            self.query_one(KeyBar).show(view)
-            self.chooser.take((*services, *self.actors()), self.selected_service)
-            self._draw()
+        super().show(view)
         shown = self.service or self.actor
         state = (self.selected_service, shown and (shown.state, shown.generation), view.link)
         if state != self._inspected_state:
             self._inspected_state = state
             self._refresh_facts()
+
+    def draw(self, view: View) -> None:
+        """See ``ListDetailScreen.draw``."""
+        self.chooser.take((*self.services(), *self.actors()), self.selected_service)
+        self._draw()
 
     def _draw(self) -> None:
         name = self.selected_service
@@ -240,44 +228,7 @@ class ServiceScreen(RunScreen):
         except msgspec.ValidationError as error:
             return None, f"the backend's answer cannot be read ({error})"
 
-    # -- layout
-
-    def on_resize(self, _event: events.Resize) -> None:
-        """Place the panes for the new size."""
-        self._place_panes()
-
-    def _place_panes(self) -> None:
-        """List beside the detail, or above it in a narrow terminal; no list if that has less than 16 rows."""
-        width, height = self.size
-        count = len(self.services()) + len(self.actors())
-        state = (width, height, count)
-        if state == self._layout_state or not self._composed:
-            return
-        self._layout_state = state
-        narrow = width < WIDE
-        self.query_one("#both").set_class(narrow, "-narrow")
-        pane = self.chooser
-        pane.display = count > 0 and (not narrow or height >= 16)
-        pane.styles.height = min(_LIST_ROWS, count + 1) if narrow else "1fr"
-        if not pane.display and self.focused is pane:
-            self.set_focus(self.query_one(DetailPane))
-
     # -- keys
-
-    def action_other(self, by: int) -> None:
-        """Show the service ``by`` places further in the list; after the last comes the first."""
-        names = [*(s.name for s in self.services()), *(r.name for r in self.actors())]
-        if names:
-            here = names.index(self.selected_service) if self.selected_service in names else -1
-            self.chooser.select(names[(here + by) % len(names)])
-            self.choose(names[(here + by) % len(names)])
-
-    def action_next_pane(self) -> None:
-        """Move the focus between list and detail."""
-        panes: list[Pane] = [pane for pane in (self.chooser, self.query_one(DetailPane)) if pane.display]
-        here = next((i for i, pane in enumerate(panes) if pane is self.focused), -1)
-        # Not focus(), which acts later: the next key goes to the new pane already.
-        self.set_focus(panes[(here + 1) % len(panes)])
 
     def action_logs(self) -> None:
         """Close this screen and show the log of the selected service in the log pane of the dashboard."""

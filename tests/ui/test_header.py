@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.screens import NOW, FakeSource, event, replica, service, settle, snapshot, view
+from kit.pilots import until
+from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, view
 
 from liverl.model import Cause, ReplicaSet, Result, Snapshot, Symptom
 from liverl_tui.app.app import LiverlApp
@@ -321,6 +324,33 @@ async def test_it_has_three_rows_on_large_screens_only() -> None:
             await pilot.resize_terminal(width, height)
             await settle(pilot)
             assert len(header.rows) == 2, (width, height)
+
+
+@pytest.mark.parametrize(
+    "screen", ["dashboard", "service", "gpu", "trajectory", "metrics", "events", "alerts"]
+)
+async def test_it_stands_on_every_screen_and_follows_the_run(screen: str, tmp_path: Path) -> None:
+    source = FakeSource(tmp_path, view=view(run="liverl/first", step=7, gpus=(gpu(0), gpu(1))))
+    app = LiverlApp(source)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        ways: dict[str, Callable[[], object]] = {
+            "dashboard": lambda: None,
+            "service": lambda: app.navigation.open_service("r0"),
+            "gpu": app.navigation.open_gpu,
+            "trajectory": lambda: app.navigation.open_trial("trials/step_0001/one"),
+            "metrics": app.navigation.action_metrics,
+            "events": app.navigation.action_events,
+            "alerts": app.navigation.action_alerts,
+        }
+        ways[screen]()
+        await until(pilot, lambda: getattr(app.screen, "scope", "") == screen)
+        await until(
+            pilot, lambda: "7/20 steps" in "".join(header.text for header in app.screen.query(Header))
+        )
+        source.queue.put_nowait(view(run="liverl/first", step=8, gpus=(gpu(0), gpu(1))))
+        await until(pilot, lambda: "8/20 steps" in app.screen.query_one(Header).text)
+        assert app.screen.query_one(Header).text.startswith("liverl/first")
 
 
 async def test_before_the_first_snapshot_it_says_so() -> None:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from liverl.model import GpuStatus, Snapshot
 from liverl_tui.text.status_label import SnapshotIndex, of_gpu, owner_words
 from liverl_tui.text.words import percent
 from liverl_tui.widgets.base.cells import Row
-from liverl_tui.widgets.base.rows import RowsPane
+from liverl_tui.widgets.base.chooser import ChooserPane
 from liverl_tui.widgets.base.scroll import ScrollPane
 from liverl_tui.widgets.gpu.processes import holders
 from liverl_tui.widgets.gpu.text import AboutGpu, gpu_rows
 
 
-class GpuList(RowsPane):
+class GpuList(ChooserPane):
     """All GPUs with their utilization and owner. ``chosen`` is called with the UUID when the cursor moves."""
 
     title = "GPUs"
 
     def __init__(self, chosen: Callable[[str], None], *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._chosen = chosen
+        super().__init__(chosen, id=id)
         self._gpus: dict[str, GpuStatus] = {}
         self._styles: dict[str, tuple[str, str]] = {}  # glyph and style of each GPU's verdict
 
@@ -46,19 +45,6 @@ class GpuList(RowsPane):
         room = max(4, width - 13)
         row = Row((f" {gpu.index:>2} ", "strong"), (f"{util:>4} ", "text"), (f"{glyph} ", style))
         return row.add(owner_words(gpu, room), "text", room)
-
-    def compose_rows(self, width: int, height: int) -> Iterable[Row]:
-        """The list. The chosen row is marked also without the focus: the detail beside it belongs to it."""
-        rows = list(super().compose_rows(width, height))
-        place = 1 + self._at - self._top
-        if self._gpus and place < len(rows):
-            rows[place].cursor = True
-        return rows
-
-    def _go(self, index: int) -> None:
-        super()._go(index)
-        if self._cursor is not None:
-            self._chosen(self._cursor)
 
 
 class GpuPane(ScrollPane):

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from liverl.model import ReplicaStatus, ServiceStatus
 from liverl_tui.text.words import GLYPH, STYLE, short_name, state_word
 from liverl_tui.widgets.base.cells import Row
-from liverl_tui.widgets.base.rows import RowsPane
+from liverl_tui.widgets.base.chooser import ChooserPane
 from liverl_tui.widgets.base.scroll import ScrollPane
 from liverl_tui.widgets.service.text import About, argv_line, detail_rows
 
 
-class ServiceList(RowsPane):
+class ServiceList(ChooserPane):
     """All services with their states, and the replicas that are no services of the run. ``chosen`` is called with the
     name when the cursor moves to another one."""
 
     title = "Services"
 
     def __init__(self, chosen: Callable[[str], None], *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._chosen = chosen
+        super().__init__(chosen, id=id)
         self._services: dict[str, ServiceStatus | ReplicaStatus] = {}
         self._command: Callable[[], str] = str
 
@@ -42,20 +41,6 @@ class ServiceList(RowsPane):
         room = max(6, width - 17)
         row.add(short_name(key, room), "text", width=room)
         return row.add(f" {state_word(service.state)}", STYLE[service.state])
-
-    def compose_rows(self, width: int, height: int) -> Iterable[Row]:
-        """The list. The chosen row is marked also while the pane has no focus, since the detail beside it belongs to
-        it."""
-        rows = list(super().compose_rows(width, height))
-        place = 1 + self._at - self._top
-        if self._services and place < len(rows):
-            rows[place].cursor = True  # also without the focus
-        return rows
-
-    def _go(self, place: int) -> None:
-        super()._go(place)
-        if self._cursor is not None:
-            self._chosen(self._cursor)
 
     def copy_line(self) -> str:
         """The command of the chosen service, from the callback given to ``copies``."""
