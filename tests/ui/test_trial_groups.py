@@ -57,6 +57,8 @@ async def test_the_trials_of_one_prompt_are_one_row() -> None:
         assert " ".join(row.split()) == "▸ ×8 7 create-009 6 done, 2 running mean 0.67 ±0.52 tools 8/8 40s"
         assert head.split() == ["group", "step", "task", "trials", "reward", "tools", "time", "flags"]
         assert alone.startswith("✔ done") and "alone" in alone
+        for column, words in (("trials", "4 turns"), ("reward", "1.00"), ("tools", "3 calls")):
+            assert head.index(column) == alone.index(words), column
         await press(pilot, "u")
         assert "×8" not in pane.text and pane.text.count("create-009") == 8
         assert "ungrouped" in pane.text.split("\n")[0]

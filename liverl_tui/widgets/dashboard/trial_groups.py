@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from liverl.model import TrialHead
 from liverl.observe.trials.steps import GroupKey, group_of
+from liverl_tui.data.view import Link
 from liverl_tui.text.words import one_line
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.fitting import Column, choose, heads
-from liverl_tui.widgets.base.trial_words import ALL_EQUAL, flag_words, ran, time_word
+from liverl_tui.widgets.base.trial_words import ALL_EQUAL, calls_of, flag_words, ran, state_of, time_word
 from liverl_tui.widgets.dashboard.trial_cells import table_row
 
 _PREFIX = "group:"  # of the keys of rows
@@ -98,6 +99,24 @@ def group_row(group: Group, width: int, expanded: bool, equal: bool, now: float,
     return table_row(cells, choose(_GROUP, width))
 
 
+def lone_row(head: TrialHead, width: int, link: Link, now: float) -> Row:
+    """A trial that no group has, in the columns of ``group_row``. ``now``: Unix time."""
+    calls, style = calls_of(head)
+    cells: dict[str, Span | list[Span]] = {
+        "size": state_of(head, link),
+        "step": ("-" if head.step is None else str(head.step), "dim"),
+        "task": (one_line(head.task), "text"),
+        "state": (f"{head.turns} turn{'' if head.turns == 1 else 's'}", "text"),
+        "reward": ("-", "dim") if head.reward is None else (f"{head.reward:.2f}", "text"),
+        "tools": (calls, style)
+        if style == "alarm"
+        else (f"{calls} call{'' if calls == '1' else 's'}", style),
+        "time": (time_word(head, now, link == "ended"), "dim"),
+        "flags": _joined((text, style) for text, style in flag_words(head)),
+    }
+    return table_row(cells, choose(_GROUP, width))
+
+
 def _states(group: Group, ended: bool) -> str:
     counts: Counter[str] = Counter(
         "cut_off" if ended and h.state == "running" else h.state for h in group.trials
@@ -128,10 +147,14 @@ def _longest(group: Group, now: float, ended: bool) -> Span:
 
 def _flags(group: Group, equal: bool) -> list[Span]:
     counts: Counter[Span] = Counter(span for head in group.trials for span in flag_words(head))
-    words: list[Span] = []
-    for (text, style), times in counts.items():
-        shown = text if times == len(group.trials) else f"{times} {text}"
-        words.append((f"{', ' if words else ''}{shown}", style))
-    if equal:
-        words.append((f"{', ' if words else ''}{ALL_EQUAL}", "dim"))
-    return words or [("", "dim")]
+    words = [
+        (t if times == len(group.trials) else f"{times} {t}", style) for (t, style), times in counts.items()
+    ]
+    return _joined([*words, *([(ALL_EQUAL, "dim")] if equal else ())])
+
+
+def _joined(words: Iterable[Span]) -> list[Span]:
+    """The words with commas between them; a blank cell without any."""
+    return [(f"{', ' if place else ''}{text}", style) for place, (text, style) in enumerate(words)] or [
+        ("", "dim")
+    ]

@@ -26,7 +26,7 @@ from liverl_tui.widgets.base.clock import Clock
 from liverl_tui.widgets.base.prompt import TitlePrompt
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.base.trial_words import Tally, part_of, replica_names, state_of, tally_heads, tally_of
-from liverl_tui.widgets.dashboard.trial_groups import group_head, group_row
+from liverl_tui.widgets.dashboard.trial_groups import group_head, group_row, lone_row
 from liverl_tui.widgets.dashboard.trial_listing import UNTOUCHED, Listing, grouped_listing, plain_listing
 from liverl_tui.widgets.dashboard.trial_rows import (
     ORDERS,
@@ -235,8 +235,12 @@ class TrialsPane(RowsPane):
         """The column heads of the trials, of groups if these come first, or of the table of steps."""
         if self._table:
             return step_head(width)
-        folded = self._names and not self._opened and self._names[0] in (*self._listing.groups, UNTOUCHED)
-        return group_head(width) if folded else trial_head(width)
+        return group_head(width) if self._folded else trial_head(width)
+
+    @property
+    def _folded(self) -> bool:
+        """Whether groups come first and none is open: then all rows have the columns of groups."""
+        return bool(self._names) and not self._opened and self._names[0] in (*self._listing.groups, UNTOUCHED)
 
     def row(self, key: str, width: int) -> Row:
         """One trial, one group or one step as a line."""
@@ -249,7 +253,10 @@ class TrialsPane(RowsPane):
             equal = group.key in self._row_context.equal
             ended = self._view.link == "ended"
             return group_row(group, width, key in self._opened, equal, self._row_context.now, ended)
-        return trial_row(self._listing.trials[key], width, self._row_context)
+        head, context = self._listing.trials[key], self._row_context
+        if self._folded:
+            return lone_row(head, width, context.link, context.now)
+        return trial_row(head, width, context)
 
     def empty(self, width: int) -> Iterable[Row]:
         """Why there are no rows: nothing matches, or no trials yet; nothing while a step is read."""
