@@ -74,6 +74,8 @@ def test_the_parser_is_found_wrong(recording: Recording, tmp_path: Path) -> None
     assert later.trials.zero_tool_calls > later.trials.total // 2
     assert "zero_tool_calls" in [symptom.id for symptom in later.symptoms]
     assert later.step is not None and later.metrics is not None
+    (found,) = (symptom for symptom in later.symptoms if symptom.id == "zero_tool_calls")
+    assert found.patch == {"model.tool_parser": "qwen3_coder"} and "parser is hermes" in found.title
     last = player.state(player.end)
     assert last.state == "running" and last.step == 5
     assert len(last.rewards.newest) == 5
@@ -118,3 +120,13 @@ def test_tables_of_another_form_are_refused(recording: Recording, tmp_path: Path
     broken = Recording(recording.about, tables, recording.growth, recording.files)
     with pytest.raises(RecordingError, match="its tables are not of this version"):
         play(broken, tmp_path).begin()
+
+
+@pytest.mark.parametrize("absent", [False, True], ids=["empty", "absent"])
+def test_a_field_that_an_older_recording_does_not_have_keeps_its_default(
+    recording: Recording, tmp_path: Path, absent: bool
+) -> None:
+    tables = {name: table for name, table in recording.tables.items() if name != "changes"}
+    tables = tables if absent else {**tables, "changes": Table([])}
+    older = Recording(recording.about, tables, recording.growth, recording.files)
+    assert play(older, tmp_path).begin().changes == ()

@@ -131,7 +131,9 @@ class Player:
     # --- state ---
 
     def _snapshot(self, at: float) -> Snapshot:
-        fields = {name: self._tables[name].at(at) for name in MEASURED if name in self._tables}
+        # What an older recording does not have keeps its default.
+        recorded = [name for name in MEASURED if name in self._tables and self._tables[name].rows]
+        fields = {name: self._tables[name].at(at) for name in recorded}
         shown = self._clock.shown(at)
         name = f"{PROJECT}/{self.about.name}"
         fields |= {"seq": 0, "at": at, "run": name, "run_dir": str(self.run.path)}
