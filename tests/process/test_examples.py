@@ -63,6 +63,7 @@ def test_shell_scripts_are_well_formed(script: Path) -> None:
 
 
 @pytest.mark.stack
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_slurm_job_that_runs_out_of_time_is_requeued_and_resumed(folder: Path) -> None:
     program(folder / "bin" / "scontrol", f'#!/bin/sh\necho "$@" >> {folder}/scontrol.log\n')

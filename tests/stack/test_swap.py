@@ -139,6 +139,7 @@ def test_ten_restarts_under_load_three_of_them_by_an_adopting_backend(make: Make
     drill(make(), kinds, restarts=10, kills=(3, 6, 9))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_new_proxy_that_does_not_start_leaves_the_old_one_serving(make: Make) -> None:
     run = make()

@@ -94,6 +94,7 @@ async def watching(cluster: raykit.Cluster, http: Http) -> AsyncIterator[Callabl
         assert pid is None or not psutil.pid_exists(pid)
 
 
+@pytest.mark.slow
 async def test_a_late_replica_is_waited_for(cluster: raykit.Cluster, watching: Callable[..., Watch]) -> None:
     """The second one's name is there at once, its port 4 s later, and until then it answers nobody."""
     watch = watching("late", 2)
