@@ -62,13 +62,16 @@ def connect_path(path: Path, timeout: float) -> socket.socket:
 
     Raises:
         OSError: no process listens there (FileNotFoundError, ConnectionRefusedError), the backlog stayed full
-            (TimeoutError, BlockingIOError), or permission is denied (PermissionError).
+            (BlockingIOError), or permission is denied (PermissionError).
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        sock.settimeout(timeout)
+        # In the kernel: with Python's own timeout, connecting to a full backlog fails at once.
+        limit = struct.pack("ll", int(timeout), max(1, int(timeout % 1 * 1e6)))  # 0 would be no limit
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         with usable_address(path) as address:
             sock.connect(address)
+        sock.settimeout(timeout)
     except BaseException:
         sock.close()
         raise
