@@ -95,7 +95,6 @@ class Dashboard(RunScreen):
         """Update and place the panes. Release painting if it is held; else read the run's history, once."""
         super().show(view)
         if self._composed:
-            self._follow_steps()
             self.place()
             if self.liverl.held:
                 self.call_later(self.liverl.release)
@@ -121,11 +120,11 @@ class Dashboard(RunScreen):
 
     # -- charts
 
-    def _follow_steps(self) -> None:
+    def _follow_steps(self, width: int, height: int) -> None:
         """Draw the charts above the panes, and read the metrics of a new step. Nothing is read while there is no room
-        for charts, or before the first paint."""
+        for charts in ``width`` columns and ``height`` rows between header and key bar, or before the first paint."""
         view, snapshot = self.liverl.view, self.liverl.view.snapshot
-        if snapshot is None or self.liverl.held or not strip_fits(*self._body):
+        if snapshot is None or self.liverl.held or not strip_fits(width, height):
             return
         # Not at the top: these modules would cost the first paint time, and many terminals have no room for charts.
         from liverl_tui.screens.run_metrics import metrics_of
@@ -150,28 +149,20 @@ class Dashboard(RunScreen):
             strip.follow(metrics.charts)
             self.place()
 
-    @property
-    def _body(self) -> tuple[int, int]:
-        """Columns and rows between header and key bar."""
-        width, height = self.size or self.app.size
-        return width, max(1, height - self.query_one(Header).rows_at(width, height) - 1)
-
     # -- placing
 
     def on_resize(self, _event: events.Resize) -> None:
         """Place the panes for the new size, once Textual has resized the screen's own widgets."""
         if self._composed:
-            self.call_after_refresh(self._resized)
-
-    def _resized(self) -> None:
-        self._follow_steps()
-        self.place()
+            self.call_after_refresh(self.place)
 
     def place(self) -> None:
         """Place the panes by size, needs and the user's choices; do nothing if none of these has changed. The focused
         pane stays visible; if the user has hidden it, the log pane gets the focus, else the first visible one."""
         width, height = self.size or self.app.size
         header = self.query_one(Header).rows_at(width, height)
+        body = max(1, height - header - 1)  # one row for the key bar
+        self._follow_steps(width, body)
         needs = {name: _need(self.pane(name)) for name in PANES}
         # While another window has the keys, nothing is focused.
         here = self._here = self.focused_pane() or self._here
@@ -182,7 +173,6 @@ class Dashboard(RunScreen):
             return
         self._placed = state
         self.query_one(Header).styles.height = header
-        _, body = self._body
         if self._cramped and self.maximised in arrange(width, body, needs, self.hidden, None):
             self.maximised, self._cramped = None, False
         regions = arrange(width, body, needs, self.hidden, self.maximised, here, charts)

@@ -114,6 +114,16 @@ def test_a_column_is_the_mean_of_its_samples() -> None:
     assert history.cells(60, NOW)[-1] == level(0.5)
 
 
+def test_each_sample_shows_although_the_same_columns_were_drawn_before() -> None:
+    history = History()
+    drawn = []
+    for share in (None, 0.0, 1.0, 1.0):
+        history.add(1000.0, share)
+        drawn.append(history.cells(10, 1000.0)[-1])
+    assert drawn == [" ", level(0.0), level(0.5), level(2 / 3)] and len(set(drawn)) == 4
+    assert history.cells(10, 1000.0) != history.cells(10, 1000.0 + SPAN_S / 2) != history.cells(20, 1000.0)
+
+
 def part(rank: int, *texts: str) -> Part:
     return Part(rank, tuple(((text, "text"),) if text else () for text in texts))
 

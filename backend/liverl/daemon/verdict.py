@@ -237,8 +237,8 @@ class RunOutcome:
 
 
 def words_of(cause: Cause, step: int | None = None) -> str:
-    """``trainer killed by SIGKILL in step 81``, ``trainer in step 81: CUDA out of memory``. ``step``: the one that did
-    not end; None if there was none."""
+    """``trainer killed by SIGKILL in step 81``, ``trainer in step 81: CUDA out of memory``. ``step``: the step that was
+    under way; None if none was."""
     where = f" in step {step}" if step is not None and cause.service == "trainer" else ""
     if cause.service is None:
         return cause.text

@@ -35,17 +35,19 @@ class History:
     history that moved with each sample would send all of its characters with each sample.
     """
 
-    __slots__ = ("_sums",)
+    __slots__ = ("_drawn", "_sums")
 
     def __init__(self) -> None:
-        self._sums: dict[
-            int, tuple[float, int]
-        ] = {}  # number of the bin of BIN_S -> sum and count of its samples
+        # number of the bin of BIN_S -> sum and count of its samples
+        self._sums: dict[int, tuple[float, int]] = {}
+        # (width, last column) -> the text last made for them; emptied by each sample
+        self._drawn: dict[tuple[int, int], str] = {}
 
     def add(self, at: float, share: float | None) -> None:
         """Add a ratio 0..1 measured at ``at`` (seconds), in any order; None is no sample."""
         if share is None:
             return
+        self._drawn.clear()
         number = int(at // BIN_S)
         total, count = self._sums.get(number, (0.0, 0))
         self._sums[number] = (total + share, count + 1)
@@ -60,7 +62,10 @@ class History:
             return ""
         bins = int(SPAN_S / BIN_S) // width
         last = int(end // BIN_S) // bins
-        return "".join(level(self._mean(n * bins, bins)) for n in range(last - width + 1, last + 1))
+        if (width, last) not in self._drawn:
+            columns = range(last - width + 1, last + 1)
+            self._drawn = {(width, last): "".join(level(self._mean(n * bins, bins)) for n in columns)}
+        return self._drawn[width, last]
 
     def _mean(self, first: int, bins: int) -> float | None:
         """The mean of the samples in ``bins`` bins from ``first`` on; None without any."""

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from liverl.model import TrialHead
 from liverl.observe.trials.steps import GroupKey, group_of
@@ -85,6 +86,15 @@ def group_head(width: int) -> Row:
 def group_row(group: Group, width: int, expanded: bool, equal: bool, now: float, ended: bool) -> Row:
     """One group as a line; its time is that of its longest trial. ``equal``: all rewards are the same; ``now``: Unix
     time; ``ended``: the run is, so nothing runs any more."""
+    longest = _longest(group, now, ended)
+    return Row(*_group_spans(group, width, expanded, equal, longest, ended))
+
+
+@lru_cache(maxsize=256)
+def _group_spans(
+    group: Group, width: int, expanded: bool, equal: bool, longest: Span, ended: bool
+) -> tuple[Span, ...]:
+    """The spans of a group's line. Cached: few groups change from one view to the next."""
     step, task, _, earlier = group.key
     cells: dict[str, Span | list[Span]] = {
         "size": (f"{'▾' if expanded else '▸'} ×{len(group.trials)}", "dim" if earlier else "text"),
@@ -93,14 +103,20 @@ def group_row(group: Group, width: int, expanded: bool, equal: bool, now: float,
         "state": (_states(group, ended), "dim" if earlier else "text"),
         "reward": _reward(group),
         "tools": _tools(group),
-        "time": _longest(group, now, ended),
+        "time": longest,
         "flags": _flags(group, equal),
     }
-    return table_row(cells, choose(_GROUP, width))
+    return tuple(table_row(cells, choose(_GROUP, width)).spans)
 
 
 def lone_row(head: TrialHead, width: int, link: Link, now: float) -> Row:
     """A trial that no group has, in the columns of ``group_row``. ``now``: Unix time."""
+    return Row(*_lone_spans(head, width, link, time_word(head, now, link == "ended")))
+
+
+@lru_cache(maxsize=256)
+def _lone_spans(head: TrialHead, width: int, link: Link, time: str) -> tuple[Span, ...]:
+    """The spans of a lone trial's line, cached as those of a group."""
     calls, style = calls_of(head)
     cells: dict[str, Span | list[Span]] = {
         "size": state_of(head, link),
@@ -111,10 +127,10 @@ def lone_row(head: TrialHead, width: int, link: Link, now: float) -> Row:
         "tools": (calls, style)
         if style == "alarm"
         else (f"{calls} call{'' if calls == '1' else 's'}", style),
-        "time": (time_word(head, now, link == "ended"), "dim"),
-        "flags": _joined((text, style) for text, style in flag_words(head)),
+        "time": (time, "dim"),
+        "flags": _joined(flag_words(head)),
     }
-    return table_row(cells, choose(_GROUP, width))
+    return tuple(table_row(cells, choose(_GROUP, width)).spans)
 
 
 def _states(group: Group, ended: bool) -> str:

@@ -76,7 +76,7 @@ class DetailReader:
         try:
             return self._read(Questions(nvml), members, reserved_for)
         finally:
-            nvml.nvmlShutdown()  # the library counts: the sampler's use of it goes on
+            nvml.nvmlShutdown()  # NVML counts its users: the sampler keeps using it
 
     def _read(
         self, questions: Questions, members: processes.Members, reserved_for: str | None

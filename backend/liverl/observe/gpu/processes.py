@@ -101,8 +101,8 @@ def described(
 def whose(pid: int, members: Members, *, own_namespace: bool, proc: str = "/proc") -> tuple[str, str | None]:
     """Return (``run``, service), (``stranger``, None) or (``hidden``, None).
 
-    In a pid namespace of its own, this process may see another process under NVML's pid: one that has no NVIDIA device
-    open is not the one that NVML means.
+    In a pid namespace of its own, this process may see a different process with the pid that NVML reports. A process
+    that has no NVIDIA device open cannot be the one that NVML reports.
     """
     service = next((name for name, pids in members.items() if pid in pids), None)
     if not os.path.exists(f"{proc}/{pid}"):
