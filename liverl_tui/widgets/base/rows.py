@@ -14,7 +14,7 @@ from liverl_tui.widgets.base.cells import CellPanel, Row, fit
 if TYPE_CHECKING:
     from textual.binding import BindingType
 
-_MOVES: list[BindingType] = [
+MOVES: list[BindingType] = [
     Binding("up,k", "move(-1)", show=False),
     Binding("down,j", "move(1)", show=False),
     Binding("pageup,ctrl+b", "page(-1)", show=False),
@@ -77,7 +77,7 @@ class RowsPane(Pane):
     """A pane with a list. Subclasses implement ``keys()`` (stable names of the rows, in order), ``row(key, width)``
     and ``head(width)``. The cursor stays on its row when rows are added or removed."""
 
-    BINDINGS = _MOVES
+    BINDINGS = MOVES
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)

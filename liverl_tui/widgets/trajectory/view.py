@@ -6,22 +6,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 
 from textual import events
-from textual.binding import Binding, BindingType
 
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.prompt import TitlePrompt
-from liverl_tui.widgets.base.rows import WHEEL, Pane
+from liverl_tui.widgets.base.rows import MOVES, WHEEL, Pane
 from liverl_tui.widgets.trajectory.document import Block
 from liverl_tui.widgets.trajectory.flow import START, Flow, Place
-
-_MOVES: list[BindingType] = [
-    Binding("up,k", "move(-1)", show=False),
-    Binding("down,j", "move(1)", show=False),
-    Binding("pageup,ctrl+b", "page(-1)", show=False),
-    Binding("pagedown,ctrl+f", "page(1)", show=False),
-    Binding("home,g", "first", show=False),
-    Binding("end,G", "last", show=False),
-]
 
 
 class TrajectoryView(Pane):
@@ -29,7 +19,7 @@ class TrajectoryView(Pane):
     called with the name of a file when its block is opened and its text is not read yet."""
 
     title = "Trajectory"
-    BINDINGS = _MOVES
+    BINDINGS = MOVES
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
