@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from liverl.logs import picking, segment
 from liverl.logs.access_lines import is_access_line
@@ -76,14 +80,11 @@ def test_in_logs_of_real_servers(name, hidden, with_http):
 
 def test_a_query_leaves_them_out_counts_them_and_spares_those_that_are_searched():
     text = f"a\n{CALL}\nb\n{CALL.replace('40000', '40001')}"
-    assert Query().pick(text, "") == Picked([0, 1, 2, 3], 0)
-    assert Query(without_access=True).pick(text, "") == Picked([0, 2], 2)
-    assert Query(without_access=True, spared=needle("40001")).pick(text, "") == Picked([0, 2, 3], 1)
-    assert Query((needle("1"),), without_access=True).pick(text, "") == Picked([], 2)
-    assert Query(exclude=(needle("40001"),), without_access=True).pick(text, "") == Picked([0, 2], 1)
-
-
-# --- a view
+    assert Query().pick(text, "") == Picked([0, 1, 2, 3])
+    assert Query(without_access=True).pick(text, "") == Picked([0, 2], [1, 3])
+    assert Query(without_access=True, spared=needle("40001")).pick(text, "") == Picked([0, 2, 3], [1])
+    assert Query((needle("1"),), without_access=True).pick(text, "") == Picked([], [1, 3])
+    assert Query(exclude=(needle("40001"),), without_access=True).pick(text, "") == Picked([0, 2], [1])
 
 
 @pytest.fixture
@@ -94,6 +95,60 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(segment, "LONG", 64)
     monkeypatch.setattr(seek, "NEAR", 16384)
     monkeypatch.setattr(seek, "FRESH", 4096)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the size of a block stays the same
+@given(
+    st.lists(st.sampled_from([CALL, "a line", "x" * 300, ""]), max_size=40),
+    st.lists(st.integers(1, 400), max_size=40),
+)
+def test_a_file_that_grows_in_pieces_has_the_same_lines_hidden_as_at_once(small_blocks, lines, sizes):
+    whole = "".join(f"{line}\n" for line in lines).encode()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "proxy.log"
+        path.write_bytes(b"")
+        log = segment.Segment(path)
+        log.look(0.0)
+        matches = picking.Matches(Query(without_access=True))
+        matches.begin(log, 0)
+        ends = [*itertools.accumulate(sizes), len(whole)]
+        for begin, end in itertools.pairwise([0, *(end for end in ends if end < len(whole)), len(whole)]):
+            with path.open("ab") as out:
+                out.write(whole[begin:end])
+            log.look(0.0)
+            while matches.newer(log) is not None:
+                matches.step_newer(log)
+            complete = whole[: whole.rfind(b"\n", 0, end) + 1]
+            assert matches.hidden([log]) == complete.count(b"HTTP/1.1")
+        offsets = itertools.accumulate((len(line) + 1 for line in lines), initial=0)
+        shown = [at for at, line in zip(offsets, lines, strict=False) if line != CALL]
+        assert matches.after(log, 0, 1000).offsets == shown
+        log.close()
+
+
+def test_of_a_block_that_grows_only_what_is_new_is_searched(tmp_path, monkeypatch):
+    path = tmp_path / "proxy.log"
+    path.write_text(f"{CALL}\na line\n" * 500)
+    log = segment.Segment(path)
+    log.look(0.0)
+    matches = picking.Matches(Query(without_access=True))
+    matches.begin(log, 0)
+    matches.step_newer(log)
+    texts: list[str] = []
+    pick = Query.pick
+    monkeypatch.setattr(
+        Query, "pick", lambda query, text, above: texts.append(text) or pick(query, text, above)
+    )
+    for more in ("new\n", "half a ", "line\n"):
+        with path.open("a") as out:
+            out.write(more)
+        log.look(1.0)
+        matches.step_newer(log)
+    assert texts == ["new", "half a ", "half a line"]
+    assert (matches.total([log]), matches.hidden([log])) == (502, 500)
+
+
+# --- a view
 
 
 def opened(path: Path) -> LogSession:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from liverl.logs.query import Query, needle
 from liverl.logs.segment import Segment
 from liverl.rundir.layout import RunDir
 from liverl_tui.widgets.log import seek
+from liverl_tui.widgets.log import worker as log_worker
 from liverl_tui.widgets.log.frame import Filter, Frame
 from liverl_tui.widgets.log.rows import rows_of
 from liverl_tui.widgets.log.session import LogSession
@@ -452,6 +454,51 @@ def test_the_thread_pictures_what_is_asked_and_what_is_written(tmp_path):
     worker.close()
     worker._thread.join(5)
     assert not worker._thread.is_alive()
+
+
+def test_a_search_goes_on_while_nothing_is_written(tmp_path, small_blocks, monkeypatch):
+    monkeypatch.setattr(log_worker, "SLICE_S", 0.0)
+    path = tmp_path / "a.log"
+    numbered(path, 5000)
+    frames: list[object] = []
+    worker = LogWorker(session(), frames.append)
+    worker.do(lambda view: view.open(path))
+    worker.do(lambda view: view.set_filter(Filter(include=needle("line 7$"))))
+    worker.start()
+    wait_until(lambda: frames and frames[-1].scanned is None and shown(frames[-1]) == ["line 7"])
+    worker.close()
+
+
+def test_while_nothing_is_written_nothing_is_drawn_or_searched(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_worker, "POLL_S", 0.01)
+    path = tmp_path / "a.log"
+    numbered(path, 10)
+    calls: Counter[str] = Counter()
+
+    class Counted(LogSession):
+        def poll(self):
+            calls["poll"] += 1
+            return super().poll()
+
+        def work(self, seconds):
+            calls["work"] += 1
+            return super().work(seconds)
+
+        def frame(self):
+            calls["frame"] += 1
+            return super().frame()
+
+    frames: list[object] = []
+    worker = LogWorker(Counted(rows_of), frames.append)
+    worker.do(lambda view: view.open(path))
+    worker.start()
+    wait_until(lambda: calls["poll"] > 20)
+    settled = calls.copy()
+    wait_until(lambda: calls["poll"] > settled["poll"] + 50)
+    assert (calls["work"], calls["frame"]) == (settled["work"], settled["frame"])
+    numbered(path, 1, 10)
+    wait_until(lambda: shown(frames[-1])[-1] == "line 10")
+    worker.close()
 
 
 def test_a_file_that_cannot_be_read_is_said_and_a_fault_is_not_hidden(tmp_path, monkeypatch):

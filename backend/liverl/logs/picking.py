@@ -83,11 +83,13 @@ class _Searched(msgspec.Struct):
     unended: int | None = None  # start of a last line that was unfinished when searched
     counts: array[int] = msgspec.field(default_factory=lambda: array("I"))  # number of matches per block
     some: bytearray = msgspec.field(default_factory=bytearray)  # 1 for blocks with matches: fast to scan
-    hidden: array[int] = msgspec.field(default_factory=lambda: array("I"))  # access lines left out, per block
+    # Access lines left out, per block.
+    hidden: array[int] = msgspec.field(default_factory=lambda: array("I"))
 
 
 class _Block(NamedTuple):
-    """What was found in a block. ``unended``: start of its last line if that is unfinished."""
+    """What was found in a block. ``hidden``: complete access lines left out; ``unended``: start of its last line if
+    that is unfinished."""
 
     offsets: array[int]
     hidden: int = 0
@@ -144,34 +146,41 @@ class Matches:
                 state.upto = min(segment.size, state.high * BLOCK)
 
     def step_newer(self, segment: Segment) -> None:
-        """Search the next newer block; the newest one is searched again if it has grown."""
+        """Search the next newer block; of the newest one what it has grown by."""
         state = self._state(segment)
         if state.upto < segment.size:
-            block = (state.upto if state.unended is None else state.unended) // BLOCK
+            start = state.upto if state.unended is None else state.unended
+            block = start // BLOCK
             state.unended = None
             upto = min(segment.size, (block + 1) * BLOCK)
-            self._search(segment, state, block)
+            self._search(segment, state, block, start)
             state.low = min(state.low, block)
             state.high, state.upto = max(state.high, block + 1), upto
 
-    def _search(self, segment: Segment, state: _Searched, block: int) -> None:
+    def _search(self, segment: Segment, state: _Searched, block: int, start: int = 0) -> None:
+        """Search a block, only from the line at ``start`` on if what was found before it is still known."""
         short = block + 1 - len(state.counts)
         if short > 0:
             state.counts.extend([0] * short)
             state.some.extend(bytes(short))
             state.hidden.extend([0] * short)
-        found = self._find(segment, block)
+        known = self._offsets.get((segment, block)) if start > block * BLOCK else None
+        hidden = state.hidden[block]
+        if known is None:
+            known, start, hidden = array("Q"), block * BLOCK, 0
+        found = self._find(segment, block, start)
         if found.unended is not None:
             state.unended = found.unended
-        state.counts[block], state.some[block] = len(found.offsets), bool(found.offsets)
-        state.hidden[block] = found.hidden
-        self._remember(segment, block, found.offsets)
+        offsets = known[: bisect_left(known, start)] + found.offsets
+        state.counts[block], state.some[block] = len(offsets), bool(offsets)
+        state.hidden[block] = hidden + found.hidden
+        self._remember(segment, block, offsets)
 
-    def _find(self, segment: Segment, block: int) -> _Block:
-        """Search a block."""
-        if self._ruled_out(segment, block):
+    def _find(self, segment: Segment, block: int, start: int = 0) -> _Block:
+        """Search the lines of a block that start at ``start`` or after it."""
+        if self._ruled_out(segment, block, start):
             return _Block(array("Q"))
-        starts, data, ended = segment.text_of(block)
+        starts, data, ended = segment.text_of(block, start)
         if not starts:
             return _Block(array("Q"))
         above = bare(segment.above(starts[0])) if self.query.level is not None else ""
@@ -179,15 +188,18 @@ class Matches:
         unended = None if ended else starts[-1]
         if text.count("\n") + 1 != len(starts):  # the file was truncated in the meantime
             return _Block(array("Q"), unended=unended)
-        places, hidden = self.query.pick(text, above)
+        places, left_out = self.query.pick(text, above)
+        # An unfinished last line is searched again when it is complete, and counted then.
+        hidden = len(left_out) - (not ended and left_out[-1:] == [len(starts) - 1])
         return _Block(array("Q", [starts[place] for place in places]), hidden, unended)
 
-    def _ruled_out(self, segment: Segment, block: int) -> bool:
-        """Quick check whether certainly no line of a block matches."""
-        data = segment.read(block * BLOCK, BLOCK + BEYOND)
+    def _ruled_out(self, segment: Segment, block: int, start: int) -> bool:
+        """Quick check whether certainly no line of a block from ``start`` on matches."""
+        begin, end = max(start, block * BLOCK), (block + 1) * BLOCK
+        data = segment.read(begin, end - begin + BEYOND)
         if not self.query.rules_out(data):
             return False
-        return b"\n" in data[BLOCK:]  # otherwise its last line may continue
+        return b"\n" in data[end - begin :]  # otherwise its last line may continue
 
     def _remember(self, segment: Segment, block: int, offsets: array[int]) -> None:
         old = self._offsets.pop((segment, block), None)

@@ -89,10 +89,10 @@ def needle(text: str) -> Needle:
 
 
 class Picked(NamedTuple):
-    """``places``: indexes of the chosen lines; ``hidden``: how many access lines were left out."""
+    """``places``: indexes of the chosen lines; ``left_out``: of the access lines that would have been chosen."""
 
     places: list[int]
-    hidden: int = 0
+    left_out: Sequence[int] = ()
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -129,10 +129,13 @@ class Query(msgspec.Struct, frozen=True):
         places = list(range(len(lines.exact))) if chosen is None else chosen
         if not self.without_access or not may_have(text):
             return Picked(places)
-        kept = [place for place in places if not is_access_line(lines.exact[place])]
-        if self.spared is not None and len(kept) < len(places):
-            kept = sorted({*kept, *self.spared.among(lines, places)})
-        return Picked(kept, len(places) - len(kept))
+        left_out = [place for place in places if is_access_line(lines.exact[place])]
+        if self.spared is not None and left_out:
+            left_out = self.spared.among(lines, left_out, containing=False)
+        if not left_out:
+            return Picked(places)
+        missing = set(left_out)
+        return Picked([place for place in places if place not in missing], left_out)
 
 
 def _reached(level: Level, lines: Sequence[str], before: str) -> list[int]:

@@ -164,10 +164,12 @@ class Segment:
         end = data.find(b"\n")
         return (data[:end], True) if end >= 0 else (data, limit <= self.size)
 
-    def text_of(self, block: int) -> tuple[array[int], bytes, bool]:
-        """Return the lines that start in a block: offsets, bytes (possibly beyond the block), whether the
-        last is complete."""
+    def text_of(self, block: int, start: int = 0) -> tuple[array[int], bytes, bool]:
+        """Return the lines that start in a block, at ``start`` or after it: offsets, bytes (possibly beyond the
+        block), whether the last is complete."""
         starts = self.starts(block)
+        if start > block * BLOCK:
+            starts = starts[bisect_left(starts, start) :]
         if not starts:
             return starts, b"", True
         head = self.read(starts[0], starts[-1] - starts[0])

@@ -65,6 +65,7 @@ class LogSession:
         self._fresh = 0  # lines written since then, if all pass
         self._paused_at: dict[Segment, int] = {}  # sizes when the view stopped following
         self._marked: Place | None = None  # the line that ``show_line`` was asked for
+        self._polled: object = None  # what the files were like at the last poll
         self._refreshed_at = self._indexed_at = 0.0  # Unix time of the last look for files, at the indexes
         self._lines: dict[Place, LogLine] = {}  # complete lines of the last frame
 
@@ -137,8 +138,9 @@ class LogSession:
 
     # -- new content
 
-    def poll(self) -> None:
-        """Read what was written since the last poll; look for new files every ``LOOK_S``."""
+    def poll(self) -> bool:
+        """Read what was written since the last poll; look for new files every ``LOOK_S``. Return whether there may be
+        something new to filter, count or draw."""
         now = self.clock()
         document = self.document
         sizes = {segment: segment.size for segment in document.segments}
@@ -163,6 +165,13 @@ class LogSession:
             for segment in document.segments:
                 if segment.live and not segment.moved:
                     segment.times.refresh()
+        before, self._polled = self._polled, self._content(document)
+        return before != self._polled
+
+    def _content(self, document: Document) -> object:
+        """What a poll can change: equal as long as the files and what is known of them stay the same."""
+        files = [(s, s.epoch, s.size, s.live, len(s.times.times), s.times.end) for s in document.segments]
+        return self.tab, files, self.library.services
 
     def work(self, seconds: float) -> bool:
         """Search and count lines for about ``seconds``; return whether there is more to do."""
@@ -178,8 +187,10 @@ class LogSession:
             not self.filter.narrows
         )  # only access lines are hidden: filter what is near the view, not the whole log
         if picked is not None:
-            view.build()  # what is filtered next depends on the lines in view
-            if (not lazy or self._lacking(picked, view)) and search(picked, document):
+            unread = lazy and self._unread(picked, view)
+            if not unread:
+                view.build()  # what is filtered next depends on the lines in view
+            if (unread or not lazy or not view.window.complete) and search(picked, document):
                 return True
         if self._later is not None and not view.follow and self._count_later(self._later, document):
             return True
@@ -197,12 +208,9 @@ class LogSession:
         return False
 
     @staticmethod
-    def _lacking(picked: Matches, view: Viewport) -> bool:
-        """Whether lines that belong into the view may not have been found yet."""
-        segments = view.document.segments
-        return not view.window.complete or (
-            view.follow and any(picked.newer(segment) is not None for segment in segments)
-        )
+    def _unread(picked: Matches, view: Viewport) -> bool:
+        """Whether a view that follows lacks lines because the ends of the files were not filtered yet."""
+        return view.follow and any(picked.newer(segment) is not None for segment in view.document.segments)
 
     def _count_later(self, later: Matches, document: Document) -> bool:
         """Filter one more block of what was written since the view stopped following."""
@@ -223,7 +231,7 @@ class LogSession:
         view, picked, deadline = self.view, self._picked, time.monotonic() + FILL_S
         window = view.build()
         if picked is not None and not self.filter.narrows:
-            while self._lacking(picked, view) and search(picked, view.document):
+            while (not window.complete or self._unread(picked, view)) and search(picked, view.document):
                 window = view.build()
                 if time.monotonic() >= deadline:
                     break

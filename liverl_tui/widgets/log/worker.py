@@ -69,31 +69,37 @@ class LogWorker:
 
     def _loop(self) -> None:
         session = self._session
-        busy = False
         due = drawn = time.monotonic()
         begin = due + POLL_S  # of searching and counting: they would delay the first paint of the interface
+        unread = undrawn = True  # whether there may be something to search or count, or to draw
+        busy = False
         while True:
             operations = self._take(0.0 if busy else max(0.0, due - time.monotonic()))
             if operations is None:
                 return
             began = time.monotonic()
             polls = began >= due and self._awake.is_set()
+            news, told = bool(operations), (session.error, session.lag)
             try:
                 for operation in operations:
                     operation(session)
                 if polls:
                     session.error = ""
-                    session.poll()
-                busy = began >= begin and session.work(SLICE_S)
+                    news = session.poll() or news
+                busy = (unread or news) and began >= begin
+                undrawn = undrawn or news or busy
+                unread = session.work(SLICE_S) if busy else unread or news
+                busy = busy and unread
             except OSError as error:
-                session.error, busy = _words(error), False
+                session.error, busy, unread = _words(error), False, True
             now = time.monotonic()
             if began >= due:
                 # A poll that comes late or takes long is the time by which the view is behind the files.
                 session.lag = float(int(now - due)) if polls else 0.0
                 due = now + POLL_S
-            if operations or polls or now - drawn >= PICTURE_S:
-                drawn = now
+            undrawn = undrawn or told != (session.error, session.lag)
+            if undrawn and (operations or polls or now - drawn >= PICTURE_S):
+                drawn, undrawn = now, False
                 self._draw()
 
     def _take(self, timeout: float) -> list[Operation] | None:
