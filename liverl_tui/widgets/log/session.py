@@ -15,15 +15,15 @@ from liverl.logs.document import MARK, Chain, Document, Place
 from liverl.logs.files import LogFile
 from liverl.logs.levels import Levels, continues, own_level
 from liverl.logs.library import Library
-from liverl.logs.picking import EVERY_LINE, Matches
 from liverl.logs.prefixes import colourless, without_prefix
 from liverl.logs.query import Needle
 from liverl.logs.segment import Segment
 from liverl.logs.stamps import clock_of
 from liverl.logs.text import bare, shown
 from liverl.model import Level
+from liverl_tui.widgets.log.filtering import NewLines, Passing, begin_in_view
 from liverl_tui.widgets.log.frame import ALL, RAW_BYTES, Filter, Frame, LogLine
-from liverl_tui.widgets.log.seek import Jump, Seeker, reaches_end, search, search_near, unfinished
+from liverl_tui.widgets.log.seek import Jump, Seeker, search, search_near, unfinished
 from liverl_tui.widgets.log.viewport import Viewport, Window
 
 if TYPE_CHECKING:
@@ -58,12 +58,8 @@ class LogSession:
         self._measure = rows
         self._views: dict[str, Viewport] = {}
         self._seeker: Seeker | None = None
-        self._picked: Matches | None = self._matches()  # the lines that pass the filter; None: all
-        self._later: Matches | None = (
-            self._matches()
-        )  # those of them written since the view stopped following
-        self._fresh = 0  # lines written since then, if all pass
-        self._paused_at: dict[Segment, int] = {}  # sizes when the view stopped following
+        self._passing = Passing(self.filter)
+        self._new = NewLines(self.filter)
         self._marked: Place | None = None  # the line that ``show_line`` was asked for
         self._polled: object = None  # what the files were like at the last poll
         self._refreshed_at = self._indexed_at = 0.0  # Unix time of the last look for files, at the indexes
@@ -96,7 +92,7 @@ class LogSession:
             self._stay()
             self.poll()
             if not self.filter.narrows and not self.view.follow and self.view.cursor is not None:
-                self._filter_from(self.view.cursor)
+                self._passing.near(self.view.cursor, self.document)
 
     def show_line(self, service: str, path: Path, offset: int) -> None:
         """Show and mark the line that holds byte ``offset`` of the file ``path``; nothing moves if the service has no
@@ -133,7 +129,7 @@ class LogSession:
             view = self._views[self.tab] = Viewport(self.document, self._rows_of)
         view.document = self.document
         view.height = self.height
-        view.picker = EVERY_LINE if self._picked is None else self._picked
+        view.picker = self._passing.picker
         return view
 
     # -- new content
@@ -154,19 +150,17 @@ class LogSession:
             self._lines.clear()
         document = self.document
         if self.view.follow and not self.filter.narrows:
-            self._filter_to_end()  # much was written while nobody looked
-        if not self.view.follow and self._later is None:
-            for segment in document.segments:
-                before = sizes.get(segment, 0)
-                if segment.size > before:
-                    self._fresh += segment.newlines(before, segment.size)
+            self._passing.to_end(document)  # much was written while nobody looked
+        if not self.view.follow:
+            self._new.grown(sizes, document)
         if not 0 <= now - self._indexed_at < INDEX_S:
             self._indexed_at = now
             for segment in document.segments:
                 if segment.live and not segment.moved:
                     segment.times.refresh()
-        before, self._polled = self._polled, self._content(document)
-        return before != self._polled
+        content = self._content(document)
+        changed, self._polled = content != self._polled, content
+        return changed
 
     def _content(self, document: Document) -> object:
         """What a poll can change: equal as long as the files and what is known of them stay the same."""
@@ -182,17 +176,17 @@ class LogSession:
                 return more
 
     def _step(self) -> bool:
-        document, view, picked = self.document, self.view, self._picked
+        document, view, picked = self.document, self.view, self._passing.matches
         lazy = (
             not self.filter.narrows
         )  # only access lines are hidden: filter what is near the view, not the whole log
         if picked is not None:
-            unread = lazy and self._unread(picked, view)
+            unread = lazy and self._passing.unread(view)
             if not unread:
                 view.build()  # what is filtered next depends on the lines in view
             if (unread or not lazy or not view.window.complete) and search(picked, document):
                 return True
-        if self._later is not None and not view.follow and self._count_later(self._later, document):
+        if not view.follow and self._new.step(document):
             return True
         if self._seeker is not None:
             more = self._seeker.step(document)
@@ -207,31 +201,13 @@ class LogSession:
             return sum(segment.count() for segment in counted) > 0
         return False
 
-    @staticmethod
-    def _unread(picked: Matches, view: Viewport) -> bool:
-        """Whether a view that follows lacks lines because the ends of the files were not filtered yet."""
-        return view.follow and any(picked.newer(segment) is not None for segment in view.document.segments)
-
-    def _count_later(self, later: Matches, document: Document) -> bool:
-        """Filter one more block of what was written since the view stopped following."""
-        self._begin_later(later, document)
-        for segment in document.segments:
-            if later.newer(segment) is not None:
-                later.step_newer(segment)
-                return True
-        return False
-
-    def _begin_later(self, later: Matches, document: Document) -> None:
-        for segment in document.segments:
-            later.begin(segment, self._paused_at.get(segment, 0))
-
     def _fill(self) -> Window:
         """The window. If a filter that hides only access lines was not searched far enough to fill it, search on for
         at most ``FILL_S``: a frame with too few lines would flash."""
-        view, picked, deadline = self.view, self._picked, time.monotonic() + FILL_S
+        view, picked, deadline = self.view, self._passing.matches, time.monotonic() + FILL_S
         window = view.build()
         if picked is not None and not self.filter.narrows:
-            while (not window.complete or self._unread(picked, view)) and search(picked, view.document):
+            while (not window.complete or self._passing.unread(view)) and search(picked, view.document):
                 window = view.build()
                 if time.monotonic() >= deadline:
                     break
@@ -258,9 +234,7 @@ class LogSession:
 
     def _stay(self) -> None:
         """Count new lines from now on."""
-        self._fresh = 0
-        self._later = self._matches()
-        self._paused_at = {segment: segment.size for segment in self.document.segments}
+        self._new = NewLines(self.filter, self._spared, self.document)
 
     def move(self, by: int) -> None:
         """Select the line ``by`` lines below (above if negative)."""
@@ -278,7 +252,7 @@ class LogSession:
         """Go to the first line of the document."""
 
         def move(_view: Viewport) -> None:
-            self._filter_from(None)
+            self._passing.near(None, self.document)
             self.view.first()
 
         self._moved(move)
@@ -287,7 +261,7 @@ class LogSession:
         """Go to the newest line, and follow."""
 
         def move(_view: Viewport) -> None:
-            self._filter_to_end()
+            self._passing.to_end(self.document)
             self.view.end()
 
         self._moved(move)
@@ -303,32 +277,10 @@ class LogSession:
         """Go to a line."""
 
         def move(_view: Viewport) -> None:
-            self._filter_from(place)
+            self._passing.near(place, self.document)
             self.view.go(place)
 
         self._moved(move)
-
-    def _filter_to_end(self) -> None:
-        """Have the filter begin at the end of the log, unless it has nearly been there."""
-        if self._picked is not None and not reaches_end(self._picked, self.document):
-            self._picked = self._matches()
-
-    def _filter_from(self, place: Place | None) -> None:
-        """Have the filter begin at ``place`` (None: the start of the log), unless it has been there already: the lines
-        around it are then among the first that it finds."""
-        document = self.document
-        if self._picked is None or not document.segments:
-            return
-        offsets = {s: 0 if place is None else document.offset_in(s, place) for s in document.segments}
-        if all(self._picked.covers(segment, offset) for segment, offset in offsets.items()):
-            return
-        self._picked = self._matches()
-        assert self._picked is not None
-        for segment, offset in offsets.items():
-            self._picked.begin(segment, offset)
-        for segment in document.segments if place is None else [place.segment]:
-            self._picked.step_newer(segment)
-            self._picked.step_older(segment)
 
     def choose(self, index: int) -> None:
         """Select a line in view by its index in the frame."""
@@ -372,24 +324,14 @@ class LogSession:
         self.note = ""
         self._stay()
 
-    def _matches(self) -> Matches | None:
-        """The lines that pass the filter, nothing of it searched yet; None if all pass."""
-        if self.filter.access and not self.filter.narrows:
-            return None
-        spared = None if self._seeker is None else self._seeker.needle
-        return Matches(self.filter.query(spared=spared), marks=not self.filter.narrows)
+    @property
+    def _spared(self) -> Needle | None:
+        """Access lines with this are shown: what is searched for."""
+        return None if self._seeker is None else self._seeker.needle
 
     def _refilter(self) -> None:
-        self._picked = self._matches()
-        if self._picked is not None:
-            self._begin(self._picked)
-
-    def _begin(self, matches: Matches) -> None:
-        """Start the search at the first line in view, from which it goes in both directions."""
-        view = self.view
-        if not view.follow and view.window.places:
-            for segment in view.document.segments:
-                matches.begin(segment, view.document.offset_in(segment, view.window.places[0]))
+        self._passing = Passing(self.filter, self._spared)
+        begin_in_view(self._passing.matches, self.view)
 
     def search(self, needle: Needle, *, jump: bool = True) -> None:
         """Search for a pattern; access lines that contain it are shown. ``jump``: go to the newest hit while
@@ -397,7 +339,7 @@ class LogSession:
         view = self.view
         view.build()
         self._seeker = Seeker(needle, self.filter.query(needle, spared=needle))
-        self._begin(self._seeker.hits)
+        begin_in_view(self._seeker.hits, view)
         self._refilter()
         self.note = ""
         if jump:
@@ -436,7 +378,7 @@ class LogSession:
     def frame(self) -> Frame:
         """What is to be drawn now."""
         view = self.view
-        window = self._fill()
+        window, picked = self._fill(), self._passing.matches
         lines = tuple(self._line(place) for place in window.places)
         self._lines = {place: self._lines[place] for place in window.places if place in self._lines}
         segment = view.cursor.segment if view.cursor is not None else None
@@ -455,7 +397,7 @@ class LogSession:
             cursor=window.places.index(view.cursor) if view.cursor in window.places else None,
             follow=view.follow,
             wrap=self.wrap,
-            fresh=0 if view.follow else self._new_lines(view.document),
+            fresh=0 if view.follow else self._new.count(view.document),
             file=segment.path.name if segment is not None and isinstance(view.document, Chain) else "",
             number=None if number is None else number + 1,
             total=total,
@@ -463,8 +405,8 @@ class LogSession:
             end=view.document.end,
             size=sum(segment.size for segment in view.document.segments),
             filter=self.filter,
-            hidden=0 if self._picked is None else self._picked.hidden(view.document.segments),
-            all_filtered=(scanned := unfinished(self._picked, view.document)) is None,
+            hidden=0 if picked is None else picked.hidden(view.document.segments),
+            all_filtered=(scanned := unfinished(picked, view.document)) is None,
             marked=window.places.index(self._marked) if self._marked in window.places else None,
             scanned=scanned if self.filter.narrows or not window.complete else None,
             search=None if self._seeker is None else self._seeker.state(view.document, view.cursor),
@@ -473,12 +415,6 @@ class LogSession:
             error=self.error,
             services=tuple(self.library.services),
         )
-
-    def _new_lines(self, document: Document) -> int:
-        if self._later is None:
-            return self._fresh
-        self._begin_later(self._later, document)
-        return sum(self._later.since(s, self._paused_at.get(s, 0)) for s in document.segments)
 
     def _rows_of(self, place: Place) -> int:
         if not self.wrap or place.offset == MARK:

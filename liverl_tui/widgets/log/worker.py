@@ -17,7 +17,7 @@ SLICE_S = 0.005  # seconds of searching before queued operations run
 TURN_S = 0.001  # seconds: longest interval between switches of threads
 PICTURE_S = 0.1  # seconds between two frames during a search
 
-Operation = Callable[[LogSession], None]
+Operation = Callable[[LogSession], object]
 Outcome = Frame | Exception
 
 
