@@ -35,7 +35,7 @@ _BACK = "back"  # bound on all screens, and not listed in the help
 _ACTIONS = (*(key.action for key in keys_of("app")), _BACK)
 
 
-class LiverlApp(KeysInOrder):
+class LiverlApp(KeysInOrder, inherit_bindings=False):
     """Shows one run. Its parts handle its keys; ``action_target`` returns the part that handles an action.
 
     ``readonly``: refuse every key that would change the run. ``theme``: None = the default one. ``bell``: whether the

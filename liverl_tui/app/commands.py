@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from liverl.model import ServiceStatus
 from liverl_tui.data.view import ENDED, STARTABLE, actors, processes
+from liverl_tui.keys.bindings import find
 from liverl_tui.text.words import state_word
 
 if TYPE_CHECKING:
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-# (verb, kind of service) -> consequence, as shown in the dialog
+# (verb, kind of service) -> consequence, as shown in the dialog; in braces, keys
 CONSEQUENCES: dict[tuple[str, str], str] = {
     ("restart", "trainer"): (
         "Training resumes from the newest checkpoint (without one, from the first step); later steps are repeated. "
         "The other services keep running."
     ),
     ("stop", "trainer"): (
-        "Training stops; the other services keep running and keep their GPUs. When started again (s), training "
+        "Training stops; the other services keep running and keep their GPUs. When started again ({start}), training "
         "resumes from the newest checkpoint."
     ),
     ("restart", "replica"): (
@@ -33,14 +34,14 @@ CONSEQUENCES: dict[tuple[str, str], str] = {
     ),
     ("stop", "replica"): (
         "Requests in flight on this replica fail, and their trials get the error. To drain the replica first, "
-        "remove it instead (x)."
+        "remove it instead ({remove})."
     ),
     ("restart", "proxy"): (
         "This run did not start the proxy. The processes that listen on its port are stopped, by pid, and its own "
         "command line is started again. Requests in flight get 10 seconds to finish, then they fail."
     ),
     ("stop", "proxy"): (
-        "Requests of agents wait until the proxy is started again (s); requests that wait too long fail."
+        "Requests of agents wait until the proxy is started again ({start}); requests that wait too long fail."
     ),
     ("restart", "ray"): "All processes on this Ray cluster are killed with it, including the trainer.",
     ("stop", "ray"): "All processes on this Ray cluster are killed with it, including the trainer.",
@@ -49,9 +50,11 @@ CONSEQUENCES: dict[tuple[str, str], str] = {
 
 def consequence(verb: str, service: ServiceStatus) -> str:
     """Return the consequence of ``verb`` (restart, stop) for ``service``, in whole sentences."""
-    return CONSEQUENCES.get(
-        (verb, service.kind),
-        f"Services that depend on {service.name} do not work until it is running again.",
+    text = CONSEQUENCES.get((verb, service.kind))
+    if text is None:
+        return f"Services that depend on {service.name} do not work until it is running again."
+    return text.format(
+        start=find("app", "start_service").mention, remove=find("app", "remove_replica").mention
     )
 
 
@@ -113,7 +116,7 @@ class Commands:
         return {
             "live": None,
             "connecting": view.why or "not connected to the backend yet",
-            "lost": "no backend is running; press U to restart it",
+            "lost": f"no backend is running; {find('app', 'revive').press} to restart it",
             "ended": "this run has ended; it can no longer be changed",
             "demo": None,  # the source says what a command would do
         }[view.link]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from liverl_tui.data.view import processes
+from liverl_tui.keys.bindings import find
 from liverl_tui.term.private import mouse_is_on, set_mouse
 from liverl_tui.term.terminal import inside_tmux
 from liverl_tui.text import themes
@@ -243,6 +244,6 @@ class Navigation:
             self.toast("this terminal cannot switch the mouse on or off", "warning")
         elif on:
             where = "selection by tmux and the terminal" if inside_tmux() else "selection by the terminal"
-            self.toast(f"mouse on; {where} needs Shift until you press m")
+            self.toast(f"mouse on; {where} needs Shift until you {find('app', 'mouse').press}")
         else:
             self.toast("mouse off; the terminal selects text again")

@@ -12,6 +12,7 @@ from textual.notifications import Notification, Notify
 from liverl.model import Result, Snapshot
 from liverl.rundir.commands import attach_command
 from liverl_tui.data.view import View
+from liverl_tui.keys.bindings import find
 from liverl_tui.term.terminal import WindowTitle, has_title
 from liverl_tui.text.words import LEVEL_GLYPH, one_line
 from liverl_tui.widgets.base.cells import fit
@@ -100,6 +101,11 @@ def _failed(view: View) -> bool:
     return any(e.kind == "run_failed" and e.at >= snapshot.started_at for e in view.events)
 
 
+def _sentence(text: str) -> str:
+    """``text`` with a capital at its beginning."""
+    return text[0].upper() + text[1:]
+
+
 def _link(before: View, after: View, readonly: bool) -> list[Notice]:
     if before.link == after.link:
         return []
@@ -108,7 +114,8 @@ def _link(before: View, after: View, readonly: bool) -> list[Notice]:
         advice = (
             f" The backend ran on {host}; restart it there"
             if host
-            else " Press U to restart it; it adopts the services that are still running"
+            else f" {_sentence(find('app', 'revive').press)} to restart it; it adopts the services that are still "
+            "running"
         )
         why = after.why or "the backend died"
         text = f"{why}; showing the run's files.{'' if readonly else advice}"

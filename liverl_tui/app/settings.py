@@ -15,6 +15,9 @@ from pathlib import Path
 from liverl.exit_codes import ExitCode
 from liverl.util.nearest import did_you_mean
 from liverl.util.regular_file import read_text
+from liverl_tui.app.key_mapping import UnreadableKeys, flow_mapping, take_keys
+from liverl_tui.keys.key import Key
+from liverl_tui.keys.table import KEYS
 from liverl_tui.text.errors import CliError
 
 REMOTE_INTERVAL_S = 1.0  # minimum seconds between two paints of live numbers over ssh; halves the bytes
@@ -29,12 +32,14 @@ _FALSE = ("false", "no", "off")
 
 @dataclass(frozen=True)
 class UiSettings:
-    """Settings as read. ``theme``: None = the default one. ``interval``: seconds between two paints of live numbers."""
+    """Settings as read. ``theme``: None = the default one. ``interval``: seconds between two paints of live numbers.
+    ``keys``: the table of keys, with those of the user."""
 
     theme: str | None = None
     mouse: bool = False
     bell: bool = True
     interval: float = 0.5
+    keys: tuple[Key, ...] = KEYS
 
 
 def remote(env: Mapping[str, str]) -> bool:
@@ -49,16 +54,23 @@ def before_textual() -> None:
         os.environ.setdefault("TEXTUAL_FPS", REMOTE_FPS)
 
 
-def ui_section(text: str) -> dict[str, str]:
-    """Return the scalar values of the section ``ui`` in the text of a configuration file, unconverted."""
-    values: dict[str, str] = {}
+def ui_section(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the scalar values of the section ``ui`` in the text of a configuration file, unconverted, and its mapping
+    ``keys``.
+
+    Raises:
+        UnreadableKeys: ``keys`` is not written as these few lines can be read.
+    """
+    section: list[str] = []
     inside = False
-    for line in text.splitlines():
+    for line in text.replace("\r\n", "\n").split("\n"):
         if line[:1] not in (" ", "\t", "#", ""):
             inside = re.fullmatch(r"ui:\s*(#.*)?", line) is not None
-        elif inside and (match := _KEY.match(line)):
-            values[match[1]] = match[2] or match[3] or match[4] or ""
-    return values
+        elif inside:
+            section.append(line)
+    keys, rest = take_keys(section)
+    matches = filter(None, map(_KEY.match, rest))
+    return {match[1]: match[2] or match[3] or match[4] or "" for match in matches}, keys
 
 
 def read_settings(config: Path, env: Mapping[str, str] = os.environ) -> UiSettings:
@@ -71,9 +83,11 @@ def read_settings(config: Path, env: Mapping[str, str] = os.environ) -> UiSettin
         CliError: a value is invalid.
     """
     try:
-        values = ui_section(read_text(config, errors="replace"))
+        values, keys = ui_section(read_text(config, errors="replace"))
     except OSError:
-        values = {}
+        values, keys = {}, {}
+    except UnreadableKeys as error:
+        raise CliError(f"ui.keys in {config}: {error}", ExitCode.USAGE) from None
     origin = dict.fromkeys(values, f"ui.{{}} in {config}")
     for key in ("theme", "mouse", "bell", "refresh_interval"):
         if chosen := env.get(PREFIX + key.upper()):
@@ -101,7 +115,44 @@ def read_settings(config: Path, env: Mapping[str, str] = os.environ) -> UiSettin
             raise wrong("refresh_interval", f"a number of seconds of at least {LEAST_INTERVAL_S:g}")
     if remote(env):
         interval = max(interval, REMOTE_INTERVAL_S)
-    return UiSettings(values.get("theme") or None, mouse, switch("bell", UiSettings.bell), interval)
+    table = _table(keys, str(config), env.get(PREFIX + "KEYS", ""))
+    return UiSettings(values.get("theme") or None, mouse, switch("bell", UiSettings.bell), interval, table)
+
+
+def _table(keys: Mapping[str, str], where: str, variable: str) -> tuple[Key, ...]:
+    """The table of keys with ``keys``, over which the entries of the environment's ``variable`` go.
+
+    Raises:
+        CliError: they cannot be used.
+    """
+    try:
+        chosen = flow_mapping(variable.strip()) if variable.strip() else {}
+    except UnreadableKeys:
+        expected = 'as in {logs.access: V, app.theme: ""}'
+        raise CliError(
+            f"{PREFIX}KEYS: {variable!r} is not a mapping of entries to keys, {expected}", ExitCode.USAGE
+        ) from None
+    # A run's configuration must not be edited, so an error names the way around it.
+    where = f"{where} (for one interface, {PREFIX}KEYS goes over it)"
+    places = {**dict.fromkeys(keys, where), **dict.fromkeys(chosen, f"{PREFIX}KEYS")}
+    return table_with({**keys, **chosen}, places)
+
+
+def table_with(keys: Mapping[str, str], places: Mapping[str, str]) -> tuple[Key, ...]:
+    """The table of keys with those of the user. ``places``: where each of ``keys`` was set, for errors.
+
+    Raises:
+        CliError: they cannot be used; the message names all problems.
+    """
+    if not keys:
+        return KEYS
+    from liverl_tui.keys.rebind import BadKeys, rebound
+
+    try:
+        return rebound(KEYS, keys)
+    except BadKeys as error:
+        lines = [f"ui.keys.{bad.id} in {places[bad.id]}: {bad.text}" for bad in error.problems]
+        raise CliError("\n".join(lines), ExitCode.USAGE) from None
 
 
 def check_theme(name: str | None) -> None:

@@ -17,6 +17,7 @@ from liverl.util.visible import visible
 from liverl_tui.app.settings import UiSettings, before_textual, check_theme, read_settings
 from liverl_tui.data.first_start import first_start
 from liverl_tui.data.first_view import FirstLook
+from liverl_tui.keys import in_force
 
 if TYPE_CHECKING:
     from liverl.replay.archive import Recording
@@ -56,6 +57,7 @@ def run_demo(recording: Recording, folder: Path, speed: float) -> int:
     from liverl.replay.player import Player
 
     settings = read_settings(Path(os.devnull))  # of the environment only
+    in_force.install(settings.keys)
     before_textual()
     about = recording.about
     clock = ReplayClock(about.begin, time.time(), speed, about.utc_offset)
@@ -90,6 +92,7 @@ def _collect() -> None:
 
 def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[[], object] | None) -> int:
     first = FirstLook(run) if start is None else None
+    in_force.install(settings.keys)  # before any widget is imported
     before_textual()
     from liverl_tui.app.app import LiverlApp
     from liverl_tui.app.notifications import farewell

@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "make-smoke": ("make_smoke", "Make a tiny model and its data, to try verl with."),
     "ls": ("ls", "List runs, live and ended."),
     "config": ("config", "Print the default configuration with comments, or a resolved one."),
+    "keys": ("keys", "Print the keys of the interface, and how to name them in a configuration."),
     "demo": ("demo", "Play a recorded run in the interface, without a GPU."),
     "completion": ("completion", "Print shell completion for bash, zsh or fish."),
 }

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from textual.binding import Binding
 
-from liverl_tui.keys.key import Key, Scope, key_name
+from liverl_tui.keys.in_force import table, table_for_bindings
+from liverl_tui.keys.key import Key, Scope
+from liverl_tui.keys.names import key_name
 from liverl_tui.keys.table import KEYS, SCOPE_TITLES
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ __all__ = [
     "find",
     "key_name",
     "keys_of",
+    "moves",
     "offered",
     "reachable",
 ]
@@ -31,24 +34,23 @@ __all__ = [
 
 def keys_of(scope: Scope) -> tuple[Key, ...]:
     """The entries of one scope, in the order of the table."""
-    return tuple(k for k in KEYS if k.scope == scope)
+    return tuple(k for k in table() if k.scope == scope)
 
 
 def reachable(scopes: Iterable[Scope]) -> list[Key]:
     """The entries that work where ``scopes`` (nearest first) are active. An entry loses the keys that a nearer scope
-    uses; an entry that loses all of its keys is left out."""
+    uses; an entry that loses all of its keys is left out. One without keys stays: it can be run by its name."""
     taken: set[str] = set()
     entries = []
     for scope in scopes:
         here = keys_of(scope)
         for key in here:
-            names = key.keys.split(",")
-            free = [name for name in names if name not in taken]
-            if free == names:
+            free = tuple(name for name in key.bound if name not in taken)
+            if free == key.bound:
                 entries.append(key)
             elif free:
                 entries.append(replace(key, keys=",".join(free), shown=None))
-        taken.update(name for key in here for name in key.keys.split(","))
+        taken.update(name for key in here for name in key.bound)
     return entries
 
 
@@ -59,14 +61,35 @@ def offered(scopes: Iterable[Scope], *, readonly: bool = False) -> list[Key]:
     return [
         key
         for key in reachable(here)
-        if (key.bar is True or (key.bar and not set(key.bar).isdisjoint(here)))
+        if key.bound
+        and (key.bar is True or (key.bar and not set(key.bar).isdisjoint(here)))
         and not (key.changes and readonly)
     ]
 
 
 def bindings(scope: Scope) -> list[BindingType]:
     """Textual's bindings for one scope, for a ``BINDINGS`` of a widget; none is shown in Textual's own footer."""
-    return [Binding(k.keys, k.action, k.label, show=False, id=k.id) for k in keys_of(scope)]
+    return [_binding(k, k.action) for k in table_for_bindings() if k.scope == scope and k.bound]
+
+
+def moves(
+    up: str, down: str, page_up: str, page_down: str, first: str = "", last: str = ""
+) -> list[BindingType]:
+    """Textual's bindings for the keys that move in a pane, whose actions for them these are; empty = none."""
+    actions = {
+        "up": up,
+        "down": down,
+        "page_up": page_up,
+        "page_down": page_down,
+        "first": first,
+        "last": last,
+    }
+    keys = (k for k in table_for_bindings() if k.scope == "moving" and k.bound)
+    return [_binding(k, actions[k.action]) for k in keys if actions[k.action]]
+
+
+def _binding(key: Key, action: str) -> Binding:
+    return Binding(key.keys, action, key.label, show=False, id=key.id)
 
 
 def find(scope: Scope, action: str) -> Key:
@@ -75,7 +98,7 @@ def find(scope: Scope, action: str) -> Key:
     Raises:
         KeyError: the table has no such entry.
     """
-    for key in KEYS:
+    for key in table():
         if key.scope == scope and key.action == action:
             return key
     raise KeyError(f"{scope}.{action}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
+
+from liverl_tui.keys.names import key_name
 
 Scope = Literal[
     "app",  # everywhere except in dialogs
@@ -20,6 +23,7 @@ Scope = Literal[
     "alerts",
     "help",
     "dialog",
+    "moving",  # every pane with rows or lines
 ]
 
 
@@ -31,11 +35,13 @@ class Key:
     (``app/commands.py``, ``app/navigation.py``, ``app/lifecycle.py``). ``bar``: True shows ``label`` in the key bar
     wherever the key works, a tuple only in those scopes. ``help`` is the sentence of the help screen and the palette.
     ``changes``: the action changes the run, and is refused in a read-only interface.
+
+    ``id`` stands in users' configurations. Of an action with parameters it has the label, which then must not change.
     """
 
     scope: Scope
     action: str
-    keys: str  # comma separated, Textual's names; the first one is shown
+    keys: str  # comma separated, Textual's names; the first one is shown; empty = the action has no key
     label: str
     help: str
     bar: bool | tuple[Scope, ...] = False
@@ -44,50 +50,27 @@ class Key:
 
     @property
     def id(self) -> str:
-        """``scope.action``: unique, and the id of Textual's binding."""
-        return f"{self.scope}.{self.action}"
+        """The unique name in ``ui.keys``, and the id of Textual's binding: ``scope.action``, or for an action with
+        parameters ``scope.label``, in small letters: ``logs.filter_out``."""
+        name = self.label if "(" in self.action else self.action
+        return f"{self.scope}.{re.sub(r'[^a-z0-9]+', '_', name.lower())}"
+
+    @property
+    def bound(self) -> tuple[str, ...]:
+        """The keys, as Textual names them; none if the user has removed them."""
+        return tuple(self.keys.split(",")) if self.keys else ()
 
     @property
     def name(self) -> str:
-        """The first key as people write it, for the key bar, help and messages."""
+        """The first key as people write it, for the key bar, help and palette; empty if there is none."""
         return self.shown if self.shown is not None else key_name(self.keys.split(",", 1)[0])
 
+    @property
+    def mention(self) -> str:
+        """What a sentence names: the first key or, without a key, the command of the palette that does the same."""
+        return self.name or f'command "{self.label}"'
 
-def key_name(key: str) -> str:
-    """A key's Textual name as people write it: ``slash`` is /, ``ctrl+p`` is ^p, ``shift+left`` is ⇧←."""
-    for prefix, sign in (("ctrl+", "^"), ("shift+", "⇧")):
-        if key.startswith(prefix):
-            return sign + key_name(key.removeprefix(prefix))
-    return _NAMES.get(key, key)
-
-
-_NAMES = {
-    "question_mark": "?",
-    "slash": "/",
-    "colon": ":",
-    "exclamation_mark": "!",
-    "left_square_bracket": "[",
-    "right_square_bracket": "]",
-    "full_stop": ".",
-    "comma": ",",
-    "escape": "Esc",
-    "enter": "Enter",
-    "tab": "Tab",
-    "space": "Space",
-    "home": "Home",
-    "end": "End",
-    "pageup": "PgUp",
-    "pagedown": "PgDn",
-    "up": "↑",
-    "down": "↓",
-    "left": "←",
-    "right": "→",
-    "minus": "-",
-    "plus": "+",
-    "equals_sign": "=",
-    "less_than_sign": "<",
-    "greater_than_sign": ">",
-    "asterisk": "*",
-    "number_sign": "#",
-    "f1": "F1",
-}
+    @property
+    def press(self) -> str:
+        """What a sentence tells the user to do: ``press U``, or to use the command."""
+        return f"press {self.name}" if self.name else f"use the {self.mention}"

@@ -19,8 +19,26 @@ SCOPE_TITLES: dict[Scope, str] = {
     "alerts": "Alerts",
     "help": "Help",
     "dialog": "Dialogs and lists to choose from",
+    "moving": "Moving in lists",
 }
 
+# Scopes that are active at the same time, the nearest first: of two entries with one key, the nearer one gets it.
+ACTIVE_TOGETHER: tuple[tuple[Scope, ...], ...] = (
+    ("gpus", "moving", "dashboard", "app"),
+    ("replicas", "moving", "dashboard", "app"),
+    ("logs", "moving", "dashboard", "app"),
+    ("trials", "moving", "dashboard", "app"),
+    ("moving", "trajectory", "app"),
+    ("metrics", "app"),
+    ("moving", "service", "app"),
+    ("moving", "gpu", "app"),
+    ("events", "moving", "app"),
+    ("alerts", "moving", "app"),
+    ("moving", "help", "app"),
+    ("moving", "dialog"),
+)
+
+_PAGED: tuple[Scope, ...] = ("service", "gpu", "events", "alerts", "help")  # space goes one page down there
 _RUN: tuple[Scope, ...] = ("dashboard", "trajectory", "metrics", "events")  # screens of the run as a whole
 
 KEYS: tuple[Key, ...] = (
@@ -373,4 +391,21 @@ KEYS: tuple[Key, ...] = (
         bar=True,
         changes=True,
     ),
+    # -- moving: each pane has actions of its own for these (``bindings.moves``)
+    Key("moving", "up", "up,k", "up", "Go one row up"),
+    Key("moving", "down", "down,j", "down", "Go one row down"),
+    Key("moving", "page_up", "pageup,ctrl+b", "page up", "Go one page up"),
+    Key("moving", "page_down", "pagedown,ctrl+f", "page down", "Go one page down"),
+    Key("moving", "first", "home,g", "first", "Go to the first row"),
+    Key("moving", "last", "end,G", "last", "Go to the last row"),
+)
+
+# Keys that have a fixed meaning somewhere, so that nothing else can have them there. Text fields have further keys
+# of their own, which they handle before any binding.
+FIXED: tuple[Key, ...] = (
+    Key("app", "back", "escape", "back", "Go back one screen"),
+    Key("gpus", "beside", "left,right", "beside", "Go to the cell beside"),
+    Key("replicas", "beside", "left,right", "beside", "Go to the cell beside"),
+    *(Key(scope, "page", "space", "page down", "Go one page down") for scope in _PAGED),
+    Key("dialog", "move", "up,down,pageup,pagedown,ctrl+p,ctrl+n", "move", "Move in a list while typing"),
 )

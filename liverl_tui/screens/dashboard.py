@@ -39,7 +39,7 @@ def _need(pane: Widget) -> Need:
     return Need(getattr(pane, "least_rows", default.least), getattr(pane, "wanted_rows", default.wanted))
 
 
-class Dashboard(RunScreen):
+class Dashboard(RunScreen, inherit_bindings=False):
     """Header, charts, four panes (``layout.PANES``) placed by ``layout.arrange``, and key bar.
 
     ``hidden``: names of panes hidden by the user. ``maximised``: the name of the pane that fills the body, or None.

@@ -73,7 +73,7 @@ class Options(RowsPane):
 
     def facts(self) -> tuple[str, str]:
         """The keys that choose and close, and the style of these words."""
-        return f"{find('dialog', 'pick').name} chooses, {find('dialog', 'cancel').name} closes", "dim"
+        return f"{find('dialog', 'pick').mention} chooses, {find('dialog', 'cancel').mention} closes", "dim"
 
     def title_row(self, width: int, facts: str = "", style: str = "dim") -> Row:
         """Return a line with ``facts`` at its right end; the title is the dialog's."""

@@ -30,7 +30,7 @@ REFRESH_S = 2.0  # seconds between two requests to the backend
 _KEYS: list[BindingType] = [*bindings("gpu")]
 
 
-class GpuScreen(ListDetailScreen):
+class GpuScreen(ListDetailScreen, inherit_bindings=False):
     """Shows one GPU: its processes, its history, its clocks, errors and links.
 
     ``selected_gpu`` is its UUID; None until the first snapshot if the caller named none. What no snapshot has comes

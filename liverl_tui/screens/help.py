@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
-from liverl_tui.keys.bindings import SCOPE_TITLES, Scope, bindings, key_name, keys_of
+from liverl_tui.keys.bindings import SCOPE_TITLES, Scope, bindings, find, key_name, keys_of, moves
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.dialogs import TypedInput
 from liverl_tui.text import words
@@ -23,26 +23,7 @@ _KEYS = 14  # columns of the keys
 _LABEL = 18  # columns of the label
 _LEAST = 12  # columns; in fewer a text is cut, not wrapped
 
-MOVING = (
-    ("↑ ↓  k j", "move one row up or down"),
-    ("PgUp PgDn  ^b ^f", "move one page"),
-    ("Home End  g G", "go to the first or last row"),
-    ("Esc", "clear the search or filter; else go back one screen, or restore the pane"),
-)
-LINKS = (
-    ("live", "connected to the backend"),
-    ("connecting", "the backend is starting, or does not answer at the moment"),
-    ("lost", "the backend has died; the files are shown; its services may still be running (U)"),
-    ("ended", "the run has ended; its files are shown"),
-)
-FACTS = (
-    "Closing the terminal or losing the ssh connection detaches, as D does; the run keeps running. Ctrl-C asks first.",
-    "liverl-tui attach shows the run again, from any terminal of this host. A run stops only if you type its name.",
-    "The events of the run (E) name the client that sent each command.",
-    "Each state has a symbol and a word; no state is shown by colour alone.",
-    "History bars are overwritten from left to right: the newest sample is left of the gap. This needs few bytes.",
-    "In tmux the mouse is off until you press m, so that tmux can select text.",
-)
+_BACK = ("Esc", "clear the search or filter; else go back one screen, or restore the pane")
 STATES: dict[str, str] = {
     "waiting": "its dependencies are not ready yet",
     "preparing": "its environment, ports and files are being prepared",
@@ -57,6 +38,33 @@ STATES: dict[str, str] = {
 }
 
 
+def _links() -> Iterable[tuple[str, str]]:
+    """How the interface can be connected to the backend, and what that means."""
+    revive = find("app", "revive").mention
+    return (
+        ("live", "connected to the backend"),
+        ("connecting", "the backend is starting, or does not answer at the moment"),
+        ("lost", f"the backend has died; the files are shown; its services may still be running ({revive})"),
+        ("ended", "the run has ended; its files are shown"),
+    )
+
+
+def _facts() -> Iterable[str]:
+    """Sentences about the interface."""
+    detach, events, mouse = find("app", "detach"), find("app", "events"), find("app", "mouse")
+    return (
+        f"Closing the terminal or losing the ssh connection detaches, as {detach.mention} does; the run keeps "
+        "running. Ctrl-C asks first.",
+        "liverl-tui attach shows the run again, from any terminal of this host. A run stops only if you type its "
+        "name.",
+        f"The events of the run ({events.mention}) name the client that sent each command.",
+        "Each state has a symbol and a word; no state is shown by colour alone.",
+        "History bars are overwritten from left to right: the newest sample is left of the gap. This needs few bytes.",
+        "Keys of your own: ui.keys in the configuration; liverl-tui keys prints the names to write there.",
+        f"In tmux the mouse is off until you {mouse.press}, so that tmux can select text.",
+    )
+
+
 def help_rows(nearest: Sequence[Scope]) -> Iterator[Row]:
     """Yield the whole text; keys of the scopes ``nearest`` come first, in their order."""
     for scope in dict.fromkeys((*nearest, *SCOPE_TITLES)):
@@ -64,19 +72,19 @@ def help_rows(nearest: Sequence[Scope]) -> Iterator[Row]:
         if keys:
             yield Row((SCOPE_TITLES[scope], "title"))
         for key in keys:
-            names = " ".join(dict.fromkeys((key.name, *map(key_name, key.keys.split(",")[1:]))))
+            names = " ".join(dict.fromkeys((key.name, *map(key_name, key.bound[1:])))) or "no key"
             row = Row().add(f"  {names}", "key", width=_KEYS).add(" ").add(key.label, "text", width=_LABEL)
             yield row.add(" ").add(key.help, "dim")
-    yield Row(("Moving in lists", "title"))
-    yield from _pairs(MOVING, "key")
+        if scope == "moving":
+            yield Row().add(f"  {_BACK[0]}", "key", width=_KEYS + _LABEL + 1).add(" ").add(_BACK[1], "dim")
     yield Row(("States of services", "title"))
     for state, glyph in words.GLYPH.items():
         row = Row().add(f"  {glyph} {words.state_word(state)}", words.STYLE[state], width=_KEYS + _LABEL + 1)
         yield row.add(" ").add(STATES[state], "dim")
     yield Row(("The link to the backend", "title"))
-    yield from _pairs(LINKS, "text")
+    yield from _pairs(_links(), "text")
     yield Row(("Good to know", "title"))
-    for fact in FACTS:
+    for fact in _facts():
         yield Row((f"  {fact}", "text"))
 
 
@@ -124,12 +132,10 @@ class HelpPane(Pane):
 
     title = "Help"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll_by(-1)", show=False),
-        Binding("down,j", "scroll_by(1)", show=False),
-        Binding("pageup,ctrl+b", "page(-1)", show=False),
-        Binding("pagedown,ctrl+f,space", "page(1)", show=False),
-        Binding("home,g", "scroll_by(-100000)", show=False),
-        Binding("end,G", "scroll_by(100000)", show=False),
+        *moves(
+            "scroll_by(-1)", "scroll_by(1)", "page(-1)", "page(1)", "scroll_by(-100000)", "scroll_by(100000)"
+        ),
+        Binding("space", "page(1)", show=False),
         Binding("escape", "screen.unfilter", show=False),
     ]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 from textual.binding import Binding
 
-from liverl_tui.keys.bindings import bindings
+from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.run_metrics import metrics_of
 from liverl_tui.widgets.base.keybar import KeyBar
@@ -94,7 +94,7 @@ class MetricsScreen(RunScreen):
             if not metrics.done and not metrics.problem
             else ("no metrics yet: the trainer writes them after each step",)
             if not charts.series.series
-            else ("no chart: press / to find a metric, or o for the default charts",)
+            else (_no_chart(),)
         )
         grid.update()
 
@@ -200,3 +200,9 @@ class MetricsScreen(RunScreen):
         if key is not None:
             self.charts.pin(key)
             self._draw(anew=True)
+
+
+def _no_chart() -> str:
+    """What a screen without charts says."""
+    metric, default = find("metrics", "find").press, find("metrics", "defaults").mention
+    return f"no chart: {metric} to find a metric, or {default} for the default charts"

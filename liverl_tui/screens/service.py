@@ -31,7 +31,7 @@ _WHY_FILES = {"ended": "this run has ended", "demo": "this is a recorded run"}
 _KEYS: list[BindingType] = [*bindings("service")]
 
 
-class ServiceScreen(ListDetailScreen):
+class ServiceScreen(ListDetailScreen, inherit_bindings=False):
     """Shows the state, probes, command, environment, processes and events of one service.
 
     ``selected_service`` is its name: the keys that restart, stop and start a service act on it. None until the

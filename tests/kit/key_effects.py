@@ -34,6 +34,7 @@ VALUES: dict[str, list[Any]] = {
     "ray.address": ["192.0.2.9:6379"],
     "environments": [],  # see _entries
     "trainer.command": [("sh", "other.sh")],
+    "ui.keys": [{"logs.access": "B"}],
     "trainer.overrides": [{"a.b": 1}, {"trainer.n_gpus_per_node": 4}],
     "training.train_batch_size": [128],  # the mini batch must divide it
     "training.train_prompt_mini_batch_size": [1],

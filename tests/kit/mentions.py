@@ -235,6 +235,9 @@ def _is_other(word: str, text: Text) -> bool:
 
 def is_key(word: str) -> bool:
     """Whether a dotted word names a key or a section; ``HOLE`` and ``*`` stand for any part."""
+    section, _, entry = word.partition("ui.keys.")
+    if entry and not section:
+        return entry == HOLE or any(key.id == entry for key in KEYS)
     return _resolves(root_type(), word.split("."))
 
 

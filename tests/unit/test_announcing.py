@@ -131,4 +131,7 @@ def test_every_kind_of_service_has_a_consequence() -> None:
     for kind in ("replica", "trainer", "proxy", "ray", "task"):
         for verb in ("stop", "restart"):
             text = consequence(verb, service("x", kind))
-            assert text.endswith(".") and (text in CONSEQUENCES.values() or kind in ("task", "proxy"))
+            assert text.endswith(".") and ("{" not in text)
+            assert (verb, kind) in CONSEQUENCES or kind == "task"
+    assert "started again (s)" in consequence("stop", service("x", "trainer"))
+    assert "remove it instead (x)" in consequence("stop", service("x", "replica"))

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from liverl.config import dump_yaml, load_config
 from liverl_tui.app.settings import UiSettings, check_theme, read_settings, ui_section
 from liverl_tui.cli.mode import mode
+from liverl_tui.keys.table import KEYS
 from liverl_tui.text.errors import CliError
 
 
@@ -56,7 +57,7 @@ def test_a_runs_own_configuration_is_read_as_it_is_written(tmp_path: Path) -> No
 def test_the_section_is_found_as_yaml_finds_it(ui: dict[str, Any], rest: dict[str, Any]) -> None:
     text = yaml.safe_dump({**rest, "ui": ui}, sort_keys=False)
     read = yaml.safe_load(text)["ui"]
-    assert ui_section(text) == {key: "" if value is None else str(value) for key, value in read.items()}
+    assert ui_section(text)[0] == {key: "" if value is None else str(value) for key, value in read.items()}
 
 
 def test_who_looks_goes_before_the_run(tmp_path: Path) -> None:
@@ -83,6 +84,14 @@ def test_who_looks_goes_before_the_run(tmp_path: Path) -> None:
             "LIVERL_UI__REFRESH_INTERVAL: 'soon' is not a number of seconds",
         ),
         ({"LIVERL_UI__REFRESH_INTERVAL": "0"}, "'0' is not a number of seconds of at least 0.05"),
+        (
+            {"LIVERL_UI__KEYS": "logs.access=B"},
+            "LIVERL_UI__KEYS: 'logs.access=B' is not a mapping of entries",
+        ),
+        (
+            {"LIVERL_UI__KEYS": "{logs.access: l}"},
+            "ui.keys.logs.access in LIVERL_UI__KEYS: l is also the key",
+        ),
         ({"LIVERL_UI__REFRESH_INTERVAL": "nan"}, "'nan' is not a number"),
     ],
 )
@@ -90,6 +99,29 @@ def test_a_wrong_value_names_its_variable(tmp_path: Path, env: dict[str, str], w
     with pytest.raises(CliError, match=words) as error:
         settings(tmp_path, **env)
     assert error.value.exit_code == 2
+
+
+def test_keys_of_the_environment_go_over_those_of_the_run(tmp_path: Path) -> None:
+    text = "ui:\n  theme: light\n  keys:\n    logs.access: B\n    logs.wrap: b\n"
+    chosen = settings(tmp_path, text, LIVERL_UI__KEYS='{logs.access: C, app.theme: ""}')
+    assert chosen.theme == "light"
+    changed = {key.id: key.keys for key, default in zip(chosen.keys, KEYS, strict=True) if key != default}
+    assert changed == {"logs.access": "C", "logs.wrap": "b", "app.theme": ""}
+    with pytest.raises(
+        CliError, match=r"ui\.keys\.logs\.access in .*config\.yaml \(for one interface, LIVERL_UI__KEYS"
+    ) as error:
+        settings(tmp_path, text.replace("B", "l"))
+    assert error.value.exit_code == 2
+    with pytest.raises(CliError, match=r"ui\.keys in .*config\.yaml: cannot read 'logs.access: !'"):
+        settings(tmp_path, text.replace("B", "!"))
+
+
+def test_the_example_of_the_docs_is_accepted(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "interface.md").read_text("utf-8")
+    example = page.partition("```yaml\n")[2].partition("```")[0]
+    keys = {key.id: key.keys for key in settings(tmp_path, example).keys}
+    assert keys["logs.filter_out"] == "i,F" and keys["moving.page_down"] == "pagedown,ctrl+d"
+    assert load_config(tmp_path / "config.yaml", env={}).config.ui.keys["logs.access"] == "B"
 
 
 def test_a_theme_that_does_not_exist() -> None:

@@ -76,7 +76,16 @@ RULED = {
     key
     for key in leaves()
     if key.startswith(
-        ("run.", "model.", "trainer.", "embedded.faults.", "experiment.", "credentials.", "environments")
+        (
+            "run.",
+            "model.",
+            "trainer.",
+            "embedded.faults.",
+            "experiment.",
+            "credentials.",
+            "environments",
+            "ui.keys",
+        )
     )
     or key.rsplit(".", 1)[-1] in ("anthropic_api_key", "host_path_mounts", "train_batch_size", "total_steps")
     or key in ("training.train_prompt_mini_batch_size", "proxy.request_timeout", "algorithm.clip_ratio_low")

@@ -10,6 +10,7 @@ from textual.binding import Binding
 from liverl_tui.app.actions import action_name
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.keys.bindings import KEYS, SCOPE_TITLES, Key, bindings, find, key_name, keys_of, reachable
+from liverl_tui.keys.table import FIXED
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.dialogs import Dialog
 from liverl_tui.screens.gpu import GpuScreen
@@ -43,7 +44,7 @@ SCOPED = {
 
 
 def test_every_scope_has_its_actions_somewhere() -> None:
-    assert {*SCOPED, "app"} == set(SCOPE_TITLES)
+    assert {*SCOPED, "app", "moving"} == set(SCOPE_TITLES)
 
 
 def test_no_key_means_two_things_in_one_scope() -> None:
@@ -139,3 +140,17 @@ def test_an_entry_is_found_by_its_action() -> None:
     with pytest.raises(KeyError, match=r"app\.fly"):
         find("app", "fly")
     assert Key("app", "x", "space,b", "x", "X", shown="␣").name == "␣"
+
+
+@pytest.mark.parametrize("scope", SCOPED)
+def test_bindings_outside_of_the_table_are_known_to_the_check(scope: str) -> None:
+    """Else a key of the user's could be lost to one of them."""
+    fixed = {name for key in FIXED if key.scope in (scope, "app") for name in key.bound}
+    merged = SCOPED[scope]._merged_bindings
+    assert merged is not None
+    own = {
+        name
+        for name, made in merged.key_to_bindings.items()
+        if any(b.id is None and not b.action.startswith(("app.focus", "screen.copy")) for b in made)
+    }
+    assert own <= fixed

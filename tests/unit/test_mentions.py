@@ -44,7 +44,6 @@ def test_texts_of_every_kind_are_read() -> None:
     told = "\n".join(text.text for text in sentences)
     for part in (
         "verl.disable_cascade_attn",
-        "(key r)",
         "--profile cpu-verl",
         f"run {HOLE}",
         "until m is pressed",
@@ -90,7 +89,12 @@ def test_wrong_command_lines_are_refused() -> None:
             "harbor_agent.trial_timeout",
             "harbor_agent.trial_timeout",
         ),
-        (SERVING, "(key r)", "(key J)", "J"),  # it works in one trajectory only: an alert is read anywhere
+        (
+            SERVING,
+            "then restart the proxy",
+            "then restart the proxy (key J)",
+            "J",
+        ),  # it works in one trajectory only: an alert is read anywhere
         # a preflight message
         (HOST, "set ray.address to use it", "use it with ray.adress", "ray.adress"),
         ("backend/liverl/preflight/ray.py", "--profile cpu-verl", "--profile cpu", "--profile cpu"),
@@ -133,7 +137,8 @@ def test_wrong_command_lines_are_refused() -> None:
         (DEFAULTS, "as environments.verl.venv_path", "as environments.verl.venv", "environments.verl.venv"),
         (DEFAULTS, "until m is pressed", "until z is pressed", "z"),
         ("liverl_tui/app/lifecycle.py", "liverl-tui up --resume", "liverl-tui up --again", "up --again"),
-        ("liverl_tui/app/commands.py", "press U to restart it", "press W to restart it", "W"),
+        ("liverl_tui/widgets/base/prompt.py", "Enter applies", "F9 applies", "F9"),
+        ("docs/interface.md", "ui.keys.logs.access", "ui.keys.logs.acess", "ui.keys.logs.acess"),
     ],
 )
 def test_a_wrong_name_is_found(file: str, right: str, wrong: str, found: str) -> None:

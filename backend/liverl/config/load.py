@@ -264,6 +264,7 @@ def _build(settings: Mapping[KeyPath, Setting]) -> RunConfig:
             branch = branch.setdefault(part, {})
         branch[path[-1]] = setting.value
     data["trainer"].setdefault("overrides", {})
+    data["ui"].setdefault("keys", {})
     return msgspec.convert(data, RunConfig, strict=False)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.binding import Binding
 
+from liverl_tui.keys.bindings import moves
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.rows import RowsPane
 
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
 
 _MOVES: list[BindingType] = [
-    Binding("up,k", "move_line(-1)", show=False),
-    Binding("down,j", "move_line(1)", show=False),
+    *moves("move_line(-1)", "move_line(1)", "page(-1)", "page(1)", "first", "last"),
     Binding("left", "move(-1)", show=False),
     Binding("right", "move(1)", show=False),
 ]

@@ -26,6 +26,8 @@ def hint_row(width: int) -> Row:
     used = len(row.text)
     for scope, action, words in _HINTS:
         name = find(scope, action).name
+        if not name:
+            continue
         used += len(name) + len(words) + 4
         if used <= width:
             row.add(f" {name} ", "key").add(f"{words}  ", "text")

@@ -6,22 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
-from textual.binding import Binding
 
-from liverl_tui.keys.bindings import Scope
+from liverl_tui.keys.bindings import Scope, moves
 from liverl_tui.widgets.base.cells import CellPanel, Row, fit
 
 if TYPE_CHECKING:
     from textual.binding import BindingType
 
-MOVES: list[BindingType] = [
-    Binding("up,k", "move(-1)", show=False),
-    Binding("down,j", "move(1)", show=False),
-    Binding("pageup,ctrl+b", "page(-1)", show=False),
-    Binding("pagedown,ctrl+f", "page(1)", show=False),
-    Binding("home,g", "first", show=False),
-    Binding("end,G", "last", show=False),
-]
+MOVES: list[BindingType] = moves("move(-1)", "move(1)", "page(-1)", "page(1)", "first", "last")
 
 WHEEL = 3  # rows per step of the mouse wheel
 

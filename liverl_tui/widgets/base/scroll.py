@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.binding import Binding
 
+from liverl_tui.keys.bindings import moves
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.rows import WHEEL, Pane
 
@@ -14,12 +15,8 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
 
 _MOVES: list[BindingType] = [
-    Binding("up,k", "scroll(-1)", show=False),
-    Binding("down,j", "scroll(1)", show=False),
-    Binding("pageup,ctrl+b", "page(-1)", show=False),
-    Binding("pagedown,ctrl+f,space", "page(1)", show=False),
-    Binding("home,g", "top", show=False),
-    Binding("end,G", "bottom", show=False),
+    *moves("scroll(-1)", "scroll(1)", "page(-1)", "page(1)", "top", "bottom"),
+    Binding("space", "page(1)", show=False),
 ]
 
 

@@ -12,7 +12,7 @@ from liverl.model import GpuStatus, ServiceStatus, Snapshot
 from liverl.observe.history import Sample
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
-from liverl_tui.keys.bindings import bindings
+from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_service, owner_of, spins
 from liverl_tui.text.words import one_line
 from liverl_tui.widgets.base.cells import Row
@@ -34,7 +34,7 @@ class GpusPane(GridPane):
 
     scope = "gpus"
     title = "GPUs"
-    number = "1"
+    number = find("dashboard", "jump('gpus')").name
     narrowest = gpu_rows.CELL
     BINDINGS = bindings("gpus")
 

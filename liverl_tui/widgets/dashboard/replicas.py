@@ -9,7 +9,7 @@ from textual import events
 from liverl.model import ReplicaStatus, ServiceStatus, Snapshot
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
-from liverl_tui.keys.bindings import bindings
+from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.text.status_label import SERVING, SnapshotIndex, StatusLabel, of_replica, of_service
 from liverl_tui.text.words import GLYPH
 from liverl_tui.widgets.base.cells import Row
@@ -30,7 +30,7 @@ class ReplicasPane(RowsPane):
 
     scope = "replicas"
     title = "Replicas"
-    number = "2"
+    number = find("dashboard", "jump('replicas')").name
     BINDINGS = bindings("replicas")
 
     def __init__(self, *, id: str | None = None) -> None:

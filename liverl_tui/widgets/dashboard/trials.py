@@ -56,7 +56,7 @@ class TrialsPane(RowsPane):
 
     scope = "trials"
     title = "Trajectories"
-    number = "4"
+    number = find("dashboard", "jump('trials')").name
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("trials"), Binding("escape", "up_a_level", show=False)]
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -248,7 +248,7 @@ class TrialsPane(RowsPane):
             return step_row(self._tallies[key], width)
         if key == UNTOUCHED:
             state = state_of(self._listing.untouched[0], self._view.link)
-            return untouched_row(len(self._listing.untouched), state, find("trials", "select").name)
+            return untouched_row(len(self._listing.untouched), state, find("trials", "select").mention)
         if (group := self._listing.groups.get(key)) is not None:
             equal = group.key in self._row_context.equal
             ended = self._view.link == "ended"

@@ -37,7 +37,7 @@ def remedy(symptom: Symptom) -> str:
     if symptom.patch:
         return " ".join(f"--set {key}={value}" for key, value in symptom.patch.items())
     if symptom.action is not None:
-        keys = f"{find('app', 'alerts').name} then {find('alerts', 'apply').name}"
+        keys = f"{find('app', 'alerts').mention} then {find('alerts', 'apply').mention}"
         return f"{keys}: {action_words(symptom.action)}"
     return _CLAUSE.split(symptom.fix, maxsplit=1)[0]
 

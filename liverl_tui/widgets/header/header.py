@@ -84,7 +84,7 @@ def _readonly(readonly: bool) -> list[Part]:
 def _link(view: View, readonly: bool) -> tuple[Form, ...]:
     """How current the shown state is (live, lost, ended ...), in forms from long to short."""
     if view.link == "lost":
-        key = find("app", "revive").name
+        key = find("app", "revive").mention
         way = "" if readonly else f": {key} restarts it"
         which = "" if readonly else f": {key}"
         return (
@@ -100,7 +100,7 @@ def _link(view: View, readonly: bool) -> tuple[Form, ...]:
         return (("○ run has ended", "dim"),), (("○ ended", "dim"),)
     if view.link == "demo":
         if view.why:
-            return (("■ demo has ended (q)", "info"),), (("■ demo ended", "info"),)
+            return ((f"■ demo has ended ({find('app', 'leave').name})", "info"),), (("■ demo ended", "info"),)
         return (("▶ demo: a recorded run", "info"),), (("▶ demo", "info"),)
     if view.why:
         return (("▲ backend does not answer", "warn"),), (("▲ no answer", "warn"),)
@@ -136,7 +136,8 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
     if symptom is not None and count:
         glyph, style = SEVERITY_GLYPH[symptom.severity], SEVERITY_STYLE[symptom.severity]
         word, key = "alert" if count == 1 else "alerts", find("app", "alerts").name
-        forms = (f"{glyph} {count} {word} ({key})", f"{glyph} {count} ({key})", f"{glyph}{count}")
+        way = f" ({key})" if key else ""
+        forms = (f"{glyph} {count} {word}{way}", f"{glyph} {count}{way}", f"{glyph}{count}")
         parts.append(Part(1, tuple(((form, style),) for form in forms)))
     if snapshot.step is not None or snapshot.total_steps is not None:
         of = f"/{snapshot.total_steps}" if snapshot.total_steps else ""

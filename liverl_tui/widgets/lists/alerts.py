@@ -12,7 +12,7 @@ from textual.binding import Binding
 from liverl.diagnose.evidence import log_place
 from liverl.model import ServiceStatus, Snapshot, Symptom
 from liverl_tui.data.host import Host, host_of
-from liverl_tui.keys.bindings import bindings, find
+from liverl_tui.keys.bindings import bindings, find, moves
 from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, age, one_line
 from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, fit
@@ -28,12 +28,8 @@ _INDENT = 3  # columns before the lines below an alert's title
 _TRIAL = re.compile(r"(trials/[^:\s]+)")  # a trial's directory at the beginning of a line of evidence
 _KEYS: list[BindingType] = [
     *bindings("alerts"),
-    Binding("up,k", "move(-1)", show=False),
-    Binding("down,j", "move(1)", show=False),
-    Binding("pageup,ctrl+b", "move(-5)", show=False),
-    Binding("pagedown,ctrl+f,space", "move(5)", show=False),
-    Binding("home,g", "move(-1000)", show=False),
-    Binding("end,G", "move(1000)", show=False),
+    *moves("move(-1)", "move(1)", "move(-5)", "move(5)", "move(-1000)", "move(1000)"),
+    Binding("space", "move(5)", show=False),
 ]
 
 
@@ -57,7 +53,7 @@ def alert_rows(symptom: Symptom, width: int, now: float) -> list[Row]:
     if symptom.fix:
         add(symptom.fix, "strong", "fix: ")
     if symptom.action is not None:
-        add(f"{find('alerts', 'apply').name} applies the fix: {action_words(symptom.action)}", "info")
+        add(f"{find('alerts', 'apply').mention} applies the fix: {action_words(symptom.action)}", "info")
     for line in symptom.evidence:
         rows.append(Row((" " * _INDENT, "text"), (fit(f"· {one_line(line)}", room).rstrip(), "dim")))
     return rows

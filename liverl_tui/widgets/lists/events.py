@@ -12,7 +12,7 @@ from textual import events
 from textual.binding import Binding
 
 from liverl.model import Event, Level
-from liverl_tui.keys.bindings import bindings
+from liverl_tui.keys.bindings import bindings, moves
 from liverl_tui.text.words import LEVEL_GLYPH, LEVEL_STYLE, one_line
 from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, fit
@@ -33,12 +33,8 @@ _NARROW: tuple[Level, ...] = ("warning", "error")  # levels that hide events whi
 _SERVICE = 12  # columns of the service's name
 _KEYS: list[BindingType] = [
     *bindings("events"),
-    Binding("up,k", "move(-1)", show=False),
-    Binding("down,j", "move(1)", show=False),
-    Binding("pageup,ctrl+b", "page(-1)", show=False),
-    Binding("pagedown,ctrl+f,space", "page(1)", show=False),
-    Binding("home,g", "first", show=False),
-    Binding("end,G", "last", show=False),
+    *moves("move(-1)", "move(1)", "page(-1)", "page(1)", "first", "last"),
+    Binding("space", "page(1)", show=False),
 ]
 
 

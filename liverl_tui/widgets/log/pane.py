@@ -15,6 +15,7 @@ from liverl.logs.stamps import head_length
 from liverl.model import ServiceStatus, Snapshot
 from liverl_tui.data.source import Source
 from liverl_tui.data.view import View, actors
+from liverl_tui.keys.bindings import find
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.log.frame import ALL, Filter, LogLine
 from liverl_tui.widgets.log.session import LogSession
@@ -30,7 +31,7 @@ class LogsPane(LogView):
     """A log view with a bar of tabs, from ``TABS_FROM`` rows on."""
 
     title = "Logs"
-    number = "3"
+    number = find("dashboard", "jump('logs')").name
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)

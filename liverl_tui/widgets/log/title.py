@@ -96,7 +96,7 @@ def _filter(frame: Frame) -> Iterable[Span]:
 
 def _access(frame: Frame) -> Iterable[Span]:
     """Whether access lines are hidden, how many, and the key that shows them. Nothing if the log has none."""
-    key = find("logs", "access").name
+    key = find("logs", "access").mention
     if frame.filter.access:
         yield f"with access lines ({key})", "accent"
     elif frame.hidden or not frame.all_filtered:
@@ -111,10 +111,13 @@ def empty_words(frame: Frame, tab: Tab, link_words: str = "") -> str:
         return frame.error
     if frame.scanned is not None and frame.size:
         return f"no match yet; searched {frame.scanned:.0%} of {words.size(frame.size)}"
-    key = find("logs", "access").name
+    key = find("logs", "access").mention
     if frame.filter.narrows and frame.size:
         access = f", {key} also access lines" if frame.hidden else ""
-        return f"no line in {words.size(frame.size)} of log matches the filter; Esc shows all lines{access}"
+        clear = find("logs", "clear").mention
+        return (
+            f"no line in {words.size(frame.size)} of log matches the filter; {clear} shows all lines{access}"
+        )
     if frame.hidden:
         return f"this log has only access lines of polls and model calls; {key} shows them"
     if tab.name == ALL:

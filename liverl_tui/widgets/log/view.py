@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from msgspec.structs import replace
 from textual import events
 from textual.actions import parse
-from textual.binding import Binding
 from textual.geometry import Size
 from textual.message import Message
 
@@ -19,7 +18,7 @@ from liverl.logs.document import Place
 from liverl.logs.query import Needle, needle
 from liverl.logs.times import parse_moment
 from liverl.model import Level
-from liverl_tui.keys.bindings import bindings
+from liverl_tui.keys.bindings import bindings, moves
 from liverl_tui.term.private import key_bindings
 from liverl_tui.text.words import LEVEL_GLYPH, LEVEL_STYLE
 from liverl_tui.widgets.base.cells import Row, Span, fit
@@ -34,12 +33,7 @@ from liverl_tui.widgets.log.worker import LogWorker, Outcome
 if TYPE_CHECKING:
     from textual.binding import BindingType
 
-_MOVES: list[BindingType] = [
-    Binding("up,k", "move(-1)", show=False),
-    Binding("down,j", "move(1)", show=False),
-    Binding("pageup,ctrl+b", "page(-1)", show=False),
-    Binding("pagedown,ctrl+f", "page(1)", show=False),
-]
+_MOVES: list[BindingType] = moves("move(-1)", "move(1)", "page(-1)", "page(1)")
 LEVELS: tuple[Level | None, ...] = (None, "info", "warning", "error")  # of `action_level`, in turn
 SERVICE = 12  # columns of the service's name before a line, at most
 MARK = 2  # columns of the mark of a level

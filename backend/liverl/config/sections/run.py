@@ -118,6 +118,9 @@ class Ui(Struct, frozen=True, kw_only=True):
     mouse: bool
     bell: bool
     refresh_interval: Seconds
+    keys: dict[
+        str, str
+    ]  # entry of the table of keys -> its keys; checked by the interface, which has the table
 
 
 class LateReplica(Struct, frozen=True, kw_only=True):

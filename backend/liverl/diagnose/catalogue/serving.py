@@ -161,7 +161,7 @@ def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
                 f"the configuration with which the proxy was started does not list {replica.name}: the file was "
                 "written before this replica was registered"
             )
-            fix = f"add {replica.name} to the proxy's configuration (key a), then restart the proxy (key r)"
+            fix = f"add {replica.name} to the proxy's configuration, then restart the proxy"
             action = "scale +1"
         elif behind and replica.kind != "verl":
             cause = (
