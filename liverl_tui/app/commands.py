@@ -8,54 +8,24 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from liverl.model import ServiceStatus
+from liverl_tui.app.verbs import (
+    COMMANDS,
+    LAST_REPLICA,
+    OF_VERL,
+    Verb,
+    asks_first,
+    consequence,
+    judged,
+    none_words,
+)
 from liverl_tui.data.view import ENDED, STARTABLE, actors, processes
 from liverl_tui.keys.bindings import find
-from liverl_tui.text.words import state_word
 
 if TYPE_CHECKING:
     from liverl_tui.app.host import ScreensHost
     from liverl_tui.app.notifications import Notifications
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-
-# (verb, kind of service) -> consequence, as shown in the dialog; in braces, keys
-CONSEQUENCES: dict[tuple[str, str], str] = {
-    ("restart", "trainer"): (
-        "Training resumes from the newest checkpoint (without one, from the first step); later steps are repeated. "
-        "The other services keep running."
-    ),
-    ("stop", "trainer"): (
-        "Training stops; the other services keep running and keep their GPUs. When started again ({start}), training "
-        "resumes from the newest checkpoint."
-    ),
-    ("restart", "replica"): (
-        "Requests in flight on this replica fail, and their trials get the error. The replica gets the trainer's "
-        "weights before it is used again."
-    ),
-    ("stop", "replica"): (
-        "Requests in flight on this replica fail, and their trials get the error. To drain the replica first, "
-        "remove it instead ({remove})."
-    ),
-    ("restart", "proxy"): (
-        "This run did not start the proxy. The processes that listen on its port are stopped, by pid, and its own "
-        "command line is started again. Requests in flight get 10 seconds to finish, then they fail."
-    ),
-    ("stop", "proxy"): (
-        "Requests of agents wait until the proxy is started again ({start}); requests that wait too long fail."
-    ),
-    ("restart", "ray"): "All processes on this Ray cluster are killed with it, including the trainer.",
-    ("stop", "ray"): "All processes on this Ray cluster are killed with it, including the trainer.",
-}
-
-
-def consequence(verb: str, service: ServiceStatus) -> str:
-    """Return the consequence of ``verb`` (restart, stop) for ``service``, in whole sentences."""
-    text = CONSEQUENCES.get((verb, service.kind))
-    if text is None:
-        return f"Services that depend on {service.name} do not work until it is running again."
-    return text.format(
-        start=find("app", "start_service").mention, remove=find("app", "remove_replica").mention
-    )
 
 
 def answer_words(what: str, answer: dict[str, Any]) -> str:
@@ -72,19 +42,6 @@ def answer_words(what: str, answer: dict[str, Any]) -> str:
         pid = f", pid {answer['pid']}" if answer.get("pid") else ""
         return f"{what}: done, generation {answer['generation']}{pid}"
     return f"{what}: {answer.get('state', 'done')}"
-
-
-def none_words(verb: str, selected: ServiceStatus | None) -> str:
-    """Return why no service can be ``verb``-ed now; why not ``selected``, if a service is selected."""
-    if selected is None or (verb, selected.kind) == ("remove", "replica"):
-        return f"there is no service that you can {verb}"
-    if selected.kind == "environment":
-        return f"cannot {verb} {selected.name}: it is an environment, not a process"
-    if verb == "remove":
-        return f"cannot remove {selected.name}: it is not a replica"
-    if verb == "start" and selected.state in ("ready", "degraded"):
-        return f"{selected.name} is already running"
-    return f"cannot {verb} {selected.name}: it is {state_word(selected.state)}"
 
 
 def asks(method: Method) -> Method:
@@ -195,11 +152,14 @@ class Commands:
         return None
 
     def _choose(
-        self, verb: str, states: Callable[[ServiceStatus], bool], then: Callable[[ServiceStatus], None]
+        self, verb: Verb, states: Callable[[ServiceStatus], bool], then: Callable[[ServiceStatus], None]
     ) -> None:
-        """Call ``then`` with the selected service if ``states`` allows it, else with one chosen from a list."""
+        """Act on all marked services; without marks, call ``then`` with the selected service if ``states`` allows it,
+        else with one chosen from a list."""
         from liverl_tui.screens.dialogs import Choose
 
+        if self._act_on_marks(verb, states):
+            return
         chosen, actor = self.service(self.selected_service()), self.selected_actor()
         if (
             chosen is None
@@ -207,11 +167,9 @@ class Commands:
             and actor == getattr(self._host.screen, "selected_service", None)
         ):
             if verb == "start":  # in an adopted launch, the backend lists it in the proxy's configuration
-                self.ask(f"start {actor}", "start_service", service=actor)
+                self._send("start", actor)
             else:
-                self.toast(
-                    f"{verb}: {actor} is managed by verl; restart the trainer to restart it", "warning"
-                )
+                self.toast(f"{verb}: {actor} is {OF_VERL}", "warning")
             return
         if chosen is not None and chosen.kind != "environment" and states(chosen):
             then(chosen)
@@ -228,6 +186,43 @@ class Commands:
                 then(service)
 
         self._host.push_screen(Choose(f"{verb.capitalize()} which service?", words), picked)
+
+    # -- several services
+
+    def _act_on_marks(self, verb: Verb, states: Callable[[ServiceStatus], bool]) -> bool:
+        """Send ``verb`` for all marked services that ``states`` allows, after one confirmation if any of them needs
+        one, and remove the marks. Return False if none is marked."""
+        screen = self._host.run_screen
+        if screen is None:
+            return False
+        nodes = [*(screen.focused.ancestors_with_self if screen.focused is not None else ()), screen]
+        holder = next((node for node in nodes if getattr(node, "marked_services", None) is not None), None)
+        if holder is None:
+            return False
+        verdict = judged(verb, holder.marked_services, self._host.view.snapshot, states)
+
+        def then() -> None:
+            for name in verdict.names:
+                self._send(verb, name)
+            holder.clear_marks()
+
+        if not verdict.names:
+            self.toast(
+                verdict.refused_words(verb) or f"{verb}: the marked rows are no services of this run",
+                "warning",
+            )
+        elif verdict.asks(verb):
+            self.confirm(verdict.question(verb), verdict.consequences(verb), verdict.what(verb), then)
+        else:
+            then()
+            if verdict.refused:
+                self.toast(verdict.refused_words(verb), "warning")
+        return True
+
+    def _send(self, verb: Verb, name: str) -> None:
+        """Send the command of ``verb`` for the service ``name``."""
+        command, argument = COMMANDS[verb]
+        self.ask(f"{verb} {name}", command, **{argument: name})
 
     # -- the keys
 
@@ -249,7 +244,7 @@ class Commands:
     def action_remove_replica(self) -> None:
         """Remove the selected replica, or one chosen from a list, after confirmation; never the last one."""
         if sum(s.kind == "replica" for s in processes(self._host.view.snapshot)) == 1:
-            self.toast("the last replica cannot be removed", "warning")
+            self.toast(LAST_REPLICA, "warning")
             return
         self._choose("remove", lambda s: s.kind == "replica", self.remove_one)
 
@@ -258,9 +253,9 @@ class Commands:
         """Drain and stop a replica, after confirmation."""
         self.confirm(
             f"Remove {service.name}?",
-            "It gets no new trials. When its running trials have ended, it is stopped. No request is cut off.",
+            consequence("remove", service),
             f"remove {service.name}",
-            lambda: self.ask(f"remove {service.name}", "scale", remove=service.name),
+            lambda: self._send("remove", service.name),
         )
 
     @asks
@@ -271,15 +266,16 @@ class Commands:
     @asks
     def restart_one(self, service: ServiceStatus) -> None:
         """Restart a service; after confirmation, unless it is the run's own proxy or not running."""
-        what = f"restart {service.name}"
 
         def then() -> None:
-            self.ask(what, "restart", service=service.name)
+            self._send("restart", service.name)
 
-        if (service.kind == "proxy" and service.owner == "ours") or service.state in ENDED:
-            then()  # no request is lost: the run's own proxy is replaced without a gap
+        if asks_first("restart", service):
+            self.confirm(
+                f"Restart {service.name}?", consequence("restart", service), f"restart {service.name}", then
+            )
         else:
-            self.confirm(f"Restart {service.name}?", consequence("restart", service), what, then)
+            then()
 
     @asks
     def action_stop_service(self) -> None:
@@ -293,7 +289,7 @@ class Commands:
             f"Stop {service.name}?",
             consequence("stop", service),
             f"stop {service.name}",
-            lambda: self.ask(f"stop {service.name}", "stop_service", service=service.name),
+            lambda: self._send("stop", service.name),
         )
 
     @asks
@@ -304,4 +300,4 @@ class Commands:
     @asks
     def start_one(self, service: ServiceStatus) -> None:
         """Start a service that is not running, without confirmation."""
-        self.ask(f"start {service.name}", "start_service", service=service.name)
+        self._send("start", service.name)

@@ -10,8 +10,9 @@ import pytest
 from kit.screens import event, service, view
 
 from liverl.model import BackendInfo, Cause, Result, Symptom
-from liverl_tui.app.commands import CONSEQUENCES, answer_words, consequence
+from liverl_tui.app.commands import answer_words
 from liverl_tui.app.notifications import alerts, elsewhere, farewell, notices, title
+from liverl_tui.app.verbs import CONSEQUENCES, consequence
 from liverl_tui.data.view import View
 from liverl_tui.term.terminal import title_sequence
 
