@@ -18,6 +18,7 @@ from liverl_tui.app.commands import Commands
 from liverl_tui.app.lifecycle import Lifecycle
 from liverl_tui.app.navigation import Navigation
 from liverl_tui.app.notifications import Notifications
+from liverl_tui.data.list_memory import ListMemory
 from liverl_tui.data.source import Source
 from liverl_tui.data.view import Link, View
 from liverl_tui.keys.bindings import bindings, keys_of
@@ -72,6 +73,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         self.held = first is not None
         self._painted = painted
         self._shown_at = 0.0
+        self.lists = ListMemory()
         self.notifications = Notifications(self, wants_bell=bell)
         self.commands = Commands(self, self.notifications)
         self.navigation = Navigation(self, self.commands, self.notifications)

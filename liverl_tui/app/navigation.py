@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from liverl_tui.app.host import NavigationHost
     from liverl_tui.app.notifications import Notifications
     from liverl_tui.screens.base import RunScreen
+    from liverl_tui.widgets.base.rows import RowsPane
     from liverl_tui.widgets.log.pane import LogsPane
 
 # Fonts that screenshots would fetch from the web; without them the viewer's monospace font is used.
@@ -154,6 +155,20 @@ class Navigation:
         self._host.push_screen(
             Palette(entries(self._host)), lambda entry: entry.do() if entry is not None else None
         )
+
+    # -- how lists are arranged
+
+    def choose_order(self, pane: RowsPane) -> None:
+        """Show the orders and columns by which ``pane`` can be sorted, and sort it by the chosen one."""
+        from liverl_tui.screens.arrange import SortBy
+
+        self._host.push_screen(SortBy(pane), lambda name: pane.sort_by(name) if name is not None else None)
+
+    def choose_columns(self, pane: RowsPane) -> None:
+        """Show the columns of ``pane``, to show and hide each."""
+        from liverl_tui.screens.arrange import ColumnSwitches
+
+        self._host.push_screen(ColumnSwitches(pane))
 
     # -- copies and screenshots
 

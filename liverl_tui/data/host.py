@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from textual.dom import DOMNode
 
     from liverl.diagnose.evidence import LogPlace
+    from liverl_tui.data.list_memory import ListMemory
 
 
 class Notifications(Protocol):
@@ -82,6 +83,12 @@ class Navigation(Protocol):
     ) -> None:
         """Show one trial turn by turn. ``path``: its directory, relative to the run's. See ``TrajectoryScreen``."""
 
+    def choose_order(self, pane: Any) -> None:
+        """Let the user choose what ``pane``, a list (``RowsPane``), is sorted by."""
+
+    def choose_columns(self, pane: Any) -> None:
+        """Let the user choose the columns of ``pane``, a list (``RowsPane``)."""
+
     def use_theme(self, name: str) -> None:
         """Switch to theme ``name``.
 
@@ -94,13 +101,14 @@ class Host(Protocol):
     """The application, as seen by its screens and widgets.
 
     ``view``: the newest one. ``held``: nothing is painted before ``release``. ``readonly``: commands are refused with
-    a toast.
+    a toast. ``lists``: orders and columns of lists.
     """
 
     source: Source
     view: View
     readonly: bool
     held: bool
+    lists: ListMemory
 
     @property
     def notifications(self) -> Notifications:

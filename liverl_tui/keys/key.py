@@ -11,6 +11,7 @@ from liverl_tui.keys.names import key_name
 Scope = Literal[
     "app",  # everywhere except in dialogs
     "dashboard",
+    "list",  # every list, beside the scope of its pane or screen
     "gpus",
     "replicas",
     "logs",

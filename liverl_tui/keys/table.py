@@ -7,6 +7,7 @@ from liverl_tui.keys.key import Key, Scope
 SCOPE_TITLES: dict[Scope, str] = {
     "app": "Everywhere",
     "dashboard": "Dashboard",
+    "list": "Lists",
     "gpus": "GPUs pane",
     "replicas": "Replicas pane",
     "logs": "Logs",
@@ -24,21 +25,23 @@ SCOPE_TITLES: dict[Scope, str] = {
 
 # Scopes that are active at the same time, the nearest first: of two entries with one key, the nearer one gets it.
 ACTIVE_TOGETHER: tuple[tuple[Scope, ...], ...] = (
-    ("gpus", "moving", "dashboard", "app"),
-    ("replicas", "moving", "dashboard", "app"),
+    ("gpus", "list", "moving", "dashboard", "app"),
+    ("replicas", "list", "moving", "dashboard", "app"),
     ("logs", "moving", "dashboard", "app"),
-    ("trials", "moving", "dashboard", "app"),
+    ("trials", "list", "moving", "dashboard", "app"),
     ("moving", "trajectory", "app"),
     ("metrics", "app"),
+    ("list", "moving", "service", "app"),  # in the list beside the detail
     ("moving", "service", "app"),
+    ("list", "moving", "gpu", "app"),  # in the list beside the detail
     ("moving", "gpu", "app"),
-    ("events", "moving", "app"),
-    ("alerts", "moving", "app"),
+    ("events", "list", "moving", "app"),
+    ("alerts", "list", "moving", "app"),
     ("moving", "help", "app"),
     ("moving", "dialog"),
 )
 
-_PAGED: tuple[Scope, ...] = ("service", "gpu", "events", "alerts", "help")  # space goes one page down there
+_PAGED: tuple[Scope, ...] = ("service", "gpu", "help")  # space goes one page down there
 _RUN: tuple[Scope, ...] = ("dashboard", "trajectory", "metrics", "events")  # screens of the run as a whole
 
 KEYS: tuple[Key, ...] = (
@@ -135,6 +138,40 @@ KEYS: tuple[Key, ...] = (
         "Keep the shown log; without it the logs pane follows the selection in panes 1 and 2",
     ),
     Key("dashboard", "all_logs", "0", "all logs", "Show the merged log of all services"),
+    # -- every list
+    Key(
+        "list",
+        "filter",
+        "slash",
+        "filter",
+        "Show only rows that contain each typed word",
+        True,
+    ),
+    Key(
+        "list",
+        "sort",
+        "o",
+        "sort",
+        "Choose the column or the order to sort by; the same one again reverses",
+        True,
+    ),
+    Key("list", "reverse", "O", "reverse", "Reverse the order of the column that sorts"),
+    Key(
+        "list",
+        "mark",
+        "space",
+        "mark",
+        "Mark the row, or remove its mark; copying and commands act on all marked",
+    ),
+    Key("list", "mark_all", "asterisk", "mark all", "Mark all listed rows; if all are marked, none"),
+    Key("list", "columns", "C", "columns", "Choose the columns that are shown"),
+    Key(
+        "list",
+        "clear",
+        "escape",
+        "clear",
+        "Remove the marks; then the filter; then what else there is to clear",
+    ),
     # -- panes with rows
     Key(
         "gpus",
@@ -144,7 +181,6 @@ KEYS: tuple[Key, ...] = (
         "Show this GPU: processes, history, errors; without GPUs, the service",
     ),
     Key("replicas", "select", "enter", "detail", "Show the details of this replica", bar=True),
-    Key("replicas", "order", "o", "order", "Sort replicas: problems first, or by name"),
     # -- logs
     Key(
         "logs",
@@ -192,20 +228,6 @@ KEYS: tuple[Key, ...] = (
     Key("logs", "clear", "escape", "clear", "Clear the search; press again to clear the filter"),
     Key("trials", "select", "enter", "open", "Open this trajectory, turn by turn; or open a group", bar=True),
     Key("trials", "flagged", "exclamation_mark", "flagged", "Show only flagged trials, or all", bar=True),
-    Key(
-        "trials",
-        "filter",
-        "slash",
-        "filter",
-        "Show only trials whose task, name, flags, end or last call match",
-    ),
-    Key(
-        "trials",
-        "sort",
-        "o",
-        "order",
-        "Change the order: flagged first, newest first, by reward, by turns, by tokens",
-    ),
     Key("trials", "group", "u", "group", "Put the trials of one prompt in one row, or ungroup them"),
     Key(
         "trials",
@@ -267,6 +289,7 @@ KEYS: tuple[Key, ...] = (
     ),
     # -- dialogs
     Key("dialog", "pick", "enter", "choose", "Choose the marked answer, or confirm the typed name"),
+    Key("dialog", "switch", "space", "switch", "List of columns: show or hide the column under the cursor"),
     Key("dialog", "cancel", "escape", "back", "Close the dialog and do nothing"),
     Key("dialog", "interrupt", "ctrl+c,ctrl+q,q", "back", "Same as Esc; in the quit dialog: detach"),
     Key("dialog", "answer('yes')", "y", "yes", "Answer yes"),
@@ -353,7 +376,6 @@ KEYS: tuple[Key, ...] = (
     Key("gpu", "zoom(1)", "plus,equals_sign", "shorter past", "Show a shorter past in the charts", bar=True),
     Key("gpu", "zoom(-1)", "minus", "longer past", "Show a longer past in the charts", bar=True),
     # -- events
-    Key("events", "filter", "slash", "filter", "Show only events whose text or service matches", bar=True),
     Key(
         "events",
         "level",
@@ -362,7 +384,6 @@ KEYS: tuple[Key, ...] = (
         "Change the level: all, no debug, warnings and errors, errors",
         bar=True,
     ),
-    Key("events", "clear", "escape", "clear", "Clear filter and level; without them, go back one screen"),
     Key("events", "follow", "f", "follow", "Follow the newest event, or stop following", bar=True),
     Key(
         "events",
@@ -372,7 +393,7 @@ KEYS: tuple[Key, ...] = (
         "Show or hide the data of the event under the cursor",
         bar=True,
     ),
-    Key("events", "older", "o", "load all", "Load all older events from the files of the run"),
+    Key("events", "older", "L", "load all", "Load all older events from the files of the run"),
     # -- alerts
     Key(
         "alerts",

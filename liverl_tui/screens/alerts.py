@@ -34,5 +34,7 @@ class AlertsScreen(RunScreen):
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
         """Return the list for the scope ``alerts``, also while it has no focus, then the app."""
-        panes: list[tuple[Scope, DOMNode]] = [("alerts", pane) for pane in self.query(AlertList)]
+        panes: list[tuple[Scope, DOMNode]] = [
+            (scope, pane) for pane in self.query(AlertList) for scope in (pane.scope, *pane.further_scopes)
+        ]
         return [*panes, ("app", self.app)]

@@ -97,6 +97,7 @@ class RunScreen(HookedScreen):
             scope = getattr(node, "scope", None)
             if isinstance(node, Widget) and isinstance(scope, str):
                 scoped.append((cast(Scope, scope), node))
+            scoped += [(further, node) for further in getattr(node, "further_scopes", ())]
             node = node.parent
         scoped.append((self.scope, self))
         scoped.append(("app", self.app))

@@ -19,7 +19,7 @@ from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.layout import PANES, STRIP, Need, arrange, strip_fits
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.base.meters import SPAN_S
-from liverl_tui.widgets.base.rows import Pane
+from liverl_tui.widgets.base.pane import Pane
 from liverl_tui.widgets.dashboard.gpus import GpusPane
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
 from liverl_tui.widgets.dashboard.selection import ServiceSelected

@@ -17,7 +17,7 @@ from textual.widgets import Input
 
 from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.widgets.base.cells import CellPanel, Row
-from liverl_tui.widgets.base.rows import RowsPane
+from liverl_tui.widgets.base.cursor_list import CursorList
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class Option:
     about: str = ""
 
 
-class Options(RowsPane):
+class Options(CursorList):
     """The list of answers, one of them under the cursor. A click chooses an answer."""
 
     scope = "dialog"
@@ -157,6 +157,9 @@ class Dialog(ModalScreen[T], Generic[T]):
 
     def action_pick(self) -> None:
         """Enter: dismiss with the chosen answer. A subclass implements this; here nothing happens."""
+
+    def action_switch(self) -> None:
+        """Switch the item under the cursor, in a dialog with items that are on or off; here nothing happens."""
 
     def action_answer(self, answer: str) -> None:
         """The key of ``answer``: dismiss with it, if the dialog has this answer; here nothing happens."""

@@ -55,7 +55,9 @@ class EventsScreen(RunScreen):
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
         """Return the list for the scope ``events``, also while it has no focus, then the app."""
-        panes: list[tuple[Scope, DOMNode]] = [("events", pane) for pane in self.query(EventList)]
+        panes: list[tuple[Scope, DOMNode]] = [
+            (scope, pane) for pane in self.query(EventList) for scope in (pane.scope, *pane.further_scopes)
+        ]
         return [*panes, ("app", self.app)]
 
     @property

@@ -17,7 +17,7 @@ from liverl_tui.screens.dialogs import TypedInput
 from liverl_tui.text import words
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.keybar import KeyBar
-from liverl_tui.widgets.base.rows import WHEEL, Pane
+from liverl_tui.widgets.base.pane import WHEEL, Pane
 
 _KEYS = 14  # columns of the keys
 _LABEL = 18  # columns of the label

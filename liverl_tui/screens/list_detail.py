@@ -11,7 +11,7 @@ from textual.containers import Container
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.widgets.base.chooser import ChooserPane
 from liverl_tui.widgets.base.keybar import KeyBar
-from liverl_tui.widgets.base.rows import Pane
+from liverl_tui.widgets.base.pane import Pane
 from liverl_tui.widgets.header.header import Header
 
 if TYPE_CHECKING:
@@ -107,9 +107,18 @@ class ListDetailScreen(RunScreen):
 
     # -- keys
 
+    @property
+    def marked_services(self) -> list[str] | None:
+        """The services that are marked in the list, whichever pane has the focus; None without marks."""
+        return self.chooser.marked_services
+
+    def clear_marks(self) -> None:
+        """Remove the marks in the list."""
+        self.chooser.clear_marks()
+
     def action_other(self, by: int) -> None:
         """Show the one ``by`` places further in the list; after the last comes the first."""
-        names = self.names()
+        names = self.chooser.keys()  # what the filter lets through, in the order of the list
         if names:
             here = names.index(self.chosen) if self.chosen in names else -1
             name = names[(here + by) % len(names)]

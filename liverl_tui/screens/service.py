@@ -122,7 +122,7 @@ class ServiceScreen(ListDetailScreen, inherit_bindings=False):
 
     def draw(self, view: View) -> None:
         """See ``ListDetailScreen.draw``."""
-        self.chooser.take((*self.services(), *self.actors()), self.selected_service)
+        self.chooser.take((*self.services(), *self.actors()), self.selected_service, self._clock.now())
         self._draw()
 
     def _draw(self) -> None:

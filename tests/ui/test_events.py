@@ -112,6 +112,8 @@ async def test_escape_takes_filter_and_level_away_before_it_leaves() -> None:
         await screen.press("v", "slash", *"proxy", "enter")
         assert "warnings and errors" in screen.title and "/proxy" in screen.title
         await screen.press("escape")
+        assert "warnings and errors" in screen.title and "/proxy" not in screen.title, "first the filter"
+        await screen.press("escape")
         assert "without debug" in screen.title and "/proxy" not in screen.title and "event 60." in screen.text
         await screen.press("v", "v", "escape")
         assert "without debug" in screen.title and isinstance(screen.app.screen, EventsScreen)
@@ -167,12 +169,12 @@ async def test_older_events_come_from_the_file_when_one_goes_above_the_first(tmp
         await screen.until(lambda: (screen.pane.first_known or 9999) < 2501 and not screen.pane.loading)
         assert screen.pane.first_known == 501, "a page"
         assert "event 2501." in screen.text and "event 2500." in screen.text, "the cursor stays where it was"
-        await screen.press("o")
+        await screen.press("L")
         await screen.until(lambda: screen.pane.complete)
         assert screen.pane.first_known == 1
         await screen.press("g")
         assert "event 1." in screen.text
-        await screen.press("up", "up", "o")
+        await screen.press("up", "up", "L")
         assert not screen.pane.loading
         # news come behind all that
         screen.app.take(View(link="live", snapshot=snapshot(), events=story(2600, 3002)))
@@ -194,7 +196,7 @@ async def test_a_filter_searches_the_older_ones_too(tmp_path: Path) -> None:
 async def test_a_run_without_events() -> None:
     async with opened(View()) as screen:
         assert "no events yet" in screen.text
-        await screen.press("up", "down", "enter", "v", "f", "o", "G", "g")
+        await screen.press("up", "down", "enter", "v", "f", "L", "G", "g")
         assert screen.pane.copy_line() == ""
 
 
@@ -209,7 +211,8 @@ def test_a_page_of_older_events(tmp_path: Path) -> None:
 
 def test_what_fits_a_filter() -> None:
     said = event(1, "Ready after 3 s", "warning", "r0", "state")
-    assert fits(said, "debug", "") and fits(said, "warning", "READY r0") and fits(said, "info", "state")
+    assert fits(said, "debug", "") and fits(said, "warning", "ready r0") and fits(said, "info", "state")
+    assert fits(said, "debug", "Ready") and not fits(said, "debug", "READY"), "case matters with a capital"
     assert not fits(said, "error", "") and not fits(said, "debug", "ready r1")
     assert "\x1b" not in event_line(event(1, "a\x1b[2Jb"))
 

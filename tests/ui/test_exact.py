@@ -222,7 +222,7 @@ async def test_another_trial_is_drawn_whole_while_the_pane_behind_follows(tmp_pa
     size = (120, 40)
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
-        await press(pilot, "4", "o")  # in the order in which they come
+        await press(pilot, "4", "u", "o", *"newest", "enter")  # in the order in which they come
         await press(pilot, "enter")
         await settle(pilot)
 

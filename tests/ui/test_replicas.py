@@ -219,10 +219,10 @@ async def test_problems_come_first_when_asked() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         assert "r40" not in app.pane.text
-        await press(pilot, "2", "o")
+        await press(pilot, "2", "o", *"problems", "enter")
         assert app.pane.rows[2].text.startswith("r40 ")
         assert "problems first" in app.pane.rows[0].text
-        await press(pilot, "o")
+        await press(pilot, "o", *"as conf", "enter")
         assert app.pane.rows[2].text.startswith("r0 ")
 
 

@@ -20,8 +20,17 @@ from textual.events import AppBlur, AppFocus, MouseScrollDown
 from liverl.model import StepTrials, TrialHead, TrialsStatus
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
+from liverl_tui.widgets.base.arranging import fitted
+from liverl_tui.widgets.base.fitting import heads
 from liverl_tui.widgets.base.trial_words import Tally, flagged, replica_name
-from liverl_tui.widgets.dashboard.trial_rows import RowContext, arrange, step_row, trial_head, trial_row
+from liverl_tui.widgets.dashboard.trial_rows import (
+    TRIAL,
+    RowContext,
+    flagged_first,
+    listed,
+    step_row,
+    trial_row,
+)
 from liverl_tui.widgets.dashboard.trials import TrialsPane
 
 ZERO = {"tool_calls": 0, "turns": 1, "reward": 0.0, "flags": ("zero_tool_calls",)}
@@ -171,7 +180,8 @@ async def test_a_row_follows_its_trial() -> None:
     other = trial(9)
     app = app_of(seen(trial(1, **going), other))
     async with app.run_test(size=(200, 50)) as pilot:
-        shown = await opened(pilot, "4zo")  # in an order that these facts do not change
+        shown = await opened(pilot, "4z")
+        await shown.press("o", *"newest", "enter")  # in an order that these facts do not change
         for news, words in (
             ({"turns": 2, "tool_calls": 1}, " 2 "),
             ({"tool_calls": 8}, " 8 "),
@@ -297,12 +307,14 @@ async def test_orders() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         shown = await opened(pilot)
         orders = []
-        for _ in range(5):
-            await shown.press("o")
+        for name in ("newest", "reward", "turns", "tokens", "flagged"):
+            await shown.press("o", *name, "enter")
             orders.append([name[-1] for name in shown.names])
         assert orders == [list("012"), list("201"), list("021"), list("120"), list("012")]
-        await shown.press("o", "o")
-        assert "by reward" in shown.lines[0]
+        await shown.press("o", *"reward", "enter")
+        assert "by reward ▼" in shown.lines[0]
+        await shown.press("o", "enter")
+        assert "by reward ▲" in shown.lines[0] and [name[-1] for name in shown.names] == list("021")
 
 
 def touched(number: int, step: int = 8, **facts: Any) -> TrialHead:
@@ -341,10 +353,11 @@ async def test_trials_without_a_turn_are_listed_and_put_together_again() -> None
         assert "no turn yet" not in shown.text
         await shown.press("escape")
         assert [name[-1] for name in shown.names] == list("324")
-        for key in ("o", "slash"):  # in another order, and in a search, each has its row
-            await shown.press(key)
-            if key == "slash":
-                await shown.press(*"sort", "enter")
+        for key, text in (
+            ("o", "newest"),
+            ("slash", "sort"),
+        ):  # in another order, and in a search, each has its row
+            await shown.press(key, *text, "enter")
             assert len(shown.names) == 5, key
 
 
@@ -547,14 +560,14 @@ async def test_older_and_newer_steps_are_read_on_demand(tmp_path: Path) -> None:
 
 
 async def test_a_step_that_goes_on_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("liverl_tui.widgets.dashboard.trials.AGAIN_S", 0.0)
+    monkeypatch.setattr("liverl_tui.widgets.dashboard.trial_steps.AGAIN_S", 0.0)
     write_step(tmp_path, 5, 1)
     async with app_of(seen(steps=(tally(5, 0, 1, 1),)), tmp_path).run_test(size=(120, 40)) as pilot:
         shown = await opened(pilot)
         await shown.press("left_square_bracket")
         await shown.until(lambda: "1 of 1 trials done" in shown.lines[0])
         (tmp_path / "trials/step_0005/new-0a1b2c").mkdir()
-        shown.pane._read_took = 0.0
+        shown.pane._reader._read_took = 0.0
         await shown.show(seen(steps=(tally(5, 0, 2, 2),)))
         await shown.until(lambda: "1 of 2 trials done, 1 running; ✖ none of 1 calls a tool" in shown.lines[0])
 
@@ -606,16 +619,16 @@ async def test_enter_opens_the_trajectory_and_the_cursor_follows(tmp_path: Path)
 def test_rows_and_heads_have_the_same_columns(head: TrialHead, width: int) -> None:
     row = trial_row(head, width, RowContext(now=NOW))
     assert "\n" not in row.text and cell_len(row.text) <= width
-    heads = trial_head(width).text
-    if "calls" in heads and head.task.isascii():
-        end = heads.index("calls") + len("calls")
+    names = heads(fitted(TRIAL, frozenset(), width)).text
+    if "calls" in names and head.task.isascii():
+        end = names.index("calls") + len("calls")
         assert row.text[:end].endswith("✖ NO TOOLS" if "zero_tool_calls" in head.flags else " 3")
 
 
-@given(st.lists(st.builds(trial, st.integers(0, 99), reward=st.none() | st.floats(0, 1))), st.integers(0, 3))
-def test_orders_lose_nothing(heads: list[TrialHead], order: int) -> None:
-    assert sorted(map(repr, arrange(heads, order))) == sorted(map(repr, heads))
-    assert arrange(heads, order, only_flagged=True) == [h for h in arrange(heads, order) if flagged(h)]
+@given(st.lists(st.builds(trial, st.integers(0, 99), reward=st.none() | st.floats(0, 1))))
+def test_the_first_order_loses_nothing(trials: list[TrialHead]) -> None:
+    assert sorted(map(repr, flagged_first(trials))) == sorted(map(repr, trials))
+    assert listed(trials, only_flagged=True) == [h for h in trials if flagged(h)]
 
 
 def test_names_of_replicas() -> None:

@@ -18,6 +18,7 @@ from liverl_tui.screens.help import HelpScreen
 from liverl_tui.screens.metrics import MetricsScreen
 from liverl_tui.screens.service import ServiceScreen
 from liverl_tui.screens.trajectory import TrajectoryScreen
+from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.dashboard.gpus import GpusPane
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
 from liverl_tui.widgets.dashboard.trials import TrialsPane
@@ -28,6 +29,7 @@ from liverl_tui.widgets.log.pane import LogsPane
 # The class that has the actions of a scope; those of "app" are found by liverl_tui.app.actions, see test_app_actions.
 SCOPED = {
     "dashboard": Dashboard,
+    "list": RowsPane,
     "gpus": GpusPane,
     "replicas": ReplicasPane,
     "logs": LogsPane,

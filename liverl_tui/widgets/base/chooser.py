@@ -18,10 +18,13 @@ class ChooserPane(RowsPane):
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
         """The list. The chosen row is marked also without the focus: the detail beside it belongs to it."""
         rows = list(super().compose_rows(width, height))
-        place = 1 + self._at - self._top
+        place = self.head_rows + self._at - self._top
         if self.keys() and place < len(rows):
             rows[place].cursor = True
         return rows
+
+    def to_top(self) -> None:
+        """Nothing: the cursor stays on what the detail shows."""
 
     def _go(self, place: int) -> None:
         super()._go(place)

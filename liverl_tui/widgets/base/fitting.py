@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from rich.cells import cell_len
 
@@ -60,10 +61,19 @@ def pack(parts: Sequence[Part], width: int, gap: str = "  ") -> Row:
     return row
 
 
+Value = str | float | None  # what a column sorts by; None: unknown
+
+
 @dataclass(frozen=True)
 class Column:
     """One column of a table. Where not all fit, columns with a lower ``rank`` are kept; ``width``: in terminal
-    columns; ``grows``: how many columns of the remaining width it may take."""
+    columns; ``grows``: how many columns of the remaining width it may take.
+
+    ``value``: reads what sorts from an item of the list; without it the column does not sort. ``largest_first``: the
+    direction that is tried first. ``cell``: the text and style that an item has in the column. ``label``: the name in
+    lists of columns, where ``head`` says too little. ``shown``: whether the list has the column before the user has
+    chosen any.
+    """
 
     name: str
     head: str
@@ -71,6 +81,16 @@ class Column:
     rank: int
     align: str = "<"
     grows: int = 0
+    value: Callable[[Any], Value] | None = None
+    largest_first: bool = False
+    label: str = ""
+    shown: bool = True
+    cell: Callable[[Any], Span] | None = None
+
+    @property
+    def title(self) -> str:
+        """The name of the column in lists and titles."""
+        return self.label or self.head or self.name
 
 
 Chosen = tuple[tuple[Column, int], ...]  # columns, each with its width
@@ -104,9 +124,21 @@ def stepped(longest: int) -> int:
     return next((step for step in STEPS if step >= longest), STEPS[-1])
 
 
-def heads(chosen: Chosen, gap: int = 1) -> Row:
-    """The row of column heads for the result of ``choose``."""
+def heads(chosen: Chosen, gap: int = 1, sorted_by: str = "", sign: str = "") -> Row:
+    """The row of column heads for the result of ``choose``. ``sign`` stands behind the head of ``sorted_by``."""
     row = Row()
     for column, width in chosen:
-        row.add(column.head, "head", width, column.align).add(" " * gap, "head")
+        head = column.head
+        if column.name == sorted_by and width:
+            head = head[: width - 1] + sign
+        row.add(head, "head", width, column.align).add(" " * gap, "head")
     return row
+
+
+def column_at(chosen: Chosen, x: int, gap: int = 1) -> Column | None:
+    """The column of ``chosen`` at ``x``, in terminal columns from the left; the gap behind a column belongs to it."""
+    for column, width in chosen:
+        if 0 <= x < width + gap:
+            return column
+        x -= width + gap
+    return None

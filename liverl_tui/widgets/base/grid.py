@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import events
 from textual.binding import Binding
 
 from liverl_tui.keys.bindings import moves
@@ -33,6 +32,7 @@ class GridPane(RowsPane, inherit_bindings=True):
         super().__init__(id=id, classes=classes)
         self._per_line = 1
         self._first_line = 1  # the pane's first line with items
+        self._head_of_table = False  # whether the heads of a table are shown
 
     # -- for subclasses
 
@@ -65,10 +65,10 @@ class GridPane(RowsPane, inherit_bindings=True):
         lines = -(-len(keys) // per_line)
         head = None
         if keys and lines < room:
-            head = self.head(width) if per_line == 1 else self._cell_heads(per_line, width)
+            head = self.head_line(width) if per_line == 1 else self._cell_heads(per_line, width)
             room -= head is not None
         lead = list(self.lead(width, per_line == 1))
-        facts, style = self.facts()
+        facts, style = self.title_facts()
         top = 0
         if lines > room:
             at = self._at // per_line
@@ -76,10 +76,11 @@ class GridPane(RowsPane, inherit_bindings=True):
             last = min(len(keys), (top + room) * per_line)
             facts = f"{facts}  {top * per_line + 1}-{last} of {len(keys)}".strip()
         self._top = top
+        self._head_of_table = head is not None and per_line == 1
         heads = [head] if head is not None else []
         rows = [self.title_row(width, facts, style), *(heads + lead if per_line == 1 else lead + heads)]
-        if not keys and not lead:
-            rows += self.empty(width)
+        if not keys and (self.prompt.text or not lead):
+            rows += self.empty_rows(width)
         self._first_line = len(rows)
         for line in range(top, min(lines, top + room)):
             shown = keys[line * per_line : (line + 1) * per_line]
@@ -98,21 +99,24 @@ class GridPane(RowsPane, inherit_bindings=True):
         return below_heads if below_heads <= most and room > 1 else min(-(-count // room), most)
 
     def _cell_heads(self, per_line: int, width: int) -> Row:
-        columns = width // per_line - 1
+        columns = width // per_line - 1 - self.gutter_width
         row = Row()
         for _ in range(per_line):
+            row.add(" " * self.gutter_width, "head")
             row.add(self.cell_head(columns).text.rstrip(), "head", columns).add(" ", "head")
         return row
 
     def _whole(self, key: str, width: int) -> Row:
-        row = self.row(key, width)
+        row = self.line(key, width)
         row.cursor = key == self._cursor and self.has_focus
         return row
 
     def _line(self, keys: Sequence[str], width: int) -> Row:
         line = Row()
         for key in keys:
-            spans = self.cell(key, width - 1).spans
+            spans = self.cell(key, width - 1 - self.gutter_width).spans
+            if self.gutter_width:
+                spans = [self.sign_of(key), *spans]
             if key == self._cursor and self.has_focus:
                 palette = self.palette
                 spans = [(t, palette.under_cursor(palette[s] if isinstance(s, str) else s)) for t, s in spans]
@@ -130,13 +134,15 @@ class GridPane(RowsPane, inherit_bindings=True):
         """Move the cursor by ``by`` pages of lines."""
         self.action_move_line(by * max(1, self.content_size.height - 3))
 
-    def on_click(self, event: events.Click) -> None:
-        """Move the cursor to the clicked item; a double click opens it."""
-        event.prevent_default()  # the base class would take the whole line for one item
-        line = event.y - self._first_line
+    @property
+    def head_rows(self) -> int:
+        """See ``CursorList.head_rows``: heads of cells are no heads of columns."""
+        return 1 + self._head_of_table
+
+    def row_at(self, x: int, y: int) -> int | None:
+        """See ``CursorList.row_at``."""
+        line = y - self._first_line
         if line < 0:
-            return
-        across = min(self._per_line - 1, event.x * self._per_line // max(1, self.content_size.width))
-        self._go((self._top + line) * self._per_line + across)
-        if event.chain == 2:
-            self.call_next(self.run_action, "select")
+            return None
+        across = min(self._per_line - 1, x * self._per_line // max(1, self.content_size.width))
+        return (self._top + line) * self._per_line + across

@@ -1,206 +1,196 @@
-"""Panes: a base with a title row, and one with column heads and a list in which one row is selected."""
+"""The base of every list of the interface: the keys and the mouse that arrange it, and how that is drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable
+from typing import ClassVar
 
 from textual import events
 
-from liverl_tui.keys.bindings import Scope, moves
-from liverl_tui.widgets.base.cells import CellPanel, Row, fit
+from liverl_tui.data.host import host_of
+from liverl_tui.keys.bindings import Scope, bindings, find
+from liverl_tui.widgets.base.arranged_list import ArrangedList, UnknownColumn
+from liverl_tui.widgets.base.cells import Row
+from liverl_tui.widgets.base.fitting import Chosen, column_at, heads
 
-if TYPE_CHECKING:
-    from textual.binding import BindingType
-
-MOVES: list[BindingType] = moves("move(-1)", "move(1)", "page(-1)", "page(1)", "first", "last")
-
-WHEEL = 3  # rows per step of the mouse wheel
-
-
-class Pane(CellPanel, can_focus=True):
-    """A focusable panel whose first row is its title. The title is highlighted while the pane has the focus, which
-    costs fewer bytes than a border."""
-
-    scope: ClassVar[Scope]
-    title: ClassVar[str]
-    number: ClassVar[str] = ""  # the key that jumps here
-
-    def title_row(self, width: int, facts: str = "", style: str = "dim") -> Row:
-        """The first row, in ``width`` columns: ``1 GPUs  facts ─────``. ``style``: that of ``facts``."""
-        name = f" {self.number} {self.title} " if self.number else f" {self.title} "
-        row = Row((name, "title_focus" if self.has_focus else "title"))
-        used = len(name)
-        if facts:
-            text = fit(facts, min(len(facts), max(0, width - used - 2)))
-            row.add(" ").add(text, style).add(" ")
-            used += len(text) + 2
-        return row.add("─" * max(0, width - used), "rule")
-
-    def watch_has_focus(self, has_focus: bool) -> None:
-        """Highlight the title and the cursor, or stop."""
-        # Not in on_focus and on_blur: they run before Textual sets has_focus.
-        super().watch_has_focus(has_focus)
-        self.update()
-
-    def wheel(self, by: int) -> None:
-        """Called for each step of the mouse wheel: ``by`` is 1 downwards, -1 upwards. Does nothing here."""
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Call ``wheel(1)``; no parent scrolls."""
-        event.stop()
-        self.wheel(1)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Call ``wheel(-1)``; no parent scrolls."""
-        event.stop()
-        self.wheel(-1)
-
-    def copy_line(self) -> str:
-        """The text that the key `copy` copies; empty if there is none."""
-        return ""
-
-    def copy_all(self) -> str:
-        """The text that the key `copy all` copies: what the pane shows, unless a subclass gives more."""
-        return self.text
+FACTS_GAP = " · "  # between the facts of a title
+MARKED, UNMARKED = "✓ ", "  "  # before each row, if any row is marked
 
 
-class RowsPane(Pane):
-    """A pane with a list. Subclasses implement ``keys()`` (stable names of the rows, in order), ``row(key, width)``
-    and ``head(width)``. The cursor stays on its row when rows are added or removed."""
+class RowsPane(ArrangedList):
+    """A list that the user arranges: it sorts by any column, filters, marks rows and shows chosen columns. Subclasses
+    implement what ``ArrangedList`` and ``CursorList`` ask for."""
 
-    BINDINGS = MOVES
-
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-        self._cursor: str | None = None
-        self._at = 0  # index of the selected row
-        self._top = 0  # index of the first visible row
-
-    # -- for subclasses
-
-    def keys(self) -> Sequence[str]:
-        """The names of the rows, in order. A name must stay the same while its row exists."""
-        raise NotImplementedError
-
-    def facts(self) -> tuple[str, str]:
-        """The text beside the title and the name of its style."""
-        return "", "dim"
-
-    def head(self, width: int) -> Row | None:
-        """The row of column heads; None for a list without them."""
-        return None
-
-    def row(self, key: str, width: int) -> Row:
-        """The row of the item ``key``, in ``width`` columns."""
-        raise NotImplementedError
-
-    def empty(self, width: int) -> Iterable[Row]:
-        """The rows to show when the list is empty."""
-        return ()
+    BINDINGS = bindings("list")
+    further_scopes: ClassVar[tuple[Scope, ...]] = ("list",)
 
     # -- drawing
 
-    def compose_rows(self, width: int, height: int) -> Iterable[Row]:
-        """Title, column heads (in more than 3 lines), and as many rows as fit, with the selected one among them."""
-        keys = self.keys()
-        facts, style = self.facts()
-        self._settle(keys)
-        head = self.head(width) if height > 3 else None
-        room = height - 1 - (head is not None)
-        window = None
-        if room < len(keys):
-            window = self._scroll(len(keys), room)
-        else:
-            self._top = 0
-        rows = [self.title_row(width, self.title_words(width, facts, window, len(keys)), style)]
-        if not keys:
-            return [*rows, *self.empty(width)]
-        if head is not None:
-            rows.append(head)
-        for key in keys[self._top : self._top + max(0, room)]:
-            row = self.row(key, width)
-            row.cursor = key == self._cursor and self.has_focus
-            rows.append(row)
-        return rows
+    def head(self, width: int) -> Row | None:
+        """The column heads; the one that sorts has a sign."""
+        return self.heads_of(self.table(width))
 
-    def title_words(self, width: int, facts: str, window: tuple[int, int] | None, total: int) -> str:
-        """``facts`` and, if not all rows are visible, which ones: ``3-12 of 40``. ``window``: (number of rows above,
-        number of the last visible row)."""
-        return facts if window is None else f"{facts}  {window[0] + 1}-{window[1]} of {total}".strip()
-
-    def _settle(self, keys: Sequence[str]) -> None:
-        """Keep the cursor on its row or, if that row was removed, at its index."""
-        if not keys:
-            self._cursor, self._at = None, 0
-            return
-        try:
-            self._at = keys.index(self._cursor) if self._cursor is not None else 0
-        except ValueError:
-            self._at = min(self._at, len(keys) - 1)
-        self._cursor = keys[self._at]
-
-    def _scroll(self, total: int, room: int) -> tuple[int, int]:
-        """Scroll to the cursor; the ``window`` of ``title_words``."""
-        room = max(1, room)
-        self._top = max(min(self._top, self._at, total - room), self._at - room + 1, 0)
-        return self._top, min(total, self._top + room)
-
-    # -- the cursor
-
-    def moved(self) -> None:
-        """Called when the user has moved the cursor, also if it stays on its row. Does nothing here."""
+    def heads_of(self, chosen: Chosen) -> Row:
+        """The row of heads of ``chosen``; the one that sorts has a sign."""
+        order = self.arrangement.order
+        return heads(chosen, sorted_by=order.name, sign=order.sign) if order is not None else heads(chosen)
 
     @property
-    def cursor(self) -> str | None:
-        """The name of the selected row; None in an empty list."""
-        self._settle(self.keys())
-        return self._cursor
+    def gutter_width(self) -> int:
+        """Terminal columns before each row that show whether it is marked; 0 if none is."""
+        return len(MARKED) if self.arrangement.marks else 0
 
-    def select(self, key: str) -> None:
-        """Move the cursor to the row ``key``."""
-        self._cursor = key
-        self.update()
-        self.moved()
+    def head_line(self, width: int) -> Row | None:
+        """See ``CursorList.head_line``."""
+        head = self.head(width - self.gutter_width)
+        if head is not None and self.gutter_width:
+            head.spans.insert(0, (UNMARKED, "head"))
+        return head
 
-    def _go(self, index: int) -> None:
-        keys = self.keys()
-        if keys:
-            self._at = max(0, min(len(keys) - 1, index))
-            self._cursor = keys[self._at]
-            self.update()
-            self.moved()
+    def line(self, key: str, width: int) -> Row:
+        """See ``CursorList.line``."""
+        if not self.gutter_width:
+            return self.row(key, width)
+        return self.signed(key, [self.row(key, width - self.gutter_width)])[0]
 
-    def action_move(self, by: int) -> None:
-        """Move the cursor by ``by`` rows, not beyond the ends of the list."""
-        self._settle(self.keys())
-        self._go(self._at + by)
+    def signed(self, key: str, block: list[Row]) -> list[Row]:
+        """The rows of one item, which were made for ``gutter_width`` columns less, with the sign of its mark."""
+        if self.gutter_width:
+            for index, row in enumerate(block):
+                row.spans.insert(0, self.sign_of(key) if not index else (UNMARKED, "text"))
+        return block
 
-    def action_page(self, by: int) -> None:
-        """Move the cursor by ``by`` pages."""
-        self.action_move(by * max(1, self.content_size.height - 3))
+    def sign_of(self, key: str) -> tuple[str, str]:
+        """The text before the row ``key`` and its style, if any row is marked."""
+        return (MARKED, "key") if key in self.arrangement.marks else (UNMARKED, "text")
 
-    def action_first(self) -> None:
-        """Move the cursor to the first row."""
-        self._go(0)
+    def title_facts(self) -> tuple[str, str]:
+        """Filter, number of marks, ``facts`` and order. The order comes before ``facts`` where no head has its sign."""
+        (facts, style), marks = self.facts(), len(self.arrangement.marks)
+        parts = [self.prompt.shown, f"{marks} marked" if marks else "", facts]
+        if self.arrangement.order is not None:
+            has_heads = self.head(self.content_size.width) is not None
+            parts.insert(3 if has_heads else 2, self._order_words())
+        if self.prompt.text:
+            parts.append(self.filtered_words())
+        return FACTS_GAP.join(part for part in parts if part), style
 
-    def action_last(self) -> None:
-        """Move the cursor to the last row."""
-        self._go(len(self.keys()) - 1)
+    def _order_words(self) -> str:
+        """What the list is sorted by; empty in its default order."""
+        order, column = self.arrangement.order, self.sorting
+        if order is not None and column is not None:
+            return f"by {column.title} {order.sign}"
+        return order.name if order is not None and not self.in_own_order(self.own_orders[0]) else ""
 
-    def wheel(self, by: int) -> None:
-        """Move the cursor by ``WHEEL`` rows."""
-        self.action_move(WHEEL * by)
+    def empty_rows(self, width: int) -> Iterable[Row]:
+        """See ``CursorList.empty_rows``."""
+        if self.prompt.text and self.items():
+            return (Row(("  no row matches", "dim")),)
+        return self.empty(width)
 
-    def on_click(self, event: events.Click) -> None:
-        """Move the cursor to the clicked row; a double click opens it (``action_select``)."""
-        head = 1 + (self.content_size.height > 3 and self.head(self.content_size.width) is not None)
-        if event.y >= head:
-            self._go(self._top + event.y - head)
-            if event.chain == 2:
-                self.call_next(self.run_action, "select")
+    def filtered_words(self) -> str:
+        """How many rows the filter lets through, for the title."""
+        return f"{len(self.keys())} of {len(self.items())} rows"
 
     def copy_line(self) -> str:
-        """The selected row as it is shown, without blanks at its ends."""
+        """The marked rows, one per line; without marks, the row under the cursor."""
+        marked = self.marked
+        if marked:
+            return "\n".join(self.copy_row(key) for key in marked)
         key = self.cursor
-        return self.row(key, self.content_size.width).text.strip() if key is not None else ""
+        return self.copy_row(key) if key is not None else ""
+
+    # -- keys
+
+    def action_sort(self) -> None:
+        """Open the list of columns to sort by."""
+        host_of(self).navigation.choose_order(self)
+
+    def action_reverse(self) -> None:
+        """Reverse the order, if a column sorts the list; else say how to sort."""
+        order, column = self.arrangement.order, self.sorting
+        if order is None or column is None:
+            key = find("list", "sort").mention
+            self.say(f"no column sorts this list; press {key} to choose one")
+        else:
+            self.sort_by(column.name, not order.descending)
+
+    def action_filter(self) -> None:
+        """Begin to type a filter in the title."""
+        self.prompt.begin()
+        self.rearrange()
+
+    def action_mark(self) -> None:
+        """Mark the row under the cursor, or remove its mark, and move to the next row."""
+        key = self.cursor
+        if key is None:
+            self.say("there is no row to mark")
+            return
+        self.toggle_mark(key)
+        self.action_move(1)
+
+    def action_mark_all(self) -> None:
+        """Mark all listed rows; if all are marked, none."""
+        names = [key for key in self.keys() if self.markable(key)]
+        if names:
+            self.arrangement.toggle_all(names)
+            self.update()
+        else:
+            self.say("there is no row to mark")
+
+    def action_columns(self) -> None:
+        """Open the list of columns to show."""
+        host_of(self).navigation.choose_columns(self)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave Esc to screen and app when there is nothing to clear here."""
+        return action != "clear" or bool(self.arrangement.marks or self.prompt.text) or self.more_to_clear
+
+    def action_clear(self) -> None:
+        """Remove the marks, else the filter, else what else there is to clear."""
+        if self.arrangement.marks:
+            self.clear_marks()
+        elif self.prompt.text:
+            self.set_filter("")
+        else:
+            self.clear_more()
+
+    def on_key(self, event: events.Key) -> None:
+        """While the filter is typed, keys edit it."""
+        if self.prompt.open:
+            self.prompt.key(event)
+            self.rearrange()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """While the filter is typed, insert the pasted text into it."""
+        if self.prompt.open:
+            event.stop()
+            self.prompt.paste(event.text)
+            self.rearrange()
+
+    def on_blur(self) -> None:
+        """End typing; the text so far stays as the filter."""
+        self.prompt.open = False
+
+    # -- the mouse
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on a column head sorts by it; with Ctrl or Shift, or on the signs of the marks, it marks a row."""
+        if event.y == 1 < self.head_rows:
+            event.prevent_default()
+            column = column_at(
+                self.table(self.content_size.width - self.gutter_width), event.x - self.gutter_width
+            )
+            if column is not None and column.value is not None:
+                try:
+                    self.sort_by(column.name)
+                except UnknownColumn as error:
+                    self.say(str(error))
+            return
+        index = self.row_at(event.x, event.y)
+        keys = self.keys()
+        marks = event.ctrl or event.shift or event.x < self.gutter_width
+        if marks and index is not None and index < len(keys):
+            event.prevent_default()
+            self.toggle_mark(keys[index])
+            self._go(index)

@@ -9,7 +9,7 @@ from textual.binding import Binding
 
 from liverl_tui.keys.bindings import moves
 from liverl_tui.widgets.base.cells import Row
-from liverl_tui.widgets.base.rows import WHEEL, Pane
+from liverl_tui.widgets.base.pane import WHEEL, Pane
 
 if TYPE_CHECKING:
     from textual.binding import BindingType

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
-from liverl.model import HostStats, ServiceStatus
+from liverl.model import HostStats, ServiceStatus, TreeStats
 from liverl_tui.text.status_label import StatusLabel
 from liverl_tui.text.words import UNKNOWN, percent, short_name, size
-from liverl_tui.widgets.base.cells import Row
-from liverl_tui.widgets.base.fitting import Chosen, Column, choose
+from liverl_tui.widgets.base.cells import Row, Span
+from liverl_tui.widgets.base.fitting import Chosen, Column
 from liverl_tui.widgets.base.meters import WIDTHS, History, history_head, history_width
 
 CELL = 26  # columns of the narrowest cell, with the gap after it
@@ -34,19 +35,71 @@ def share_of_service(percent_used: float | None, cores: int | None) -> float | N
     return None if percent_used is None else math.sqrt(max(0.0, percent_used) / (100 * (cores or 1)))
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What the columns read of one service."""
+
+    service: ServiceStatus
+    label: StatusLabel
+
+    @property
+    def tree(self) -> TreeStats | None:
+        """What its processes use; None if it does not run."""
+        return self.service.tree if runs(self.service) else None
+
+
 @lru_cache(maxsize=16)
-def table(width: int, name: int) -> Chosen:
-    """The columns of the table at ``width``. ``name``: columns that the longest name needs."""
-    columns = (
-        Column("glyph", "", 1, 0),
-        Column("name", "service", min(max(7, name), 20), 0),
-        Column("cpu", "cpu", 5, 0, ">"),
-        Column("rss", "mem", 5, 1, ">"),
-        Column("processes", "procs", 5, 4, ">"),
+def columns(name: int) -> tuple[Column, ...]:
+    """All columns of the table. ``name``: terminal columns that the longest name needs."""
+    return (
+        Column("glyph", "", 1, 0, value=lambda f: f.label.text, label="state"),
+        Column("name", "service", min(max(7, name), 20), 0, value=lambda f: f.service.name),
+        Column("cpu", "cpu", 5, 0, ">", value=_cpu, largest_first=True, cell=_cpu_cell),
+        Column("rss", "mem", 5, 1, ">", value=_memory, largest_first=True, label="memory", cell=_memory_cell),
+        Column(
+            "processes",
+            "procs",
+            5,
+            4,
+            ">",
+            value=_processes,
+            largest_first=True,
+            label="processes",
+            cell=_processes_cell,
+        ),
         Column("history", "history", WIDTHS[-1], 2, grows=WIDTHS[0]),
-        Column("note", "", NOTE, 3),
+        Column("note", "", NOTE, 3, label="what the host has"),
+        Column("kind", "kind", 11, 5, value=lambda f: f.service.kind, cell=_kind_cell, shown=False),
     )
-    return tuple((c, history_width(w) if c.name == "history" else w) for c, w in choose(columns, width))
+
+
+def _cpu(facts: Facts) -> float | None:
+    return facts.tree.cpu_percent if facts.tree is not None else None
+
+
+def _cpu_cell(facts: Facts) -> Span:
+    cpu = _cpu(facts)
+    return UNKNOWN if cpu is None else f"{cpu:.0f}%", "text"
+
+
+def _memory(facts: Facts) -> int | None:
+    return facts.tree.rss_bytes if facts.tree is not None else None
+
+
+def _memory_cell(facts: Facts) -> Span:
+    return size(_memory(facts)), "text"
+
+
+def _processes(facts: Facts) -> int | None:
+    return facts.tree.processes if facts.tree is not None else None
+
+
+def _processes_cell(facts: Facts) -> Span:
+    return UNKNOWN if facts.tree is None else str(facts.tree.processes), "text"
+
+
+def _kind_cell(facts: Facts) -> Span:
+    return facts.service.kind, "text"
 
 
 def host_line(host: HostStats, name: str, history: str, chosen: Chosen) -> Row:
@@ -95,10 +148,10 @@ def host_memory(host: HostStats) -> float | None:
     )
 
 
-def line(service: ServiceStatus, label: StatusLabel, history: str, chosen: Chosen) -> Row:
+def line(facts: Facts, history: str, chosen: Chosen) -> Row:
     """What one service uses, as a line of the table. Its state is the glyph only: the replicas pane has the words.
     ``history``: as wide as the column ``history`` of ``chosen``."""
-    row = Row()
+    row, label = Row(), facts.label
     for column, width in chosen:
         match column.name:
             case "history":
@@ -106,27 +159,14 @@ def line(service: ServiceStatus, label: StatusLabel, history: str, chosen: Chose
             case "glyph":
                 row.add(label.glyph, label.style, width)
             case "name":
-                row.add(short_name(service.name, width), "text", width)
-            case "note":
+                row.add(short_name(facts.service.name, width), "text", width)
+            case _ if column.cell is not None:
+                text, style = column.cell(facts)
+                row.add(text, style, width, column.align)
+            case _:
                 row.add("", "text", width)
-            case name:
-                row.add(_value(service, name), "text", width, column.align)
         row.add(" ")
     return row
-
-
-def _value(service: ServiceStatus, name: str) -> str:
-    tree = service.tree
-    if not runs(service):
-        return UNKNOWN
-    match name:
-        case "cpu":
-            return UNKNOWN if tree.cpu_percent is None else f"{tree.cpu_percent:.0f}%"
-        case "rss":
-            return size(tree.rss_bytes)
-        case "processes":
-            return str(tree.processes)
-    raise KeyError(name)
 
 
 def _cell_columns(name: int, width: int) -> tuple[int, int]:
@@ -150,8 +190,9 @@ def cell(
     """One service as a cell of exactly ``width`` columns: ``● trainer  131% 1.2G ▂▃▅``. ``end``: see
     ``History.cells``; ``name``: columns that the longest service name needs."""
     name_width, history_columns = _cell_columns(name, width)
+    facts = Facts(service, label)
     row = Row().add(label.glyph, label.style, 1).add(" ")
     row.add(short_name(service.name, name_width), "text", name_width).add(" ")
-    row.add(_value(service, "cpu"), "text", 5, ">").add(" ")
-    row.add(_value(service, "rss"), "text", 5, ">").add(" ")
+    for text, style in (_cpu_cell(facts), _memory_cell(facts)):
+        row.add(text, style, 5, ">").add(" ")
     return row.add(history.cells(history_columns, end), "meter", width - name_width - 15)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
 from liverl.model import GpuStatus
 from liverl_tui.text.status_label import StatusLabel, owner_words
 from liverl_tui.text.words import percent
-from liverl_tui.widgets.base.cells import Row
-from liverl_tui.widgets.base.fitting import Chosen, Column, choose, stepped
+from liverl_tui.widgets.base.cells import Row, Span
+from liverl_tui.widgets.base.fitting import Chosen, Column, stepped
 from liverl_tui.widgets.base.meters import WIDTHS, bar, history_width
 
 HOT = 85.0  # °C: from here on an H100 or H200 is about to throttle
@@ -35,27 +37,62 @@ def facts_of(gpus: tuple[GpuStatus, ...], labels: list[StatusLabel]) -> tuple[st
     return f"{text}  ▲ " + ", ".join(f"{count} {kind}" for kind, count in problems.items()), "warn"
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What the columns read of one GPU."""
+
+    gpu: GpuStatus
+    label: StatusLabel
+
+
 @lru_cache(maxsize=16)
-def table(width: int, owner: int, state: int) -> Chosen:
-    """The columns of the table at ``width``. ``owner``, ``state``: columns that the longest of each needs."""
-    columns = (
-        Column("index", "gpu", 3, 0, ">"),
-        Column("util", "util", 4, 0, ">"),
-        Column("bar", "", 8, 7),
-        Column("memory", "memory", 8, 4, ">"),
-        Column("share", "mem%", 4, 1, ">"),
-        Column("power", "power", 8, 3, ">"),
-        Column("temperature", "temp", 4, 5, ">"),
-        Column("owner", "owner", min(max(5, owner), 26 if width >= 110 else 16), 1),
-        Column("state", "state", stepped(state), 2),
+def columns(owner: int, state: int) -> tuple[Column, ...]:
+    """All columns of the table. ``owner``, ``state``: terminal columns that each gets."""
+    return (
+        Column("index", "gpu", 3, 0, ">", value=lambda f: f.gpu.index, label="number", cell=_index),
+        _number("util", "util", 4, 0, lambda f: f.gpu.utilization, "utilization", cell=_util),
+        Column("bar", "", 8, 7, label="utilization as a bar"),
+        _number("memory", "memory", 8, 4, lambda f: f.gpu.memory_used, "memory", cell=_memory),
+        _number("share", "mem%", 4, 1, lambda f: memory_share(f.gpu), "mem%: memory used", cell=_share),
+        _number("power", "power", 8, 3, lambda f: f.gpu.power_w, "power", cell=_power),
+        _number("temperature", "temp", 4, 5, lambda f: f.gpu.temperature_c, "temperature", cell=_temperature),
+        Column("owner", "owner", owner, 1, value=lambda f: f.gpu.owner),
+        Column("state", "state", state, 2, value=lambda f: f.label.text),
         Column("history", "history", WIDTHS[-1], 6, grows=WIDTHS[0]),
+        _number("clock", "clock", 7, 12, lambda f: f.gpu.sm_clock_mhz, "SM clock", cell=_clock, shown=False),
+        _number(
+            "processes", "procs", 5, 12, lambda f: len(f.gpu.pids), "processes", cell=_processes, shown=False
+        ),
     )
-    return tuple((c, history_width(w) if c.name == "history" else w) for c, w in choose(columns, width))
 
 
-def line(gpu: GpuStatus, label: StatusLabel, history: str, chosen: Chosen) -> Row:
+def widths(longest_owner: int, longest_state: int, width: int) -> tuple[int, int]:
+    """The widths of the columns ``owner`` and ``state`` in a pane of ``width`` columns."""
+    return min(max(5, longest_owner), 26 if width >= 110 else 16), stepped(longest_state)
+
+
+def with_history(chosen: Chosen) -> Chosen:
+    """``chosen`` with a width of the history that fits whole bars."""
+    return tuple((c, history_width(w) if c.name == "history" else w) for c, w in chosen)
+
+
+def _number(
+    name: str,
+    head: str,
+    width: int,
+    rank: int,
+    value: Callable[[Facts], float | None],
+    label: str,
+    *,
+    cell: Callable[[Facts], Span],
+    shown: bool = True,
+) -> Column:
+    return Column(name, head, width, rank, ">", 0, value, True, label, shown, cell)
+
+
+def line(facts: Facts, history: str, chosen: Chosen) -> Row:
     """One GPU as a line of the table. ``history``: as wide as the column ``history`` of ``chosen``."""
-    row = Row()
+    row, gpu, label = Row(), facts.gpu, facts.label
     for column, width in chosen:
         match column.name:
             case "bar":
@@ -65,39 +102,58 @@ def line(gpu: GpuStatus, label: StatusLabel, history: str, chosen: Chosen) -> Ro
                 row.add(history, "meter")
             case "state":
                 row.add(label.within(width), label.style, width)
-            case name:
-                text, style = _value(gpu, name, width)
+            case "owner":
+                row.add(owner_words(gpu, width), "text", width)
+            case _:
+                assert column.cell is not None
+                text, style = column.cell(facts)
                 row.add(text, style, width, column.align)
         row.add(" ")
     return row
 
 
-def _value(gpu: GpuStatus, name: str, width: int) -> tuple[str, str]:
-    match name:
-        case "index":
-            return str(gpu.index), "text"
-        case "util":
-            return _or_na(percent(gpu.utilization), gpu.utilization), "text"
-        case "memory":
-            if gpu.memory_used is None or gpu.memory_total is None:
-                return "n/a", "dim"
-            return f"{gpu.memory_used / (1 << 30):.0f}/{gpu.memory_total / (1 << 30):.0f}G", "text"
-        case "share":
-            share = memory_share(gpu)
-            return _or_na(percent(share), share), "warn" if share is not None and share >= FULL else "text"
-        case "power":
-            if gpu.power_w is None:
-                return "n/a", "dim"
-            limit = f"/{gpu.power_limit_w:.0f}" if gpu.power_limit_w is not None else ""
-            return f"{gpu.power_w:.0f}{limit}W", "text"
-        case "temperature":
-            degrees = gpu.temperature_c
-            if degrees is None:
-                return "n/a", "dim"
-            return f"{degrees:.0f}°C", "warn" if degrees >= HOT else "text"
-        case "owner":
-            return owner_words(gpu, width), "text"
-    raise KeyError(name)
+def _index(facts: Facts) -> Span:
+    return str(facts.gpu.index), "text"
+
+
+def _util(facts: Facts) -> Span:
+    return _or_na(percent(facts.gpu.utilization), facts.gpu.utilization), "text"
+
+
+def _memory(facts: Facts) -> Span:
+    gpu = facts.gpu
+    if gpu.memory_used is None or gpu.memory_total is None:
+        return "n/a", "dim"
+    return f"{gpu.memory_used / (1 << 30):.0f}/{gpu.memory_total / (1 << 30):.0f}G", "text"
+
+
+def _share(facts: Facts) -> Span:
+    share = memory_share(facts.gpu)
+    return _or_na(percent(share), share), "warn" if share is not None and share >= FULL else "text"
+
+
+def _power(facts: Facts) -> Span:
+    gpu = facts.gpu
+    if gpu.power_w is None:
+        return "n/a", "dim"
+    limit = f"/{gpu.power_limit_w:.0f}" if gpu.power_limit_w is not None else ""
+    return f"{gpu.power_w:.0f}{limit}W", "text"
+
+
+def _temperature(facts: Facts) -> Span:
+    degrees = facts.gpu.temperature_c
+    if degrees is None:
+        return "n/a", "dim"
+    return f"{degrees:.0f}°C", "warn" if degrees >= HOT else "text"
+
+
+def _clock(facts: Facts) -> Span:
+    clock = facts.gpu.sm_clock_mhz
+    return ("n/a", "dim") if clock is None else (f"{clock:.0f}MHz", "text")
+
+
+def _processes(facts: Facts) -> Span:
+    return str(len(facts.gpu.pids)), "text"
 
 
 def _cell_columns(width: int) -> tuple[tuple[str, str, int, str], ...]:
@@ -116,6 +172,9 @@ def _cell_columns(width: int) -> tuple[tuple[str, str, int, str], ...]:
     return tuple(part for part in parts if part[2])
 
 
+_IN_CELLS = {"index": _index, "util": _util, "share": _share}
+
+
 def cell_head(width: int) -> Row:
     """The heads above a cell of ``width`` columns."""
     row = Row()
@@ -129,7 +188,7 @@ def cell(gpu: GpuStatus, label: StatusLabel, width: int) -> Row:
 
     Example: ``  0 ━━━━━╸  97%  84% replica-0 ●``. Below ``GOOD_CELL`` there is no bar.
     """
-    row = Row()
+    row, facts = Row(), Facts(gpu, label)
     for name, _, columns, align in _cell_columns(width):
         match name:
             case "bar":
@@ -137,8 +196,10 @@ def cell(gpu: GpuStatus, label: StatusLabel, width: int) -> Row:
                 row.add(filled, "meter").add(rest, "meter_off").add(" ")
             case "glyph":
                 row.add(label.glyph, label.style, columns)
+            case "owner":
+                row.add(owner_words(gpu, columns), "text", columns, align).add(" ")
             case _:
-                text, style = _value(gpu, name, columns)
+                text, style = _IN_CELLS[name](facts)
                 row.add(text, style, columns, align).add(" ")
     return row
 

@@ -15,9 +15,10 @@ from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_service, owner_of, spins
 from liverl_tui.text.words import one_line
+from liverl_tui.widgets.base.arranging import fitted
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.clock import Clock
-from liverl_tui.widgets.base.fitting import Chosen, heads
+from liverl_tui.widgets.base.fitting import Chosen, Column
 from liverl_tui.widgets.base.grid import GridPane
 from liverl_tui.widgets.base.meters import History, history_head
 from liverl_tui.widgets.dashboard import cpu_rows, gpu_rows
@@ -25,6 +26,7 @@ from liverl_tui.widgets.dashboard.selection import ServiceSelected
 
 SAMPLE_S = 0.9  # seconds between two samples of the histories; snapshots come every 0.5 or 1 s
 SPINNING_S = 10.0  # seconds: a shorter time of low power may be the gap between two kernels, not a stall
+WIDE = 200  # terminal columns: a width at which every column is as wide as it can be
 HOST = "host"  # key of the host's history
 
 
@@ -35,6 +37,8 @@ class GpusPane(GridPane):
     scope = "gpus"
     title = "GPUs"
     number = find("dashboard", "jump('gpus')").name
+    list_name = "gpus"
+    own_orders = ("by number",)
     narrowest = gpu_rows.CELL
     BINDINGS = bindings("gpus")
 
@@ -132,9 +136,35 @@ class GpusPane(GridPane):
 
     # -- drawing
 
-    def keys(self) -> Sequence[str]:
+    def items(self) -> Sequence[str]:
         """The UUIDs of the GPUs; without GPUs, the names of the services."""
         return tuple(self._gpus or self._services)
+
+    def columns(self) -> tuple[Column, ...]:
+        """All columns of the table of GPUs; without GPUs, of services."""
+        return self._columns(WIDE)
+
+    def item(self, key: str) -> gpu_rows.Facts | cpu_rows.Facts:
+        """What is known of a GPU or service."""
+        label = self._labels[key]
+        if key in self._gpus:
+            return gpu_rows.Facts(self._gpus[key], label)
+        return cpu_rows.Facts(self._services[key], label)
+
+    def words(self, key: str) -> str:
+        """Number, name, UUID, owner and verdict of a GPU; name, kind and state of a service."""
+        text = self._labels[key].text
+        if key in self._gpus:
+            gpu = self._gpus[key]
+            return f"{gpu.index} {gpu.name} {gpu.uuid} {gpu.owner} {text}"
+        return f"{key} {self._services[key].kind} {text}"
+
+    @property
+    def marked_services(self) -> list[str] | None:
+        """The services that use the marked GPUs, or the marked services; None without marks."""
+        if not self.arrangement.marks:
+            return None
+        return list(dict.fromkeys(n for key in self.marked if (n := self._service_of(key)) is not None))
 
     def facts(self) -> tuple[str, str]:
         """Number, model and problems of the GPUs; without GPUs, why there are none."""
@@ -156,8 +186,9 @@ class GpusPane(GridPane):
             host = structs.replace(host, cpu_percent=None, memory_used=None)
         if not table:
             return (cpu_rows.host_cell(host, name),)
-        chosen = self._table(width)
-        return (cpu_rows.host_line(host, name, self._history_cells(HOST, chosen), chosen),)
+        chosen = self.table(width - self.gutter_width)
+        line = cpu_rows.host_line(host, name, self._history_cells(HOST, chosen), chosen)
+        return (Row((" " * self.gutter_width, "text"), *line.spans),)
 
     def tail(self, width: int) -> Sequence[Row]:
         """One warning for each part of the snapshot's GPU note: GPUs that are expected and missing."""
@@ -170,9 +201,9 @@ class GpusPane(GridPane):
         """The column heads of the table of GPUs or services; that of the histories says which time they show."""
         named = (
             (replace(c, head=history_head(w, self._ended)) if c.name == "history" else c, w)
-            for c, w in self._table(width)
+            for c, w in self.table(width)
         )
-        return heads(tuple(named))
+        return self.heads_of(tuple(named))
 
     def cell_head(self, width: int) -> Row:
         """The heads above a cell."""
@@ -182,11 +213,11 @@ class GpusPane(GridPane):
 
     def row(self, key: str, width: int) -> Row:
         """One GPU or service as a line of the table."""
-        chosen = self._table(width)
-        history, label = self._history_cells(key, chosen), self._labels[key]
-        if key in self._gpus:
-            return gpu_rows.line(self._gpus[key], label, history, chosen)
-        return cpu_rows.line(self._services[key], label, history, chosen)
+        chosen, facts = self.table(width), self.item(key)
+        history = self._history_cells(key, chosen)
+        if isinstance(facts, gpu_rows.Facts):
+            return gpu_rows.line(facts, history, chosen)
+        return cpu_rows.line(facts, history, chosen)
 
     def cell(self, key: str, width: int) -> Row:
         """One GPU or service as a cell, for panes with too few lines."""
@@ -204,12 +235,18 @@ class GpusPane(GridPane):
         width = next((w for column, w in chosen if column.name == "history"), 0)
         return self._history(key).cells(width, self._end)
 
-    def _table(self, width: int) -> Chosen:
+    def table(self, width: int) -> Chosen:
+        """See ``RowsPane.table``."""
+        chosen = fitted(self._columns(width), self.arrangement.drawn, width)
+        return gpu_rows.with_history(chosen)
+
+    def _columns(self, width: int) -> tuple[Column, ...]:
         if self._gpus:
             owner = max(len(gpu.owner) for gpu in self._gpus.values())
-            return gpu_rows.table(width, owner, max(len(label.text) for label in self._labels.values()))
+            state = max(len(label.text) for label in self._labels.values())
+            return gpu_rows.columns(*gpu_rows.widths(owner, state, width))
         host = self._view.snapshot.backend.host if self._view.snapshot is not None else ""
-        return cpu_rows.table(width, max(self._longest_name, len(host)))
+        return cpu_rows.columns(max(self._longest_name, len(host)))
 
     @property
     def _longest_name(self) -> int:
@@ -238,6 +275,9 @@ class GpusPane(GridPane):
         """The service that uses the GPU under the cursor, or the service under the cursor; None if no service of this
         run uses that GPU."""
         key = self.cursor
+        return self._service_of(key) if key is not None else None
+
+    def _service_of(self, key: str) -> str | None:
         if key in self._gpus and self._view.snapshot is not None:
             return owner_of(self._gpus[key], SnapshotIndex(self._view.snapshot))
         return key

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
-from liverl.model import ReplicaStatus, ServiceStatus, Snapshot
+from liverl.model import EngineFacts, ReplicaStatus, ServiceStatus, Snapshot
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel
 from liverl_tui.text.words import UNKNOWN, age, count, one_line, percent, short_name, size
-from liverl_tui.widgets.base.cells import Row
-from liverl_tui.widgets.base.fitting import Chosen, Column, choose
+from liverl_tui.widgets.base.cells import Row, Span
+from liverl_tui.widgets.base.fitting import Chosen, Column, Value
 from liverl_tui.widgets.base.meters import bar
 
 NARROW = 100  # columns; below it an address is its port only
@@ -16,88 +18,232 @@ CROWDED = 0.95  # ratio of the KV cache from which on the engine preempts reques
 METER = 10  # columns of the bar that shows the progress of a start
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What the columns read of one row. ``replica`` and ``service``: of that name; None if there is none. ``now``: Unix
+    time; ``gpus``: indices of the GPUs, as text."""
+
+    name: str
+    label: StatusLabel
+    replica: ReplicaStatus | None
+    service: ServiceStatus | None
+    index: SnapshotIndex
+    now: float
+    gpus: str = ""
+
+    @property
+    def engine(self) -> EngineFacts:
+        """What the engine of the replica says; nothing for a service."""
+        return self.replica.engine if self.replica is not None else _NO_ENGINE
+
+    @property
+    def since(self) -> float | None:
+        """Since when it serves: Unix time."""
+        if self.service is not None:
+            return self.service.ready_at
+        return self.replica.since if self.replica is not None else None
+
+    @property
+    def address(self) -> str:
+        """Host and port, without the scheme; empty if it has none."""
+        known = self.replica or self.service
+        return ((known.address if known is not None else None) or "").removeprefix("http://")
+
+    @property
+    def restarts(self) -> int:
+        """How often it was restarted."""
+        known = self.replica or self.service
+        return known.restarts if known is not None else 0
+
+    @property
+    def kind(self) -> str:
+        """How the replica is started, or the kind of the service."""
+        known = self.replica or self.service
+        return known.kind if known is not None else ""
+
+    @property
+    def cpu(self) -> float | None:
+        """CPU of its processes in percent of a core; None if it has none here."""
+        return (
+            self.service.tree.cpu_percent
+            if self.service is not None and self.service.tree.processes
+            else None
+        )
+
+    @property
+    def memory(self) -> int | None:
+        """Memory of its processes, in bytes; None if it has none here."""
+        return (
+            self.service.tree.rss_bytes if self.service is not None and self.service.tree.processes else None
+        )
+
+
+_NO_ENGINE = EngineFacts()
+
+
 @lru_cache(maxsize=16)
-def table(width: int, name: int, state: int, gpus: int) -> Chosen:
-    """The columns of the table at ``width``. ``name``, ``gpus``: columns that the longest of each needs; with
-    ``gpus`` 0 there is no column for them. ``state``: columns of the states."""
-    address = Column("address", "address", 15, 10) if width >= NARROW else Column("port", "port", 6, 10)
-    all_columns = (
-        Column("name", "replica", max(7, name), 0),
-        Column("state", "state", state, 0),
-        Column("listed", "proxy", 6, 1),
-        Column("load", "run/wait", 8, 2, ">"),
-        Column("rate", "tok/s", 6, 3, ">"),
-        Column("kv", "KV", 4, 4, ">"),
-        Column("version", "policy", 6, 5, ">"),
-        Column("hit", "prefix", 6, 6, ">"),
-        Column("restarts", "rst", 3, 9, ">"),
-        Column("uptime", "up", 5, 8, ">"),
-        Column("gpus", "gpu", min(max(3, gpus), 15), 7),
-        address,
-        Column("kind", "kind", 10, 11),
+def columns(name: int, state: int, gpus: int, narrow: bool = False) -> tuple[Column, ...]:
+    """All columns of the table. ``name``, ``gpus``: terminal columns that the longest of each needs; with ``gpus`` 0
+    there is no column for them. ``state``: that of the states. ``narrow``: an address is its port only."""
+    every = (
+        Column(
+            "name",
+            "replica",
+            max(7, name),
+            0,
+            value=lambda f: f.name,
+            label="name",
+            cell=_plain(lambda f: f.name),
+        ),
+        Column("state", "state", state, 0, value=lambda f: f.label.text),  # its words depend on the room
+        Column("listed", "proxy", 6, 1, value=_listed_value, label="in the proxy", cell=_listed_cell),
+        _number("load", "run/wait", 8, 2, _load, "run/wait: requests", cell=_load_cell),
+        _number("rate", "tok/s", 6, 3, lambda f: f.engine.tokens_per_s, "tok/s: generated tokens", count),
+        _number("kv", "KV", 4, 4, lambda f: f.engine.kv_cache_usage, "KV cache", cell=_kv_cell),
+        _number(
+            "version", "policy", 6, 5, lambda f: f.engine.policy_version, "policy version", cell=_version_cell
+        ),
+        _number(
+            "hit", "prefix", 6, 6, lambda f: f.engine.prefix_cache_hit_rate, "prefix cache hits", percent
+        ),
+        _number("restarts", "rst", 3, 9, lambda f: f.restarts, "restarts", cell=_restarts_cell),
+        _number("uptime", "up", 5, 8, _minus_since, "uptime", cell=_uptime_cell),
+        Column(
+            "gpus",
+            "gpu",
+            min(max(3, gpus), 15),
+            7,
+            value=lambda f: f.gpus or None,
+            cell=_plain(lambda f: f.gpus),
+        ),
+        Column(
+            "address",
+            "port" if narrow else "address",
+            6 if narrow else 15,
+            10,
+            value=lambda f: f.address or None,
+            cell=_port_cell if narrow else _plain(lambda f: f.address),
+            label="address",
+        ),
+        Column("kind", "kind", 10, 11, value=lambda f: f.kind, cell=_plain(lambda f: f.kind)),
+        _number(
+            "waiting", "waiting", 7, 12, lambda f: f.engine.waiting, "waiting requests", _whole, shown=False
+        ),
+        _number(
+            "running", "running", 7, 12, lambda f: f.engine.running, "running requests", _whole, shown=False
+        ),
+        _number(
+            "answers",
+            "answers",
+            7,
+            12,
+            lambda f: f.engine.request_success_total,
+            "answered requests",
+            shown=False,
+        ),
+        _number(
+            "tokens",
+            "tokens",
+            7,
+            12,
+            lambda f: f.engine.generation_tokens_total,
+            "generated tokens",
+            shown=False,
+        ),
+        _number("cpu", "cpu", 5, 12, lambda f: f.cpu, "CPU", _percent_of_core, shown=False),
+        _number("memory", "mem", 5, 12, lambda f: f.memory, "memory", size, shown=False),
     )
-    return choose(tuple(c for c in all_columns if gpus or c.name != "gpus"), width)
+    return tuple(c for c in every if gpus or c.name != "gpus")
 
 
-def line(
-    replica: ReplicaStatus,
-    label: StatusLabel,
-    snapshot_index: SnapshotIndex,
-    now: float,
-    gpus: str,
-    chosen: Chosen,
-) -> Row:
-    """One serving replica as a line of the table. ``gpus``: indices of its GPUs, as text; ``now``: Unix time."""
+def _number(
+    name: str,
+    head: str,
+    width: int,
+    rank: int,
+    value: Callable[[Facts], float | None],
+    label: str,
+    words: Callable[[float | None], str] = count,
+    *,
+    cell: Callable[[Facts], Span] | None = None,
+    shown: bool = True,
+) -> Column:
+    """A column of numbers, the largest first. ``words``: a number as text; ``cell``: see ``Column``."""
+
+    def plain(facts: Facts) -> Span:
+        return words(value(facts)), "text"
+
+    return Column(name, head, width, rank, ">", 0, value, True, label, shown, cell or plain)
+
+
+def _plain(read: Callable[[Facts], str]) -> Callable[[Facts], Span]:
+    """The cell of a column of plain texts."""
+    return lambda facts: (read(facts) or UNKNOWN, "text")
+
+
+def _listed_cell(facts: Facts) -> Span:
+    return _listed(facts.replica, facts.index.snapshot) if facts.replica is not None else (UNKNOWN, "text")
+
+
+def _listed_value(facts: Facts) -> Value:
+    return _listed_cell(facts)[0] if facts.replica is not None else None
+
+
+def _load(facts: Facts) -> float | None:
+    running, waiting = facts.engine.running, facts.engine.waiting
+    return None if running is None and waiting is None else (running or 0.0) + (waiting or 0.0)
+
+
+def _load_cell(facts: Facts) -> Span:
+    engine = facts.engine
+    crowded = (engine.waiting or 0.0) > (engine.running or 0.0)
+    return f"{_whole(engine.running)}/{_whole(engine.waiting)}", "warn" if crowded else "text"
+
+
+def _kv_cell(facts: Facts) -> Span:
+    usage = facts.engine.kv_cache_usage
+    return percent(usage), "warn" if usage is not None and usage >= CROWDED else "text"
+
+
+def _version_cell(facts: Facts) -> Span:
+    version = facts.engine.policy_version
+    behind = version is not None and version != facts.index.snapshot.policy_version is not None
+    return UNKNOWN if version is None else f"v{version}", "warn" if behind else "text"
+
+
+def _restarts_cell(facts: Facts) -> Span:
+    return str(facts.restarts), "warn" if facts.restarts else "text"
+
+
+def _minus_since(facts: Facts) -> float | None:
+    """Sorts as the uptime does, but does not change with the time."""
+    return None if facts.since is None else -facts.since
+
+
+def _uptime_cell(facts: Facts) -> Span:
+    return UNKNOWN if facts.since is None else age(facts.now - facts.since), "text"
+
+
+def _port_cell(facts: Facts) -> Span:
+    _, colon, port = facts.address.rpartition(":")
+    return f":{port}" if colon else UNKNOWN, "text"
+
+
+def _percent_of_core(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.0f}%"
+
+
+def line(facts: Facts, chosen: Chosen) -> Row:
+    """One serving replica as a line of the table."""
     row = Row()
     for column, width in chosen:
-        if column.name == "state":
-            row.add(label.within(width), label.style, width)
+        if column.cell is None:
+            row.add(facts.label.within(width), facts.label.style, width)
         else:
-            text, style = _value(replica, column.name, snapshot_index, now, gpus)
+            text, style = column.cell(facts)
             row.add(text, style, width, column.align)
         row.add(" ")
     return row
-
-
-def _value(
-    replica: ReplicaStatus, name: str, snapshot_index: SnapshotIndex, now: float, gpus: str
-) -> tuple[str, str]:
-    engine = replica.engine
-    match name:
-        case "name":
-            return replica.name, "text"
-        case "listed":
-            return _listed(replica, snapshot_index.snapshot)
-        case "load":
-            crowded = (engine.waiting or 0.0) > (engine.running or 0.0)
-            return f"{_whole(engine.running)}/{_whole(engine.waiting)}", "warn" if crowded else "text"
-        case "rate":
-            return count(engine.tokens_per_s), "text"
-        case "kv":
-            full = engine.kv_cache_usage is not None and engine.kv_cache_usage >= CROWDED
-            return percent(engine.kv_cache_usage), "warn" if full else "text"
-        case "version":
-            version = engine.policy_version
-            behind = version is not None and version != snapshot_index.snapshot.policy_version is not None
-            return UNKNOWN if version is None else f"v{version}", "warn" if behind else "text"
-        case "hit":
-            return percent(engine.prefix_cache_hit_rate), "text"
-        case "restarts":
-            return str(replica.restarts), "warn" if replica.restarts else "text"
-        case "uptime":
-            service = snapshot_index.services.get(replica.name)
-            since = service.ready_at if service is not None else replica.since
-            return age(now - since) if since is not None else UNKNOWN, "text"
-        case "gpus":
-            return gpus or UNKNOWN, "text"
-        case "address":
-            return (replica.address or UNKNOWN).removeprefix("http://"), "text"
-        case "port":
-            _, colon, port = (replica.address or "").rpartition(":")
-            return f":{port}" if colon else UNKNOWN, "text"
-        case "kind":
-            return replica.kind, "text"
-    raise KeyError(name)
 
 
 def _listed(replica: ReplicaStatus, snapshot: Snapshot) -> tuple[str, str]:

@@ -12,13 +12,16 @@ from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.text.status_label import SERVING, SnapshotIndex, StatusLabel, of_replica, of_service
 from liverl_tui.text.words import GLYPH
+from liverl_tui.widgets.base.arranging import fitted
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.clock import Clock
-from liverl_tui.widgets.base.fitting import STEPS, Chosen, heads, stepped
+from liverl_tui.widgets.base.fitting import STEPS, Chosen, Column, stepped
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.dashboard import replica_rows
+from liverl_tui.widgets.dashboard.replica_rows import Facts
 from liverl_tui.widgets.dashboard.selection import ServiceSelected
 
+PROBLEMS = "problems first"  # an order of the list
 MISSING = "-"  # key of the row about replicas that do not exist yet
 # kind -> states without a row: environments that are built, tasks that are done
 _QUIET = {"environment": ("ready", "stopped"), "task": ("stopped",)}
@@ -31,6 +34,8 @@ class ReplicasPane(RowsPane):
     scope = "replicas"
     title = "Replicas"
     number = find("dashboard", "jump('replicas')").name
+    list_name = "replicas"
+    own_orders = ("as configured", PROBLEMS)
     BINDINGS = bindings("replicas")
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -42,11 +47,10 @@ class ReplicasPane(RowsPane):
         self._services: dict[str, ServiceStatus] = {}
         self._labels: dict[str, StatusLabel] = {}
         self._gpus: dict[str, str] = {}  # replica -> indices of its GPUs
-        self._keys: tuple[str, ...] = ()
+        self._items: tuple[str, ...] = ()
         self._names = 0  # columns of the longest name
         self._state = STEPS[0]  # columns of the states
         self._hidden: tuple[str, ...] = ()  # services without a row for lack of room
-        self.problems_first = False
 
     def show(self, view: View) -> None:
         """Take the facts of a view: replicas, services, their labels."""
@@ -77,14 +81,8 @@ class ReplicasPane(RowsPane):
         # What follows the state is in columns for replicas that serve; in other rows the state may be longer.
         serving = (n for n, r in self._replicas.items() if r.state in SERVING)
         self._state = stepped(max((len(self._labels[name].text) for name in serving), default=0))
-        self._order()
-
-    def _order(self) -> None:
-        names: list[str] = list(self._replicas)
-        if self.problems_first:
-            names.sort(key=lambda n: (not self._labels[n].problem, self._replicas[n].state == "ready"))
         missing = (MISSING,) if self._missing else ()
-        self._keys = (*names, *missing, *self._services)
+        self._items = (*self._replicas, *missing, *self._services)
 
     @property
     def _missing(self) -> int:
@@ -101,7 +99,7 @@ class ReplicasPane(RowsPane):
     @property
     def wanted_rows(self) -> int:
         """Rows of the pane with every replica and service on a line: title and heads included."""
-        return 1 + bool(self._replicas) + max(1, len(self._keys))
+        return 1 + bool(self._replicas) + max(1, len(self._items))
 
     @property
     def least_rows(self) -> int:
@@ -110,9 +108,40 @@ class ReplicasPane(RowsPane):
 
     # -- drawing
 
-    def keys(self) -> Sequence[str]:
+    def items(self) -> Sequence[str]:
         """Names of the replicas, ``MISSING`` if some do not exist yet, then names of the services."""
-        return self._keys
+        if not self.in_own_order(PROBLEMS):
+            return self._items
+        rest = self._items[len(self._replicas) :]
+        problems = sorted(
+            self._replicas, key=lambda n: (not self._labels[n].problem, self._replicas[n].state == "ready")
+        )
+        return (*problems, *rest)
+
+    def columns(self) -> tuple[Column, ...]:
+        """All columns of the table."""
+        return self._columns(narrow=False)
+
+    def item(self, key: str) -> Facts | None:
+        """What is known of a replica or service."""
+        index = self._snapshot_index
+        if key == MISSING or index is None:
+            return None
+        gpus, service = self._gpus.get(key, ""), index.services.get(key)
+        return Facts(key, self._labels[key], self._replicas.get(key), service, index, self._clock.now(), gpus)
+
+    def words(self, key: str) -> str:
+        """Name, state, kind, address, and why it is in that state."""
+        if key == MISSING:
+            return "missing"
+        facts = self.item(key)
+        assert facts is not None
+        whys = [known.why for known in (facts.service, facts.replica) if known is not None]
+        return " ".join([key, facts.label.text, facts.kind, facts.address, *whys])
+
+    def markable(self, key: str) -> bool:
+        """All but the row of missing replicas."""
+        return key != MISSING
 
     def facts(self) -> tuple[str, str]:
         """How many replicas are ready, in the proxy and draining; a warning if some are missing."""
@@ -131,19 +160,17 @@ class ReplicasPane(RowsPane):
             short = short or replicas.listed < replicas.expected
         leaving = sum(replica.leaving for replica in replicas.items)
         text += f", {leaving} draining" if leaving else ""
-        if self.problems_first:
-            text += ", problems first"
         return text, "warn" if short and snapshot.state in ("starting", "running") else "dim"
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
         """The list; if it does not fit, the last row has the services without a row that are not simply ready."""
         above = 1 + (height > 3 and bool(self._replicas))
         self._hidden = ()
-        if not self._services or height <= 2 or above + len(self._keys) <= height:
+        if not self._services or height <= 2 or above + len(self.keys()) <= height:
             return super().compose_rows(width, height)
         rows = list(super().compose_rows(width, height - 1))
         room = height - 2 - (height - 1 > 3 and bool(self._replicas))
-        visible = self._keys[self._top : self._top + room]
+        visible = self.keys()[self._top : self._top + room]
         hidden = [name for name in self._services if name not in visible]
         self._hidden = tuple(name for name in hidden if self._labels[name].words != "ready")
         if not self._hidden:
@@ -158,12 +185,15 @@ class ReplicasPane(RowsPane):
 
     def head(self, width: int) -> Row | None:
         """The column heads; None without replicas."""
-        return heads(self._table(width)) if self._replicas else None
+        return super().head(width) if self._replicas else None
 
-    def _table(self, width: int) -> Chosen:
-        return replica_rows.table(
-            width, self._names, self._state, max(map(len, self._gpus.values()), default=0)
-        )
+    def table(self, width: int) -> Chosen:
+        """See ``RowsPane.table``."""
+        return fitted(self._columns(narrow=width < replica_rows.NARROW), self.arrangement.drawn, width)
+
+    def _columns(self, *, narrow: bool) -> tuple[Column, ...]:
+        gpus = max(map(len, self._gpus.values()), default=0)
+        return replica_rows.columns(self._names, self._state, gpus, narrow)
 
     def row(self, key: str, width: int) -> Row:
         """A line of the table for a replica that serves; state, progress and reason for any other."""
@@ -176,7 +206,8 @@ class ReplicasPane(RowsPane):
         service, replica = snapshot_index.services.get(key), snapshot_index.replicas.get(key)
         names = max(7, self._names)
         if replica is not None and replica.state in SERVING:
-            return replica_rows.line(replica, label, snapshot_index, now, self._gpus[key], self._table(width))
+            facts = Facts(key, label, replica, service, snapshot_index, now, self._gpus[key])
+            return replica_rows.line(facts, self.table(width))
         why = service.why if service is not None else ""
         if replica is not None:
             why = why or replica.why
@@ -198,12 +229,6 @@ class ReplicasPane(RowsPane):
         return [Row(("-", "dim"))]
 
     # -- actions
-
-    def action_order(self) -> None:
-        """Switch between the order of the snapshot and problems first."""
-        self.problems_first = not self.problems_first
-        self._order()
-        self.update()
 
     def moved(self) -> None:
         """Tell the dashboard the replica or service under the cursor."""

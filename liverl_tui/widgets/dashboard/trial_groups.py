@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from liverl.model import TrialHead
 from liverl.observe.trials.steps import GroupKey, group_of
 from liverl_tui.data.view import Link
-from liverl_tui.text.words import one_line
+from liverl_tui.text.words import count, one_line
+from liverl_tui.widgets.base.arranging import Wanted, fitted
 from liverl_tui.widgets.base.cells import Row, Span
-from liverl_tui.widgets.base.fitting import Column, choose, heads
+from liverl_tui.widgets.base.fitting import Column
 from liverl_tui.widgets.base.trial_words import ALL_EQUAL, calls_of, flag_words, ran, state_of, time_word
 from liverl_tui.widgets.dashboard.trial_cells import table_row
 
 _PREFIX = "group:"  # of the keys of rows
-_GROUP = (
-    Column("size", "group", 9, 0),
-    Column("step", "step", 4, 5, ">"),
-    Column("task", "task", 10, 1, grows=12),
-    Column("state", "trials", 17, 4, grows=6),
-    Column("reward", "reward", 15, 3),
-    Column("tools", "tools", 13, 2),
-    Column("time", "time", 5, 7, ">"),
-    Column("flags", "flags", 11, 6, grows=40),
-)
 
 
 @dataclass(frozen=True)
@@ -78,21 +69,114 @@ def mean_and_deviation(rewards: Sequence[float]) -> tuple[float, float] | None:
     return mean, math.sqrt(math.fsum((r - mean) ** 2 for r in rewards) / max(len(rewards) - 1, 1))
 
 
-def group_head(width: int) -> Row:
-    """The column heads of a list of groups."""
-    return heads(choose(_GROUP, width))
+@dataclass(frozen=True)
+class GroupFacts:
+    """What the columns read of one group. ``now``: Unix time; ``ended``: the run is, so nothing runs any more."""
+
+    group: Group
+    now: float
+    ended: bool
+
+    @property
+    def rewards(self) -> tuple[float, float] | None:
+        """See ``mean_and_deviation``."""
+        return mean_and_deviation([h.reward for h in self.group.trials if h.reward is not None])
+
+    @property
+    def running(self) -> int:
+        """How many trials run."""
+        return 0 if self.ended else sum(head.state == "running" for head in self.group.trials)
+
+    @property
+    def ran(self) -> float | None:
+        """Seconds that the longest trial took."""
+        seconds = [ran(head, self.now, self.ended) for head in self.group.trials]
+        return max((value for value in seconds if value is not None), default=None)
+
+    @property
+    def flags(self) -> str | None:
+        """The flags of its trials in words; None without any."""
+        return ", ".join(text for head in self.group.trials for text, _ in flag_words(head)) or None
+
+    def mean(self, read: Callable[[TrialHead], float]) -> float:
+        """The mean of a value of its trials."""
+        return sum(map(read, self.group.trials)) / len(self.group.trials)
 
 
-def group_row(group: Group, width: int, expanded: bool, equal: bool, now: float, ended: bool) -> Row:
+def _deviation(facts: GroupFacts) -> float | None:
+    return facts.rewards[1] if facts.rewards is not None and len(facts.group.trials) > 1 else None
+
+
+GROUP = (
+    Column(
+        "size", "group", 9, 0, value=lambda f: len(f.group.trials), largest_first=True, label="size of group"
+    ),
+    Column("step", "step", 4, 5, ">", value=lambda f: f.group.key[0], largest_first=True),
+    Column("task", "task", 10, 1, grows=12, value=lambda f: f.group.key[1]),
+    Column(
+        "state",
+        "trials",
+        17,
+        4,
+        grows=6,
+        value=lambda f: f.running,
+        largest_first=True,
+        label="running trials",
+    ),
+    Column("reward", "reward", 15, 3, value=lambda f: f.rewards and f.rewards[0], largest_first=True),
+    Column(
+        "calls",
+        "tools",
+        13,
+        2,
+        value=lambda f: f.mean(lambda h: h.tool_calls),
+        largest_first=True,
+        label="tool calls",
+    ),
+    Column("time", "time", 5, 7, ">", value=lambda f: f.ran, largest_first=True),
+    Column("flags", "flags", 11, 6, grows=40, value=lambda f: f.flags),
+    Column("deviation", "dev", 5, 8, ">", value=_deviation, label="deviation of rewards", shown=False),
+    Column(
+        "turns",
+        "turns",
+        5,
+        8,
+        ">",
+        value=lambda f: f.mean(lambda h: h.turns),
+        largest_first=True,
+        shown=False,
+    ),
+    Column(
+        "tokens",
+        "tokens",
+        6,
+        8,
+        ">",
+        value=lambda f: f.mean(lambda h: h.completion_tokens),
+        largest_first=True,
+        shown=False,
+    ),
+)
+
+
+def group_row(
+    group: Group,
+    width: int,
+    expanded: bool,
+    equal: bool,
+    now: float,
+    ended: bool,
+    wanted: Wanted = frozenset(),
+) -> Row:
     """One group as a line; its time is that of its longest trial. ``equal``: all rewards are the same; ``now``: Unix
     time; ``ended``: the run is, so nothing runs any more."""
     longest = _longest(group, now, ended)
-    return Row(*_group_spans(group, width, expanded, equal, longest, ended))
+    return Row(*_group_spans(group, width, expanded, equal, longest, ended, wanted))
 
 
 @lru_cache(maxsize=256)
 def _group_spans(
-    group: Group, width: int, expanded: bool, equal: bool, longest: Span, ended: bool
+    group: Group, width: int, expanded: bool, equal: bool, longest: Span, ended: bool, wanted: Wanted
 ) -> tuple[Span, ...]:
     """The spans of a group's line. Cached: few groups change from one view to the next."""
     step, task, _, earlier = group.key
@@ -102,20 +186,32 @@ def _group_spans(
         "task": (one_line(task), "dim" if earlier else "text"),
         "state": (_states(group, ended), "dim" if earlier else "text"),
         "reward": _reward(group),
-        "tools": _tools(group),
+        "calls": _tools(group),
         "time": longest,
         "flags": _flags(group, equal),
+        **_means(group),
     }
-    return tuple(table_row(cells, choose(_GROUP, width)).spans)
+    return tuple(table_row(cells, fitted(GROUP, wanted, width)).spans)
 
 
-def lone_row(head: TrialHead, width: int, link: Link, now: float) -> Row:
+def _means(group: Group) -> dict[str, Span | list[Span]]:
+    """The cells of the columns that are not shown by default."""
+    facts = GroupFacts(group, 0.0, False)
+    deviation = _deviation(facts)
+    return {
+        "deviation": ("-" if deviation is None else f"{deviation:.2f}", "dim"),
+        "turns": (f"{facts.mean(lambda h: h.turns):.1f}", "dim"),
+        "tokens": (count(facts.mean(lambda h: h.completion_tokens)), "dim"),
+    }
+
+
+def lone_row(head: TrialHead, width: int, link: Link, now: float, wanted: Wanted = frozenset()) -> Row:
     """A trial that no group has, in the columns of ``group_row``. ``now``: Unix time."""
-    return Row(*_lone_spans(head, width, link, time_word(head, now, link == "ended")))
+    return Row(*_lone_spans(head, width, link, time_word(head, now, link == "ended"), wanted))
 
 
 @lru_cache(maxsize=256)
-def _lone_spans(head: TrialHead, width: int, link: Link, time: str) -> tuple[Span, ...]:
+def _lone_spans(head: TrialHead, width: int, link: Link, time: str, wanted: Wanted) -> tuple[Span, ...]:
     """The spans of a lone trial's line, cached as those of a group."""
     calls, style = calls_of(head)
     cells: dict[str, Span | list[Span]] = {
@@ -124,13 +220,19 @@ def _lone_spans(head: TrialHead, width: int, link: Link, time: str) -> tuple[Spa
         "task": (one_line(head.task), "text"),
         "state": (f"{head.turns} turn{'' if head.turns == 1 else 's'}", "text"),
         "reward": ("-", "dim") if head.reward is None else (f"{head.reward:.2f}", "text"),
-        "tools": (calls, style)
+        "calls": (calls, style)
         if style == "alarm"
         else (f"{calls} call{'' if calls == '1' else 's'}", style),
         "time": (time, "dim"),
         "flags": _joined(flag_words(head)),
+        **_means(lone_group(head)),
     }
-    return tuple(table_row(cells, choose(_GROUP, width)).spans)
+    return tuple(table_row(cells, fitted(GROUP, wanted, width)).spans)
+
+
+def lone_group(head: TrialHead) -> Group:
+    """A trial as a group of its own."""
+    return Group((head.step, head.task, head.path, head.earlier), (head,))
 
 
 def _states(group: Group, ended: bool) -> str:

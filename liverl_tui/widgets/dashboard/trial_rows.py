@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -11,8 +11,9 @@ from liverl.observe.trials.preview import LONGEST
 from liverl.observe.trials.steps import GroupKey, group_of
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import count, number, one_line, short_name
+from liverl_tui.widgets.base.arranging import Wanted, fitted, matches
 from liverl_tui.widgets.base.cells import Row, Span
-from liverl_tui.widgets.base.fitting import Column, choose, heads
+from liverl_tui.widgets.base.fitting import Column
 from liverl_tui.widgets.base.trial_words import (
     Tally,
     calls_of,
@@ -20,34 +21,13 @@ from liverl_tui.widgets.base.trial_words import (
     finish_words,
     flag_words,
     flagged,
+    ran,
     replica_name,
     reward_word,
     state_of,
     time_word,
 )
 from liverl_tui.widgets.dashboard.trial_cells import table_row
-
-_TRIAL = (
-    Column("state", "state", 9, 0),
-    Column("step", "step", 4, 5, ">"),
-    Column("task", "task", 10, 1, grows=12),
-    Column("turns", "turns", 5, 4, ">"),
-    Column("calls", "calls", 10, 2, ">"),
-    Column("reward", "reward", 6, 3, ">"),
-    Column("finish", "finish", 12, 6, grows=6),
-    Column("time", "time", 5, 7, ">"),
-    Column("tokens", "tokens", 6, 10, ">"),
-    Column("replica", "replica", 9, 11, grows=12),
-    Column("flags", "flags", 11, 8, grows=15),
-    Column("preview", "last call or words", 24, 9, grows=LONGEST),
-)
-_STEP = (
-    Column("step", "step", 6, 0, ">"),
-    Column("share", "tools", 28, 1),
-    Column("reward", "mean reward", 11, 2, ">"),
-    Column("running", "running", 7, 3, ">"),
-    Column("finishes", "finish reasons", 21, 4, grows=60),
-)
 
 
 @dataclass(frozen=True)
@@ -59,11 +39,72 @@ class RowContext:
     link: Link = "connecting"
     names: Mapping[str, str] = field(default_factory=dict)
     equal: frozenset[GroupKey] = frozenset()
+    wanted: Wanted = frozenset()
 
 
-def trial_head(width: int) -> Row:
-    """The column heads of a list of trials."""
-    return heads(choose(_TRIAL, width))
+@dataclass(frozen=True)
+class TrialFacts:
+    """What the columns read of one trial."""
+
+    head: TrialHead
+    context: RowContext
+
+    @property
+    def ran(self) -> float | None:
+        """Seconds that it took, or has taken so far; see ``trial_words.ran``."""
+        return ran(self.head, self.context.now, self.context.link == "ended")
+
+    @property
+    def flags(self) -> str:
+        """Its flags in words; empty without any."""
+        return ", ".join(text for text, _ in flag_words(self.head, group_of(self.head) in self.context.equal))
+
+    @property
+    def replica(self) -> str:
+        """The name of the replica that served it; ``-`` if none did."""
+        return replica_name(self.head.replica, self.context.names)
+
+
+TRIAL = (
+    Column("state", "state", 9, 0, value=lambda f: state_of(f.head, f.context.link)[0][2:]),
+    Column("step", "step", 4, 5, ">", value=lambda f: f.head.step, largest_first=True),
+    Column("task", "task", 10, 1, grows=12, value=lambda f: f.head.task),
+    Column("turns", "turns", 5, 4, ">", value=lambda f: f.head.turns, largest_first=True),
+    Column(
+        "calls",
+        "calls",
+        10,
+        2,
+        ">",
+        value=lambda f: f.head.tool_calls,
+        largest_first=True,
+        label="tool calls",
+    ),
+    Column("reward", "reward", 6, 3, ">", value=lambda f: f.head.reward, largest_first=True),
+    Column("finish", "finish", 12, 6, grows=6, value=lambda f: ending(f.head, f.context.link)[0]),
+    Column("time", "time", 5, 7, ">", value=lambda f: f.ran, largest_first=True),
+    Column("tokens", "tokens", 6, 10, ">", value=lambda f: f.head.completion_tokens, largest_first=True),
+    Column("replica", "replica", 9, 11, grows=12, value=lambda f: f.replica if f.head.replica else None),
+    Column("flags", "flags", 11, 8, grows=15, value=lambda f: f.flags or None),
+    Column("preview", "last call or words", 24, 9, grows=LONGEST, value=lambda f: f.head.preview or None),
+    Column("name", "name", 14, 12, grows=20, value=lambda f: f.head.name, shown=False),
+)
+STEP = (
+    Column("step", "step", 6, 0, ">", value=lambda t: t.step, largest_first=True),
+    Column(
+        "share",
+        "tools",
+        28,
+        1,
+        value=lambda t: t.zero if t.decided else None,
+        largest_first=True,
+        label="trials without a tool call",
+    ),
+    Column("reward", "mean reward", 11, 2, ">", value=lambda t: t.mean_reward, largest_first=True),
+    Column("running", "running", 7, 3, ">", value=lambda t: t.running, largest_first=True),
+    Column("finishes", "finish reasons", 21, 4, grows=60, value=lambda t: finish_words(t.finishes) or None),
+    Column("total", "trials", 6, 5, ">", value=lambda t: t.total, largest_first=True, shown=False),
+)
 
 
 def trial_row(head: TrialHead, width: int, context: RowContext) -> Row:
@@ -72,6 +113,7 @@ def trial_row(head: TrialHead, width: int, context: RowContext) -> Row:
     return Row(
         *_trial_spans(
             width,
+            context.wanted,
             state_of(head, context.link),
             head.step,
             head.task,
@@ -84,6 +126,7 @@ def trial_row(head: TrialHead, width: int, context: RowContext) -> Row:
             time_word(head, context.now, context.link == "ended"),
             flag_words(head, group_of(head) in context.equal),
             head.preview,
+            head.name,
         )
     )
 
@@ -91,6 +134,7 @@ def trial_row(head: TrialHead, width: int, context: RowContext) -> Row:
 @lru_cache(maxsize=256)
 def _trial_spans(
     width: int,
+    wanted: Wanted,
     state: Span,
     step: int | None,
     task: str,
@@ -103,6 +147,7 @@ def _trial_spans(
     time: str,
     flags: tuple[Span, ...],
     preview: str,
+    name: str,
 ) -> tuple[Span, ...]:
     """The spans of a trial's line. Cached, so it depends on nothing but its arguments."""
     cells: dict[str, Span | list[Span]] = {
@@ -118,19 +163,15 @@ def _trial_spans(
         "time": (time, "dim"),
         "flags": _flags_cell(flags),
         "preview": (one_line(preview), "dim"),
+        "name": (one_line(name), "dim"),
     }
-    chosen = choose(_TRIAL, width)
+    chosen = fitted(TRIAL, wanted, width)
     room = next((wide for column, wide in chosen if column.name == "replica"), 0)
     cells["replica"] = (short_name(replica, room), "dim") if room else cells["replica"]
     return tuple(table_row(cells, chosen).spans)
 
 
-def step_head(width: int) -> Row:
-    """The column heads of the table of steps."""
-    return heads(choose(_STEP, width))
-
-
-def step_row(tally: Tally, width: int) -> Row:
+def step_row(tally: Tally, width: int, wanted: Wanted = frozenset()) -> Row:
     """One step as a line: how many trials call tools, mean reward, running trials, finish reasons."""
     cells: dict[str, Span | list[Span]] = {
         "step": (str(tally.step), "text"),
@@ -141,8 +182,9 @@ def step_row(tally: Tally, width: int) -> Row:
         "reward": (number(tally.mean_reward), "text" if tally.mean_reward is not None else "dim"),
         "running": (str(tally.running) if tally.running else "-", "info" if tally.running else "dim"),
         "finishes": (one_line(finish_words(tally.finishes)) or "-", "dim"),
+        "total": (str(tally.total), "text"),
     }
-    return table_row(cells, choose(_STEP, width))
+    return table_row(cells, fitted(STEP, wanted, width))
 
 
 def _flags_cell(flags: Sequence[Span]) -> list[Span]:
@@ -161,46 +203,39 @@ EARLIER_STEPS = (
     3  # the last group of the first order: trials of earlier steps that are not flagged or not recent
 )
 
-Order = tuple[str, Callable[[TrialHead], tuple[bool, float]] | None]  # name and sort key; None: as they come
-ORDERS: tuple[Order, ...] = (
-    ("flagged first", None),  # see ``attention``
-    ("newest first", None),
-    ("by reward", lambda h: (h.reward is None, -(h.reward or 0.0))),
-    ("by turns", lambda h: (False, -h.turns)),
-    ("by tokens", lambda h: (False, -h.completion_tokens)),
-)
+FLAGGED, NEWEST = "flagged first", "newest first"  # the orders of the list; see ``attention`` for the first
 
 
-def matches(head: TrialHead, text: str, equal: bool) -> bool:
-    """Whether task, name, flags, tool calls, end, finish reason, state or preview contain ``text``, ignoring case.
-    ``equal``: the trial's group has equal rewards, which is one of the words."""
+def words_of(head: TrialHead, equal: bool) -> str:
+    """The text of a trial in which the filter looks: task, name, flags, tool calls, end, finish reason, state and
+    preview. ``equal``: the trial's group has equal rewards, which is one of the words."""
     words = [head.task, head.name, head.finish_reason or "", *head.flags, calls_of(head)[0], head.preview]
     words += [ending(head, "live")[0], head.ended_by or ""]
     words += [word for word, _ in flag_words(head, equal)]
     words.append({"running": "running", "finished": "done", "cut_off": "cut off"}[head.state])
-    return text.lower() in "\n".join(words).lower()
+    return "\n".join(words)
 
 
-def arrange(
+def listed(
     trials: Sequence[TrialHead],
-    order: int,
     text: str = "",
     only_flagged: bool = False,
     equal: frozenset[GroupKey] = frozenset(),
 ) -> list[TrialHead]:
-    """The trials to list, in the order of ``ORDERS[order]``. ``trials`` come newest first, and ties keep that
-    order. In the first order, what needs attention is first: flagged trials of the newest two steps, finished ones
-    of the newest step, running ones, the rest."""
-    shown = [
+    """The trials that the filter lets through, in their order."""
+    return [
         head
         for head in trials
-        if (not only_flagged or flagged(head)) and (not text or matches(head, text, group_of(head) in equal))
+        if (not only_flagged or flagged(head))
+        and (not text or matches(text, words_of(head, group_of(head) in equal)))
     ]
-    key = ORDERS[order][1]
-    if order == 0:
-        newest = newest_step(shown)
-        return sorted(shown, key=lambda head: attention(head, newest))
-    return shown if key is None else sorted(shown, key=key)
+
+
+def flagged_first(trials: Sequence[TrialHead]) -> list[TrialHead]:
+    """The trials, which come newest first, so that what needs attention is first: flagged trials of the newest two
+    steps, finished ones of the newest step, running ones, the rest."""
+    newest = newest_step(trials)
+    return sorted(trials, key=lambda head: attention(head, newest))
 
 
 def newest_step(trials: Sequence[TrialHead]) -> int | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
+
 from liverl.model import TrialsStatus
 from liverl_tui.widgets.base.trial_words import Tally
 
@@ -54,3 +56,33 @@ def newest_words(
     more = status.zero_tool_calls - decided.zero
     words += [f"{more} earlier without tool calls"] if more > 0 else []
     return words, decided.style if decided.zero else "dim"
+
+
+def total_words(status: TrialsStatus, total: int, groups: bool) -> tuple[str, str]:
+    """The number of rows, ``total``, in a long and a short form; only the newest trials are known, so it may be a part
+    of all. ``groups``: some rows are groups of trials."""
+    newest = len(status.newest)
+    if newest >= status.total:
+        return str(total), str(total)
+    if groups:
+        return f"{total} rows, the newest {newest} of {status.total:,} trials", f"{total}+"
+    if total < newest:  # a filter hides some
+        return f"{total} in the newest {newest}", f"{total}+"
+    return f"the newest {newest} of {status.total:,}", f"{total}+"
+
+
+def fitting_title(
+    texts: Sequence[str],
+    window: tuple[int, int] | None,
+    totals: tuple[str, str],
+    short: Sequence[str],
+    room: int,
+) -> str:
+    """The longest form that fits into ``room`` columns. ``texts``: from the longest to the shortest; ``window``: as of
+    ``CursorList.title_words``; ``totals``: the number of rows in a long and a short form; ``short``: the last forms to
+    try."""
+    places = [""]
+    if window is not None:
+        places = [f"  {window[0] + 1}-{window[1]} of {words}" for words in totals]
+    forms = [texts[0] + places[0], *(text + places[-1] for text in texts), *texts[-1:], *short]
+    return next((form for form in forms if cell_len(form.strip()) <= room), forms[-1]).strip()

@@ -3,48 +3,106 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from liverl.model import GpuStatus, Snapshot
-from liverl_tui.text.status_label import SnapshotIndex, of_gpu, owner_words
-from liverl_tui.text.words import percent
+from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, owner_of, owner_words
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.chooser import ChooserPane
+from liverl_tui.widgets.base.fitting import Column
 from liverl_tui.widgets.base.scroll import ScrollPane
+from liverl_tui.widgets.dashboard import gpu_rows as gpu_table
 from liverl_tui.widgets.gpu.processes import holders
 from liverl_tui.widgets.gpu.text import AboutGpu, gpu_rows
+
+
+def _narrow(column: Column) -> Column:
+    """A column of the GPUs pane in the narrow list: number, load, sign of the verdict and owner are shown."""
+    match column.name:
+        case "state":
+            return replace(column, head="", width=1, rank=0, label="state")
+        case "owner":
+            return replace(column, width=4, grows=200)
+        case "index" | "util":
+            return column
+    return replace(column, shown=False)
+
+
+_BY_NAME = {column.name: _narrow(column) for column in gpu_table.columns(4, 1)}
+_FIRST = ("index", "util", "state", "owner")
+_COLUMNS = (
+    *(_BY_NAME[name] for name in _FIRST),
+    *(c for c in _BY_NAME.values() if c.cell is not None and c.name not in _FIRST),
+)
 
 
 class GpuList(ChooserPane):
     """All GPUs with their utilization and owner. ``chosen`` is called with the UUID when the cursor moves."""
 
     title = "GPUs"
+    list_name = "gpu-list"
+    own_orders = ("by number",)
 
     def __init__(self, chosen: Callable[[str], None], *, id: str | None = None) -> None:
         super().__init__(chosen, id=id)
         self._gpus: dict[str, GpuStatus] = {}
-        self._styles: dict[str, tuple[str, str]] = {}  # glyph and style of each GPU's verdict
+        self._labels: dict[str, StatusLabel] = {}
+        self._index: SnapshotIndex | None = None
 
     def take(self, snapshot: Snapshot, now: float, selected: str | None) -> None:
         """Show the GPUs of a snapshot, with the cursor on ``selected``."""
-        index = SnapshotIndex(snapshot)
+        self._index = index = SnapshotIndex(snapshot)
         self._gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
-        labels = {gpu.uuid: of_gpu(gpu, index, now) for gpu in snapshot.gpus}
-        self._styles = {uuid: (label.glyph, label.style) for uuid, label in labels.items()}
+        self._labels = {gpu.uuid: of_gpu(gpu, index, now) for gpu in snapshot.gpus}
         if selected is not None:
             self._cursor = selected
         self.update()
 
-    def keys(self) -> Sequence[str]:
+    def items(self) -> Sequence[str]:
         """The UUIDs."""
         return list(self._gpus)
 
+    def columns(self) -> tuple[Column, ...]:
+        """All columns: those of the GPUs pane, but for its bars."""
+        return _COLUMNS
+
+    def item(self, key: str) -> gpu_table.Facts:
+        """What is known of a GPU."""
+        return gpu_table.Facts(self._gpus[key], self._labels[key])
+
+    def words(self, key: str) -> str:
+        """Number, name, UUID, owner and verdict."""
+        gpu = self._gpus[key]
+        return f"{gpu.index} {gpu.name} {key} {gpu.owner} {self._labels[key].text}"
+
+    @property
+    def marked_services(self) -> list[str] | None:
+        """The services that use the marked GPUs; None without marks."""
+        if self._index is None or not self.arrangement.marks:
+            return None
+        owners = (owner_of(self._gpus[key], self._index) for key in self.marked)
+        return list(dict.fromkeys(owner for owner in owners if owner is not None))
+
+    def head(self, width: int) -> Row | None:
+        """The column heads, once the user has arranged the list."""
+        arrangement = self.arrangement
+        return super().head(width) if arrangement.order is not None or arrangement.columns else None
+
     def row(self, key: str, width: int) -> Row:
-        """One GPU: index, utilization, verdict, owner."""
-        gpu, (glyph, style) = self._gpus[key], self._styles[key]
-        util = "n/a" if gpu.utilization is None else percent(gpu.utilization)
-        room = max(4, width - 13)
-        row = Row((f" {gpu.index:>2} ", "strong"), (f"{util:>4} ", "text"), (f"{glyph} ", style))
-        return row.add(owner_words(gpu, room), "text", room)
+        """One GPU: index, utilization, verdict, owner, and the columns that the user has added."""
+        facts, row = self.item(key), Row()
+        for column, room in self.table(width):
+            match column.name:
+                case "state":
+                    row.add(facts.label.glyph, facts.label.style, room)
+                case "owner":
+                    row.add(owner_words(facts.gpu, room), "text", room)
+                case _:
+                    assert column.cell is not None
+                    text, style = column.cell(facts)
+                    row.add(text, "strong" if column.name == "index" else style, room, column.align)
+            row.add(" ")
+        return row
 
 
 class GpuPane(ScrollPane):

@@ -3,42 +3,57 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
-
-from textual import events
-from textual.binding import Binding
 
 from liverl.diagnose.evidence import log_place
 from liverl.model import ServiceStatus, Snapshot, Symptom
 from liverl_tui.data.host import Host, host_of
-from liverl_tui.keys.bindings import bindings, find, moves
+from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, age, one_line
 from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, fit
 from liverl_tui.widgets.base.clock import Clock
-from liverl_tui.widgets.base.rows import Pane
+from liverl_tui.widgets.base.fitting import Column
+from liverl_tui.widgets.base.rows import RowsPane
 
 if TYPE_CHECKING:
-    from textual.binding import BindingType
-
     from liverl_tui.data.view import View
 
+PAGE = 5  # alerts that Page Down moves by
 _INDENT = 3  # columns before the lines below an alert's title
 _TRIAL = re.compile(r"(trials/[^:\s]+)")  # a trial's directory at the beginning of a line of evidence
-_KEYS: list[BindingType] = [
-    *bindings("alerts"),
-    *moves("move(-1)", "move(1)", "move(-5)", "move(5)", "move(-1000)", "move(1000)"),
-    Binding("space", "move(5)", show=False),
-]
+_SEVERITIES = ("info", "warning", "critical")
+_COLUMNS = (
+    Column(
+        "severity",
+        "",
+        1,
+        0,
+        value=lambda s: _SEVERITIES.index(s.severity),
+        largest_first=True,
+        label="severity",
+    ),
+    Column("title", "alert", 20, 0, value=lambda s: s.title),
+    Column(
+        "since", "since", 6, 0, value=lambda s: s.since, largest_first=True, label="time of its beginning"
+    ),
+    Column("cause", "cause", 20, 1, value=lambda s: s.cause),
+    Column("fix", "fix", 20, 1, value=lambda s: s.fix or None),
+    Column("evidence", "evidence", 20, 1, value=lambda s: len(s.evidence), largest_first=True),
+)
+_EVERYTHING = frozenset(column.name for column in _COLUMNS)
 
 
-def alert_rows(symptom: Symptom, width: int, now: float) -> list[Row]:
+def alert_rows(symptom: Symptom, width: int, now: float, parts: Collection[str] = _EVERYTHING) -> list[Row]:
     """One alert in ``width`` columns: title and age, cause, fix, the key that applies the fix, and evidence. ``now``:
-    Unix seconds."""
+    Unix seconds; ``parts``: names of the columns that are shown."""
+    shown = frozenset(parts)
     style, room = SEVERITY_STYLE[symptom.severity], max(8, width - _INDENT - 1)
-    since = f" for {age(now - symptom.since)} " if symptom.since is not None and now >= symptom.since else " "
-    title = f"{SEVERITY_GLYPH[symptom.severity]} {one_line(symptom.title)}"
+    begun = symptom.since if "since" in shown else None
+    since = f" for {age(now - begun)} " if begun is not None and now >= begun else " "
+    sign = f"{SEVERITY_GLYPH[symptom.severity]} " if "severity" in shown else ""
+    title = sign + (one_line(symptom.title) if "title" in shown else "")
     rows = [Row((f" {fit(title, max(8, width - len(since) - 1))}", style), (since, "dim"))]
 
     def add(text: str, style: str, head: str = "") -> None:
@@ -49,12 +64,13 @@ def alert_rows(symptom: Symptom, width: int, now: float) -> list[Row]:
                 line = line.removeprefix(head.rstrip()).lstrip()
             rows.append(row.add(line, style))
 
-    add(symptom.cause, "text")
-    if symptom.fix:
+    if "cause" in shown:
+        add(symptom.cause, "text")
+    if symptom.fix and "fix" in shown:
         add(symptom.fix, "strong", "fix: ")
-    if symptom.action is not None:
+    if symptom.action is not None and "fix" in shown:
         add(f"{find('alerts', 'apply').mention} applies the fix: {action_words(symptom.action)}", "info")
-    for line in symptom.evidence:
+    for line in symptom.evidence if "evidence" in shown else ():
         rows.append(Row((" " * _INDENT, "text"), (fit(f"· {one_line(line)}", room).rstrip(), "dim")))
     return rows
 
@@ -72,55 +88,89 @@ def _counted(serious: int, notices: int) -> str:
     return ", ".join(f"{count} {word}{'s' * (count != 1)}" for count, word in counts if count) or "none"
 
 
-class AlertList(Pane):
+class AlertList(RowsPane):
     """All alerts in the backend's order, the most severe first. The cursor stays on its alert when others come
     or go."""
 
+    scope = "alerts"
     title = "Alerts"
-    BINDINGS = _KEYS
+    list_name = "alerts"
+    own_orders = ("most severe first",)
+    BINDINGS = bindings("alerts")
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._clock = Clock()
         self._snapshot: Snapshot | None = None
-        self._chosen: str | None = None  # id of the alert under the cursor
-        self._top = 0  # index of the first visible row
+        self._alerts: dict[str, Symptom] = {}
         self._row_of: list[int] = []  # index of the alert of each visible row below the title
 
     def show(self, view: View) -> None:
         """Show the alerts of a new view."""
         self._clock.take(view)
         self._snapshot = view.snapshot
+        self._alerts = {s.id: s for s in view.snapshot.symptoms} if view.snapshot is not None else {}
         self.update()
 
     @property
-    def alerts(self) -> Sequence[Symptom]:
-        """The symptoms of the newest snapshot; empty before the first one."""
-        return self._snapshot.symptoms if self._snapshot is not None else ()
+    def chosen(self) -> Symptom | None:
+        """The alert under the cursor; None if none is listed."""
+        key = self.cursor
+        return self._alerts[key] if key is not None else None
+
+    # -- the list
+
+    def items(self) -> Sequence[str]:
+        """The ids of the alerts."""
+        return list(self._alerts)
+
+    def columns(self) -> tuple[Column, ...]:
+        """The parts of an alert."""
+        return _COLUMNS
+
+    def item(self, key: str) -> Symptom:
+        """The alert."""
+        return self._alerts[key]
+
+    def words(self, key: str) -> str:
+        """The alert as text."""
+        return alert_text(self._alerts[key])
+
+    def head(self, width: int) -> Row | None:
+        """None: an alert is a block of lines."""
+        return None
 
     @property
-    def chosen(self) -> Symptom | None:
-        """The alert under the cursor; the first one if that was resolved, None if there are none."""
-        alerts = self.alerts
-        return next((s for s in alerts if s.id == self._chosen), alerts[0] if alerts else None)
+    def marked_services(self) -> list[str] | None:
+        """None: an alert is no service."""
+        return None
 
     # -- drawing
 
+    def facts(self) -> tuple[str, str]:
+        """How many alerts and notices there are."""
+        serious = sum(s.severity != "info" for s in self._alerts.values())
+        return _counted(serious, len(self._alerts) - serious), "warn" if serious else "dim"
+
+    def empty(self, width: int) -> Iterable[Row]:
+        """The line that says that there is no alert."""
+        return [Row((" no problem detected", "dim"))]
+
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
         """The counts in the title, then the alerts, scrolled to show all of the chosen one, or its beginning."""
-        alerts, chosen = self.alerts, self.chosen
-        serious = sum(s.severity != "info" for s in alerts)
-        facts = _counted(serious, len(alerts) - serious)
-        head = self.title_row(width, facts, "warn" if serious else "dim")
+        keys, chosen = self.keys(), self.cursor
+        head = self.title_row(width, *self.title_facts())
         self._row_of = []
-        if not alerts:
-            return [head, Row((" no problem detected", "dim"))]
+        if not keys:
+            return [head, *self.empty_rows(width)]
         rows: list[Row] = []
         row_of: list[int] = []
         begin = end = 0
-        for index, symptom in enumerate(alerts):
-            block = alert_rows(symptom, width, self._clock.now())
-            if symptom is chosen:
+        parts = {column.name for column in _COLUMNS if self.arrangement.shows(column)}
+        for index, key in enumerate(keys):
+            block = alert_rows(self._alerts[key], width - self.gutter_width, self._clock.now(), parts)
+            self.signed(key, block)
+            if key == chosen:
                 begin, end = len(rows), len(rows) + len(block)
                 block[0].cursor = self.has_focus
             rows += [*block, Row()]
@@ -133,25 +183,21 @@ class AlertList(Pane):
 
     # -- moving
 
-    def action_move(self, by: int) -> None:
-        """Move the cursor by ``by`` alerts, not beyond the first and the last."""
-        alerts, chosen = self.alerts, self.chosen
-        if chosen is not None:
-            here = next(i for i, s in enumerate(alerts) if s is chosen)
-            self._chosen = alerts[max(0, min(here + by, len(alerts) - 1))].id
-            self.update()
+    def action_page(self, by: int) -> None:
+        """Move the cursor by ``PAGE`` alerts."""
+        self.action_move(by * PAGE)
 
     def wheel(self, by: int) -> None:
         """Move the cursor by one alert."""
         self.action_move(by)
 
-    def on_click(self, event: events.Click) -> None:
-        """Move the cursor to the clicked alert; a double click opens what it is about."""
-        if 1 <= event.y <= len(self._row_of):
-            self._chosen = self.alerts[self._row_of[event.y - 1]].id
-            self.update()
-            if event.chain == 2:
-                self.action_open()
+    def row_at(self, x: int, y: int) -> int | None:
+        """See ``CursorList.row_at``."""
+        return self._row_of[y - 1] if 1 <= y <= len(self._row_of) else None
+
+    def open_row(self) -> None:
+        """Open what the alert is about."""
+        self.action_open()
 
     # -- what keys do
 
@@ -196,10 +242,10 @@ class AlertList(Pane):
 
     # -- copying
 
-    def copy_line(self) -> str:
-        """The alert under the cursor as text."""
-        return alert_text(self.chosen) if self.chosen is not None else ""
+    def copy_row(self, key: str) -> str:
+        """An alert as text."""
+        return alert_text(self._alerts[key])
 
     def copy_all(self) -> str:
-        """All alerts as text, with an empty line between them."""
-        return "\n\n".join(alert_text(symptom) for symptom in self.alerts)
+        """All listed alerts as text, with an empty line between them."""
+        return "\n\n".join(map(self.copy_row, self.keys()))

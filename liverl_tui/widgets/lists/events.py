@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
-from textual import events
-from textual.binding import Binding
+from rich.cells import cell_len
 
 from liverl.model import Event, Level
-from liverl_tui.keys.bindings import bindings, moves
+from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.text.words import LEVEL_GLYPH, LEVEL_STYLE, one_line
 from liverl_tui.text.wrapping import wrap
+from liverl_tui.widgets.base.arranging import in_order, matches
 from liverl_tui.widgets.base.cells import Row, fit
-from liverl_tui.widgets.base.prompt import TitlePrompt
-from liverl_tui.widgets.base.rows import WHEEL, Pane
-
-if TYPE_CHECKING:
-    from textual.binding import BindingType
+from liverl_tui.widgets.base.fitting import Column
+from liverl_tui.widgets.base.rows import FACTS_GAP, RowsPane
 
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 _LEVEL_WORDS: dict[Level, str] = {
@@ -31,23 +27,23 @@ _LEVEL_WORDS: dict[Level, str] = {
 }
 _NARROW: tuple[Level, ...] = ("warning", "error")  # levels that hide events which are shown by default
 _SERVICE = 12  # columns of the service's name
-_KEYS: list[BindingType] = [
-    *bindings("events"),
-    *moves("move(-1)", "move(1)", "page(-1)", "page(1)", "first", "last"),
-    Binding("space", "page(1)", show=False),
-]
+COLUMNS = (
+    Column("time", "time", 8, 0, value=lambda e: e.at),
+    Column("level", "", 1, 0, value=lambda e: LEVELS.index(e.level), largest_first=True, label="level"),
+    Column("service", "service", _SERVICE, 0, value=lambda e: e.service or "run"),
+    Column("event", "event", 20, 0, value=lambda e: e.text),
+    Column("kind", "kind", _SERVICE, 1, value=lambda e: e.kind, shown=False),
+    Column("number", "number", 6, 1, value=lambda e: e.seq, shown=False),
+)
+_DEFAULT = frozenset(column.name for column in COLUMNS if column.shown)
 
 
 def fits(event: Event, least: Level, text: str) -> bool:
     """Whether an event passes a filter: at least the level ``least``, and every word of ``text`` in its service, kind
-    or text, in any case."""
+    or text; see ``matches``."""
     if LEVELS.index(event.level) < LEVELS.index(least):
         return False
-    words = text.lower().split()
-    if not words:
-        return True
-    searched = f"{event.service or 'run'} {event.kind} {event.text}".lower()
-    return all(word in searched for word in words)
+    return not text or matches(text, f"{event.service or 'run'} {event.kind} {event.text}")
 
 
 def event_line(event: Event) -> str:
@@ -56,20 +52,29 @@ def event_line(event: Event) -> str:
     return f"{stamp} {event.level:<7} {event.service or 'run':<{_SERVICE}} {one_line(event.text)}"
 
 
-def event_rows(event: Event, width: int, *, day: bool, data: bool) -> list[Row]:
+def event_rows(
+    event: Event, width: int, *, day: bool, data: bool, shown: Collection[str] = _DEFAULT
+) -> list[Row]:
     """An event as rows of ``width`` columns. ``day``: begin with a row with the date; ``data``: add the event's kind,
-    level, number and data."""
+    level, number and data; ``shown``: names of the columns."""
     when = time.localtime(event.at)
     rows = [Row((time.strftime(" %A %d %B %Y", when), "head"))] if day else []
     name_width = min(_SERVICE, max(4, width // 5))
-    head = 1 + 8 + 1 + 2 + name_width + 1  # columns of the time, the glyph and the name
     style = LEVEL_STYLE[event.level]
-    for index, line in enumerate(wrap(event.text, width - head)):
-        if index:
-            rows.append(Row((" " * head, "text"), (line, style)))
-            continue
-        row = Row((time.strftime(" %H:%M:%S ", when), "dim"), (f"{LEVEL_GLYPH[event.level]} ", style))
-        rows.append(row.add(fit(one_line(event.service or "run"), name_width) + " ", "info").add(line, style))
+    first = Row((" ", "text"))
+    if "time" in shown:
+        first.add(time.strftime("%H:%M:%S ", when), "dim")
+    if "number" in shown:
+        first.add(f"{event.seq:>6} ", "dim")
+    if "level" in shown:
+        first.add(f"{LEVEL_GLYPH[event.level]} ", style)
+    if "service" in shown:
+        first.add(fit(one_line(event.service or "run"), name_width) + " ", "info")
+    if "kind" in shown:
+        first.add(fit(one_line(event.kind), name_width) + " ", "dim")
+    head = cell_len(first.text)
+    for index, line in enumerate(wrap(event.text if "event" in shown else "", width - head)):
+        rows.append(Row((" " * head, "text"), (line, style)) if index else first.add(line, style))
     if data:
         facts = {"kind": event.kind, "level": event.level, "number": event.seq, **event.data}
         for name, value in facts.items():
@@ -79,15 +84,19 @@ def event_rows(event: Event, width: int, *, day: bool, data: bool) -> list[Row]:
     return rows
 
 
-class EventList(Pane):
-    """The events that the filter and the level let through. With ``following`` the cursor is on the newest one.
+class EventList(RowsPane):
+    """The events that the filter and the level let through. With ``following`` the cursor is on the newest one, as long
+    as the newest is the last one. ``_at`` and ``_top`` are indices into ``_shown``.
 
     ``older`` is called when events before the first known one are needed, with True for all of them; the answer comes
     by ``take_older``.
     """
 
+    scope = "events"
     title = "Events"
-    BINDINGS = _KEYS
+    list_name = "events"
+    own_orders = ("newest last",)
+    BINDINGS = bindings("events")
 
     def __init__(self, older: Callable[[bool], None], *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -95,8 +104,7 @@ class EventList(Pane):
         self._known: list[Event] = []  # all events that were loaded, by number
         self._newest: Sequence[Event] = ()  # the argument of the last ``take``
         self._shown: list[Event] = []  # those of ``_known`` that pass the filter
-        self._at = 0  # index into ``_shown`` of the event under the cursor
-        self._top = 0  # index into ``_shown`` of the first visible event
+        self._to_first = False  # put the cursor on the first event when the list is arranged next
         self._rows_of: list[int] = []  # for each row below the title, the index of its event in ``_shown``
         self._open: set[int] = set()  # numbers of events whose data are shown
         self._fill = False  # draw as many events above the cursor as fit, whatever ``_top`` is
@@ -104,7 +112,6 @@ class EventList(Pane):
         self.following = True
         self.complete = False  # whether the oldest event of the run is loaded
         self.reading = False  # whether older events are being read
-        self.prompt = TitlePrompt()
 
     # -- new and older events
 
@@ -125,6 +132,9 @@ class EventList(Pane):
             self.complete = newest[0].seq <= 1
         fresh = [e for e in newest if e.seq > last]
         self._known += fresh
+        if self.sorting is not None and fresh:
+            self.rearrange()
+            return
         self._shown += [e for e in fresh if fits(e, self.least, self.prompt.text)]
         self.update()
 
@@ -134,18 +144,77 @@ class EventList(Pane):
         first = self.first_known
         older = [e for e in older if first is None or e.seq < first]
         self._known = [*older, *self._known]
-        self._filter()
+        self.rearrange()
 
-    def _filter(self) -> None:
-        """Apply filter and level again. The cursor stays on its event, or moves to the next one that is shown."""
+    def rearrange(self) -> None:
+        """Apply filter, level and order again. The cursor stays on its event, or moves to the next one."""
         seq = self._shown[self._at].seq if self._at < len(self._shown) else 0
         self._shown = [e for e in self._known if fits(e, self.least, self.prompt.text)]
-        self._at = bisect_left(self._shown, seq, key=lambda e: e.seq)
+        self.arrangement.forget_others(map(_key, self._known) if self.arrangement.marks else ())
+        column, order = self.sorting, self.arrangement.order
+        if column is not None and column.value is not None and order is not None:
+            self._shown = in_order(self._shown, column.value, order.descending)
+            self._at = next((i for i, e in enumerate(self._shown) if e.seq == seq), self._at)
+        else:
+            self._at = bisect_left(self._shown, seq, key=lambda e: e.seq)
+        if self._to_first:
+            self._at, self._to_first, self.following = 0, False, column is None
         self._top = self._at  # with ``_fill``, drawing shows as many events above it as fit
         self._fill = True
         if self._narrow and len(self._shown) < self.content_size.height:
             self._want_older()
         self.update()
+
+    # -- the list
+
+    def items(self) -> Sequence[str]:
+        """The numbers of the loaded events."""
+        return list(map(_key, self._known))
+
+    def keys(self) -> Sequence[str]:
+        """The numbers of the events that the filter and the level let through."""
+        return list(map(_key, self._shown))
+
+    def columns(self) -> tuple[Column, ...]:
+        """All columns."""
+        return COLUMNS
+
+    def item(self, key: str) -> Event:
+        """The event with a number."""
+        return self._known[bisect_left(self._known, int(key), key=lambda e: e.seq)]
+
+    def words(self, key: str) -> str:
+        """Service, kind and text."""
+        event = self.item(key)
+        return f"{event.service or 'run'} {event.kind} {event.text}"
+
+    def head(self, width: int) -> Row | None:
+        """None: an event may have several lines."""
+        return None
+
+    @property
+    def marked_services(self) -> list[str] | None:
+        """None: an event is no service."""
+        return None
+
+    @property
+    def cursor(self) -> str | None:
+        """The number of the event under the cursor; None in an empty list."""
+        return _key(self._shown[self._at]) if self._shown else None
+
+    def to_top(self) -> None:
+        """See ``RowsPane.to_top``; in the list's own order the newest event is followed."""
+        self._to_first = True
+
+    @property
+    def more_to_clear(self) -> bool:
+        """Whether a level hides events that are shown by default."""
+        return self.least in _NARROW
+
+    def clear_more(self) -> None:
+        """Show the default levels."""
+        self.least = "info"
+        self.rearrange()
 
     # -- drawing
 
@@ -154,8 +223,9 @@ class EventList(Pane):
         room = max(1, height - 1)
         shown = self._shown
         newest = max(0, len(shown) - 1)
+        self.following = self.following and self.sorting is None
         self._at = newest if self.following else max(0, min(self._at, newest))
-        rows = [self.title_row(width, self._facts(), "warn" if self.prompt.text else "dim")]
+        rows = [self.title_row(width, self.title_facts()[0], "warn" if self.prompt.text else "dim")]
         self._rows_of = []
         if not shown:
             return [*rows, Row((" no events yet" if not self._known else " no event matches", "dim"))]
@@ -195,32 +265,39 @@ class EventList(Pane):
     def _block(self, index: int, width: int) -> list[Row]:
         event = self._shown[index]
         day = index == 0 or _day(self._shown[index - 1]) != _day(event)
-        return event_rows(event, width, day=day, data=event.seq in self._open)
+        parts = {column.name for column in COLUMNS if self.arrangement.shows(column)}
+        opened = event.seq in self._open
+        block = event_rows(event, width - self.gutter_width, day=day, data=opened, shown=parts)
+        return self.signed(_key(event), block)
 
-    def _facts(self) -> str:
+    def filtered_words(self) -> str:
+        """Nothing: ``facts`` say how many events are listed."""
+        return ""
+
+    def facts(self) -> tuple[str, str]:
+        """Level, place, and whether the newest event is followed."""
         parts = [_LEVEL_WORDS[self.least]]
-        if self.prompt.shown:
-            parts.insert(0, self.prompt.shown)
         if self._shown:
             of = f" (of {len(self._known)} known)" if self._narrow else ""
             number = len(self._shown) if self.following else self._at + 1
             parts.append(f"{number} of {len(self._shown)}{of}")
-        parts.append("following" if self.following else "not following (f follows)")
+        follows = find("events", "follow").mention
+        parts.append("following" if self.following else f"not following ({follows} follows)")
         if self.reading:
             parts.append("reading older events ...")
         elif not self.complete and not self.following and self._at == 0:
-            parts.append("o loads older events")
-        return " · ".join(parts)
+            parts.append(f"{find('events', 'older').mention} loads older events")
+        return FACTS_GAP.join(parts), "dim"
 
     # -- moving
 
     def _go(self, index: int) -> None:
         """Move the cursor. Beyond the first event older ones are read; on the last one following begins."""
-        if index < 0 or (index == 0 and self._at == 0):
+        if self.sorting is None and (index < 0 or (index == 0 and self._at == 0)):
             self._want_older()
         self._at = max(0, min(index, len(self._shown) - 1))
         self._top = min(self._top, self._at)
-        self.following = self._at >= len(self._shown) - 1
+        self.following = self.sorting is None and self._at >= len(self._shown) - 1
         self.update()
 
     def _want_older(self, everything: bool = False) -> None:
@@ -232,6 +309,10 @@ class EventList(Pane):
     def action_move(self, by: int) -> None:
         """Move the cursor by ``by`` events."""
         self._go(self._at + by)
+
+    def select(self, key: str) -> None:
+        """Move the cursor to the event with a number, if it is listed."""
+        self._go(next((i for i, e in enumerate(self._shown) if _key(e) == key), self._at))
 
     def action_page(self, by: int) -> None:
         """Move the cursor by the number of visible events less one; on the first event, request older ones."""
@@ -246,28 +327,28 @@ class EventList(Pane):
         """Go to the newest event and follow."""
         self._go(len(self._shown) - 1)
 
-    def wheel(self, by: int) -> None:
-        """Move the cursor by ``WHEEL`` events."""
-        self.action_move(WHEEL * by)
+    def row_at(self, x: int, y: int) -> int | None:
+        """See ``CursorList.row_at``."""
+        return self._rows_of[y - 1] if 1 <= y <= len(self._rows_of) else None
 
-    def on_click(self, event: events.Click) -> None:
-        """Move the cursor to the clicked event; a double click shows or hides its data."""
-        if 1 <= event.y <= len(self._rows_of):
-            self._go(self._rows_of[event.y - 1])
-            if event.chain == 2:
-                self.action_data()
+    def open_row(self) -> None:
+        """Show or hide the data of the event."""
+        self.action_data()
 
     # -- what keys do
 
     def action_follow(self) -> None:
-        """Follow the newest event, or stop following."""
+        """Follow the newest event, which is last in the list's own order, or stop following."""
+        if self.sorting is not None:
+            self.sort_by(self.own_orders[0])
+            return
         self.following = not self.following
         self.update()
 
     def action_level(self) -> None:
         """Raise the lowest level that is shown by one; after errors, show all levels."""
         self.least = LEVELS[(LEVELS.index(self.least) + 1) % len(LEVELS)]
-        self._filter()
+        self.rearrange()
 
     def action_data(self) -> None:
         """Show or hide the data of the event under the cursor."""
@@ -280,53 +361,25 @@ class EventList(Pane):
         self._want_older(everything=True)
         self.update()
 
-    def action_filter(self) -> None:
-        """Open the filter in the title; keys go to it until Enter or Esc."""
-        self.prompt.begin()
-        self.update()
-
     @property
     def _narrow(self) -> bool:
         """Whether a filter or a level hides events that are shown by default."""
         return bool(self.prompt.text) or self.least in _NARROW
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave Esc to the app, which goes back one screen, when there is no filter or level to clear."""
-        return action != "clear" or self._narrow
-
-    def action_clear(self) -> None:
-        """Remove the filter, and a level that hides events which are shown by default."""
-        self.prompt.clear()
-        if self.least in _NARROW:
-            self.least = "info"
-        self._filter()
-
-    def on_key(self, event: events.Key) -> None:
-        """Pass a key to the open filter and apply it at once."""
-        if self.prompt.open:
-            self.prompt.key(event)
-            self._filter()
-
-    def on_paste(self, event: events.Paste) -> None:
-        """Insert a pasted text into the open filter."""
-        if self.prompt.open:
-            event.stop()
-            self.prompt.paste(event.text)
-            self._filter()
-
-    def on_blur(self) -> None:
-        """Close the filter, which stays applied."""
-        self.prompt.open = False
-
     # -- copying
 
-    def copy_line(self) -> str:
-        """The event under the cursor as one line."""
-        return event_line(self._shown[self._at]) if self._shown else ""
+    def copy_row(self, key: str) -> str:
+        """An event as one line."""
+        return event_line(self.item(key))
 
     def copy_all(self) -> str:
         """All loaded events that pass the filter, also those that are not visible, one line each."""
         return "\n".join(event_line(e) for e in self._shown)
+
+
+def _key(event: Event) -> str:
+    """The name of the row of an event."""
+    return str(event.seq)
 
 
 def _day(event: Event) -> tuple[int, int]:

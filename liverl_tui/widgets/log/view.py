@@ -22,8 +22,8 @@ from liverl_tui.keys.bindings import bindings, moves
 from liverl_tui.term.private import key_bindings
 from liverl_tui.text.words import LEVEL_GLYPH, LEVEL_STYLE
 from liverl_tui.widgets.base.cells import Row, Span, fit
+from liverl_tui.widgets.base.pane import WHEEL, Pane
 from liverl_tui.widgets.base.prompt import Kind, Prompt
-from liverl_tui.widgets.base.rows import WHEEL, Pane
 from liverl_tui.widgets.log.frame import ALL, Filter, Frame, LogLine
 from liverl_tui.widgets.log.rows import crop, rows_of, spans, width_of, wrapped
 from liverl_tui.widgets.log.session import LogSession

@@ -10,7 +10,7 @@ from textual import events
 
 from liverl.observe.metrics.series import chart_name
 from liverl_tui.widgets.base.cells import Row, Span, fit
-from liverl_tui.widgets.base.rows import Pane
+from liverl_tui.widgets.base.pane import Pane
 from liverl_tui.widgets.metrics.axes import number
 from liverl_tui.widgets.metrics.chart import LABEL, picture
 from liverl_tui.widgets.metrics.charts import Charts

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from textual import events
 
 from liverl_tui.widgets.base.cells import Row
+from liverl_tui.widgets.base.cursor_list import MOVES
+from liverl_tui.widgets.base.pane import WHEEL, Pane
 from liverl_tui.widgets.base.prompt import TitlePrompt
-from liverl_tui.widgets.base.rows import MOVES, WHEEL, Pane
 from liverl_tui.widgets.trajectory.document import Block
 from liverl_tui.widgets.trajectory.flow import START, Flow, Place
 
