@@ -101,6 +101,18 @@ def test_zero_tool_calls_names_flagged_trials_of_that_step_only() -> None:
     assert one("zero_tool_calls", with_trials(trials_of(8, 16, 16))).since is None
 
 
+def test_zero_tool_calls_does_not_judge_the_steps_of_an_earlier_attempt() -> None:
+    flag = ("zero_tool_calls",)
+    old = [trial(n, step=7, flags=flag, updated_at=NOW - 130) for n in range(4)]
+    began = NOW - 120  # of the attempt
+    seen = with_trials(trials_of(7, 16, 16), newest=tuple(old), started_at=began, attempt=2)
+    assert fired("zero_tool_calls", seen) == []
+    assert fired("zero_tool_calls", with_trials(trials_of(7, 16, 16), newest=tuple(old), started_at=began))
+    new = trial(5, step=7, flags=flag, updated_at=NOW - 110)
+    seen = with_trials(trials_of(7, 16, 16), newest=(new, *old), started_at=began, attempt=2)
+    assert len(fired("zero_tool_calls", seen)) == 1, "the step was begun again"
+
+
 # --- a step without a signal ----------------------------------------------------------------------------
 
 

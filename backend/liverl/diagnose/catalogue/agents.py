@@ -18,16 +18,18 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
     """Half or more of the trials called no tool, in the newest step in which enough trials have ended. Counted from the
     trials' files."""
     now = window.now
-    step = next((s for s in now.trials.steps if max(s.finished, s.zero_tool_calls) >= FEWEST), None)
+    # The steps of an earlier attempt say nothing about the present one, which may have another parser.
+    heads = now.trials.newest
+    before = {h.step for h in heads} - {h.step for h in heads if h.updated_at >= now.started_at}
+    steps = (s for s in now.trials.steps if now.attempt == 1 or s.step not in before)
+    step = next((s for s in steps if max(s.finished, s.zero_tool_calls) >= FEWEST), None)
     if step is None:
         return
     without, judged = step.zero_tool_calls, step.judged
     if not without or 2 * without < judged:
         return  # trials that ended without a turn say nothing about tool calls
     every = without == judged
-    heads = [
-        h for h in now.trials.newest if h.step == step.step and not h.earlier and "zero_tool_calls" in h.flags
-    ]
+    heads = tuple(h for h in heads if h.step == step.step and not h.earlier and "zero_tool_calls" in h.flags)
     counted = f"{'all' if every else f'{without} of'} {judged} trials of step {step.step} made no tool call"
     found = _ParserFault.of(heads, window.beside.tool_parser)
     yield Symptom(
