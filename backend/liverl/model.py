@@ -396,7 +396,9 @@ class Symptom(msgspec.Struct, frozen=True, omit_defaults=True):
     evidence: tuple[str, ...] = ()
     since: float | None = None
     action: str | None = None  # a command that applies the fix
-    patch: dict[str, str] = {}  # configuration key -> the value that mends it, in a run that begins with it
+    patch: dict[
+        str, str
+    ] = {}  # configuration key -> the value that mends it, in an attempt that begins with it
 
 
 class BackendInfo(msgspec.Struct, frozen=True):

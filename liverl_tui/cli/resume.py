@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from liverl.exit_codes import ExitCode
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import UpOptions
 from liverl_tui.text.errors import CliError
-from liverl_tui.text.words import one_line
 
 if TYPE_CHECKING:
-    from liverl.config import LoadedConfig, RunConfig
+    from liverl.config import LoadedConfig
     from liverl.daemon.plan_change import PlanChange
-    from liverl.model import ConfigChange
 
 _NAMES = ("run.name", "experiment.exp_name")
 
@@ -45,74 +39,12 @@ def changed_run(run: RunDir, options: UpOptions) -> tuple[LoadedConfig, PlanChan
         ConfigError: the configuration, saved or changed, is not valid.
         CliError: a key cannot be changed in an existing run, or this version cannot start the configuration.
     """
-    from msgspec.structs import replace
+    from liverl.daemon import next_attempt
+    from liverl.daemon.launch import LaunchError
 
-    from liverl.config import dump_yaml, resolved
-    from liverl.config.changes import changes
-    from liverl.config.load import load_over
-    from liverl.daemon.plan_change import PlanChange
-    from liverl.observe.config_edits import was_edited
-    from liverl_tui.cli.target import Target
-
-    if not run.config.exists():
-        raise CliError(
-            f"{run.config} does not exist, so the configuration of run {run.name} cannot be changed; to resume it "
-            f"unchanged: liverl-tui up --resume {run.path}",
-            ExitCode.USAGE,
+    try:
+        return next_attempt.changed_run(
+            run, sets=options.sets, config=options.config, profile=options.profile
         )
-    if was_edited(run.path, run.config):
-        raise CliError(
-            f"{run.config} was edited after the run was created, so what differs from its plan is not known; undo the "
-            "edit, then give the new values with --set or --config",
-            ExitCode.USAGE,
-        )
-    before = load_over(run.config, read_secrets=False).config
-
-    def load(checked: bool) -> LoadedConfig:
-        loaded = load_over(
-            run.config, options.config, profile=options.profile, sets=options.sets, checked=checked
-        )
-        named = _named(loaded.config, before)
-        config = resolved(named, env=os.environ, cwd=Path.cwd(), now=time.time(), file=options.config)
-        return replace(loaded, config=config)
-
-    # First what can never be changed: such a value may contradict the run's other keys as well.
-    _refuse(run, changes(before, load(checked=False)))
-    loaded = load(checked=True)
-    found = changes(before, loaded)
-    if not found:
-        return None
-    plan = Target(loaded, run.path).plan()
-    file = os.path.abspath(options.config) if options.config is not None and options.config.is_file() else ""
-    return loaded, PlanChange(plan, dump_yaml(loaded.config, loaded.kept), found, file)
-
-
-def _named(config: RunConfig, before: RunConfig) -> RunConfig:
-    """``config`` with the name and run root of the run where the user's own are empty, which stands for a new name."""
-    from msgspec.structs import replace
-
-    run = replace(
-        config.run,
-        name=config.run.name or before.run.name,
-        run_root=config.run.run_root or before.run.run_root,
-    )
-    return replace(config, run=run)
-
-
-def _refuse(run: RunDir, found: tuple[ConfigChange, ...]) -> None:
-    """Check that each change is allowed between two attempts.
-
-    Raises:
-        CliError: some are not; the message names each with its reason.
-    """
-    from liverl.config.changes import on_change
-
-    refused = [c for c in found if on_change(c.key).kind == "never"]
-    if not refused:
-        return
-    what = "1 key" if len(refused) == 1 else f"{len(refused)} keys"
-    lines = [f"{what} cannot be changed in run {run.name}; nothing was changed or started:"]
-    lines += [f"  {c.where}: {one_line(c.words)}\n      {on_change(c.key).words}" for c in refused]
-    lines.append("To use other values, start another run: liverl-tui up --name NEW")
-    lines.append("To see what can be changed: liverl-tui config --changes")
-    raise CliError("\n".join(lines), ExitCode.USAGE)
+    except LaunchError as error:
+        raise CliError(str(error), error.exit_code) from error

@@ -17,7 +17,8 @@ from kit.waiting import wait_until
 from liverl.control import blocking
 from liverl.control.messages import BackendDead, BackendSilent
 from liverl.daemon.launch import start_backend
-from liverl.model import Event, Result, ServiceStatus, Snapshot
+from liverl.daemon.plan_change import PlanChange
+from liverl.model import ConfigChange, Event, Result, ServiceStatus, Snapshot
 from liverl.plan.spec import EnvironmentSpec, Plan, Probes, RestartPolicy, ServiceSpec, Settings, StopStage
 from liverl.procs import procfs
 from liverl.rundir.layout import RunDir
@@ -195,6 +196,16 @@ class ToyRun:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+
+
+def change_of(run: ToyRun) -> PlanChange:
+    """A change for the next attempt: the services get another argument."""
+    plan = msgspec.json.decode((run.run_dir / "plan.json").read_bytes(), type=Plan)
+    services = tuple(msgspec.structs.replace(spec, argv=(*spec.argv, "600")) for spec in plan.services)
+    told = ConfigChange(0, "trainer.x", 1, 2, "--set")
+    return PlanChange(
+        msgspec.structs.replace(plan, services=services, total_steps=8), "trainer: {x: 2}\n", (told,)
+    )
 
 
 def make_run(

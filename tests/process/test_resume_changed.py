@@ -7,21 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kit.runs import ToyRun, make_run, toy
-from msgspec.structs import replace
+from kit.runs import ToyRun, change_of, make_run, toy
 
 from liverl.daemon.launch import LaunchError, start_backend, start_or_join
-from liverl.daemon.plan_change import PlanChange
 from liverl.daemon.takeover import read_plan
 from liverl.model import ConfigChange
-
-
-def change_of(run: ToyRun) -> PlanChange:
-    """The worker sleeps with another argument."""
-    plan = read_plan(run.run_dir / "plan.json")
-    services = tuple(replace(spec, argv=(*spec.argv, "600")) for spec in plan.services)
-    told = ConfigChange(0, "trainer.x", 1, 2, "--set")
-    return PlanChange(replace(plan, services=services, total_steps=8), "trainer: {x: 2}\n", (told,))
 
 
 @pytest.fixture

@@ -94,6 +94,11 @@ def test_lines_are_those_of_the_file_however_it_grows(folder, pieces, random):
     assert all(log.line(at)[1] for at in starts[:-1])
     while log.count(3):
         pass
+    assert [log.offset_of(number) for number in range(len(starts) + 2)] == [None, *starts, None]
+    again = Segment(path)  # nothing counted yet
+    again.look(1.0)
+    assert again.offset_of(len(starts)) == (starts[-1] if starts else None)
+    again.close()
     for offset in {0, len(data) // 2, len(data)}:
         assert log.number(offset) == sum(at < offset for at in starts)
         count = random.randint(1, 4)

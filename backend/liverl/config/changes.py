@@ -123,9 +123,13 @@ def changes(before: RunConfig, after: LoadedConfig) -> tuple[ConfigChange, ...]:
     )
 
 
+def is_secret(key: str) -> bool:
+    """Whether the value of a dotted key must not be shown."""
+    return key in SECRET_KEYS or looks_secret(key.rpartition(".")[2])
+
+
 def _shown(key: str, before: Any, after: Any) -> tuple[Any, Any]:
-    secret = key in SECRET_KEYS or looks_secret(key.rpartition(".")[2])
-    return (HIDDEN, HIDDEN) if secret else (before, after)
+    return (HIDDEN, HIDDEN) if is_secret(key) else (before, after)
 
 
 def _flat(config: RunConfig) -> dict[str, Any]:

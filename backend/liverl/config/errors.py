@@ -47,6 +47,14 @@ class Problem(Struct, frozen=True):
             texts.append(f"    {self.hint}")
         return [visible(line) for line in texts]
 
+    @property
+    def sentence(self) -> str:
+        """The problem in one line, without its place: key, message, what was found and expected, and the hint."""
+        parts = [": ".join(part for part in (self.key[:200], self.message) if part)]
+        parts += [f"found {self.found}"] if self.found else []
+        parts += [f"expected {self.allowed}"] if self.allowed else []
+        return visible(", ".join(parts) + (f"; {self.hint}" if self.hint else ""))
+
 
 class ConfigError(Exception):
     """A configuration with ``problems``. ``str()`` lists all of them for the user.

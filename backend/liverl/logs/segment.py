@@ -202,6 +202,14 @@ class Segment:
             return None
         return self.counted[block] + bisect_left(self.starts(block), offset)
 
+    def offset_of(self, number: int) -> int | None:
+        """Return the offset of line ``number``, from 1; None if the file has fewer. Counts the lines up to it."""
+        while self.counted[-1] < number and self.count():
+            pass
+        block = max(0, bisect_left(self.counted, number) - 1)
+        starts, index = self.starts(block), number - 1 - self.counted[block]
+        return starts[index] if 0 <= index < len(starts) else None
+
     def newlines(self, begin: int, end: int) -> int:
         """Return the number of newlines between two offsets."""
         return sum(

@@ -1,0 +1,19 @@
+"""The newest complete checkpoint of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from liverl.util.regular_file import read_regular
+
+# Written by verl and by the embedded trainer once a checkpoint is complete; a trainer resumes from the one it names.
+LATEST = "latest_checkpointed_iteration.txt"
+
+
+def newest_checkpoint(checkpoints: Path) -> int | None:
+    """The step of the newest complete checkpoint in the directory ``checkpoints``; None if there is none."""
+    try:
+        step = int(read_regular(checkpoints / LATEST)[:32])
+    except (OSError, ValueError):
+        return None
+    return step if (checkpoints / f"global_step_{step}").is_dir() else None
