@@ -17,6 +17,7 @@ from liverl_tui.app.actions import part_of_each
 from liverl_tui.app.commands import Commands
 from liverl_tui.app.lifecycle import Lifecycle
 from liverl_tui.app.navigation import Navigation
+from liverl_tui.app.next_attempt import NextAttempt
 from liverl_tui.app.notifications import Notifications
 from liverl_tui.data.list_memory import ListMemory
 from liverl_tui.data.source import Source
@@ -77,7 +78,8 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         self.notifications = Notifications(self, wants_bell=bell)
         self.commands = Commands(self, self.notifications)
         self.navigation = Navigation(self, self.commands, self.notifications)
-        self.lifecycle = Lifecycle(self, self.commands, self.notifications)
+        self.next_attempt = NextAttempt(self, self.commands, self.notifications)
+        self.lifecycle = Lifecycle(self, self.commands, self.next_attempt, self.notifications)
         self._part_of = part_of_each(_ACTIONS, (self.commands, self.navigation, self.lifecycle))
         for entry in themes.textual_themes():
             self.register_theme(entry)
@@ -157,6 +159,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
             if isinstance(screen, RunScreen) and screen.is_current:
                 screen.show(view)
         self.notifications.announce(before, view)
+        self.next_attempt.take()
 
     def _tick(self) -> None:
         """Redraw the clocks on the screen if no view came lately."""
@@ -187,6 +190,10 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         """Send a control sequence that is no part of a screen (title, clipboard); dropped before the start."""
         if self.driver is not None:
             self.driver.write(sequence)
+
+    def leave(self) -> None:
+        """Ask whether to detach from the run or to stop it, and exit."""
+        self.lifecycle.action_leave()
 
     def on_notify(self, message: Notify) -> None:
         """Remove the toasts that the new one replaces, before Textual shows it."""

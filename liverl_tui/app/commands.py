@@ -4,12 +4,13 @@ result. Commands that can do harm are confirmed first, in a dialog that states t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from liverl.model import ServiceStatus
-from liverl_tui.app.verbs import (
+from liverl_tui.data.verbs import (
     COMMANDS,
+    FITS,
     LAST_REPLICA,
     OF_VERL,
     Verb,
@@ -18,7 +19,7 @@ from liverl_tui.app.verbs import (
     judged,
     none_words,
 )
-from liverl_tui.data.view import ENDED, STARTABLE, actors, processes
+from liverl_tui.data.view import actors, processes
 from liverl_tui.keys.bindings import find
 
 if TYPE_CHECKING:
@@ -151,14 +152,13 @@ class Commands:
                     return name
         return None
 
-    def _choose(
-        self, verb: Verb, states: Callable[[ServiceStatus], bool], then: Callable[[ServiceStatus], None]
-    ) -> None:
-        """Act on all marked services; without marks, call ``then`` with the selected service if ``states`` allows it,
-        else with one chosen from a list."""
+    def _choose(self, verb: Verb, then: Callable[[ServiceStatus], None]) -> None:
+        """Act on all marked services; without marks, call ``then`` with the selected service if ``verb`` fits its
+        state, else with one chosen from a list."""
         from liverl_tui.screens.dialogs import Choose
 
-        if self._act_on_marks(verb, states):
+        states = FITS[verb]
+        if self._act_on_marks(verb):
             return
         chosen, actor = self.service(self.selected_service()), self.selected_actor()
         if (
@@ -189,9 +189,8 @@ class Commands:
 
     # -- several services
 
-    def _act_on_marks(self, verb: Verb, states: Callable[[ServiceStatus], bool]) -> bool:
-        """Send ``verb`` for all marked services that ``states`` allows, after one confirmation if any of them needs
-        one, and remove the marks. Return False if none is marked."""
+    def _act_on_marks(self, verb: Verb) -> bool:
+        """Act on all marked services, and remove the marks. Return False if none is marked."""
         screen = self._host.run_screen
         if screen is None:
             return False
@@ -199,25 +198,45 @@ class Commands:
         holder = next((node for node in nodes if getattr(node, "marked_services", None) is not None), None)
         if holder is None:
             return False
-        verdict = judged(verb, holder.marked_services, self._host.view.snapshot, states)
+        names = holder.marked_services
+        if names:
+            self._act_on(verb, names, holder.clear_marks)
+        else:
+            self.toast(f"{verb}: the marked rows are no services of this run", "warning")
+        return True
+
+    @asks
+    def act_on(self, verb: Verb, names: Sequence[str]) -> None:
+        """Restart, start, stop or remove the services ``names``, after one confirmation if any of them needs one."""
+        self._act_on(verb, names)
+
+    def _act_on(self, verb: Verb, names: Sequence[str], sent: Callable[[], None] = lambda: None) -> None:
+        """Send ``verb`` for all services that it is allowed for, then call ``sent``; name those that are refused."""
+        verdict = judged(verb, names, self._host.view.snapshot)
 
         def then() -> None:
-            for name in verdict.names:
-                self._send(verb, name)
-            holder.clear_marks()
+            self._host.run_worker(self._send_each(verb, verdict.names), name=verb, group="commands")
+            sent()
 
         if not verdict.names:
-            self.toast(
-                verdict.refused_words(verb) or f"{verb}: the marked rows are no services of this run",
-                "warning",
-            )
+            self.toast(verdict.refused_words(verb), "warning")
         elif verdict.asks(verb):
             self.confirm(verdict.question(verb), verdict.consequences(verb), verdict.what(verb), then)
         else:
             then()
             if verdict.refused:
                 self.toast(verdict.refused_words(verb), "warning")
-        return True
+
+    async def _send_each(self, verb: Verb, names: Sequence[str]) -> None:
+        """Send the command for each service; restarts one after another, so that not all are down at once."""
+        for name in names:
+            what = f"{verb} {name}"
+            if verb != "restart":
+                self._send(verb, name)
+            elif what not in self._under_way:
+                self._under_way.add(what)
+                self.toast(f"{what} ...", about=what)
+                await self._ask(what, "restart", {"service": name})
 
     def _send(self, verb: Verb, name: str) -> None:
         """Send the command of ``verb`` for the service ``name``."""
@@ -241,12 +260,36 @@ class Commands:
         self.ask("add replica", "scale", delta=1)
 
     @asks
+    def scale(self, to: int | None = None, delta: int | None = None) -> None:
+        """Set the number of replicas to ``to``, or change it by ``delta``; after confirmation if it gets smaller."""
+        now = sum(s.kind == "replica" for s in processes(self._host.view.snapshot))
+        wanted = to if to is not None else now + (delta or 0)
+        what = f"scale to {wanted}"
+
+        def then() -> None:
+            if to is not None:
+                self.ask(what, "scale", to=to)
+            else:
+                self.ask(what, "scale", delta=delta)
+
+        if wanted >= now:
+            then()
+            return
+        self.confirm(
+            f"Scale from {now} to {wanted} {'replica' if wanted == 1 else 'replicas'}?",
+            f"{now - wanted} of them get no new trials, and are stopped when their running trials have ended. "
+            "No request is cut off.",
+            what,
+            then,
+        )
+
+    @asks
     def action_remove_replica(self) -> None:
         """Remove the selected replica, or one chosen from a list, after confirmation; never the last one."""
         if sum(s.kind == "replica" for s in processes(self._host.view.snapshot)) == 1:
             self.toast(LAST_REPLICA, "warning")
             return
-        self._choose("remove", lambda s: s.kind == "replica", self.remove_one)
+        self._choose("remove", self.remove_one)
 
     @asks
     def remove_one(self, service: ServiceStatus) -> None:
@@ -261,7 +304,7 @@ class Commands:
     @asks
     def action_restart_service(self) -> None:
         """Restart the selected service, or one chosen from a list; see ``restart_one``."""
-        self._choose("restart", lambda s: True, self.restart_one)
+        self._choose("restart", self.restart_one)
 
     @asks
     def restart_one(self, service: ServiceStatus) -> None:
@@ -280,7 +323,7 @@ class Commands:
     @asks
     def action_stop_service(self) -> None:
         """Stop the selected service, or one chosen from a list, after confirmation."""
-        self._choose("stop", lambda s: s.state not in ENDED, self.stop_one)
+        self._choose("stop", self.stop_one)
 
     @asks
     def stop_one(self, service: ServiceStatus) -> None:
@@ -295,7 +338,7 @@ class Commands:
     @asks
     def action_start_service(self) -> None:
         """Start the selected service, or one chosen from a list of those that are not running."""
-        self._choose("start", lambda s: s.state in STARTABLE, self.start_one)
+        self._choose("start", self.start_one)
 
     @asks
     def start_one(self, service: ServiceStatus) -> None:

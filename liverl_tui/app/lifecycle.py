@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from liverl_tui.app.commands import Commands
     from liverl_tui.app.host import LifecycleHost
+    from liverl_tui.app.next_attempt import NextAttempt
     from liverl_tui.app.notifications import Notifications
 
 PATIENCE_S = 3.0  # seconds for an orderly exit after a signal; then the process exits at once
@@ -54,9 +55,16 @@ def may_revive(run_dir: Path) -> None:
 class Lifecycle:
     """The keys that leave the interface, stop the run or restart its backend; also handles SIGTERM and SIGHUP."""
 
-    def __init__(self, host: LifecycleHost, commands: Commands, notifications: Notifications) -> None:
+    def __init__(
+        self,
+        host: LifecycleHost,
+        commands: Commands,
+        next_attempt: NextAttempt,
+        notifications: Notifications,
+    ) -> None:
         self._host = host
         self._commands = commands
+        self._next_attempt = next_attempt
         self.toast = notifications.toast
         self.at_once: Callable[[], object] = lambda: None  # called before an exit without cleanup
         self._reviving = False
@@ -65,7 +73,11 @@ class Lifecycle:
     # -- leaving
 
     def action_leave(self) -> None:
-        """Ask whether to detach from the run or stop it; without a live backend or read-only, just exit."""
+        """Ask whether to detach from the run or stop it; without a live backend or read-only, just exit. While the next
+        attempt is being begun, ask first, since that would end."""
+        if self._next_attempt.command:
+            self._ask_to_leave()
+            return
         if self._host.view.link != "live" or self._host.readonly:
             self._host.exit()
             return
@@ -83,8 +95,25 @@ class Lifecycle:
         self._host.push_screen(Quit(self._host.source.run.name, phase), act_on)
 
     def action_detach(self) -> None:
-        """Exit; the run keeps running."""
-        self._host.exit()
+        """Exit; the run keeps running. While the next attempt is being begun, ask first."""
+        if self._next_attempt.command:
+            self._ask_to_leave()
+        else:
+            self._host.exit()
+
+    def _ask_to_leave(self) -> None:
+        from liverl_tui.screens.dialogs import Confirm
+
+        self._host.push_screen(
+            Confirm(
+                "Quit before the run is resumed?",
+                "The run stays stopped, unless its next attempt has begun already; nothing is lost. "
+                f"To resume it: {self._next_attempt.command}",
+                "quit",
+                safe=True,
+            ),
+            lambda answer: self._host.exit() if answer == "yes" else None,
+        )
 
     def listen(self) -> None:
         """Exit on SIGTERM and SIGHUP; the run keeps running.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from liverl_tui.app.settings import LEAST_INTERVAL_S, PREFIX
 from liverl_tui.data.view import processes
 from liverl_tui.keys.bindings import find
 from liverl_tui.term.private import mouse_is_on, set_mouse
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from liverl_tui.app.host import NavigationHost
     from liverl_tui.app.notifications import Notifications
     from liverl_tui.screens.base import RunScreen
+    from liverl_tui.screens.dashboard import Dashboard
     from liverl_tui.widgets.base.rows import RowsPane
     from liverl_tui.widgets.log.pane import LogsPane
 
@@ -34,7 +36,9 @@ class Navigation:
     def __init__(self, host: NavigationHost, commands: Commands, notifications: Notifications) -> None:
         self._host = host
         self._commands = commands
+        self._notifications = notifications
         self.toast = notifications.toast
+        self._typed: list[str] = []  # history of the command line, the newest last
 
     # -- screens
 
@@ -89,10 +93,43 @@ class Navigation:
         if pane is not None:
             pane.show_place(place)
 
+    def open_log_time(self, text: str) -> None:
+        """Show the log of the dashboard at a time, as ``liverl.logs.times.parse_moment`` reads it."""
+        pane = self._log_pane()
+        if pane is not None:
+            try:
+                pane.go_to_time(text)
+            except ValueError as error:
+                self.toast(str(error), "error")
+
+    def open_log_line(self, number: int) -> None:
+        """Show line ``number`` (from 1) of the file that the logs pane of the dashboard shows."""
+        pane = self._log_pane()
+        if pane is not None:
+            pane.go_to_line(number)
+
+    def open_step(self, step: int) -> None:
+        """Show all trials of a step in the dashboard."""
+        from liverl_tui.widgets.dashboard.trials import TrialsPane
+
+        dashboard = self._dashboard()
+        if dashboard is not None:
+            dashboard.action_jump("trials")
+            dashboard.query_one(TrialsPane).show_step(step)
+
     def _log_pane(self) -> LogsPane | None:
         """Go to the logs pane and return it; None without a dashboard."""
-        from liverl_tui.screens.dashboard import Dashboard
         from liverl_tui.widgets.log.pane import LogsPane
+
+        dashboard = self._dashboard()
+        if dashboard is None:
+            return None
+        dashboard.action_jump("logs")
+        return dashboard.query_one(LogsPane)
+
+    def _dashboard(self) -> Dashboard | None:
+        """Close the screens above the dashboard and return it; None without one."""
+        from liverl_tui.screens.dashboard import Dashboard
 
         dashboard = next(
             (screen for screen in self._host.screen_stack if isinstance(screen, Dashboard)), None
@@ -101,8 +138,7 @@ class Navigation:
             return None
         while self._host.screen is not dashboard:
             self._host.pop_screen()
-        dashboard.action_jump("logs")
-        return dashboard.query_one(LogsPane)
+        return dashboard
 
     def action_back(self) -> None:
         """Close the topmost screen; on the dashboard, restore a maximised pane."""
@@ -149,11 +185,13 @@ class Navigation:
         self._open(HelpScreen(scopes))
 
     def action_palette(self) -> None:
-        """Show the command palette, and carry out the chosen entry."""
-        from liverl_tui.screens.palette import Palette, entries
+        """Show the command line, and carry out the chosen entry or the typed command."""
+        from liverl_tui.screens.entries import entries, here_of
+        from liverl_tui.screens.palette import Palette
 
         self._host.push_screen(
-            Palette(entries(self._host)), lambda entry: entry.do() if entry is not None else None
+            Palette(entries(self._host), here_of(self._host), self._typed),
+            lambda entry: entry.do() if entry is not None else None,
         )
 
     # -- how lists are arranged
@@ -246,6 +284,26 @@ class Navigation:
             return
         self._host.theme = themes.resolve(name)
         self.toast(f"theme {self._host.theme.removeprefix('liverl-')}")
+
+    def use_setting(self, key: str, value: str) -> None:
+        """Use a value of the section ``ui`` of the configuration in this interface; ``key`` is without ``ui.``. A key
+        that is read at the start only is refused with a toast that says so."""
+        on = value.lower() in ("true", "yes", "on")
+        if key == "mouse":
+            if mouse_is_on(self._host.driver) != on:
+                self.action_mouse()
+                return
+        elif key == "bell":
+            self._notifications.wants_bell = on
+        elif key == "refresh_interval":
+            self._host.source.interval = max(LEAST_INTERVAL_S, float(value))
+        else:
+            variable = f"{PREFIX}{key.upper()}"
+            self.toast(
+                f"ui.{key} is read when the interface starts: {variable}={value} liverl-tui attach", "warning"
+            )
+            return
+        self.toast(f"ui.{key}={value} in this interface")
 
     def action_theme(self) -> None:
         """Switch to the next theme."""

@@ -121,7 +121,9 @@ def _link(before: View, after: View, readonly: bool) -> list[Notice]:
         text = f"{why}; showing the run's files.{'' if readonly else advice}"
         return [Notice(text, "error", bell=before.snapshot is not None)]
     if after.link == "live" and before.snapshot is not None and after.snapshot is not None:
-        pid = after.snapshot.backend.pid
+        pid, attempt = after.snapshot.backend.pid, after.snapshot.attempt
+        if attempt != before.snapshot.attempt:
+            return [Notice(f"attempt {attempt} of this run has begun")]
         return (
             [Notice(f"the backend has been restarted (pid {pid}) and has adopted the services")]
             if pid != before.snapshot.backend.pid

@@ -7,11 +7,13 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+from liverl.control.messages import CommandError
 from liverl.replay.archive import RecordingError
 from liverl_tui.data.view import KEPT_EVENTS, View
 
 if TYPE_CHECKING:
-    from liverl.model import Event, Snapshot
+    from liverl.daemon.plan_change import PlanChange
+    from liverl.model import Event, Result, Snapshot
     from liverl.replay.clock import ReplayClock
     from liverl.replay.player import Player
 
@@ -33,6 +35,14 @@ def effect(name: str, args: dict[str, Any]) -> str:
     if name == "scale":
         if args.get("remove"):
             return f"drain {args['remove']}, then stop it"
+        if args.get("to") is not None:
+            return f"add or remove replicas until there are {args['to']}"
+        if args.get("delta", 1) < 0:
+            return f"drain and stop {-args['delta']} of the replicas"
+        if args.get("delta", 1) > 1:
+            return (
+                f"start {args['delta']} more replicas, and add them to the proxy when they have the weights"
+            )
         return "start one more replica, and add it to the proxy when it has the weights"
     return _EFFECTS.get(name, name).format_map(args)
 
@@ -44,7 +54,7 @@ class DemoSource:
         self.run = player.run
         self._player = player
         self._clock = clock
-        self._interval = interval
+        self.interval = interval
         self._events: tuple[Event, ...] = ()
 
     async def views(self) -> AsyncIterator[View]:
@@ -59,7 +69,7 @@ class DemoSource:
                 yield View("demo", f"the recording cannot be played on: {error}", snapshot, self._events)
                 break
             yield View("demo", OVER if over else "", snapshot, self._events)
-            await asyncio.sleep(self._interval)
+            await asyncio.sleep(self.interval)
         await asyncio.Event().wait()
 
     def _look(self, at: float) -> Snapshot:
@@ -76,3 +86,11 @@ class DemoSource:
 
     async def revive(self) -> None:
         """See ``Source.revive``; a recorded run has no backend that could die."""
+
+    async def ended(self, attempt: int) -> Result:
+        """See ``Source.ended``; nobody can stop a recorded run."""
+        raise CommandError("refused", RECORDED)
+
+    async def resume(self, change: PlanChange) -> None:
+        """See ``Source.resume``; a recorded run has no next attempt."""
+        raise CommandError("refused", RECORDED)

@@ -5,7 +5,7 @@ Screens and widgets do not import the application; they depend on these protocol
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from liverl.model import ServiceStatus
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from liverl.diagnose.evidence import LogPlace
     from liverl_tui.data.list_memory import ListMemory
+    from liverl_tui.data.verbs import Verb
 
 
 class Notifications(Protocol):
@@ -36,8 +37,17 @@ class Notifications(Protocol):
 class Commands(Protocol):
     """Commands to the backend. If one cannot be sent now, a toast says why; harmful ones are confirmed first."""
 
+    def refused(self) -> str | None:
+        """Why no command can be sent to the backend now; None if one can."""
+
     def action_add_replica(self) -> None:
         """Start one more replica."""
+
+    def scale(self, to: int | None = None, delta: int | None = None) -> None:
+        """Set the number of replicas to ``to``, or change it by ``delta``; after confirmation if it gets smaller."""
+
+    def act_on(self, verb: Verb, names: Sequence[str]) -> None:
+        """Restart, start, stop or remove (``verb``) the services ``names``; several after one question."""
 
     def restart_one(self, service: ServiceStatus) -> None:
         """Restart a service; after confirmation, unless it is the run's own proxy or not running."""
@@ -50,6 +60,22 @@ class Commands(Protocol):
 
     def remove_one(self, service: ServiceStatus) -> None:
         """Drain and stop a replica, after confirmation."""
+
+
+class NextAttempt(Protocol):
+    """Changes of the configuration that need a new attempt."""
+
+    def refused(self) -> str | None:
+        """Why no attempt can be begun from this interface; None if one can."""
+
+    def problem_with(self, values: Mapping[str, str]) -> str | None:
+        """Why the run cannot have ``values``, in one sentence; None if it can."""
+
+    def present_values(self) -> Mapping[str, str]:
+        """Dotted key -> its present value."""
+
+    def offer(self, values: Mapping[str, str]) -> None:
+        """Ask whether to stop the run and to resume it with ``values`` (dotted key -> value), and do so."""
 
 
 class Navigation(Protocol):
@@ -72,6 +98,21 @@ class Navigation(Protocol):
 
     def open_log_place(self, place: LogPlace) -> None:
         """Show a line of a log in the dashboard."""
+
+    def open_log_time(self, text: str) -> None:
+        """Show the log of the dashboard at a time, as ``liverl.logs.times.parse_moment`` reads it."""
+
+    def open_log_line(self, number: int) -> None:
+        """Show line ``number`` (from 1) of the file that the logs pane of the dashboard shows."""
+
+    def open_step(self, step: int) -> None:
+        """Show all trials of a step in the dashboard."""
+
+    def use_setting(self, key: str, value: str) -> None:
+        """Use a value of the section ``ui`` of the configuration in this interface; ``key`` is without ``ui.``."""
+
+    def action_help(self) -> None:
+        """Show the keys of the current screen."""
 
     def open_trial(
         self,
@@ -119,12 +160,19 @@ class Host(Protocol):
         """Sends commands to the backend."""
 
     @property
+    def next_attempt(self) -> NextAttempt:
+        """Stops the run and resumes it with other values."""
+
+    @property
     def navigation(self) -> Navigation:
         """Opens and closes screens."""
 
     @property
     def run_screen(self) -> Any:
         """The topmost full screen, even if a dialog covers it; None before the first one."""
+
+    def leave(self) -> None:
+        """Ask whether to detach from the run or to stop it, and exit."""
 
     def release(self) -> None:
         """Do the first paint; without effect if it was done."""

@@ -17,13 +17,14 @@ import msgspec
 
 from liverl.control.messages import BackendDead, BackendSilent, ControlError, unreadable_message
 from liverl.exit_codes import ExitCode
-from liverl.model import Event, Snapshot
+from liverl.model import Event, Result, Snapshot
 from liverl.rundir.layout import BackendRecord, LiveBackend, RunDir, backend_alive, read_backend
 from liverl_tui.data.view import KEPT_EVENTS, Link, View
 
 if TYPE_CHECKING:
     from liverl.control.client import Client
     from liverl.daemon.launch import LaunchError
+    from liverl.daemon.plan_change import PlanChange
 
 Answer = TypeVar("Answer")
 
@@ -34,12 +35,15 @@ FILES_S = 2.0  # between two reads of the files of a run without a backend
 QUIET_S = 5.0  # without a message, after which the backend is asked for a snapshot ...
 ANSWER_S = 5.0  # ... which it has to answer within this time
 ENDING_S = 10.0  # from a backend's ``bye`` to the exit of its process
+GONE_S = 1.0  # for which a thread looks whether a backend that is stopping has exited
 
 
 class Source(Protocol):
-    """What the interface shows, and where it sends commands."""
+    """What the interface shows, and where it sends commands. ``interval``: minimum seconds between two views; it may be
+    changed at any time."""
 
     run: RunDir
+    interval: float
 
     def views(self) -> AsyncIterator[View]:
         """Yield a view after each change; ends only if there is nothing to show (the backend could not be started)."""
@@ -56,6 +60,21 @@ class Source(Protocol):
 
         Raises:
             LaunchError: the backend does not start, or the run has ended.
+        """
+
+    async def ended(self, attempt: int) -> Result:
+        """Wait until attempt number ``attempt`` and its backend have ended; return its result. There is no time limit:
+        the backend's own limits end a stop.
+
+        Raises:
+            ControlError: the backend has ended without a result.
+        """
+
+    async def resume(self, change: PlanChange) -> None:
+        """Begin the next attempt of a run that has ended, with a changed configuration.
+
+        Raises:
+            LaunchError: the backend does not start, or another command has started it without the change.
         """
 
 
@@ -255,14 +274,23 @@ class RunSource:
             newest.say("live")
             watching = asyncio.create_task(self._watch(client, newest))
             try:
-                stream = client.stream(newest.seq, snapshots=True, interval=self.interval)
-                async with aclosing(stream):
-                    async for item in stream:
-                        self._last_message_at = time.monotonic()
-                        newest.add(item)
-                        newest.say("live")
+                while await self._stream(client, newest):
+                    pass
             finally:
                 watching.cancel()
+
+    async def _stream(self, client: Client, newest: Newest) -> bool:
+        """Feed ``newest`` from one stream of the backend. Return True if it is to be opened again because ``interval``
+        was changed, False if the backend has ended."""
+        interval = newest.interval = self.interval
+        async with aclosing(client.stream(newest.seq, snapshots=True, interval=interval)) as stream:
+            async for item in stream:
+                self._last_message_at = time.monotonic()
+                newest.add(item)
+                newest.say("live")
+                if self.interval != interval:
+                    return True
+        return False
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Client]:
@@ -382,4 +410,23 @@ class RunSource:
                 ExitCode.USAGE,
             )
         await asyncio.to_thread(start_or_join, self.run.path)
+        self._look.set()
+
+    async def ended(self, attempt: int) -> Result:
+        """See ``Source.ended``."""
+        from liverl.control.blocking import await_gone
+
+        # In short turns: an interface that closes meanwhile must not wait for the thread.
+        while isinstance(await asyncio.to_thread(await_gone, self.run.path, GONE_S), LiveBackend):
+            pass
+        result = await asyncio.to_thread(self.run.read_result)
+        if result is None or result.attempt < attempt:
+            raise BackendDead(f"the backend of {self.run.name} has ended without a result")
+        return result
+
+    async def resume(self, change: PlanChange) -> None:
+        """See ``Source.resume``."""
+        from liverl.daemon.launch import start_or_join
+
+        await asyncio.to_thread(start_or_join, self.run.path, resume=True, change=change)
         self._look.set()

@@ -107,7 +107,13 @@ KEYS: tuple[Key, ...] = (
         ("dashboard",),
         shown="!",
     ),
-    Key("app", "palette", "colon,ctrl+p", "commands", "Find a command by name"),
+    Key(
+        "app",
+        "palette",
+        "colon,ctrl+p",
+        "commands",
+        "Find a command by name, or type one: scale 4, goto 14:03",
+    ),
     Key(
         "app",
         "copy",
@@ -408,7 +414,7 @@ KEYS: tuple[Key, ...] = (
         "apply",
         "f",
         "apply the fix",
-        "Apply the fix if it is a single command (may ask)",
+        "Apply the fix: one command, or a resume with other values (asks)",
         bar=True,
         changes=True,
     ),

@@ -83,6 +83,11 @@ class Options(CursorList):
         """The answers, in their order."""
         return list(self._options)
 
+    @property
+    def most_rows(self) -> int:
+        """How many answers there may be; the list gets the height for them."""
+        return len(self.keys())
+
     def row(self, key: str, width: int) -> Row:
         """Key, label and explanation of one answer; no column for keys if no answer has one."""
         option = self._options[key]
@@ -145,7 +150,7 @@ class Dialog(ModalScreen[T], Generic[T]):
             words.styles.height = rows
             used += rows
         for options in self.query(Options):
-            options.styles.height = max(2, min(1 + len(options.keys()), self.app.size.height - used))
+            options.styles.height = max(2, min(1 + options.most_rows, self.app.size.height - used))
 
     def action_cancel(self) -> None:
         """Dismiss with None."""

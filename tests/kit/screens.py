@@ -12,6 +12,7 @@ import pytest
 
 from kit.pilots import handled, until
 from kit.waiting import wait_until  # noqa: F401  (tests import it from here too)
+from liverl.daemon.plan_change import PlanChange
 from liverl.model import (
     BackendInfo,
     Event,
@@ -20,6 +21,7 @@ from liverl.model import (
     ProxyStatus,
     ReplicaSet,
     ReplicaStatus,
+    Result,
     Rewards,
     ServiceStatus,
     Snapshot,
@@ -55,6 +57,8 @@ class FakeSource:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.answer: dict[str, Any] | Exception = {"text": "done"}
         self.revived = 0
+        self.interval = 0.5
+        self.resumed: list[PlanChange] = []
         if view is not None:
             self.queue.put_nowait(view)
 
@@ -70,6 +74,12 @@ class FakeSource:
 
     async def revive(self) -> None:
         self.revived += 1
+
+    async def ended(self, attempt: int) -> Result:
+        return Result("stopped", 5, None, 7, NOW - 120, NOW, attempt)
+
+    async def resume(self, change: PlanChange) -> None:
+        self.resumed.append(change)
 
 
 class RecordingApp(LiverlApp):

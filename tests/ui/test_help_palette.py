@@ -15,8 +15,9 @@ from textual.widgets import Input
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.keys.bindings import KEYS, SCOPE_TITLES, keys_of
 from liverl_tui.screens.dialogs import Confirm
+from liverl_tui.screens.entries import Entry, entries, rank
 from liverl_tui.screens.help import HelpPane, HelpScreen, help_rows, matching, wrapped
-from liverl_tui.screens.palette import Entries, Entry, Palette, entries, rank
+from liverl_tui.screens.palette import Entries, Palette
 from liverl_tui.text.words import GLYPH
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.log.pane import LogsPane

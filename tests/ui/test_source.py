@@ -11,14 +11,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 from kit.pilots import until
-from kit.runs import ToyRun, make_run, toy
+from kit.runs import ToyRun, change_of, make_run, toy
 from kit.screens import FakeSource, event, snapshot
 
+from liverl.control.client import Client
 from liverl.control.messages import BackendDead, BackendSilent, CommandError, ControlError
 from liverl.daemon.launch import LaunchError, start_backend
 from liverl.rundir.layout import RunDir, read_backend, write_atomic
@@ -267,6 +268,38 @@ async def test_a_flood_of_events_makes_few_views(quick: Callable[..., SimpleName
         assert len(seen.views) - shown <= took / 0.2 + 2
         assert len(end.events) == KEPT_EVENTS
         assert [e.seq for e in end.events] == list(range(end.events[0].seq, end.events[-1].seq + 1))
+
+
+async def test_a_changed_interval_opens_the_stream_again(tmp_path: Path) -> None:
+    shown, intervals = RunSource(RunDir(tmp_path), interval=1.0), []
+
+    class Streaming:
+        async def stream(self, _seq: int, *, snapshots: bool, interval: float) -> AsyncIterator[Any]:
+            intervals.append(interval)
+            yield event(len(intervals), "one")
+            shown.interval = 5.0
+            yield event(9, "another")
+
+    newest, client = Newest(1.0), cast(Client, Streaming())
+    assert await shown._stream(client, newest), "it was changed"
+    assert not await shown._stream(client, newest), "the backend has ended"
+    assert (intervals, newest.interval, newest.seq) == ([1.0, 5.0], 5.0, 9)
+
+
+async def test_a_run_is_stopped_and_resumed_through_it(real: ToyRun) -> None:
+    real.start()
+    async with looking(real.run_dir) as seen:
+        await seen.link("live")
+        await seen.source.command("stop", now=True)
+        result = await seen.source.ended(1)
+        assert (result.state, result.attempt) == ("stopped", 1)
+        with pytest.raises(BackendDead, match="without a result"):
+            await seen.source.ended(2)
+        await seen.source.resume(change_of(real))
+        again = await seen.until(lambda v: v.live and v.snapshot is not None and v.snapshot.attempt == 2)
+        assert again.snapshot is not None
+        real.backends.append(again.snapshot.backend.pid)
+        assert [c.key for c in again.snapshot.changes] == ["trainer.x"]
 
 
 async def test_a_run_that_was_opened_dead(quick: Callable[..., SimpleNamespace]) -> None:

@@ -12,7 +12,7 @@ from kit.screens import event, service, view
 from liverl.model import BackendInfo, Cause, Result, Symptom
 from liverl_tui.app.commands import answer_words
 from liverl_tui.app.notifications import alerts, elsewhere, farewell, notices, title
-from liverl_tui.app.verbs import CONSEQUENCES, consequence
+from liverl_tui.data.verbs import CONSEQUENCES, consequence
 from liverl_tui.data.view import View
 from liverl_tui.term.terminal import title_sequence
 
@@ -99,6 +99,9 @@ def test_a_new_backend_is_told_whoever_started_it() -> None:
         "the backend has been restarted (pid 1200) and has adopted the services"
     ]
     assert told(linked("connecting", backend=HERE), view(backend=HERE)) == [], "it was only silent"
+    assert told(linked("ended", backend=HERE), view(backend=again, attempt=2)) == [
+        "attempt 2 of this run has begun"
+    ]
 
 
 def test_the_last_words() -> None:

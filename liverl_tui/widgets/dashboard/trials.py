@@ -462,6 +462,10 @@ class TrialsPane(RowsPane):
         elif step is not None and step != self._reader.step:
             self._open_step(step)
 
+    def show_step(self, step: int) -> None:
+        """List all trials of a step; filters stay."""
+        self._open_step(step)
+
     def _open_step(self, step: int) -> None:
         self._table, self._at_top = False, True
         self._reader.open(step)

@@ -10,6 +10,7 @@ from liverl.diagnose.evidence import log_place
 from liverl.model import ServiceStatus, Snapshot, Symptom
 from liverl_tui.data.host import Host, host_of
 from liverl_tui.keys.bindings import bindings, find
+from liverl_tui.text.next_attempt import set_options
 from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, age, one_line
 from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, fit
@@ -68,11 +69,19 @@ def alert_rows(symptom: Symptom, width: int, now: float, parts: Collection[str] 
         add(symptom.cause, "text")
     if symptom.fix and "fix" in shown:
         add(symptom.fix, "strong", "fix: ")
-    if symptom.action is not None and "fix" in shown:
-        add(f"{find('alerts', 'apply').mention} applies the fix: {action_words(symptom.action)}", "info")
+    if (applied := applied_words(symptom)) is not None and "fix" in shown:
+        add(applied, "info")
     for line in symptom.evidence if "evidence" in shown else ():
         rows.append(Row((" " * _INDENT, "text"), (fit(f"· {one_line(line)}", room).rstrip(), "dim")))
     return rows
+
+
+def applied_words(symptom: Symptom) -> str | None:
+    """What the key that applies a fix does for this alert; None if it does nothing."""
+    key = find("alerts", "apply").mention
+    if symptom.patch:
+        return f"{key} applies: stop and resume with {set_options(symptom.patch)}"
+    return None if symptom.action is None else f"{key} applies the fix: {action_words(symptom.action)}"
 
 
 def alert_text(symptom: Symptom) -> str:
@@ -209,14 +218,16 @@ class AlertList(RowsPane):
         return self._snapshot.service(name) if self._snapshot is not None else None
 
     def action_apply(self) -> None:
-        """Run the alert's fix if that is one command (most restarts ask first); otherwise show how
-        to proceed."""
+        """Run the alert's fix if that is one command (most restarts ask first), or offer the next attempt with the
+        values that mend it; otherwise show how to proceed."""
         symptom = self.chosen
         if symptom is None:
             return
         verb, _, what = (symptom.action or "").partition(" ")
         service = self._service(what)
-        if symptom.action == "scale +1":
+        if symptom.patch:
+            self._app.next_attempt.offer(symptom.patch)
+        elif symptom.action == "scale +1":
             self._app.commands.action_add_replica()
         elif verb == "restart" and service is not None:
             self._app.commands.restart_one(service)

@@ -311,6 +311,24 @@ class LogSession:
             return
         self._go(place)  # the title shows the time of that line
 
+    def at_line(self, number: int) -> None:
+        """Go to line ``number`` (from 1) of the file of the selected line, else of the newest file. ``note`` says if it
+        has fewer lines, or if several files are merged."""
+        document, cursor = self.document, self.view.cursor
+        if not isinstance(document, Chain):
+            self.note = "lines have numbers only in the log of one service"
+            return
+        if not document.segments:
+            return
+        live = cursor is None or self.view.follow or cursor.segment not in document.segments
+        segment = document.segments[-1] if live or cursor is None else cursor.segment
+        offset = segment.offset_of(number)
+        if offset is None:
+            self.end()
+            self.note = f"{segment.path.name} has no line {number:,}"
+            return
+        self._go(Place(segment, offset))
+
     # -- filter and search
 
     def set_filter(self, chosen: Filter) -> None:

@@ -283,6 +283,19 @@ class LogView(Pane):
         """Stop following; if stopped, follow again."""
         self.do(LogSession.pause)
 
+    def go_to_time(self, text: str) -> None:
+        """Go to a time: ``5m`` (ago), ``12:30``, ``12:30:15`` or ``2026-11-20 12:30``.
+
+        Raises:
+            ValueError: ``text`` is none of these.
+        """
+        at = parse_moment(text, time.time(), self.frame.end or time.time())
+        self.do(partial(LogSession.at_time, at=at))
+
+    def go_to_line(self, number: int) -> None:
+        """Go to line ``number`` (from 1) of the file that is shown; the title says if there is no such line."""
+        self.do(partial(LogSession.at_line, number=number))
+
     def action_sideways(self, by: int) -> None:
         """Scroll half a screen to the right (1) or left (-1), to the right only while a line reaches that far. Not if
         lines are wrapped."""
@@ -409,8 +422,7 @@ class LogView(Pane):
         try:
             if prompt.kind == "time":
                 if text:
-                    at = parse_moment(text, time.time(), self.frame.end or time.time())
-                    self.do(partial(LogSession.at_time, at=at))
+                    self.go_to_time(text)
             elif prompt.kind == "search":
                 self._search(needle(text) if text else None)
             else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from liverl.model import ServiceStatus, Snapshot
-from liverl_tui.data.view import ENDED, actors, processes
+from liverl_tui.data.view import ENDED, STARTABLE, actors, processes
 from liverl_tui.keys.bindings import find
 from liverl_tui.text.words import state_word
 
@@ -20,6 +20,12 @@ COMMANDS: dict[
     "stop": ("stop_service", "service"),
     "start": ("start_service", "service"),
     "remove": ("scale", "remove"),
+}
+FITS: dict[Verb, Callable[[ServiceStatus], bool]] = {  # verb -> the services that it makes sense for
+    "restart": lambda service: True,
+    "stop": lambda service: service.state not in ENDED,
+    "start": lambda service: service.state in STARTABLE,
+    "remove": lambda service: service.kind == "replica",
 }
 _DONE: dict[Verb, str] = {"restart": "restarted", "stop": "stopped", "start": "started", "remove": "removed"}
 LAST_REPLICA = "the last replica cannot be removed"
@@ -127,13 +133,8 @@ class Verdict:
         return f"Not {_DONE[verb]}: " + ", ".join(f"{name} ({why})" for name, why in self.refused)
 
 
-def judged(
-    verb: Verb,
-    names: Sequence[str],
-    snapshot: Snapshot | None,
-    allows: Callable[[ServiceStatus], bool],
-) -> Verdict:
-    """For which of ``names`` the command is sent. ``allows``: whether the state of a service does."""
+def judged(verb: Verb, names: Sequence[str], snapshot: Snapshot | None) -> Verdict:
+    """For which of ``names`` the command is sent."""
     of_verl = {replica.name for replica in actors(snapshot)}
     accepted: list[str] = []
     services: list[ServiceStatus] = []
@@ -144,7 +145,7 @@ def judged(
             accepted.append(name)  # in an adopted launch, the backend lists it in the proxy's configuration
         elif service is None:
             refused.append((name, OF_VERL if name in of_verl else "it is no service of this run"))
-        elif service.kind == "environment" or not allows(service):
+        elif service.kind == "environment" or not FITS[verb](service):
             why = none_words(verb, service).removeprefix(f"cannot {verb} {name}: ")
             refused.append((name, why.replace(f"{name} is", "it is")))
         else:
