@@ -85,7 +85,7 @@ class Screen(pilots.Driven):
         return " ".join(words.words for words in self.app.screen.query(Wrapped))
 
     async def dialog(self) -> None:
-        await self.until(lambda: isinstance(self.app.screen, Confirm))
+        await self.until(lambda: isinstance(self.app.screen, Confirm) and self.asked)
 
 
 @asynccontextmanager

@@ -90,8 +90,10 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     config = tmp_path_factory.mktemp("run") / "config.yaml"
     config.write_text("ui:\n  keys:\n" + "".join(f"    {name}: '{keys}'\n" for name, keys in CHOSEN.items()))
     argv = [sys.executable, "-c", PROBE, str(config)]
-    env = {name: value for name, value in os.environ.items() if not name.startswith("LIVERL_UI")}
-    out = subprocess.run(argv, capture_output=True, text=True, check=True, env=env, timeout=120)
+    env = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    env |= {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm-256color"}
+    out = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120)
+    assert out.returncode == 0, out.stderr
     result: dict[str, object] = json.loads(out.stdout)
     return result
 

@@ -177,7 +177,7 @@ def test_the_way_out_and_the_fields_of_dialogs_keep_their_keys() -> None:
         ("app.theme", "f", "logs.filter (Logs: filter) and events.follow (Events: follow) and alerts.apply"),
         ("moving.up", "w", "logs.wrap (Logs: wrap)"),
         ("trajectory.raw", "j", "moving.down (Moving in lists: down)"),
-        ("events.level", "space", "events.page (Events: page down)"),  # no entry of the table
+        ("events.level", "space", "list.mark (Lists: mark)"),
         ("app.theme", "ctrl+b", "moving.page_up (Moving in lists: page up)"),
         ("dialog.yes", "^n", "dialog.move (Dialogs and lists to choose from: move)"),
     ],
@@ -195,9 +195,9 @@ def test_a_key_with_a_meaning_is_refused_with_both_entries_and_free_keys(
 
 
 def test_scopes_that_are_never_active_together_share_keys() -> None:
-    assert keys_after(metrics__find="B", events__filter="B", gpu__service="B") == {
+    assert keys_after(metrics__find="B", events__level="B", gpu__service="B") == {
         "metrics.find": "B",
-        "events.filter": "B",
+        "events.level": "B",
         "gpu.service": "B",
     }
 
