@@ -1,0 +1,32 @@
+"""What is counted of one session."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Counters(msgspec.Struct, omit_defaults=True):
+    """``num_aborts``: samples that a weight update cut and that were continued; ``num_joined``: requests that got the
+    reply of an equal one; ``healed``: turns that a prompt made of text would have broken; ``rewrites``, ``sub_agents``:
+    segments of these kinds; ``consecutive_no_tool``: replies of the main conversation without a call, in sequence.
+
+    ``proxy_model_inference_sec``: seconds of waiting for the engine; ``proxy_tool_call_sec``: between a reply and the
+    next request of its conversation; ``tool_gap_sec``: the last of these gaps.
+    """
+
+    num_calls: int = 0
+    num_aborts: int = 0
+    num_joined: int = 0
+    num_moved: int = 0
+    total_prompt_tokens: int = 0
+    total_completion_tokens: int = 0
+    healed: int = 0
+    rewrites: int = 0
+    sub_agents: int = 0
+    context_overflow: int = 0
+    consecutive_no_tool: int = 0
+    min_global_steps: int | None = None
+    max_global_steps: int | None = None
+    proxy_model_inference_sec: float = 0.0
+    proxy_tool_call_sec: float = 0.0
+    tool_gap_sec: float = 0.0

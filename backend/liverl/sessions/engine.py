@@ -1,0 +1,277 @@
+"""The two seams of a session, and their implementation for replicas that speak vLLM's token routes."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import aiohttp
+import msgspec
+
+from liverl.sessions.canonical import object_text
+from liverl.sessions.messages import Call, Chat, Message
+from liverl.sessions.segments import Versions
+
+RENDER = "/v1/chat/completions/render"
+GENERATE = "/inference/v1/generate"
+DERENDER = "/v1/chat/completions/derender"
+_SYNTHETIC = Message("user", "?")  # stands for the history where only the end of a conversation is rendered
+
+
+class EngineRefused(Exception):
+    """The engine answered 4xx: the same request gets the same answer from every replica."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class EngineLost(Exception):
+    """The replica cannot be reached, broke off, or answered 5xx: another one may do better."""
+
+
+class Sampled(msgspec.Struct, frozen=True):
+    """Ids with their log-probabilities. ``finish``: stop, length or abort."""
+
+    ids: list[int]
+    logprobs: list[float]
+    finish: str
+    versions: tuple[Versions, ...] = ()
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """The ids of new messages, with the end of the turn before them. ``healed``: the text of the last reply has other
+    ids than were sampled, so that a prompt made of text would not continue the row."""
+
+    ids: list[int]
+    healed: bool
+
+
+class Tokens(Protocol):
+    """Turns messages into ids and sampled ids into a message."""
+
+    async def render(self, chat: Chat) -> list[int]:
+        """The ids of the whole prompt, up to where the reply begins."""
+
+    async def tail(self, chat: Chat, kept: int, reply: Sequence[int], stopped: bool) -> Tail | None:
+        """The ids that follow ``reply``, the ids of message ``kept - 1``, up to where the next reply begins.
+        ``stopped``: the reply ends with the token that ends a turn. None if the template changes what comes before."""
+
+    async def parse(self, chat: Chat, sampled: Sampled) -> Message:
+        """The sampled ids as a message."""
+
+
+class Sampler(Protocol):
+    """Samples from ids."""
+
+    async def sample(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> Sampled:
+        """Sample one reply to the ids of ``prompt``."""
+
+
+class HttpEngine:
+    """One replica, over HTTP. Implements ``Tokens`` and ``Sampler``.
+
+    Every method raises ``EngineRefused`` for 4xx and ``EngineLost`` for 5xx and broken connections.
+    """
+
+    def __init__(self, http: aiohttp.ClientSession, url: str, model: str, token: str | None = None) -> None:
+        """``url``: of the server, without a path; ``model``: its served name; ``token``: its bearer token."""
+        self._http, self._url, self._model = http, url.rstrip("/"), model
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._stop: int | None = None  # the token that ends a turn, once a reply has ended with it
+        self._opening: list[int] | None = None  # the synthetic history up to where the reply begins
+
+    # -- Tokens
+
+    async def render(self, chat: Chat) -> list[int]:
+        """See ``Tokens.render``."""
+        return await self._render(chat.messages, chat.tools, chat.tool_choice)
+
+    async def tail(self, chat: Chat, kept: int, reply: Sequence[int], stopped: bool) -> Tail | None:
+        """See ``Tokens.tail``. Only the last reply and what is new is rendered, behind a synthetic history, so that the
+        cost does not grow with the history."""
+        if stopped and reply:
+            self._stop = reply[-1]
+        if self._stop is None:
+            self._stop = await self._end_of_turn()
+        if self._stop is None:
+            return None
+        echo = msgspec.structs.replace(chat.messages[kept - 1], reasoning="")
+        before = await self._render([_SYNTHETIC, echo], generation=False)
+        whole = await self._render([_SYNTHETIC, echo, *chat.messages[kept:]])
+        # The turns before the new messages end with as many stop tokens, whatever the template does between them.
+        end = _nth(whole, self._stop, before.count(self._stop))
+        if end is None:
+            return None
+        if self._opening is None:
+            self._opening = await self._render([_SYNTHETIC])
+        text = before[len(self._opening) : len(self._opening) + len(reply)]
+        healed = list(reply) != text
+        rest = whole[end + 1 :]
+        return Tail(rest if stopped else [self._stop, *rest], healed)
+
+    async def _end_of_turn(self) -> int | None:
+        """The token that ends a turn in the template: the first one that two messages with different texts share at
+        their ends. None if they share nothing."""
+        one = await self._render([_SYNTHETIC], generation=False)
+        other = await self._render([msgspec.structs.replace(_SYNTHETIC, text="!")], generation=False)
+        shared = 0
+        while shared < min(len(one), len(other)) and one[-1 - shared] == other[-1 - shared]:
+            shared += 1
+        return one[-shared] if 0 < shared < len(one) else None
+
+    async def parse(self, chat: Chat, sampled: Sampled) -> Message:
+        """See ``Tokens.parse``."""
+        finish = "length" if sampled.finish == "abort" else sampled.finish
+        choice = {"index": 0, "token_ids": sampled.ids, "finish_reason": finish}
+        body = {
+            "model": self._model,
+            "generate_response": {"request_id": "session", "choices": [choice]},
+            "chat_request": self._chat(chat.messages, chat.tools, chat.tool_choice),
+        }
+        answer = await self._post(DERENDER, body)
+        try:
+            return read_message(answer["choices"][0]["message"])
+        except (LookupError, TypeError) as error:
+            raise EngineLost(f"{DERENDER} of {self._url} answered without a message: {error!r}") from None
+
+    # -- Sampler
+
+    async def sample(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> Sampled:
+        """See ``Sampler.sample``."""
+        body = {
+            "model": self._model,
+            "token_ids": list(prompt),
+            "sampling_params": dict(parameters),
+            "stream": False,
+        }
+        answer = await self._post(GENERATE, body)
+        try:
+            choice = answer["choices"][0]
+            ids = [int(token) for token in choice["token_ids"] or ()]
+            content = (choice.get("logprobs") or {}).get("content") or ()
+            logprobs = [float(entry["logprob"]) for entry in content]
+            finish = str(choice.get("finish_reason") or "stop")
+            versions = tuple(
+                Versions(span["version"], span["count"]) for span in choice.get("weight_versions") or ()
+            )
+        except (LookupError, TypeError, ValueError) as error:
+            raise EngineLost(f"{GENERATE} of {self._url} answered without ids: {error!r}") from None
+        if len(ids) != len(logprobs):
+            raise EngineLost(
+                f"{GENERATE} of {self._url} answered {len(ids)} ids and {len(logprobs)} log-probabilities"
+            )
+        if sum(span.count for span in versions) != len(ids):
+            versions = (Versions(None, len(ids)),)
+        return Sampled(ids, logprobs, finish, versions)
+
+    async def context(self) -> int:
+        """The model's context length in tokens."""
+        answer = await self._call("GET", "/v1/models")
+        try:
+            return int(answer["data"][0]["max_model_len"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise EngineLost(f"/v1/models of {self._url} names no max_model_len: {error!r}") from None
+
+    # -- HTTP
+
+    def _chat(
+        self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], choice: Any = None
+    ) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self._model,
+            "messages": [openai_message(message) for message in messages],
+        }
+        if tools:
+            body |= {"tools": list(tools), "tool_choice": choice or "auto"}
+        return body
+
+    async def _render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] = (),
+        choice: Any = None,
+        *,
+        generation: bool = True,
+    ) -> list[int]:
+        answer = await self._post(
+            RENDER, {**self._chat(messages, tools, choice), "add_generation_prompt": generation}
+        )
+        try:
+            return [int(token) for token in answer["token_ids"]]
+        except (LookupError, TypeError, ValueError) as error:
+            raise EngineLost(f"{RENDER} of {self._url} answered without token_ids: {error!r}") from None
+
+    async def _post(self, path: str, body: Mapping[str, Any]) -> Any:
+        return await self._call("POST", path, msgspec.json.encode(body))
+
+    async def _call(self, method: str, path: str, data: bytes | None = None) -> Any:
+        headers = {**self._headers, "Content-Type": "application/json"}
+        try:
+            async with self._http.request(method, self._url + path, data=data, headers=headers) as response:
+                content = await response.read()
+                status = response.status
+        except (aiohttp.ClientError, OSError) as error:
+            raise EngineLost(f"{path} of {self._url}: {type(error).__name__}: {error}") from error
+        if status >= 500:
+            raise EngineLost(f"{path} of {self._url} answered {status}: {_words(content)}")
+        if status >= 400:
+            raise EngineRefused(status, _words(content))
+        try:
+            return msgspec.json.decode(content)
+        except msgspec.DecodeError as error:
+            raise EngineLost(f"{path} of {self._url} answered no JSON: {error}") from error
+
+
+def openai_message(message: Message) -> dict[str, Any]:
+    """A message in OpenAI's form."""
+    body: dict[str, Any] = {"role": message.role, "content": message.text}
+    if message.role == "tool":
+        body["tool_call_id"] = message.call_id
+    if message.reasoning:
+        body["reasoning_content"] = message.reasoning
+    if message.calls:
+        body["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    return body
+
+
+def read_message(body: Mapping[str, Any]) -> Message:
+    """An engine's message in OpenAI's form.
+
+    Raises:
+        KeyError, TypeError: a tool call has no function with a name.
+    """
+    calls = tuple(
+        Call(
+            str(call.get("id") or f"call_{secrets.token_hex(8)}"),
+            call["function"]["name"],
+            object_text(call["function"].get("arguments") or "{}"),
+        )
+        for call in body.get("tool_calls") or ()
+    )
+    reasoning = body.get("reasoning_content") or body.get("reasoning") or ""
+    return Message("assistant", body.get("content") or "", reasoning, calls)
+
+
+def _nth(ids: Sequence[int], token: int, number: int) -> int | None:
+    """The index of the ``number``-th (from 1) ``token``; None if there are fewer."""
+    for index, each in enumerate(ids):
+        if each == token:
+            number -= 1
+            if not number:
+                return index
+    return None
+
+
+def _words(content: bytes) -> str:
+    """The message of an error body."""
+    text = content[:2000].decode("utf-8", "replace")
+    try:
+        error = msgspec.json.decode(content)
+        return str(error["error"]["message"])
+    except (msgspec.DecodeError, LookupError, TypeError):
+        return text.strip() or "nothing"

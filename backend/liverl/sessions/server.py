@@ -1,0 +1,251 @@
+"""The HTTP server of sessions: one part for agents, one for the trainer, on listeners of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from liverl.sessions import wire
+from liverl.sessions.canonical import read_anthropic, read_body, read_openai
+from liverl.sessions.engine import EngineLost, EngineRefused
+from liverl.sessions.messages import Api, BadRequest, Chat
+from liverl.sessions.replicas import Replica
+from liverl.sessions.sampling import Limits
+from liverl.sessions.session import Session, Who
+from liverl.sessions.store import NoSuchSession, Store
+from liverl.sessions.wire import Refusal
+
+logger = logging.getLogger(__name__)
+
+PING_S = 5.0  # seconds between two signs of life while a streamed reply is sampled
+_AGENT = "x-claude-code-agent-id"
+_AUXILIARY = "x-claude-code-auxiliary-type"
+_JSON = "application/json"
+_READERS: dict[Api, Callable[[dict[str, Any]], Chat]] = {"openai": read_openai, "anthropic": read_anthropic}
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """The body of ``POST /sessions``. ``trial_dir``: absolute, below a trial root of the run."""
+
+    id: str
+    trial_dir: str
+    limits: Limits = Limits()
+
+
+class AgentRoutes:
+    """The chat APIs: ``/sess/<id>/v1/...`` with the session's key."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def app(self, body_limit: int) -> web.Application:
+        """The application for agents. ``body_limit``: bytes of a request."""
+        app = web.Application(client_max_size=body_limit)
+        app.router.add_get("/health", _health)
+        app.router.add_get("/sess/{id}/v1/models", self._models)
+        app.router.add_post("/sess/{id}/v1/chat/completions", self._chat)
+        app.router.add_post("/sess/{id}/v1/messages", self._messages)
+        app.router.add_post("/sess/{id}/v1/messages/count_tokens", self._count)
+        return app
+
+    def _session(self, request: web.Request) -> Session:
+        try:
+            session = self._store.session(request.match_info["id"])
+        except NoSuchSession as error:
+            raise Refusal(404, str(error)) from None
+        if not session.accepts(_key_of(request)):
+            raise Refusal(
+                401,
+                "wrong or missing key; send the session's key as 'Authorization: Bearer KEY' or x-api-key",
+            )
+        return session
+
+    async def _models(self, request: web.Request) -> web.StreamResponse:
+        try:
+            self._session(request)
+        except Refusal as refusal:
+            return _refused("openai", refusal)
+        names = dict.fromkeys(replica.model for replica in self._store.replicas.listed)
+        data = [{"id": name, "object": "model", "created": 0, "owned_by": "liverl"} for name in names]
+        return _json({"object": "list", "data": data})
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        return await self._reply(request, "openai")
+
+    async def _messages(self, request: web.Request) -> web.StreamResponse:
+        return await self._reply(request, "anthropic")
+
+    async def _count(self, request: web.Request) -> web.StreamResponse:
+        try:
+            session = self._session(request)
+            chat = read_anthropic(read_body(await _body(request)))
+            engine = await self._store.replicas.pick(session.id, (), PING_S)
+            return _json({"input_tokens": len(await engine.render(chat))})
+        except Refusal as refusal:
+            return _refused("anthropic", refusal)
+        except BadRequest as error:
+            return _refused("anthropic", Refusal(400, str(error), param=error.param))
+        except EngineRefused as error:
+            return _refused("anthropic", Refusal(400, str(error)))
+        except (EngineLost, TimeoutError) as error:
+            return _refused("anthropic", Refusal(503, f"no replica could count the tokens: {error}"))
+
+    async def _reply(self, request: web.Request, api: Api) -> web.StreamResponse:
+        try:
+            session = self._session(request)
+            chat = _READERS[api](read_body(await _body(request)))
+            who = Who(request.headers.get(_AGENT, ""), _AUXILIARY in request.headers)
+            if chat.stream:
+                return await self._stream(request, session, chat, who, api)
+            digest, answer = await session.answer(chat, who, api)
+        except Refusal as refusal:
+            return _refused(api, refusal)
+        except BadRequest as error:
+            return _refused(api, Refusal(400, str(error), param=error.param))
+        response = _json(wire.body(api, answer))
+        with contextlib.suppress(
+            ConnectionError
+        ):  # the client has gone: the reply is kept for its next request
+            await response.prepare(request)
+            await response.write_eof()
+            session.received(digest)
+        return response
+
+    async def _stream(
+        self, request: web.Request, session: Session, chat: Chat, who: Who, api: Api
+    ) -> web.StreamResponse:
+        """A turn is sampled whole and then streamed; meanwhile there is a sign of life every ``PING_S``. What is
+        refused before the first of them has its HTTP status, later it is an event."""
+        headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+        response = web.StreamResponse(headers=headers)
+        sampling = asyncio.ensure_future(session.answer(chat, who, api))
+        try:
+            while not sampling.done():
+                await asyncio.wait({sampling}, timeout=PING_S)
+                if not sampling.done():
+                    if not response.prepared:
+                        await response.prepare(request)
+                    await response.write(wire.PING[api])
+            digest, answer = sampling.result()
+            if not response.prepared:
+                await response.prepare(request)
+            for event in wire.events(api, answer, usage=chat.usage):
+                await response.write(event)
+            await response.write_eof()
+            session.received(digest)
+        except Refusal as refusal:
+            if not response.prepared:
+                raise
+            await response.write(wire.error_event(api, refusal))
+            await response.write_eof()
+        except ConnectionError:
+            pass  # the client has gone: the reply is sampled to its end, and kept for its next request
+        finally:
+            sampling.cancel()  # of this waiting only
+        return response
+
+
+class TrainerRoutes:
+    """What the trainer does with sessions. Every request needs the control key."""
+
+    def __init__(self, store: Store, key: str, address: Callable[[], str]) -> None:
+        """``address``: the URL of the agents' part, as agents reach it."""
+        self._store, self._key, self._address = store, key, address
+
+    def app(self) -> web.Application:
+        """The application for the trainer."""
+        app = web.Application(client_max_size=64 << 20, middlewares=[self._guard])
+        app.router.add_get("/health", _health)
+        app.router.add_get("/sessions", self._facts)
+        app.router.add_post("/sessions", self._open)
+        app.router.add_get("/sessions/{id}", self._get)
+        app.router.add_post("/sessions/{id}/finish", self._finish)
+        app.router.add_put("/backends", self._backends)
+        return app
+
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        try:
+            if not hmac.compare_digest(_key_of(request).encode("utf-8", "replace"), self._key.encode()):
+                raise Refusal(401, "wrong or missing control key")
+            return await handler(request)
+        except Refusal as refusal:
+            return _refused("openai", refusal)
+        except NoSuchSession as error:
+            return _refused("openai", Refusal(404, str(error)))
+        except msgspec.DecodeError as error:
+            return _refused("openai", Refusal(400, f"the body is wrong: {error}"))
+        except OSError as error:
+            return _refused("openai", Refusal(500, f"a file cannot be written: {error.strerror or error}"))
+
+    async def _open(self, request: web.Request) -> web.StreamResponse:
+        asked = msgspec.json.decode(await request.read(), type=Asked)
+        session = self._store.open(asked.id, asked.trial_dir, asked.limits)
+        return _json(self._described(session), 201)
+
+    def _described(self, session: Session) -> dict[str, Any]:
+        base = f"{self._address()}/sess/{session.id}"
+        return {
+            "id": session.id,
+            "openai_url": f"{base}/v1",
+            "anthropic_url": base,
+            "key": session.opened.key,
+            "finished": session.finished,
+            "waiting": session.waiting,
+            "counters": session.counters,
+        }
+
+    async def _get(self, request: web.Request) -> web.StreamResponse:
+        return _json(self._described(self._store.session(request.match_info["id"])))
+
+    async def _facts(self, request: web.Request) -> web.StreamResponse:
+        return _json(self._store.facts())
+
+    async def _finish(self, request: web.Request) -> web.StreamResponse:
+        rows = self._store.finish(request.match_info["id"])
+        return _json({"rows": rows})
+
+    async def _backends(self, request: web.Request) -> web.StreamResponse:
+        replicas = msgspec.json.decode(await request.read(), type=list[Replica])
+        self._store.replicas.put(replicas)
+        return _json({"listed": len(replicas)})
+
+
+async def _health(_request: web.Request) -> web.StreamResponse:
+    return web.Response(text="ok")
+
+
+async def _body(request: web.Request) -> bytes:
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise Refusal(413, f"the body is too large: {error.text}") from None
+
+
+def _key_of(request: web.Request) -> str:
+    """The key that a client sent, as Anthropic's header or as a bearer token; empty without one."""
+    direct = request.headers.get("x-api-key")
+    if direct:
+        return direct.strip()
+    kind, _, key = request.headers.get("Authorization", "").partition(" ")
+    return key.strip() if kind.lower() == "bearer" else ""
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type=_JSON)
+
+
+def _refused(api: Api, refusal: Refusal) -> web.Response:
+    response = _json(wire.error_body(api, refusal), refusal.status)
+    if refusal.retry_after is not None:
+        response.headers["retry-after"] = str(refusal.retry_after)
+    return response

@@ -1,0 +1,117 @@
+"""A scripted replica with vLLM's token routes: the embedded tokenizer and template, and a sampler that writes words in
+other ids than the tokenizer would, as a real one now and then does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from liverl.agents.tool_calls import parse_qwen3_coder, render_qwen3_coder
+from liverl.embedded.engine.chat import prompt_ids
+from liverl.embedded.tokenizer import EOS_ID, decode, encode
+
+OPENING = encode("<|im_start|>assistant\n")
+
+
+def odd_ids(text: str) -> list[int]:
+    """The bytes of a text, one id each: ids that no encoding gives."""
+    return list(text.encode())
+
+
+def call_text(name: str, **arguments: str) -> str:
+    """A tool call as the model writes it, without the end of its last parameter: the parser reads it all the same."""
+    return render_qwen3_coder(name, arguments).replace("\n</parameter>\n</function>", "</function>")
+
+
+class TokenReplica:
+    """``reply``: (decoded prompt, number of the assistant's turn from 0) -> what the model writes."""
+
+    def __init__(self, reply: Callable[[str, int], str], context: int = 20_000) -> None:
+        self.reply = reply
+        self.context = context
+        self.prompts: list[list[int]] = []  # of each sample
+        self.replies: list[list[int]] = []
+        self.version = 1
+        self.gate = asyncio.Event()  # samples wait for it
+        self.gate.set()
+        self.begun = asyncio.Event()  # a sample waits, or has run
+        self.cut_at: list[int] = []  # numbers of ids after which the next samples are aborted
+        self.failures: list[int] = []  # statuses that the next samples answer
+        self.rewrites = False  # the template changes earlier turns once there are later ones
+        self.rendered = 0  # ids in all rendered prompts
+        self._server: TestServer | None = None
+
+    async def start(self) -> str:
+        """Listen; return the URL."""
+        app = web.Application(client_max_size=64 << 20)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_post("/v1/chat/completions/render", self._render)
+        app.router.add_post("/inference/v1/generate", self._generate)
+        app.router.add_post("/v1/chat/completions/derender", self._derender)
+        self._server = TestServer(app)
+        await self._server.start_server()
+        return str(self._server.make_url("")).rstrip("/")
+
+    async def stop(self) -> None:
+        """Close the server and its connections."""
+        if self._server is not None:
+            await self._server.close()
+            self._server = None
+
+    async def _models(self, _request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "m", "max_model_len": self.context}]})
+
+    async def _render(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        messages = body["messages"]
+        if self.rewrites and len(messages) > 4:
+            messages = [{**m, "content": "(left out)"} if m["role"] == "assistant" else m for m in messages]
+        ids = prompt_ids(messages, body.get("tools") or [], render_qwen3_coder)
+        if not body.get("add_generation_prompt", True):
+            ids = ids[: -len(OPENING)]
+        self.rendered += len(ids)
+        return web.json_response({"request_id": "r", "token_ids": ids, "model": "m"})
+
+    async def _generate(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.begun.set()
+        await self.gate.wait()
+        if self.failures:
+            status = self.failures.pop(0)
+            return web.json_response({"error": {"message": f"scripted {status}"}}, status=status)
+        prompt, parameters = body["token_ids"], body["sampling_params"]
+        assert parameters["logprobs"] == 0
+        text = decode(prompt)
+        before, partial = text.rsplit("<|im_start|>assistant\n", 1)
+        whole = [*odd_ids(self.reply(before, before.count("<|im_start|>assistant\n"))), EOS_ID]
+        ids = whole[len(partial.encode()) :][: parameters["max_tokens"]]
+        finish = "stop" if ids and ids[-1] == EOS_ID else "length"
+        if self.cut_at:
+            ids, finish = ids[: self.cut_at.pop(0)], "abort"
+        self.prompts.append(prompt)
+        self.replies.append(ids)
+        content = [{"token_id": token, "logprob": -token / 1000, "rank": 1} for token in ids]
+        choice: dict[str, Any] = {
+            "index": 0,
+            "token_ids": ids,
+            "finish_reason": finish,
+            "logprobs": {"content": content},
+        }
+        choice["weight_versions"] = [{"version": self.version, "count": len(ids)}]
+        return web.json_response({"request_id": "g", "choices": [choice]})
+
+    async def _derender(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        ids = body["generate_response"]["choices"][0]["token_ids"]
+        text = decode(token for token in ids if token != EOS_ID)
+        parsed = parse_qwen3_coder(text, body["chat_request"].get("tools") or [])
+        calls = [
+            {"id": f"call-{len(self.replies)}-{index}", "type": "function", "function": call._asdict()}
+            for index, call in enumerate(parsed.calls)
+        ]
+        message = {"role": "assistant", "content": parsed.content, "tool_calls": calls}
+        return web.json_response({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})

@@ -1,0 +1,552 @@
+"""Sessions over HTTP with scripted replicas: both APIs, both SDKs, retries, faults, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import anthropic
+import openai
+import pytest
+from aiohttp.test_utils import TestServer
+from kit.token_replica import TokenReplica, call_text
+
+from liverl.embedded.tokenizer import EOS_ID, decode
+from liverl.sessions.replicas import Replica, ReplicaList
+from liverl.sessions.server import AgentRoutes, TrainerRoutes
+from liverl.sessions.store import Store
+
+CONTROL = "control-key"
+TOOL = {
+    "name": "read_file",
+    "description": "Read a file.",
+    "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
+}
+OPENAI_TOOLS = [{"type": "function", "function": TOOL}]
+ANTHROPIC_TOOLS = [
+    {"name": TOOL["name"], "description": TOOL["description"], "input_schema": TOOL["parameters"]}
+]
+
+
+def script(_prompt: str, turn: int) -> str:
+    """Three turns: a call that lacks a closing tag, another one, words."""
+    return (
+        f"I look. {call_text('read_file', path='a.txt')}",
+        call_text("read_file", path="b.txt"),
+        "It says 7.",
+    )[min(turn, 2)]
+
+
+class Host:
+    """The sessions of one run, with their servers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "trials").mkdir(exist_ok=True)
+        self.urls: list[str] = []
+
+    async def start(self) -> None:
+        self.http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        self.store = Store(self.folder / "sessions", (self.folder / "trials",), ReplicaList(self.http))
+        self.store.restore()
+        self.store.replicas.put([Replica(url, "m") for url in self.urls])
+        self.agents = TestServer(AgentRoutes(self.store).app(1 << 20))
+        await self.agents.start_server()
+        self.address = str(self.agents.make_url("")).rstrip("/")
+        self.trainer = TestServer(TrainerRoutes(self.store, CONTROL, lambda: self.address).app())
+        await self.trainer.start_server()
+
+    async def stop(self) -> None:
+        await self.agents.close()
+        await self.trainer.close()
+        await self.store.close()
+        await self.http.close()
+
+    async def control(self, method: str, path: str, body: Any = None, key: str = CONTROL) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {key}"}
+        async with self.http.request(
+            method, self.trainer.make_url(path), json=body, headers=headers
+        ) as response:
+            return response.status, await response.json()
+
+    async def open(self, name: str = "task-00000001", **limits: Any) -> dict[str, Any]:
+        folder = self.folder / "trials" / name
+        folder.mkdir(exist_ok=True)
+        status, opened = await self.control(
+            "POST", "/sessions", {"id": name, "trial_dir": str(folder), "limits": limits}
+        )
+        assert status == 201
+        return opened
+
+    async def finish(self, name: str = "task-00000001") -> list[dict[str, Any]]:
+        status, body = await self.control("POST", f"/sessions/{name}/finish")
+        assert status == 200
+        return body["rows"]
+
+    async def chat(self, opened: dict[str, Any], *messages: dict[str, Any], **fields: Any) -> tuple[int, Any]:
+        body = {"model": "m", "messages": list(messages), **fields}
+        headers = {"Authorization": f"Bearer {opened['key']}"}
+        url = f"{opened['openai_url']}/chat/completions"
+        async with self.http.post(url, json=body, headers=headers) as response:
+            return response.status, await response.json()
+
+
+@pytest.fixture
+async def replica():
+    scripted = TokenReplica(script)
+    scripted.url = await scripted.start()
+    yield scripted
+    scripted.gate.set()
+    await scripted.stop()
+
+
+@pytest.fixture
+async def host(tmp_path, replica):
+    sessions = Host(tmp_path)
+    sessions.urls = [replica.url]
+    await sessions.start()
+    yield sessions
+    await sessions.stop()
+
+
+USER = {"role": "user", "content": "What does the file say?"}
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait until a condition holds, at most 20 seconds."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def openai_dialogue(opened, *, stream: bool) -> None:
+    client = openai.AsyncOpenAI(base_url=opened["openai_url"], api_key=opened["key"], max_retries=0)
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "You are an agent."}, USER]
+    for turn in range(3):
+        made = client.chat.completions.create(model="m", messages=messages, tools=OPENAI_TOOLS, stream=stream)
+        if stream:
+            text, calls = "", {}
+            async for chunk in await made:
+                delta = chunk.choices[0].delta if chunk.choices else None
+                text += (delta and delta.content) or ""
+                for call in (delta and delta.tool_calls) or ():
+                    calls[call.id] = {
+                        "id": call.id,
+                        "type": "function",
+                        "function": call.function.model_dump(),
+                    }
+            reply = {
+                "role": "assistant",
+                "content": text,
+                **({"tool_calls": list(calls.values())} if calls else {}),
+            }
+        else:
+            reply = (await made).choices[0].message.model_dump(exclude_none=True)
+        messages.append(reply)
+        for call in reply.get("tool_calls") or ():
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": f"content {turn}"})
+    assert messages[-1]["content"] == "It says 7."
+    await client.close()
+
+
+async def anthropic_dialogue(opened, *, stream: bool) -> None:
+    client = anthropic.AsyncAnthropic(base_url=opened["anthropic_url"], api_key=opened["key"], max_retries=0)
+    system = [
+        {"type": "text", "text": "x-anthropic-billing-header: cc_version=1"},
+        {"type": "text", "text": "You are an agent.", "cache_control": {"type": "ephemeral"}},
+    ]
+    messages: list[dict[str, Any]] = [USER]
+    for turn in range(3):
+        wanted = {
+            "model": "m",
+            "messages": messages,
+            "tools": ANTHROPIC_TOOLS,
+            "system": system,
+            "max_tokens": 32000 if stream else 4000,
+        }
+        if stream:
+            async with client.messages.stream(**wanted) as events:
+                message = await events.get_final_message()
+        else:
+            message = await client.messages.create(**wanted)
+        messages.append(
+            {
+                "role": "assistant",
+                "content": [block.model_dump(exclude_none=True) for block in message.content],
+            }
+        )
+        results = [
+            {"type": "tool_result", "tool_use_id": block.id, "content": f"content {turn}"}
+            for block in message.content
+            if block.type == "tool_use"
+        ]
+        assert message.stop_reason == ("tool_use" if results else "end_turn")
+        if results:
+            messages.append({"role": "user", "content": results})
+    assert messages[-1]["content"][-1]["text"] == "It says 7."
+    await client.close()
+
+
+async def test_both_sdks_streamed_and_not_give_the_same_row(host, replica):
+    rows = []
+    for number, (dialogue, stream) in enumerate(
+        [
+            (openai_dialogue, False),
+            (openai_dialogue, True),
+            (anthropic_dialogue, False),
+            (anthropic_dialogue, True),
+        ]
+    ):
+        opened = await host.open(f"task-0000000{number}")
+        await dialogue(opened, stream=stream)
+        (row,) = await host.finish(f"task-0000000{number}")
+        rows.append(row)
+    assert rows[0] == rows[1] == rows[2] == rows[3]
+    row = rows[0]
+    ids, start = row["traj_acc_ids"], row["initial_prompt_token_len"]
+    assert len(ids) - start == len(row["traj_response_mask"]) == len(row["traj_response_logprobs"])
+    sampled = [token for token, bit in zip(ids[start:], row["traj_response_mask"], strict=True) if bit]
+    assert sampled == [token for reply in replica.replies[:3] for token in reply]
+    # Each prompt of the engine begins with the row up to there: nothing was encoded again.
+    for prompt in replica.prompts[:3]:
+        assert ids[: len(prompt)] == prompt
+    assert decode(ids).count("<|im_end|>") == 7
+    assert [
+        logprob
+        for bit, logprob in zip(row["traj_response_mask"], row["traj_response_logprobs"], strict=True)
+        if not bit
+    ] == [0.0] * row["traj_response_mask"].count(0)
+    status, facts = await host.control("GET", "/sessions")
+    assert (status, facts["finished"], facts["counters"]["healed"]) == (200, 4, 8), (
+        "text would have broken each turn"
+    )
+
+
+async def test_a_running_trial_is_seen_turn_by_turn_and_its_rows_at_the_end(host):
+    opened = await host.open()
+    await openai_dialogue(opened, stream=False)
+    folder = host.folder / "trials" / opened["id"]
+    records = [json.loads(line) for line in (folder / "litellm-trajectory.jsonl").read_text().splitlines()]
+    assert [len(record["request_body"]["messages"]) for record in records] == [2, 4, 6]
+    assert (
+        records[0]["response_body"]["choices"][0]["message"]["tool_calls"][0]["function"]["name"]
+        == "read_file"
+    )
+    assert not (folder / "proxy_trajectory.json").exists()
+    (row,) = await host.finish()
+    assert await host.finish() == [row], "it can be asked for again"
+    written = json.loads((folder / "proxy_trajectory.json").read_text())
+    assert {name: written[name] for name in row if name.startswith(("traj", "init"))} == {
+        name: value for name, value in row.items() if name.startswith(("traj", "init"))
+    }
+    assert [message["role"] for message in written["messages_snapshot"]] == [
+        "system",
+        "user",
+        *["assistant", "tool"] * 2,
+        "assistant",
+    ]
+    assert opened["key"] not in (folder / "proxy_trajectory.json").read_text()
+    assert (host.folder / "sessions" / f"{opened['id']}.jsonl").stat().st_mode & 0o077 == 0
+    assert (await host.chat(opened, USER))[0] == 410
+
+
+async def test_a_hundred_equal_requests_are_one_sample(host, replica):
+    opened = await host.open()
+    replica.gate.clear()
+    asked = [asyncio.ensure_future(host.chat(opened, USER)) for _ in range(100)]
+    await replica.begun.wait()
+    await until(lambda: host.store.session(opened["id"]).counters.num_joined == 99)
+    replica.gate.set()
+    answers = await asyncio.gather(*asked)
+    assert {status for status, _ in answers} == {200} and len({body["id"] for _, body in answers}) == 1
+    assert len(replica.replies) == 1
+    assert (await host.chat(opened, USER))[1]["id"] != answers[0][1]["id"], (
+        "received: asked again, sampled again"
+    )
+
+
+async def test_a_reply_that_nobody_received_is_kept_for_the_same_request(host, replica):
+    opened = await host.open()
+    replica.gate.clear()
+    asked = asyncio.ensure_future(host.chat(opened, USER))
+    await replica.begun.wait()
+    asked.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asked
+    replica.gate.set()
+    session = host.store.session(opened["id"])
+    await until(lambda: not session.waiting)
+    status, _ = await host.chat(opened, USER)
+    assert (status, len(replica.replies)) == (200, 1)
+
+
+async def test_after_a_restart_url_key_and_prefix_are_the_same(host, replica):
+    opened = await host.open()
+    messages = [USER]
+    _, body = await host.chat(opened, *messages, tools=OPENAI_TOOLS)
+    reply = body["choices"][0]["message"]
+    messages += [reply, {"role": "tool", "tool_call_id": reply["tool_calls"][0]["id"], "content": "x"}]
+    # As after kill -9 in the middle of a line.
+    await host.stop()
+    journal = host.folder / "sessions" / f"{opened['id']}.jsonl"
+    with journal.open("ab") as out:
+        out.write(b'{"type":"turn","request":"AA')
+    await host.start()
+    status, again = await host.control("GET", f"/sessions/{opened['id']}")
+    assert (status, again["key"], again["counters"]["num_calls"]) == (200, opened["key"], 1)
+    await host.chat(again, *messages, tools=OPENAI_TOOLS)
+    (row,) = await host.finish()
+    assert row["kind"] == "main" and row["traj_acc_ids"][: len(replica.prompts[1])] == replica.prompts[1]
+    assert sum(row["traj_response_mask"]) == sum(map(len, replica.replies))
+
+
+async def test_what_a_weight_update_cuts_is_kept_and_continued_with_both_versions(host, replica):
+    opened = await host.open()
+    replica.cut_at = [5, 0, 7]
+
+    class Versions(list):
+        def pop(self, index):
+            replica.version += 1
+            return super().pop(index)
+
+    replica.cut_at = Versions(replica.cut_at)
+    await host.chat(opened, USER, tools=OPENAI_TOOLS)
+    (row,) = await host.finish()
+    text = decode(row["traj_acc_ids"][row["initial_prompt_token_len"] :])
+    assert text == script("", 0) + "<|im_end|>", "the same tokens as without"
+    assert row["policy_versions"] == [[2, 5], [4, len(script("", 0)) + 1 - 5]]
+    _, facts = await host.control("GET", "/sessions")
+    assert facts["counters"]["num_aborts"] == 3
+    assert (facts["counters"]["min_global_steps"], facts["counters"]["max_global_steps"]) == (2, 4)
+
+
+async def test_a_lost_replica_is_left_for_another_with_the_same_prefix(host, replica):
+    other = TokenReplica(script)
+    other_url = await other.start()
+    opened = await host.open()
+    _, body = await host.chat(opened, USER, tools=OPENAI_TOOLS)
+    await replica.stop()
+    await host.control(
+        "PUT", "/backends", [{"url": replica.url, "model": "m"}, {"url": other_url, "model": "m"}]
+    )
+    reply = body["choices"][0]["message"]
+    result = {"role": "tool", "tool_call_id": reply["tool_calls"][0]["id"], "content": "x"}
+    status, _ = await host.chat(opened, USER, reply, result, tools=OPENAI_TOOLS)
+    assert status == 200 and len(other.replies) == 1
+    (row,) = await host.finish()
+    assert row["traj_acc_ids"][: len(other.prompts[0])] == other.prompts[0]
+    await other.stop()
+
+
+async def test_an_engine_that_fails_is_asked_again_and_its_refusal_is_passed_on(host, replica):
+    opened = await host.open()
+    replica.failures = [503]
+    assert (await host.chat(opened, USER))[0] == 200
+    replica.failures = [400]
+    status, body = await host.chat(opened, USER, {"role": "user", "content": "again"})
+    assert status == 400 and "scripted 400" in body["error"]["message"]
+
+
+async def test_requests_wait_for_the_first_replica(host, replica):
+    await host.control("PUT", "/backends", [])
+    opened = await host.open()
+    asked = asyncio.ensure_future(host.chat(opened, USER))
+    await until(lambda: host.store.session(opened["id"]).waiting)
+    await host.control("PUT", "/backends", [{"url": replica.url, "model": "m"}])
+    assert (await asked)[0] == 200
+
+
+async def test_a_template_that_rewrites_earlier_turns_gives_a_row_per_turn(host, replica):
+    replica.rewrites = True
+    opened = await host.open()
+    await openai_dialogue(opened, stream=False)
+    rows = await host.finish()
+    assert [row["kind"] for row in rows] == ["main", "rewrite", "rewrite"][: len(rows)] or len(rows) == 2
+    assert sum(sum(row["traj_response_mask"]) for row in rows) == sum(map(len, replica.replies))
+
+
+async def test_a_prompt_that_is_too_long_is_refused_by_our_own_arithmetic(host, replica):
+    replica.context = 40
+    opened = await host.open()
+    status, body = await host.chat(opened, {"role": "user", "content": "x" * 200})
+    assert status == 400 and body["error"]["message"].startswith("exceed context limit!")
+    assert replica.replies == []
+    client = anthropic.AsyncAnthropic(base_url=opened["anthropic_url"], api_key=opened["key"], max_retries=3)
+    with pytest.raises(anthropic.BadRequestError, match="exceed context limit"):
+        await client.messages.create(
+            model="m", max_tokens=10, messages=[{"role": "user", "content": "x" * 200}]
+        )
+    assert host.store.session(opened["id"]).counters.context_overflow == 2, "no SDK tries that again"
+    await client.close()
+
+
+async def test_the_reply_is_cut_to_what_context_and_row_can_hold(host, replica):
+    opened = await host.open(max_response_tokens=20)
+    status, body = await host.chat(opened, USER, tools=OPENAI_TOOLS, max_tokens=32000)
+    assert (status, body["choices"][0]["finish_reason"], body["usage"]["completion_tokens"]) == (
+        200,
+        "length",
+        20,
+    )
+    reply = body["choices"][0]["message"]
+    status, body = await host.chat(
+        opened, USER, reply, {"role": "user", "content": "go on"}, tools=OPENAI_TOOLS
+    )
+    assert status == 400 and "limit is 20" in body["error"]["message"]
+
+
+async def test_limits_of_turns_end_the_conversation_with_an_answer_that_no_client_repeats(host):
+    opened = await host.open(max_turns=1)
+    _, body = await host.chat(opened, USER, tools=OPENAI_TOOLS)
+    reply = body["choices"][0]["message"]
+    result = {"role": "tool", "tool_call_id": reply["tool_calls"][0]["id"], "content": "x"}
+    status, body = await host.chat(opened, USER, reply, result)
+    assert status == 410 and "1 turns" in body["error"]["message"]
+
+
+async def test_the_trainers_sampling_replaces_the_clients_and_tools_can_be_disabled(host, replica):
+    seen = []
+    original = replica.reply
+    replica.reply = lambda prompt, turn: seen.append(prompt) or original(prompt, turn)
+    opened = await host.open(sampling={"temperature": 0.5, "max_tokens": 3}, disable_tools=True)
+    _, body = await host.chat(opened, USER, tools=OPENAI_TOOLS, temperature=1.0)
+    assert body["usage"]["completion_tokens"] == 3
+    assert "read_file" not in seen[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"{", "not JSON"),
+        (b"[]", "a list, not a JSON object"),
+        (b"{}", "messages is missing"),
+        (b'{"messages": []}', "messages is empty"),
+        (b'{"messages": [1]}', "a message is a number"),
+        (b'{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', "image_url"),
+        (b'{"messages": [{"role": "poet", "content": "x"}]}', "'poet'"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "n": 2}', "n is 2"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "max_tokens": 0}', "max_tokens is 0"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "temperature": "hot"}', "temperature is 'hot'"),
+        (
+            b'{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}',
+            "the last message",
+        ),
+        (b'{"messages": [{"role": "user", "content": "x"}], "tools": [{}]}', "a tool has no function"),
+    ],
+)
+async def test_bad_bodies_are_400_and_say_what_was_found(host, body, words):
+    opened = await host.open()
+    headers = {"Authorization": f"Bearer {opened['key']}"}
+    for path in ("v1/chat/completions", "v1/messages"):
+        async with host.http.post(
+            f"{opened['anthropic_url']}/{path}", data=body, headers=headers
+        ) as response:
+            text = await response.text()
+            assert response.status == 400, text
+            if path == "v1/chat/completions":
+                assert words in json.loads(text)["error"]["message"]
+
+
+async def test_surrogates_and_large_bodies(host):
+    opened = await host.open()
+    headers = {"Authorization": f"Bearer {opened['key']}"}
+    url = f"{opened['openai_url']}/chat/completions"
+    body = b'{"messages": [{"role": "user", "content": "half \\ud83d of a sign"}]}'
+    async with host.http.post(url, data=body, headers=headers) as response:
+        assert response.status == 200
+    async with host.http.post(url, data=b" " * (2 << 20), headers=headers) as response:
+        assert response.status == 413
+
+
+async def test_keys_and_ids(host):
+    opened = await host.open()
+    assert (await host.chat({**opened, "key": "wrong"}, USER))[0] == 401
+    assert (await host.chat({**opened, "openai_url": opened["openai_url"].replace("00001", "00002")}, USER))[
+        0
+    ] == 404
+    assert (await host.control("GET", "/sessions", key=opened["key"]))[0] == 401, (
+        "an agent's key controls nothing"
+    )
+    for name, folder in (("../x", "trials/x"), ("x", "elsewhere/x"), ("x", "trials/../x"), ("x", "trials")):
+        status, body = await host.control(
+            "POST", "/sessions", {"id": name, "trial_dir": str(host.folder / folder)}
+        )
+        assert status == 400, body
+    again = await host.open()
+    assert again["key"] == opened["key"]
+
+
+async def test_a_streamed_reply_that_takes_long_shows_signs_of_life_and_errors_later_as_an_event(
+    host, replica, monkeypatch
+):
+    monkeypatch.setattr("liverl.sessions.server.PING_S", 0.02)
+    opened = await host.open()
+    for client_class, path in (
+        (openai.AsyncOpenAI, "openai_url"),
+        (anthropic.AsyncAnthropic, "anthropic_url"),
+    ):
+        replica.gate.clear()
+        replica.begun.clear()
+        client = client_class(base_url=opened[path], api_key=opened["key"], max_retries=0)
+        asked = asyncio.ensure_future(first_words(client))
+        await replica.begun.wait()
+        await asyncio.sleep(0.1)  # several signs of life
+        replica.gate.set()
+        assert "It says 7." in await asked or "look" in await asked
+        await client.close()
+    replica.gate.clear()
+    replica.failures = [400]
+    headers = {"x-api-key": opened["key"]}
+    body = {"model": "m", "max_tokens": 5, "stream": True, "messages": [{"role": "user", "content": "other"}]}
+    async with host.http.post(
+        f"{opened['anthropic_url']}/v1/messages?beta=true", json=body, headers=headers
+    ) as response:
+        assert response.status == 200
+        assert (await response.content.readline()) == b"event: ping\n"
+        replica.gate.set()
+        rest = (await response.content.read()).decode()
+    assert "event: error" in rest and "scripted 400" in rest
+
+
+async def first_words(client) -> str:
+    if isinstance(client, openai.AsyncOpenAI):
+        stream = await client.chat.completions.create(model="m", messages=[USER], stream=True)
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
+    async with client.messages.stream(model="m", max_tokens=90, messages=[USER]) as events:
+        return await events.get_final_text()
+
+
+async def test_a_full_disk_fails_the_call_and_records_nothing(host, replica, monkeypatch):
+    opened = await host.open()
+    session = host.store.session(opened["id"])
+    size = session._journal.path.stat().st_size
+
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    only_here = SimpleNamespace(write=full, fstat=os.fstat, ftruncate=os.ftruncate)
+    monkeypatch.setattr("liverl.sessions.journal.os", only_here)
+    status, body = await host.chat(opened, USER)
+    monkeypatch.undo()
+    assert status == 500 and "No space left on device" in body["error"]["message"]
+    assert session._journal.path.stat().st_size == size and session.rows.segments == []
+
+
+async def test_only_the_end_of_a_conversation_is_encoded(host, replica):
+    opened = await host.open()
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "x" * 4000}]
+    rendered = []
+    for turn in range(6):
+        before = replica.rendered
+        _, body = await host.chat(opened, *messages)
+        rendered.append(replica.rendered - before)
+        messages += [body["choices"][0]["message"], {"role": "user", "content": f"more {turn}"}]
+    assert max(rendered[2:]) < 1000 < rendered[0]
+    assert EOS_ID in replica.replies[0]
