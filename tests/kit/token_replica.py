@@ -42,6 +42,7 @@ class TokenReplica:
         self.cut_at: list[int] = []  # numbers of ids after which the next samples are aborted
         self.failures: list[int] = []  # statuses that the next samples answer
         self.rewrites = False  # the template changes earlier turns once there are later ones
+        self.numbers = False  # the template numbers the messages, so that they depend on what comes before
         self.rendered = 0  # ids in all rendered prompts
         self._server: TestServer | None = None
 
@@ -70,6 +71,8 @@ class TokenReplica:
         messages = body["messages"]
         if self.rewrites and len(messages) > 4:
             messages = [{**m, "content": "(left out)"} if m["role"] == "assistant" else m for m in messages]
+        if self.numbers:
+            messages = [{**m, "content": f"{n}. {m['content']}"} for n, m in enumerate(messages)]
         ids = prompt_ids(messages, body.get("tools") or [], render_qwen3_coder)
         if not body.get("add_generation_prompt", True):
             ids = ids[: -len(OPENING)]

@@ -17,9 +17,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp.test_utils import TestServer
 
 from liverl.agents.tools import TOOLS
 from liverl.embedded.policy import Policy
+from liverl.sessions.replicas import Replica, ReplicaList
+from liverl.sessions.sampling import Limits
+from liverl.sessions.server import AgentRoutes
+from liverl.sessions.store import Store
 from liverl.util.token_guard import REFUSAL, VARIABLE
 
 DEADLINE = 60.0
@@ -495,3 +500,42 @@ async def test_a_leaked_worker_outlives_its_engine(start: Start) -> None:
         assert "liverl-leaked" in title
     finally:
         os.kill(pid, signal.SIGKILL)
+
+
+# --- sessions in front of it
+
+
+async def test_sessions_record_what_the_engine_sampled(
+    start: Start, http: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    """An agent solves a task through a session: one row, which is the conversation as the engine would encode it."""
+    engine = await start("--max-model-len", "4096", token="t").ready()
+    (tmp_path / "trials" / "task-1").mkdir(parents=True)
+    replicas = ReplicaList(http, "t")
+    replicas.put([Replica(engine.url, "policy")])
+    store = Store(tmp_path / "sessions", (tmp_path / "trials",), replicas)
+    session = store.open("task-1", str(tmp_path / "trials" / "task-1"), Limits({"temperature": 1.0}))
+    server = TestServer(AgentRoutes(store).app(1 << 20))
+    await server.start_server()
+    url, headers = server.make_url("/sess/task-1/v1/chat/completions"), {"x-api-key": session.opened.key}
+    messages: list[dict[str, Any]] = [{"role": "user", "content": TASK}]
+    for turn in range(6):
+        body = {"model": "policy", "messages": messages, "tools": list(TOOLS)}
+        async with http.post(url, json=body, headers=headers) as response:
+            assert response.status == 200, await response.text()
+            reply = (await response.json())["choices"][0]["message"]
+        messages.append(reply)
+        for call in reply["tool_calls"]:
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": f"ok {turn}"})
+    (row,) = store.finish("task-1")
+    whole = {"model": "policy", "messages": messages, "tools": list(TOOLS), "add_generation_prompt": False}
+    route = f"{engine.url}/v1/chat/completions/render"
+    async with http.post(route, json=whole, headers={"Authorization": "Bearer t"}) as response:
+        rendered = (await response.json())["token_ids"]
+    assert rendered[: len(row.traj_acc_ids)] == row.traj_acc_ids
+    choices = [logprob for logprob in row.traj_response_logprobs if logprob]
+    assert len(choices) == 6, "one choice of a tool in each turn"
+    assert session.counters.healed == 0
+    assert [span.version for span in row.policy_versions] == [0]
+    await server.close()
+    await store.close()

@@ -99,7 +99,7 @@ def test_the_same_conversation_has_the_same_digests_in_both_apis():
     assert heads(one) == heads(other)
     assert one.tools == other.tools
     assert [message.role for message in one.messages] == ["system", "user", "assistant", "tool", "user"]
-    assert one.messages[2].calls == (Call("c1", "read", '{"n":7,"path":"a"}'),)
+    assert one.messages[2].calls == (Call("c1", "read", '{"path":"a","n":7}'),)
     assert other.messages[2].reasoning == "hm"
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from liverl.sessions.canonical import heads, read_openai
 from liverl.sessions.messages import Message
-from liverl.sessions.segments import Reply, Row, SessionRows, Turn, Versions
+from liverl.sessions.segments import Place, Reply, Row, SessionRows, Turn, Versions
 
 SYSTEM = {"role": "system", "content": "You are an agent."}
 USER = {"role": "user", "content": "Fix the file."}
@@ -164,6 +164,26 @@ def test_two_first_requests_at_once_are_the_main_conversation_and_another():
     agent.answer(title)
     agent.answer(main)
     assert kinds(agent.rows.rows()) == ["sub", "main"]
+
+
+def test_of_two_equal_agents_that_begin_at_once_one_is_the_main_conversation():
+    agent = Agent()
+    one, two = agent.ask(SYSTEM, user("a")), agent.ask(SYSTEM, user("b"))
+    agent.answer(one)
+    agent.answer(two)
+    assert kinds(agent.rows.rows()) == ["main", "rewrite"]
+
+
+@pytest.mark.parametrize("longer_first", [True, False])
+def test_the_segment_that_holds_most_of_the_history_is_continued(longer_first):
+    histories = [(SYSTEM, USER), (SYSTEM, USER, {"role": "assistant", "content": "done"}, user("ok"))]
+    agent = Agent()
+    for history in histories[:: -1 if longer_first else 1]:
+        place, prompt, digests = agent.ask(*history)
+        agent.answer((Place("main"), prompt, digests), "done")
+    place, _, _ = agent.ask(*histories[1], {"role": "assistant", "content": "done"}, user("more"))
+    assert place.segment == (0 if longer_first else 1)
+    assert place.messages == 5
 
 
 def test_a_row_ends_with_a_sampled_token_within_its_limit():

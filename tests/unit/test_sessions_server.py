@@ -363,13 +363,78 @@ async def test_requests_wait_for_the_first_replica(host, replica):
     assert (await asked)[0] == 200
 
 
-async def test_a_template_that_rewrites_earlier_turns_gives_a_row_per_turn(host, replica):
-    replica.rewrites = True
+@pytest.mark.parametrize(
+    ("changes", "kinds"), [("rewrites", ["main"]), ("numbers", ["rewrite", "rewrite", "rewrite"])]
+)
+async def test_a_template_that_is_not_append_only(host, replica, changes, kinds):
+    """What was sampled is kept where a template changes earlier turns; where what is new depends on them, each turn has
+    a row of its own."""
+    setattr(replica, changes, True)
     opened = await host.open()
     await openai_dialogue(opened, stream=False)
     rows = await host.finish()
-    assert [row["kind"] for row in rows] == ["main", "rewrite", "rewrite"][: len(rows)] or len(rows) == 2
-    assert sum(sum(row["traj_response_mask"]) for row in rows) == sum(map(len, replica.replies))
+    assert [row["kind"] for row in rows] == ["main", *kinds[1:]]
+    sampled = [token for reply in replica.replies for token in reply]
+    trained = [
+        token
+        for row in rows
+        for token, bit in zip(
+            row["traj_acc_ids"][row["initial_prompt_token_len"] :], row["traj_response_mask"], strict=True
+        )
+        if bit
+    ]
+    assert trained == sampled
+
+
+async def test_a_reply_that_was_cut_is_ended_before_the_next_message(host, replica):
+    opened = await host.open()
+    _, body = await host.chat(opened, USER, tools=OPENAI_TOOLS, max_tokens=6)
+    await host.chat(
+        opened, USER, body["choices"][0]["message"], {"role": "user", "content": "go on"}, tools=OPENAI_TOOLS
+    )
+    first, second = replica.prompts
+    (row,) = await host.finish()
+    assert second[: len(first) + 7] == [*first, *replica.replies[0], EOS_ID]
+    assert row["traj_response_mask"][:7] == [1] * 6 + [0]
+
+
+async def test_parts_of_a_reply_share_its_limit(host, replica):
+    opened = await host.open()
+    replica.cut_at = [4]
+    _, body = await host.chat(opened, USER, tools=OPENAI_TOOLS, max_tokens=10)
+    assert [len(reply) for reply in replica.replies] == [4, 6]
+    assert (body["usage"]["completion_tokens"], body["choices"][0]["finish_reason"]) == (10, "length")
+
+
+async def test_a_session_stays_on_its_replica_and_new_ones_go_to_the_emptiest(host, replica):
+    other = TokenReplica(script)
+    await host.control(
+        "PUT", "/backends", [{"url": await other.start(), "model": "m"}, {"url": replica.url, "model": "m"}]
+    )
+    for number in range(4):
+        opened = await host.open(f"task-0000000{number}")
+        _, body = await host.chat(opened, USER)
+        await host.chat(opened, USER, body["choices"][0]["message"], {"role": "user", "content": "go on"})
+    assert (len(replica.replies), len(other.replies)) == (4, 4)
+    for each in (replica, other):
+        first, second, third, fourth = each.prompts
+        assert second[: len(first)] == first and fourth[: len(third)] == third
+    await other.stop()
+
+
+async def test_a_draining_replica_keeps_its_sessions_and_gets_no_new_ones(host, replica):
+    other = TokenReplica(script)
+    opened = await host.open()
+    _, body = await host.chat(opened, USER)
+    listed = [
+        {"url": replica.url, "model": "m", "draining": True},
+        {"url": await other.start(), "model": "m"},
+    ]
+    await host.control("PUT", "/backends", listed)
+    await host.chat(opened, USER, body["choices"][0]["message"], {"role": "user", "content": "go on"})
+    await host.chat(await host.open("task-00000002"), USER)
+    assert (len(replica.replies), len(other.replies)) == (2, 1)
+    await other.stop()
 
 
 async def test_a_prompt_that_is_too_long_is_refused_by_our_own_arithmetic(host, replica):

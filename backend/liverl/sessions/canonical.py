@@ -128,7 +128,8 @@ def read_anthropic(body: Mapping[str, Any]) -> Chat:
 
 
 def arguments_text(value: Any) -> str:
-    """The arguments of a call as JSON text with sorted keys; text that is no JSON object stays as it is."""
+    """The arguments of a call as JSON text in one spelling, their keys in the order in which they came; text that is no
+    JSON object stays as it is."""
     if isinstance(value, str):
         try:
             parsed = json.loads(value)
@@ -137,7 +138,15 @@ def arguments_text(value: Any) -> str:
         if not isinstance(parsed, dict):
             return value
         value = parsed
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _sorted(arguments: str) -> str:
+    """The arguments with sorted keys, for a comparison: a client may have put them into another order."""
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        return arguments
 
 
 def object_text(value: Any) -> str:
@@ -171,7 +180,7 @@ def heads(chat: Chat, lane: str = "") -> list[bytes]:
 def following(head: bytes, message: Message) -> bytes:
     """The digest after one more message."""
     text = message.text.strip() if message.role == "assistant" else message.text
-    calls = [(call.name, call.arguments) for call in message.calls]
+    calls = [(call.name, _sorted(call.arguments)) for call in message.calls]
     encoded = msgspec.json.encode((message.role, text, calls))
     return hashlib.blake2b(head + encoded, digest_size=16).digest()
 

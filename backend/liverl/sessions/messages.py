@@ -11,7 +11,7 @@ Api = Literal["openai", "anthropic"]
 
 
 class Call(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One tool call. ``arguments``: JSON text of an object with sorted keys; text that is no JSON object as it came."""
+    """One tool call. ``arguments``: JSON text of an object; text that is no JSON object as it came."""
 
     id: str
     name: str

@@ -12,6 +12,7 @@ from liverl.embedded.policy import Message
 from liverl.embedded.tokenizer import encode_cached
 
 _GENERATION_PROMPT = "<|im_start|>assistant\n"
+TOOLS_HEADING = "# Tools\n"  # in the system message, before one line of JSON per tool
 
 
 def assistant_text(
@@ -22,9 +23,13 @@ def assistant_text(
 
 
 def prompt_ids(
-    messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], render: Renderer
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+    render: Renderer,
+    *,
+    generation: bool = True,
 ) -> list[int]:
-    """Return the token ids of the whole conversation plus the header of the next turn.
+    """Return the token ids of the whole conversation, with ``generation`` plus the header of the next turn.
 
     Messages are encoded separately, so that ids of earlier messages do not change as the conversation grows.
 
@@ -34,6 +39,8 @@ def prompt_ids(
     ids: list[int] = []
     for part in _parts(messages, tools, render):
         ids.extend(encode_cached(part))
+    if generation:
+        ids.extend(encode_cached(_GENERATION_PROMPT))
     return ids
 
 
@@ -44,7 +51,7 @@ def _parts(
     system = text_of(rest.pop(0).get("content")) if rest and rest[0].get("role") == "system" else ""
     if tools:
         listed = "\n".join(json.dumps(tool.get("function"), separators=(",", ":")) for tool in tools)
-        system = f"{system}\n\n# Tools\n{listed}".lstrip()
+        system = f"{system}\n\n{TOOLS_HEADING}{listed}".lstrip()
     if system:
         yield f"<|im_start|>system\n{system}<|im_end|>\n"
     for message in rest:
@@ -62,4 +69,3 @@ def _parts(
             yield "<|im_end|>\n"
         else:
             yield f"<|im_start|>{role}\n{text}<|im_end|>\n"
-    yield _GENERATION_PROMPT

@@ -7,6 +7,7 @@ import hashlib
 import math
 import random
 from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -77,22 +78,43 @@ class Core:
         self._seen_conversations = 0
         self._prompts: Counter[bytes] = Counter()
 
+    def render(self, request: ChatRequest, *, generation: bool = True) -> list[int]:
+        """Return the token ids of the conversation, with ``generation`` up to where the reply begins.
+
+        Raises:
+            ApiError: 400 if the messages cannot be rendered.
+        """
+        try:
+            render = self._format(request)
+            return prompt_ids(request.messages, self._tools(request), render, generation=generation)
+        except (ValueError, KeyError, TypeError) as error:
+            raise bad_request(f"messages cannot be rendered: {error}", "messages") from error
+
     def prompt(self, request: ChatRequest) -> list[int]:
         """Return the token ids of the prompt.
 
         Raises:
             ApiError: 400 if there is no room for a reply.
         """
-        try:
-            ids = prompt_ids(request.messages, self._tools(request), self._format(request))
-        except (ValueError, KeyError, TypeError) as error:
-            raise bad_request(f"messages cannot be rendered: {error}", "messages") from error
-        if len(ids) + (max_tokens(request) or 1) > self.max_model_len:
+        ids = self.render(request)
+        self.check_room(request, ids)
+        return ids
+
+    def check_room(self, request: ChatRequest, prompt: Sequence[int]) -> None:
+        """Check that the context holds a prompt and the requested reply.
+
+        Raises:
+            ApiError: 400 if it does not.
+        """
+        if len(prompt) + (max_tokens(request) or 1) > self.max_model_len:
             raise bad_request(
                 f"This model's maximum context length is {self.max_model_len} tokens. However, you requested "
-                f"{max_tokens(request) or 1} output tokens and your prompt contains {len(ids)} input tokens."
+                f"{max_tokens(request) or 1} output tokens and your prompt contains {len(prompt)} input tokens."
             )
-        return ids
+
+    def parse(self, text: str, tools: Sequence[Mapping[str, Any]]) -> Parsed:
+        """Return text and tool calls of a reply, as the engine's tool parser reads them."""
+        return self._parser(text, tools) if self._parser else Parsed(text, ())
 
     def budget(self, request: ChatRequest, prompt: list[int]) -> int:
         """Return the maximum number of reply tokens."""
@@ -134,7 +156,7 @@ class Core:
         if len(tokens) > limit:
             tokens, logprobs, finish = tokens[:limit], logprobs[:limit], "length"
             text = decode(tokens)
-        parsed = self._parser(text, tools) if self._parser else Parsed(text, ())
+        parsed = self.parse(text, tools)
         if parsed.calls:
             finish = "tool_calls"
         return Generation(

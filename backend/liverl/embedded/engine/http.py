@@ -21,6 +21,14 @@ from liverl.embedded.engine.cache import Scheduler, Slot
 from liverl.embedded.engine.core import Core, Generation
 from liverl.embedded.engine.metrics import EngineMetrics
 from liverl.embedded.engine.replies import Reply
+from liverl.embedded.engine.token_api import (
+    DerenderRequest,
+    chat_of,
+    derender_body,
+    generate_body,
+    read_generate,
+    reply_text,
+)
 from liverl.embedded.startup_log import api_log, core_log, engine_version, uvicorn_log
 from liverl.util.aiohttp_guard import guard
 from liverl.util.poll_filter import hide_polls
@@ -122,6 +130,9 @@ class EngineServer:
             ("GET", "/metrics", self._metrics),
             ("GET", "/v1/models", self._models),
             ("POST", "/v1/chat/completions", self._chat),
+            ("POST", "/v1/chat/completions/render", self._render),
+            ("POST", "/v1/chat/completions/derender", self._derender),
+            ("POST", "/inference/v1/generate", self._generate),
             ("POST", "/update_weights", self._update_weights),
             ("GET", "/policy_version", self._policy_version),
         )
@@ -200,6 +211,40 @@ class EngineServer:
                 await asyncio.sleep(self.args.stream_chunk_delay * (len(generation.tokens) - 1))
             self._finished(generation, arrived, queued, first)
             return _json(reply.body())
+
+    # -- token routes
+
+    async def _render(self, http: web.Request) -> web.Response:
+        body = await http.read()
+        request = read_chat(body, self.served, auto_tools=self.args.enable_auto_tool_choice)
+        generation = msgspec.json.decode(body).get("add_generation_prompt") is not False
+        ids = self.core.render(request, generation=generation)
+        left = {"max_tokens": self.core.max_model_len - len(ids)}
+        model = request.model or self.served[0]
+        return _json({"request_id": "render", "token_ids": ids, "sampling_params": left, "model": model})
+
+    async def _generate(self, http: web.Request) -> web.StreamResponse:
+        arrived = time.monotonic()
+        asked = read_generate(await http.read(), self.served)
+        request, prompt = chat_of(asked), asked.token_ids
+        self.core.check_room(request, prompt)
+        self._completions += 1
+        async with self._place_in_batch(request, prompt) as (slot, generation):
+            queued = slot.admitted - arrived
+            await asyncio.sleep(self.args.turn_latency)
+            first = time.monotonic()
+            self._finished(generation, arrived, queued, first)
+            return _json(generate_body(generation, self.core.policy.version, slot.cached_tokens))
+
+    async def _derender(self, http: web.Request) -> web.Response:
+        try:
+            asked = msgspec.json.decode(await http.read(), type=DerenderRequest)
+        except msgspec.DecodeError as error:
+            raise bad_request(str(error)) from error
+        text, finish = reply_text(asked.generate_response)
+        parsed = self.core.parse(text, asked.chat_request.get("tools") or ())
+        model = asked.model or self.served[0]
+        return _json(derender_body(model, parsed.content, parsed.calls, finish, int(time.time())))
 
     @contextlib.asynccontextmanager
     async def _place_in_batch(
