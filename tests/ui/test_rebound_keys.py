@@ -92,7 +92,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     argv = [sys.executable, "-c", PROBE, str(config)]
     env = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     env |= {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm-256color"}
-    out = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120)
+    out = subprocess.run(argv, capture_output=True, text=True, check=False, env=env, timeout=120)
     assert out.returncode == 0, out.stderr
     result: dict[str, object] = json.loads(out.stdout)
     return result
