@@ -189,6 +189,10 @@ class EngineFacts(msgspec.Struct, frozen=True):
     no_tool_calls_total: Inside = None
     updates_in_flight: InsideGauge = None  # weight updates
     sleeps_in_flight: InsideGauge = None  # transitions to sleep or back that are in progress
+    # Of finished answers: seconds from the request to its last token, how many answers, and their tokens.
+    answer_seconds_total: Inside = None
+    answers_total: Inside = None
+    answer_tokens_total: Inside = None
     actor_generate_total: Inside = None  # answers that did not come over HTTP; embedded replicas only
     kv_blocks: InsideCount = None
     kv_block_size: InsideCount = None  # tokens
@@ -197,6 +201,11 @@ class EngineFacts(msgspec.Struct, frozen=True):
     # Rates over the last seconds, computed from the counters above.
     tokens_per_s: Gauge = None  # generated
     prefix_cache_hit_rate: Gauge = None  # 0..1: cached prompt tokens / prompt tokens looked up
+    # Of the answers that were finished in the last minute: their number, and mean times from the request to the last
+    # token, in seconds. None without such answers.
+    answers: Gauge = None
+    seconds_per_answer: Gauge = None
+    seconds_per_token: Gauge = None
 
     def lasting(self) -> EngineFacts:
         """Return these facts without gauges and rates. Totals, sizes and the policy version stay: they remain valid."""

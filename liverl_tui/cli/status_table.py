@@ -119,7 +119,7 @@ def _replicas(s: Snapshot) -> list[Line]:
     lines: list[Line] = [(f"replicas  {words}", None)]
     if not s.replicas.items:
         return lines
-    head = ("replica", "state", "listed", "running", "waiting", "tok/s", "KV", "policy")
+    head = ("replica", "state", "listed", "running", "waiting", "tok/s", "s/answer", "KV", "policy")
     snapshot_index = SnapshotIndex(s)
     labels = [of_replica(r, snapshot_index, s.at) for r in s.replicas.items]
     rows = [
@@ -130,12 +130,13 @@ def _replicas(s: Snapshot) -> list[Line]:
             count(r.engine.running),
             count(r.engine.waiting),
             count(r.engine.tokens_per_s),
+            "-" if r.engine.seconds_per_answer is None else f"{r.engine.seconds_per_answer:.2f}",
             percent(r.engine.kv_cache_usage),
             "-" if r.engine.policy_version is None else f"v{r.engine.policy_version}",
         )
         for r, label in zip(s.replicas.items, labels, strict=True)
     ]
-    return lines + _with_styles(_columns(head, rows, "<<<>>>>>"), labels)
+    return lines + _with_styles(_columns(head, rows, "<<<>>>>>>"), labels)
 
 
 def _with_styles(texts: list[str], labels: list[StatusLabel]) -> list[Line]:

@@ -138,7 +138,7 @@ def test_what_matters_stays_where_the_line_is_short(width: int) -> None:
     assert "● running" in text
     assert "U" in text
     assert re.search("✖ ?1", text)
-    assert ("reward 0.51" in text) == (width > 40)
+    assert ("reward 0.19 → 0.47" in text) == (width > 40)
 
 
 # -- the stages

@@ -68,6 +68,84 @@ def test_replica_idle() -> None:
     assert found(replicas(replica(0), idle, state="stopping")) == {}
 
 
+def timed(index: int, answer: float, token: float, answers: float = 30.0, **fields: Any) -> Any:
+    times = {"answers": answers, "seconds_per_answer": answer, "seconds_per_token": token}
+    return replica(index, **times, **fields)
+
+
+FAST, FAST_1 = timed(0, 0.15, 0.01), timed(1, 0.2, 0.012)
+ROUTED = replace(snapshot().proxy, backends=(A, B, "http://127.0.0.1:8002"))
+
+
+def test_replica_slow() -> None:
+    slow = timed(1, 2.1, 0.14, running=13.0, gpus=("GPU-00000001",))
+    symptom = found(replicas(FAST, slow, gpus=(gpu(1),)))["replica_slow:r1"]
+    assert symptom.title == "r1 answers 14 times slower than the other replica"
+    assert (symptom.severity, symptom.action) == ("warning", "restart r1")
+    assert "2.10 s for an answer" in symptom.cause and "the others is 0.15 s" in symptom.cause
+    assert symptom.evidence == (
+        "r1: 2.10 s per answer, 140.0 ms per token, 30 answers in the last minute",
+        "r0: 0.15 s per answer, 10.0 ms per token, 30 answers in the last minute",
+        "r1: ready, 13 running, 0 waiting",
+        "GPU 1: 118 GiB used, 97 % utilization",
+    )
+    three = found(replicas(FAST, FAST_1, timed(2, 0.5, 0.026), proxy=ROUTED))
+    assert three["replica_slow:r2"].title == "r2 answers 2.4 times slower than the others"
+    assert three.keys() == {"replica_slow:r2"}
+
+
+def test_a_slow_replica_of_verl_is_restarted_by_its_trainer() -> None:
+    slow, other = timed(1, 2.1, 0.14, kind="verl"), timed(0, 0.15, 0.01, kind="verl")
+    symptom = found(replicas(other, slow))["replica_slow:r1"]
+    assert symptom.action is None and "restart the trainer" in symptom.fix
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        pytest.param((timed(1, 2.1, 0.14),), id="the only one"),
+        pytest.param((FAST, FAST_1), id="much alike"),
+        pytest.param((FAST, timed(1, 0.29, 0.019)), id="not twice as slow"),
+        pytest.param((FAST, timed(1, 0.15, 0.05)), id="shorter answers"),
+        pytest.param((FAST, timed(1, 6.0, 0.01)), id="longer answers"),
+        pytest.param((FAST, timed(1, 2.1, 0.14, answers=7.0)), id="long tail: few answers"),
+        pytest.param((timed(0, 0.15, 0.01, answers=7.0), timed(1, 2.1, 0.14)), id="few answers elsewhere"),
+        pytest.param((FAST, timed(1, 2.1, 0.14, since=NOW - 59)), id="just started"),
+        pytest.param(
+            (timed(0, 0.15, 0.01, since=NOW - 59), timed(1, 2.1, 0.14)), id="the other just started"
+        ),
+        pytest.param((FAST, replica(1)), id="not measured"),
+    ],
+)
+def test_a_replica_that_is_not_slow(items: tuple[Any, ...]) -> None:
+    assert found(replicas(*items)) == {}
+
+
+def test_no_replica_is_slow_while_a_process_stands_still_or_the_run_stops() -> None:
+    slow = (FAST, timed(1, 2.1, 0.14))
+    assert found(replicas(*slow, state="stopping")) == {}
+    stopped = service("trainer", "trainer", stalled=(StalledProcess(7, "T", NOW - 20),))
+    assert "replica_slow:r1" not in found(replicas(*slow, services=(stopped,)))
+
+
+def test_a_slow_replica_is_told_after_a_minute_and_over_when_it_is_fast_again() -> None:
+    diagnosis = Diagnosis(RULES)
+
+    def at(second: float, *items: Any) -> list[str]:
+        now = replicas(*(replace(r, since=NOW - 500) for r in items), at=NOW + second)
+        return [f"{what} {s.id}" for what, s in diagnosis.update(now, RunContext())]
+
+    slow = timed(1, 2.1, 0.14)
+    assert [at(t, FAST, slow) for t in range(0, 75, 5)] == [[]] * 15
+    assert at(75, FAST, slow) == ["new replica_slow:r1"]
+    assert at(80, FAST, replica(1)) == [], "a pause between rollouts measures nothing"
+    assert at(85, FAST, timed(1, 0.25, 0.016)) == [], "still slower than usual"
+    assert at(90, FAST, timed(1, 0.2, 0.012)) == ["cleared replica_slow:r1"]
+    assert at(95, FAST, slow) == []
+    assert at(100, FAST, replica(1)) == []
+    assert at(170, FAST, slow) == [], "one long answer is in the mean for a minute"
+
+
 def test_replica_unlisted() -> None:
     waits = replica(1, listed=False, policy_version=6)
     symptom = found(replicas(replica(0), waits))["replica_unlisted:r1"]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from liverl.embedded.engine.metrics import EngineMetrics as EmbeddedMetrics
 from liverl.engines import ENGINES
 from liverl.engines.vllm.metrics import METRICS
 from liverl.model import EngineFacts
@@ -39,6 +40,9 @@ def test_vllm_0_24_on_an_h200() -> None:
         errors_total=0.0,
         tool_calls_total=0.0,
         no_tool_calls_total=0.0,
+        answer_seconds_total=0.044317007064819336,
+        answers_total=1.0,
+        answer_tokens_total=5.0,
         kv_blocks=450874,
         kv_block_size=16,
         kv_tokens=7213984,
@@ -56,6 +60,36 @@ def test_vllm_0_32_on_a_cpu() -> None:
     assert (facts.request_success_total, facts.aborted_total) == (6.0, 0.0)
     assert facts.admission_rejections_total == 0.0
     assert facts.updates_in_flight is None and facts.actor_generate_total is None
+
+
+def test_the_time_of_answers_is_that_of_the_last_minute() -> None:
+    """simulated: ten quick answers of 20 tokens, then five slow ones"""
+    store = EngineStore(ENGINES["vllm"])
+
+    def scrape(at: float, answers: int, seconds: float) -> EngineFacts:
+        text = (
+            f"vllm:e2e_request_latency_seconds_count {answers}\n"
+            f"vllm:e2e_request_latency_seconds_sum {seconds}\n"
+            f"vllm:request_generation_tokens_sum {20 * answers}\n"
+        )
+        return store.scraped("r0", at, text)
+
+    def times(facts: EngineFacts) -> tuple[float | None, float | None, float | None]:
+        return facts.answers, facts.seconds_per_answer, facts.seconds_per_token
+
+    assert times(scrape(0.0, 100, 50.0)) == (None, None, None), "how long ago these were is not known"
+    assert times(scrape(30.0, 110, 51.0)) == pytest.approx((10.0, 0.1, 0.005))
+    assert times(scrape(60.0, 115, 61.0)) == pytest.approx((15.0, 11 / 15, 11 / 300))
+    assert times(scrape(90.0, 115, 61.0)) == pytest.approx((5.0, 2.0, 0.1))
+    assert times(scrape(120.0, 115, 61.0)) == (None, None, None)
+
+
+def test_the_embedded_engine_has_the_same_times() -> None:
+    metrics = EmbeddedMetrics("policy")
+    metrics.latency.observe(1.5)
+    metrics.generation_sizes.observe(30.0)
+    facts = parse(metrics.render())
+    assert (facts.answers_total, facts.answer_seconds_total, facts.answer_tokens_total) == (1.0, 1.5, 30.0)
 
 
 def test_two_engines_behind_one_server() -> None:

@@ -12,7 +12,7 @@ from kit.screens import snapshot
 from liverl.model import Rewards, StepMetrics, StepTrials, TrialsStatus
 from liverl.observe.metrics.rewards import NEWEST, REWARD, RewardHistory, words
 from liverl_tui.widgets.base.fitting import pack
-from liverl_tui.widgets.header.learning import change, learning_parts, spark
+from liverl_tui.widgets.header.learning import learning_parts, spark
 
 
 def steps(*rewards: float | None, first: int = 1) -> list[StepMetrics]:
@@ -74,41 +74,61 @@ def test_a_long_run_keeps_its_newest_rewards(values: list[float]) -> None:
 
 def test_a_curve_goes_from_its_lowest_to_its_highest_step() -> None:
     assert spark((0.1, 0.4, 0.25, 0.7), 10) == "▁▄▃▇"
-    assert spark((0.0, 0.5, 1.0), 2) == "▁▇", "only the newest steps"
-    assert spark((0.3, 0.3), 5) == "▁▁" and spark((), 5) == ""
+    assert spark((0.0, 0.5, 1.0), 2) == "▄▇", "only the newest steps, in the range of all"
     assert spark((math.nan, 0.1, 0.2), 5) == "▁▇"
-    assert spark((0.5, 0.51, 0.5, 0.49), 5) == "▂▂▂▁", "noise is no mountain range"
+    assert spark((0.1, 0.2), 5, math.nan) == "▁▇"
+    assert spark((), 5) == spark((math.nan,), 5) == ""
+
+
+def test_a_flat_curve_is_neither_the_lowest_nor_a_mountain_range() -> None:
+    assert spark((0.3, 0.3), 5) == "▄▄"
+    assert spark((0.5, 0.51, 0.5, 0.49), 5) == "▄▅▄▃"
     assert spark((0.0, 0.0), 5) == "▁▁"
+    assert spark((-0.3, -0.3), 5) == "▄▄"
+
+
+def test_the_curve_of_a_run_that_has_learned_is_high_and_of_one_that_has_forgotten_low() -> None:
+    assert set(spark((0.97, 1.0, 1.0, 0.99, 1.0), 5, 0.2)) == {"▇"}
+    assert spark((0.97, 1.0), 5, 0.2).endswith("▇")
+    assert spark((0.22, 0.2, 0.21), 5, 1.0) == "▁▁▁"
 
 
 @pytest.mark.parametrize(
     ("first", "last", "count", "said"),
     [
-        (0.2, 0.5, 9, ("↑0.30", "ok")),
-        (0.5, 0.2, 9, ("↓0.30", "warn")),
-        (0.5, 0.504, 9, ("→0.00", "dim")),
-        (0.5, 0.5, 1, ("", "dim")),
-        (None, None, 0, ("", "dim")),
-        (0.5, math.nan, 9, ("→0.00", "dim")),
+        (0.2, 0.5, 6, ("reward 0.20 → 0.50", "ok")),
+        (0.5, 0.2, 6, ("reward 0.50 → 0.20", "warn")),
+        (0.5, 0.504, 9, ("reward 0.50 → 0.50", "strong")),
+        (0.5, 0.496, 9, ("reward 0.50 → 0.50", "strong")),
+        (0.2, 0.5, 5, ("reward 0.50", "strong")),
+        (0.5, 0.5, 1, ("reward 0.50", "strong")),
+        (0.5, math.nan, 9, ("reward 0.50 → nan", "strong")),
     ],
 )
-def test_the_change_has_a_sign_and_a_style(
-    first: float | None, last: float | None, count: int, said: tuple[str, str]
+def test_the_reward_is_shown_from_the_first_steps_to_the_last_once_they_are_others(
+    first: float, last: float, count: int, said: tuple[str, str]
 ) -> None:
-    assert change(Rewards(count, first, last)) == said
+    reward = pack(learning_parts(snapshot(rewards=Rewards(count, first, last, (0.06,)))), 200).spans
+    text = "".join(span[0] for span in reward).partition("  ")[0]
+    assert (text, next(style for part, style in reward if part[-2:] == text[-2:])) == said
+
+
+def test_a_short_run_names_no_change() -> None:
+    assert words(summary(steps(0.1, 0.2, 0.3, 0.4, 0.6))) == "5 steps, mean reward 0.433"
+    assert words(summary(steps(0.1))) == "1 step, mean reward 0.100"
 
 
 def test_one_look_says_whether_it_learns() -> None:
     fields = {
-        "rewards": Rewards(4, 0.1, 0.4, (0.1, 0.2, 0.3, 0.6)),
+        "rewards": Rewards(6, 0.1, 0.4, (0.1, 0.2, 0.3, 0.6)),
         "step_seconds": 4.56,
         "metrics": StepMetrics(4, {"actor/ppo_kl": 0.5, "actor/kl_loss": 0.0123}),
         "trials": TrialsStatus(16, steps=(StepTrials(5, 16, 0, 0, None), StepTrials(4, 16, 16, 0, 0.6))),
     }
-    assert shown(**fields) == "reward 0.60 ↑0.30  ▁▂▃▇  tools 16/16  KL 0.0123  4.6 s/step"
-    assert shown(30, **fields) == "reward 0.60 ↑0.30  tools 16/16"
-    assert shown(20, **fields) == "reward 0.60 ↑0.30"
-    assert shown(12, **fields) == "reward 0.60"
+    assert shown(**fields) == "reward 0.10 → 0.40  ▁▂▃▇  tools 16/16  KL 0.0123  4.6 s/step"
+    assert shown(32, **fields) == "reward 0.10 → 0.40  tools 16/16"
+    assert shown(20, **fields) == "reward 0.10 → 0.40"
+    assert shown(12, **fields) == "reward 0.40"
 
 
 def test_trials_without_tool_calls_stay_longer_than_the_curve() -> None:

@@ -36,6 +36,7 @@ PUBLISHED = {
         "tool_calls_total",
         "max_concurrency",
     ),
+    *("answers", "seconds_per_answer", "seconds_per_token"),
 }
 
 
@@ -121,6 +122,7 @@ def test_what_lasts_when_nobody_asks_the_engine() -> None:
     gone = {name for name in FACTS if getattr(left, name) is None}
     assert gone == {
         *("running", "waiting", "kv_cache_usage", "tokens_per_s", "prefix_cache_hit_rate"),
+        *("answers", "seconds_per_answer", "seconds_per_token"),
         *("sleep_state", "updates_in_flight", "sleeps_in_flight"),
     }
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from liverl.model import Rewards, Snapshot
 from liverl.observe.metrics.names import key_in
+from liverl.observe.metrics.rewards import change
 from liverl_tui.widgets.base.fitting import Form, Part
 from liverl_tui.widgets.base.meters import LEVELS
 from liverl_tui.widgets.base.trial_words import tally_of
 from liverl_tui.widgets.metrics.axes import number
 
 _SPARKS = (16, 10, 6)  # steps in the curve of the reward, in forms from long to short
-_FLAT = 0.2  # share of the highest value; a curve that changes less is not drawn over the whole height
+_FLAT = 0.2  # share of the highest value; a curve that changes less is drawn flatter, in the middle
 _SAME = 0.005  # a change of the reward that its two digits do not show
 _NONE: Form = ()
 
@@ -22,35 +23,38 @@ def learning_parts(snapshot: Snapshot) -> list[Part]:
     return [*_reward(snapshot.rewards), *_tools(snapshot), *_kl(snapshot), *_pace(snapshot)]
 
 
-def spark(values: Sequence[float], width: int) -> str:
-    """The newest ``width`` values as one character each, from the lowest of them to the highest."""
-    shown = [value for value in values if value == value][-width:]
-    if not shown:
+def spark(values: Sequence[float], width: int, start: float | None = None) -> str:
+    """The newest ``width`` values as one character each, between the lowest and the highest of all values.
+
+    ``start``: a value from before them, which counts as one of them: what has risen since then stays high. Values that
+    are much alike are drawn in the middle; a curve of zeros is drawn at the bottom."""
+    known = [value for value in values if value == value]
+    if not known:
         return ""
-    low, span = min(shown), max(shown) - min(shown)
-    span = max(span, _FLAT * max(map(abs, shown)))
+    ends = [*known, start] if start is not None and start == start else known
+    low, span = min(ends), max(ends) - min(ends)
+    least = _FLAT * max(map(abs, ends))
+    if span < least:
+        low, span = low - (least - span) / 2, least
     scale = (len(LEVELS) - 1) / span if span else 0.0
-    return "".join(LEVELS[round((value - low) * scale)] for value in shown)
-
-
-def change(rewards: Rewards) -> tuple[str, str]:
-    """(text, style): from the first three steps to the last three; empty while these are the same steps."""
-    if rewards.first is None or rewards.last is None or rewards.steps < 2:
-        return "", "dim"
-    by = rewards.last - rewards.first
-    if not abs(by) >= _SAME:
-        return "→0.00", "dim"
-    return (f"↑{by:.2f}", "ok") if by > 0 else (f"↓{-by:.2f}", "warn")
+    return "".join(LEVELS[round((value - low) * scale)] for value in known[-width:])
 
 
 def _reward(rewards: Rewards) -> list[Part]:
-    if not rewards.newest:
+    """The mean reward of the first and the last three steps, ``reward 0.19 → 0.47``, and the curve. Of a few steps only
+    their last mean, since a step would be in both."""
+    if rewards.last is None or not rewards.newest:
         return []
-    moved, style = change(rewards)
-    value = (("reward ", "dim"), (f"{rewards.newest[-1]:.2f}", "strong"))
-    parts = [Part(0, ((*value, (f" {moved}", style)), value, _NONE) if moved else (value, _NONE))]
-    curves = [curve for curve in dict.fromkeys(spark(rewards.newest, w) for w in _SPARKS) if len(curve) > 1]
-    return [*parts, Part(5, (*(((curve, "info"),) for curve in curves), _NONE))]
+    label, now = ("reward ", "dim"), (f"{rewards.last:.2f}", "strong")
+    forms: list[Form] = [(label, now), _NONE]
+    ends = change(rewards)
+    if ends is not None:
+        first, last = ends
+        style = "ok" if last - first >= _SAME else "warn" if first - last >= _SAME else "strong"
+        forms.insert(0, (label, (f"{first:.2f} → ", "dim"), (f"{last:.2f}", style)))
+    texts = (spark(rewards.newest, width, rewards.first) for width in _SPARKS)
+    curves = [curve for curve in dict.fromkeys(texts) if len(curve) > 1]
+    return [Part(0, tuple(forms)), Part(5, (*(((curve, "info"),) for curve in curves), _NONE))]
 
 
 def _tools(snapshot: Snapshot) -> list[Part]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from liverl.control.service_detail import Generation, ProbeFacts, ServiceDetail
-from liverl.model import Event, GpuStatus, ReplicaStatus, ServiceStatus, Snapshot
+from liverl.model import EngineFacts, Event, GpuStatus, ReplicaStatus, ServiceStatus, Snapshot
 from liverl.plan.spec import RestartPolicy, StopStage
 from liverl.procs.listing import ListedProcess
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_replica, of_service
@@ -214,12 +214,22 @@ def _replica(about: About, width: int) -> Iterator[Row]:
     yield from _fact("requests", f"{count(engine.running)} running, {count(engine.waiting)} waiting", width)
     cache = f"KV cache {percent(engine.kv_cache_usage)}, prefix hits {percent(engine.prefix_cache_hit_rate)}"
     yield from _fact("engine", f"{cache}, {count(engine.tokens_per_s)} tokens/s", width)
+    if engine.seconds_per_answer is not None:
+        yield from _fact("answers", answer_words(engine), width)
     yield from _fact(
         "since start",
         f"{count(engine.request_success_total)} requests, {count(engine.prompt_tokens_total)} prompt and "
         f"{count(engine.generation_tokens_total)} generated tokens",
         width,
     )
+
+
+def answer_words(engine: EngineFacts) -> str:
+    """How long the answers of the last minute took: ``1.85 s per answer, 12.1 ms per token (48 in the last minute)``.
+    ``-`` for what is not known."""
+    answer = f"{number(engine.seconds_per_answer, 2)} s per answer"
+    token = None if engine.seconds_per_token is None else 1000 * engine.seconds_per_token
+    return f"{answer}, {number(token, 1)} ms per token ({count(engine.answers)} in the last minute)"
 
 
 def _weights(replica: ReplicaStatus, wanted: int | None, width: int) -> Iterator[Row]:

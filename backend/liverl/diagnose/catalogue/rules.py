@@ -14,7 +14,8 @@ UNLISTED_S = 30.0  # a ready replica waits for weights and for the proxy's new l
 RESTARTED_S = 60.0  # a service that stays up for so long has recovered
 MISSING_S = 10.0  # Ray reports the exit of verl's replicas some seconds before their trainer exits
 LATE_S = 600.0  # a large model is loaded within ten minutes
-PAUSED_S = 300.0  # between two rollouts, an idle replica cannot be detected
+PAUSED_S = 300.0  # between two rollouts, an idle or slow replica cannot be detected
+SLOW_S = 75.0  # longer than the minute over which answers are averaged: no single answer can hold it
 RECENT_S = 600.0  # for rules that count new requests: cleared after so long without one
 
 # These need only a run's files; the others need the facts of its backend.
@@ -38,6 +39,7 @@ RULES = (
     Rule(serving.replica_missing, hold=MISSING_S, linger=0.0),
     Rule(serving.replica_late, hold=LATE_S, linger=0.0),
     Rule(serving.replica_idle, linger=PAUSED_S),
+    Rule(serving.replica_slow, hold=SLOW_S, linger=PAUSED_S),
     Rule(serving.replica_unlisted, hold=UNLISTED_S, linger=0.0),
     Rule(serving.proxy_cooled_down),
     Rule(agents.agents_silent, hold=agents.SILENT_S, linger=0.0),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
+from typing import NamedTuple
 
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.tracker import DOWN, GOING, SHOWN, Resolved, Window
@@ -10,6 +12,10 @@ from liverl.model import ReplicaStatus, Snapshot, Symptom
 
 SERVING = ("ready", "degraded")
 NEARLY_ALL = 0.95  # share of the descriptors
+SLOW = 2.0  # times the usual time of an answer: from here on a replica counts as slow ...
+NO_LONGER_SLOW = 1.5  # ... and below this not any more
+FEWEST_ANSWERS = 8  # in the last minute; fewer are no measure of a replica
+WARM_S = 60.0  # seconds from its start in which a replica fills its caches and compiles
 LOW_DISK = 1 << 30  # bytes; checkpoints of a real model need more, logs and records less
 
 
@@ -41,6 +47,69 @@ def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
             yield Resolved(name)
     for name in window.removed(lambda snapshot: snapshot.replicas.items):
         yield Resolved(f"replica_idle:{name}")
+
+
+class AnswerTimes(NamedTuple):
+    """Means over the answers of the last minute, in seconds from the request to the last token."""
+
+    token: float  # per generated token
+    answer: float  # per answer
+
+
+def replica_slow(window: Window) -> Iterator[Symptom | Resolved]:
+    """A replica takes at least ``SLOW`` times as long as the median of the others, for a token and for an answer: with
+    short answers the wait for the first token counts for more in each token, with long ones each answer takes longer,
+    and neither makes a replica slow. Resolved once it is measured again, and below ``NO_LONGER_SLOW``."""
+    now = window.now
+    going = now.state in GOING and not waits_for_stalled(now)
+    timed = {r.name: times for r in now.replicas.items if (times := answer_times(r, now.at)) is not None}
+    for replica in now.replicas.items if going else ():
+        name, times = replica.name, timed.get(replica.name)
+        others = [other for key, other in timed.items() if key != name]
+        if times is None or not others:
+            continue
+        usual = AnswerTimes(median(t.token for t in others), median(t.answer for t in others))
+        times_slower = min(times.token / usual.token, times.answer / usual.answer)
+        if times_slower < SLOW:
+            if times_slower < NO_LONGER_SLOW:
+                yield Resolved(f"replica_slow:{name}")
+            continue
+        by_verl = replica.kind == "verl"
+        restart = "restart the trainer, which restarts its replicas" if by_verl else f"restart {name}"
+        yield Symptom(
+            id=f"replica_slow:{name}",
+            severity="warning",
+            title=f"{name} answers {_factor(times_slower)} times slower than the other"
+            f"{'s' if len(others) > 1 else ' replica'}",
+            cause=f"{name} took {times.answer:.2f} s for an answer in the last minute, the median of the others is "
+            f"{usual.answer:.2f} s, and each step waits for its trials. Usual causes: another process on its GPU, a "
+            "GPU that lowers its clock, a host without free CPU, a KV cache that is full, more requests than the "
+            "others have",
+            fix=f"compare its GPU, KV cache and requests with those of the others; if they are alike, {restart}",
+            evidence=(
+                *(_answers(r, timed[r.name]) for r in _first(replica, now) if r.name in timed),
+                _load(replica),
+                *_gpus_of(now, replica),
+            ),
+            action=None if by_verl else f"restart {name}",
+        )
+    for name in window.removed(lambda snapshot: snapshot.replicas.items):
+        yield Resolved(f"replica_slow:{name}")
+
+
+def answer_times(replica: ReplicaStatus, now: float) -> AnswerTimes | None:
+    """How long the answers of a replica take; None while it does not serve, has just started, or has finished fewer
+    than ``FEWEST_ANSWERS`` in the last minute. ``now``: Unix time."""
+    engine = replica.engine
+    if replica.state not in SERVING or now - (replica.since or 0.0) < WARM_S:
+        return None
+    if (
+        (engine.answers or 0.0) < FEWEST_ANSWERS
+        or not engine.seconds_per_token
+        or not engine.seconds_per_answer
+    ):
+        return None
+    return AnswerTimes(engine.seconds_per_token, engine.seconds_per_answer)
 
 
 def weights_requested(window: Window) -> Iterator[Symptom | Resolved]:
@@ -294,6 +363,22 @@ def disk_low(window: Window) -> Iterator[Symptom | Resolved]:
 
 def _root(address: str) -> str:
     return address.rstrip("/").removesuffix("/v1")
+
+
+def _first(replica: ReplicaStatus, now: Snapshot) -> list[ReplicaStatus]:
+    """``replica`` and then others, ``SHOWN`` in all."""
+    return [replica, *(r for r in now.replicas.items if r.name != replica.name)][:SHOWN]
+
+
+def _answers(replica: ReplicaStatus, times: AnswerTimes) -> str:
+    return (
+        f"{replica.name}: {times.answer:.2f} s per answer, {1000 * times.token:.1f} ms per token, "
+        f"{replica.engine.answers or 0:.0f} answers in the last minute"
+    )
+
+
+def _factor(times: float) -> str:
+    return f"{times:.0f}" if times >= 10 else f"{times:.1f}"
 
 
 def _load(replica: ReplicaStatus) -> str:

@@ -31,6 +31,9 @@ _VALUES: dict[str, Names] = {
     "corrupted_requests_total": ("vllm:corrupted_requests_total", "vllm:corrupted_requests"),
     "updates_in_flight": ("vllm:rl_weight_update_operations_in_flight",),
     "sleeps_in_flight": ("vllm:sleep_mode_operations_in_flight",),
+    "answer_seconds_total": ("vllm:e2e_request_latency_seconds_sum",),
+    "answers_total": ("vllm:e2e_request_latency_seconds_count",),
+    "answer_tokens_total": ("vllm:request_generation_tokens_sum",),
     "weight_request_at": (weight_requests.LAST,),
     "actor_generate_total": ("liverl:actor_generate_total", "liverl:actor_generate"),
 }

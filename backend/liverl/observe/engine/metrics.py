@@ -142,25 +142,48 @@ class RateWindow:
         self._points.clear()
 
 
+ANSWERS_S = 60.0  # seconds over which the time of answers is averaged: a few steps of an agent
+
+
 class EngineMeter:
-    """Computes the rates of one replica from its successive scrapes, over the last ``seconds``."""
+    """Computes the rates of one replica from its successive scrapes, over the last ``seconds``; the time of answers
+    over the last ``ANSWERS_S``."""
 
     def __init__(self, seconds: float = 10.0) -> None:
         self._tokens = RateWindow(seconds)
         self._queries = RateWindow(seconds)
         self._hits = RateWindow(seconds)
+        self._answers = RateWindow(ANSWERS_S)
+        self._answer_seconds = RateWindow(ANSWERS_S)
+        self._answer_tokens = RateWindow(ANSWERS_S)
 
     def update(self, at: float, facts: EngineFacts) -> EngineFacts:
-        """Return ``facts`` with tokens per second and prefix cache hit rate (0..1); None until two scrapes.
+        """Return ``facts`` with tokens per second, prefix cache hit rate (0..1) and the time of answers; None until
+        two scrapes.
 
         ``at``: time of the scrape in seconds, monotonic."""
         for window, value in (
             (self._tokens, facts.generation_tokens_total),
             (self._queries, facts.prefix_cache_queries_total),
             (self._hits, facts.prefix_cache_hits_total),
+            (self._answers, facts.answers_total),
+            (self._answer_seconds, facts.answer_seconds_total),
+            (self._answer_tokens, facts.answer_tokens_total),
         ):
             if value is not None:
                 window.add(at, value)
         queries, hits = self._queries.growth, self._hits.growth
         share = min(1.0, hits / queries) if queries and hits is not None else None
-        return msgspec.structs.replace(facts, tokens_per_s=self._tokens.rate, prefix_cache_hit_rate=share)
+        answers, seconds = self._answers.growth, self._answer_seconds.growth
+        return msgspec.structs.replace(
+            facts,
+            tokens_per_s=self._tokens.rate,
+            prefix_cache_hit_rate=share,
+            answers=answers or None,
+            seconds_per_answer=_ratio(seconds, answers),
+            seconds_per_token=_ratio(seconds, self._answer_tokens.growth),
+        )
+
+
+def _ratio(value: float | None, by: float | None) -> float | None:
+    return value / by if value is not None and by else None

@@ -42,9 +42,19 @@ class RewardHistory:
         return Rewards(len(values), sum(first) / len(first), sum(last) / len(last), tuple(newest))
 
 
+def change(rewards: Rewards) -> tuple[float, float] | None:
+    """The mean rewards of the first and of the last three steps; None while a step would be in both."""
+    if rewards.first is None or rewards.last is None or rewards.steps < 2 * _ENDS:
+        return None
+    return rewards.first, rewards.last
+
+
 def words(rewards: Rewards) -> str | None:
     """Whether the run has learned, as a sentence; None without rewards."""
-    if rewards.first is None or rewards.last is None:
+    if rewards.last is None:
         return None
-    means = f"{rewards.first:.3f} -> {rewards.last:.3f}"
-    return f"{rewards.steps} steps, mean reward {means} (first and last three steps)"
+    count = f"{rewards.steps} step{'' if rewards.steps == 1 else 's'}"
+    ends = change(rewards)
+    if ends is None:
+        return f"{count}, mean reward {rewards.last:.3f}"
+    return f"{count}, mean reward {ends[0]:.3f} -> {ends[1]:.3f} (first and last three steps)"
