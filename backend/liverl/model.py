@@ -145,7 +145,8 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     ] = ()  # those of ``members`` that are stopped, or wait without progress
     # Since when a service that was ready no longer serves although it should; None while it serves or is not wanted.
     down_since: float | None = None
-    failure: str = ""  # why it went down; empty unless ``down_since`` is set
+    failed_at: float | None = None  # when it failed last and was started again by itself, not by a command
+    failure: str = ""  # why it went down or failed last; empty unless one of the two times above is set
 
 
 _MOMENTARY = msgspec.Meta(extra={"momentary": True})  # valid only at the time of the scrape

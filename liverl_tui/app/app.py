@@ -19,6 +19,7 @@ from liverl_tui.app.lifecycle import Lifecycle
 from liverl_tui.app.navigation import Navigation
 from liverl_tui.app.next_attempt import NextAttempt
 from liverl_tui.app.notifications import Notifications
+from liverl_tui.data.last_visit import Visit
 from liverl_tui.data.list_memory import ListMemory
 from liverl_tui.data.source import Source
 from liverl_tui.data.view import Link, View
@@ -42,7 +43,8 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
 
     ``readonly``: refuse every key that would change the run. ``theme``: None = the default one. ``bell``: whether the
     terminal's bell may ring. ``first``: state of the run, if already known, over ``link``. ``hints``: show the most
-    useful keys until one is pressed. ``painted``: called once, after the first paint."""
+    useful keys until one is pressed. ``last_visit``: say what has happened since then. ``painted``: called once, after
+    the first paint."""
 
     TITLE = "liverl-tui"
     ENABLE_COMMAND_PALETTE = False  # Textual's; ours has a key in the key table
@@ -59,6 +61,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         first: Snapshot | None = None,
         link: Link = "live",
         hints: bool = False,
+        last_visit: Visit | None = None,
         painted: Callable[[], object] = lambda: None,
     ) -> None:
         if not os.environ.get("NO_COLOR"):
@@ -68,6 +71,8 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         self.source = source
         self.readonly = readonly
         self.hints = hints
+        self.last_visit = last_visit
+        self._summed_up = last_visit is None
         self.view = View() if first is None else View(link, snapshot=first)
         # With a first state, nothing is painted until the panes are laid out and filled: mounting, layout and filling
         # would cause five full paints (60 KB over ssh), of which only the last is needed.
@@ -160,6 +165,9 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
                 screen.show(view)
         self.notifications.announce(before, view)
         self.next_attempt.take()
+        if not self._summed_up and view.link != "connecting" and view.events:
+            self._summed_up = True
+            self.notifications.sum_up(self.last_visit, view)
 
     def _tick(self) -> None:
         """Redraw the clocks on the screen if no view came lately."""

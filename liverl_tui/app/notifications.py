@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +12,7 @@ from textual.notifications import Notification, Notify
 
 from liverl.model import Result, Snapshot
 from liverl.rundir.commands import attach_command
+from liverl_tui.data.last_visit import Visit, since_then
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import find
 from liverl_tui.term.terminal import WindowTitle, has_title
@@ -234,6 +236,13 @@ class Notifications:
             replaced = about and (old_about == about or old_about.startswith(f"{about}/"))
             if replaced or old.message == new.message:
                 self._host.drop_toast(old)  # the screen changes when the new one is shown
+
+    def sum_up(self, visit: Visit | None, view: View) -> None:
+        """Show what has happened in the run since ``visit``, if anything has."""
+        text = since_then(visit, view, time.time()) if visit is not None else None
+        if text is not None:
+            key = find("app", "events").name
+            self.toast(f"{text} ({key} shows it)", "warning", brief=True)
 
     def announce(self, before: View, after: View) -> None:
         """Set the window title, and show toasts and ring the bell for what is new in ``after``."""

@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from liverl.util.visible import visible
 from liverl_tui.app.settings import UiSettings, before_textual, check_theme, read_settings
 from liverl_tui.data.first_start import first_start
 from liverl_tui.data.first_view import FirstLook
+from liverl_tui.data.last_visit import read_visit, write_visit
 from liverl_tui.keys import in_force
 
 if TYPE_CHECKING:
@@ -51,8 +53,6 @@ def run_demo(recording: Recording, folder: Path, speed: float) -> int:
         CliError: a setting of the interface is invalid.
         RecordingError: the recording cannot be played.
     """
-    import time
-
     from liverl.replay.clock import ReplayClock
     from liverl.replay.player import Player
 
@@ -108,9 +108,11 @@ def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[[], 
         bell=settings.bell,
         first=snapshot,
         hints=first_start(),
+        last_visit=read_visit(run.path) if start is None else None,
         painted=_collect,
     )
     app.run(mouse=settings.mouse)
+    write_visit(run.path, app.view, time.time())
     if source.error is not None:
         raise source.error
     if app.return_code:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from textual.dom import DOMNode
 
     from liverl.diagnose.evidence import LogPlace
+    from liverl_tui.data.last_visit import Visit
     from liverl_tui.data.list_memory import ListMemory
     from liverl_tui.data.verbs import Verb
 
@@ -142,11 +143,13 @@ class Host(Protocol):
     """The application, as seen by its screens and widgets.
 
     ``view``: the newest one. ``held``: nothing is painted before ``release``. ``readonly``: commands are refused with
-    a toast. ``lists``: orders and columns of lists.
+    a toast. ``lists``: orders and columns of lists. ``last_visit``: when this user closed the interface of the run
+    last; None if never.
     """
 
     source: Source
     view: View
+    last_visit: Visit | None
     readonly: bool
     held: bool
     lists: ListMemory

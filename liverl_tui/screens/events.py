@@ -50,7 +50,7 @@ class EventsScreen(RunScreen):
     def compose(self) -> ComposeResult:
         """The list of events, above the key bar."""
         yield Header()
-        yield EventList(self._load, id="events")
+        yield EventList(self._load, visit=self.liverl.last_visit, id="events")
         yield KeyBar()
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:

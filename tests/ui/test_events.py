@@ -10,10 +10,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from kit import pilots
-from kit.screens import FakeSource, event, settle, snapshot
+from kit.screens import NOW, FakeSource, event, settle, snapshot
 
 from liverl.model import Event
 from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.last_visit import Visit
 from liverl_tui.data.view import View
 from liverl_tui.screens.events import EventsScreen, events_before
 from liverl_tui.text.wrapping import LEAST, wrap
@@ -49,9 +50,12 @@ class Screen(pilots.Driven):
 
 @asynccontextmanager
 async def opened(
-    view: View, run_dir: Path | str = "/runs/x/y", size: tuple[int, int] = (100, 20)
+    view: View,
+    run_dir: Path | str = "/runs/x/y",
+    size: tuple[int, int] = (100, 20),
+    visit: Visit | None = None,
 ) -> AsyncIterator[Screen]:
-    app = LiverlApp(FakeSource(run_dir, view=view))
+    app = LiverlApp(FakeSource(run_dir, view=view), last_visit=visit)
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
         screen = Screen(pilot)
@@ -231,3 +235,18 @@ def test_wrapped_text_fits_and_loses_nothing(text: str, width: int, begin: int) 
     assert "\x1b" not in "".join(lines) and "\n" not in "".join(lines)
     kept = {c for c in text if c.isalnum() and c.isascii()}
     assert kept <= set("".join(lines))
+
+
+async def test_a_row_says_where_the_last_visit_ended() -> None:
+    visit = Visit("/runs/x/y", NOW - 600, 4, 1, 0, {})
+    async with opened(shown(1, 9), visit=visit) as screen:
+        await screen.until(lambda: "event 8." in screen.text)
+        lines = screen.text.splitlines()
+        (mark,) = [i for i, line in enumerate(lines) if "you left at" in line]
+        assert "event 4." in lines[mark - 1] and "event 6." in lines[mark + 1], "event 5 is a debug event"
+    async with opened(shown(1, 9), visit=msgspec.structs.replace(visit, seq=9)) as screen:
+        await screen.until(lambda: "event 8." in screen.text)
+        assert "you left" not in screen.text, "nothing is new"
+    async with opened(shown(6, 9), visit=visit) as screen:
+        await screen.until(lambda: "event 8." in screen.text)
+        assert "you left" not in screen.text, "the events before are not loaded"

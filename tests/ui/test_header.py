@@ -141,6 +141,18 @@ def test_what_matters_stays_where_the_line_is_short(width: int) -> None:
     assert ("reward 0.19 → 0.47" in text) == (width > 40)
 
 
+def test_an_alert_says_when_it_began_where_there_is_room() -> None:
+    alert = Symptom("down", "critical", "proxy is down: 16 trials wait", "", "wait", since=NOW - 4)
+    assert below(view(symptoms=(alert,)), snapshot(symptoms=(alert,))) == [
+        "✖ proxy is down: 16 trials wait  4s ago  → wait"
+    ]
+    assert below(view(symptoms=(alert,)), snapshot(symptoms=(alert,)), 40) == [
+        "✖ proxy is down: 16 trials wait  → wait"
+    ]
+    never = msgspec.structs.replace(alert, since=None)
+    assert "ago" not in below(view(symptoms=(never,)), snapshot(symptoms=(never,)))[0]
+
+
 # -- the stages
 
 
@@ -217,7 +229,7 @@ def test_the_news() -> None:
     assert news == ["• 10s ago  r1: listed now"]
     sick = snapshot(symptoms=(LISTLESS, TOOLLESS))
     alerts = [
-        "✖ No trial calls a tool  → set the tool-call parser",
+        "✖ No trial calls a tool  0s ago  → set the tool-call parser",
         "▲ r1 is loaded but idle  → restart the proxy",
     ]
     assert below(shown, sick) == alerts, "each has a row, the worst first"
@@ -274,7 +286,7 @@ def test_a_failure_names_service_step_and_the_command_that_goes_on() -> None:
     assert second(70, **failed()) == end
     assert below(view(), snapshot(**failed()), 70) == ["→ liverl-tui up --resume liverl/first"]
     more = failed(symptoms=(TOOLLESS,))
-    assert below(view(), snapshot(**more)) == ["✖ No trial calls a tool  → set the tool-call parser"]
+    assert below(view(), snapshot(**more)) == ["✖ No trial calls a tool  0s ago  → set the tool-call parser"]
 
 
 @pytest.mark.parametrize(

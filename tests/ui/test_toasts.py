@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from textual.widgets._toast import Toast
 
 from liverl.model import Symptom
 from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.last_visit import Visit
 from liverl_tui.data.view import View
 from liverl_tui.text.themes import PALETTES
 from liverl_tui.widgets.base.keybar import KeyBar
@@ -80,3 +82,17 @@ async def test_an_answer_that_is_told_nowhere_else_is_whole() -> None:
         (toast,) = await toasts(pilot, 1)
         assert toast.region.bottom == 24 and toast.region.height < 5
         assert "".join(said(toast).split()) == "".join(text.split())
+
+
+async def test_after_an_absence_one_toast_says_what_has_happened() -> None:
+    shown = view()
+    assert shown.snapshot is not None
+    visit = Visit(shown.snapshot.run_dir, time.time() - 900, 0, 1, 2, {})
+    app = LiverlApp(FakeSource(view=shown), last_visit=visit)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await settle(pilot)
+        (toast,) = await toasts(pilot, 1)
+        assert said(toast) == "▲ since you left 15m ago: 5 steps (E shows it)"
+        app.take(view(step=9))
+        await settle(pilot)
+        assert len(app.screen.query(Toast)) == 1, "it is said once"

@@ -319,6 +319,49 @@ def test_service_backing_off() -> None:
     }
 
 
+def restarted(state: str = "ready", kind: str = "replica", **fields: Any) -> Snapshot:
+    name = "r1" if kind == "replica" else kind
+    values = {"restarts": 1, "failed_at": NOW - 12, "failure": "killed by SIGKILL", **fields}
+    values.setdefault("log", f"attempt_001/logs/{name}.2.log")
+    return snapshot(services=(*snapshot().services[:2], service(name, kind, state, **values)))
+
+
+def test_a_restarted_service_is_named_for_some_minutes() -> None:
+    symptom = found(restarted())["service_restarted:r1"]
+    assert symptom.title == "r1 failed (killed by SIGKILL); it serves again"
+    assert (symptom.severity, symptom.since) == ("warning", NOW - 12)
+    assert symptom.evidence == ("attempt_001/logs/r1.1.log",)
+    assert "OOM killer" in symptom.cause and "restarted 1 time in" in symptom.cause
+    for state in ("preparing", "starting", "degraded"):
+        assert found(restarted(state))["service_restarted:r1"].title.endswith("; it is being restarted")
+    assert found(restarted(failed_at=NOW - 299))
+    assert "restarted 2 times" in found(restarted(restarts=2))["service_restarted:r1"].cause
+    assert found(restarted(log=None))["service_restarted:r1"].evidence == ()
+    assert found(restarted(log="attempt_001/logs/r1.1.log"))["service_restarted:r1"].evidence == ()
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        restarted(failed_at=NOW - 300),
+        restarted(failed_at=None),
+        replace(restarted(), state="stopping"),
+        restarted("backing_off"),
+        restarted("gave_up"),
+        restarted("starting", "proxy", down_since=NOW - 12),
+    ],
+)
+def test_what_is_no_restarted_service(state: Snapshot) -> None:
+    assert not [name for name in found(state) if name.startswith("service_restarted")]
+
+
+def test_a_restarted_service_has_no_alert_once_the_time_is_over() -> None:
+    clock = Clock(restarted())
+    assert [n.symptom.id for n in clock.run(4)] == ["service_restarted:r1"]
+    clock.state = restarted(failed_at=NOW - 400)
+    assert [n.what for n in clock.run(2)] == ["cleared"]
+
+
 def test_what_is_no_part_of_the_run_any_more_has_no_alert() -> None:
     """A replica that failed to be added, and was dropped."""
     falls = service("r2", "replica", "backing_off", why="no GPU", pid=None, restarts=2)
@@ -396,7 +439,7 @@ def proxy(state: str, **fields: Any) -> tuple[Any, ...]:
 def test_proxy_down(state: str) -> None:
     stalled = snapshot(trials=TrialsStatus(16, 16), services=proxy(state))
     symptom = found(stalled)["proxy_down:proxy"]
-    assert symptom.title == "proxy is down for 12 s: 16 trials wait; killed by SIGKILL"
+    assert symptom.title == "proxy is down: 16 trials wait; killed by SIGKILL"
     assert (symptom.severity, symptom.since) == ("critical", NOW - 12.7)
     assert "by somebody or by the kernel's OOM killer" in symptom.cause
     assert symptom.action == ("restart proxy" if state == "backing_off" else None)
@@ -404,7 +447,7 @@ def test_proxy_down(state: str) -> None:
     assert "by the kernel's OOM killer (oom_kill in F has risen to 3)" in killer.cause
     assert "SIGKILL" not in found(snapshot(services=proxy(state, failure="exit 1")))["proxy_down:proxy"].cause
     assert found(replace(stalled, trials=TrialsStatus()))["proxy_down:proxy"].title.startswith(
-        "proxy is down for 12 s; "
+        "proxy is down; "
     )
     assert found(snapshot(services=proxy(state), state="stopping")).get("proxy_down:proxy") is None
     never = found(snapshot(services=proxy(state, down_since=None)))
@@ -698,7 +741,7 @@ def test_a_symptom_begins_once_lingers_and_ends_once() -> None:
     clock.state = at_step(2)
     (news,) = clock.run(60)
     assert news.what == "cleared" and clock.diagnosis.symptoms == ()
-    assert words(news, NOW + 2 + 125) == ("cleared after 2m05s: it is bad", "info")
+    assert words(news, NOW + 2 + 125) == ('resolved after 2m05s: "it is bad"', "info")
     clock.state = at_step(1)
     assert [n.what for n in clock.run(2)] == ["new"]
     clock.state = at_step(0)

@@ -199,11 +199,11 @@ def test_the_most_severe_first_then_the_oldest_then_by_name() -> None:
 )
 def test_the_end_is_told_with_how_long_it_lasted(seconds: float, length: str) -> None:
     ended = SymptomChange("cleared", symptom(severity="critical", since=NOW))
-    assert words(ended, NOW + seconds) == (f"cleared after {length}: bad happens", "info")
+    assert words(ended, NOW + seconds) == (f'resolved after {length}: "bad happens"', "info")
 
 
 def test_an_end_without_a_beginning_lasted_no_time() -> None:
-    assert words(SymptomChange("cleared", symptom()), NOW) == ("cleared after 0m00s: bad happens", "info")
+    assert words(SymptomChange("cleared", symptom()), NOW) == ('resolved after 0m00s: "bad happens"', "info")
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ async def test_symptoms_are_told_and_stand_in_the_snapshot(fake: Fake) -> None:
     assert last is not None and [s.id for s in last.symptoms] == ["proxy_cooled_down:r1"]
     fake.state = snapshot()
     await fake.look(60)
-    assert fake.said[1:] == ["cleared after 0m50s: the proxy has put r1 in cooldown"]
+    assert fake.said[1:] == ['resolved after 0m50s: "the proxy has put r1 in cooldown"']
 
 
 @pytest.mark.parametrize("wanted", [True, False])

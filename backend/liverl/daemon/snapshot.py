@@ -136,7 +136,8 @@ class SnapshotBuilder:
             tree=stats or TreeStats(),
             stalled=self._sampler.facts.stalled.get(slot.name, ()),
             down_since=machine.down_since,
-            failure=machine.last_failure if machine.down_since is not None else "",
+            failed_at=state_machine.failed_at(machine),
+            failure=state_machine.failure(machine),
         )
 
     def _stage(self, slot: Slot) -> Stage | None:

@@ -3,6 +3,7 @@ rule's ``linger`` is still the same symptom; one that lasts less than ``hold`` i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -16,6 +17,7 @@ DOWN = ("failed", "gave_up")  # states of a service that is not started again
 FEWEST = 4  # fewer trials are too few to judge a share of them
 SHOWN = 8  # pieces of evidence at most
 _RANK = {"info": 0, "warning": 1, "critical": 2}
+_CLAUSE = re.compile(r"[:;] ")
 LEVELS: dict[str, Level] = {"info": "info", "warning": "warning", "critical": "error"}
 
 
@@ -139,10 +141,15 @@ class Diagnosis:
         case.last = at
 
 
+def point(text: str) -> str:
+    """What a title or a fix says in short: its part before the first colon or semicolon."""
+    return _CLAUSE.split(text, maxsplit=1)[0]
+
+
 def words(news: SymptomChange, now: float) -> tuple[str, Level]:
     """One line for the run's events, and its level. ``now``: Unix seconds."""
     symptom = news.symptom
     if news.what == "cleared":
         minutes, seconds = divmod(int(now - (symptom.since or now)), 60)
-        return f"cleared after {minutes}m{seconds:02}s: {symptom.title}", "info"
+        return f'resolved after {minutes}m{seconds:02}s: "{point(symptom.title)}"', "info"
     return f"{symptom.title}: {symptom.cause}", LEVELS[symptom.severity]

@@ -236,7 +236,8 @@ class OrphanedServices:
             stage=None,
             progress=None,
             down_since=past.machine.down_since if past.machine is not None else None,
-            failure=past.machine.last_failure if past.machine is not None and past.machine.down_since else "",
+            failed_at=state_machine.failed_at(past.machine) if past.machine is not None else None,
+            failure=state_machine.failure(past.machine) if past.machine is not None else "",
         )
 
 

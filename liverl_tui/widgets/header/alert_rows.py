@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from math import inf
 
+from liverl.diagnose.tracker import point
 from liverl.model import Snapshot, Symptom
 from liverl_tui.keys.bindings import find
-from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, one_line
+from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, age, one_line
 from liverl_tui.widgets.base.cells import Row, fit
 from liverl_tui.widgets.base.fitting import Form, Part, pack
 
 _RANK = ("info", "warning", "critical")  # severities, ascending
-_CLAUSE = re.compile(r"[:;] ")  # ends the point of a title, and of a fix
 _SHORTEST = 24  # columns of a title at least
 
 
@@ -39,17 +38,19 @@ def remedy(symptom: Symptom) -> str:
     if symptom.action is not None:
         keys = f"{find('app', 'alerts').mention} then {find('alerts', 'apply').mention}"
         return f"{keys}: {action_words(symptom.action)}"
-    return _CLAUSE.split(symptom.fix, maxsplit=1)[0]
+    return point(symptom.fix)
 
 
-def alert_row(symptom: Symptom, width: int) -> Row:
-    """One alert: its title and its fix. Where both do not fit, the fix gets shorter, then the title loses its
-    explanation; what to type stays."""
+def alert_row(symptom: Symptom, width: int, now: float) -> Row:
+    """One alert: its title, when it began, and its fix. Where these do not fit, the fix gets shorter, then the title
+    loses its explanation; what to type stays. ``now``: Unix time."""
     glyph, style = SEVERITY_GLYPH[symptom.severity], SEVERITY_STYLE[symptom.severity]
     title = one_line(symptom.title)
-    point = _CLAUSE.split(title, maxsplit=1)[0]
-    forms = dict.fromkeys(f"{glyph} {text}" for text in (title, point, fit(point, _SHORTEST).rstrip()))
+    short = point(title)
+    forms = dict.fromkeys(f"{glyph} {text}" for text in (title, short, fit(short, _SHORTEST).rstrip()))
     parts = [Part(1, tuple(((form, style),) for form in forms))]
+    if symptom.since is not None:
+        parts.append(Part(3, (((f"{age(now - symptom.since)} ago", "dim"),), ())))
     fixes = dict.fromkeys(one_line(text) for text in (symptom.fix, remedy(symptom)) if text)
     fix_forms: tuple[Form, ...] = tuple((("→ ", "dim"), (fix, "strong")) for fix in fixes)
     if fix_forms:

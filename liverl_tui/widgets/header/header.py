@@ -262,7 +262,7 @@ def below_rows(view: View, snapshot: Snapshot, now: float, width: int) -> list[R
     result = snapshot.result
     if result is not None and result.resume is not None and not _on_one_row(snapshot, width):
         rows.append(Row(("→ ", "dim"), (one_line(result.resume), "strong")))
-    rows += [alert_row(symptom, width) for symptom in shown_alerts(snapshot)]
+    rows += [alert_row(symptom, width, now) for symptom in shown_alerts(snapshot)]
     event = next((e for e in reversed(view.events) if e.level != "debug"), None)
     if not rows and event is not None and result is None:
         rows.append(_event_row(event, now))

@@ -10,6 +10,7 @@ import msgspec
 from rich.cells import cell_len
 
 from liverl.model import Event, Level
+from liverl_tui.data.last_visit import Visit
 from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.text.words import LEVEL_GLYPH, LEVEL_STYLE, one_line
 from liverl_tui.text.wrapping import wrap
@@ -84,12 +85,18 @@ def event_rows(
     return rows
 
 
+def visit_row(visit: Visit) -> Row:
+    """The row between the events that the user may have seen and those that are new."""
+    when = time.strftime("%H:%M:%S", time.localtime(visit.at))
+    return Row((f" ── you left at {when}; since then: ──", "warn"))
+
+
 class EventList(RowsPane):
     """The events that the filter and the level let through. With ``following`` the cursor is on the newest one, as long
     as the newest is the last one. ``_at`` and ``_top`` are indices into ``_shown``.
 
     ``older`` is called when events before the first known one are needed, with True for all of them; the answer comes
-    by ``take_older``.
+    by ``take_older``. A row says where the user's last ``visit`` ended.
     """
 
     scope = "events"
@@ -98,8 +105,11 @@ class EventList(RowsPane):
     own_orders = ("newest last",)
     BINDINGS = bindings("events")
 
-    def __init__(self, older: Callable[[bool], None], *, id: str | None = None) -> None:
+    def __init__(
+        self, older: Callable[[bool], None], *, visit: Visit | None = None, id: str | None = None
+    ) -> None:
         super().__init__(id=id)
+        self._visit = visit
         self._older = older
         self._known: list[Event] = []  # all events that were loaded, by number
         self._newest: Sequence[Event] = ()  # the argument of the last ``take``
@@ -268,7 +278,16 @@ class EventList(RowsPane):
         parts = {column.name for column in COLUMNS if self.arrangement.shows(column)}
         opened = event.seq in self._open
         block = event_rows(event, width - self.gutter_width, day=day, data=opened, shown=parts)
-        return self.signed(_key(event), block)
+        block = self.signed(_key(event), block)
+        return [visit_row(self._visit), *block] if self._visit and self._begins_after_visit(index) else block
+
+    def _begins_after_visit(self, index: int) -> bool:
+        """Whether the event is the first one after the last visit; False where the list is in another order."""
+        if self._visit is None or self.sorting is not None:
+            return False
+        seq = self._visit.seq
+        before = self._shown[index - 1].seq if index else 0 if self.complete else seq + 1
+        return before <= seq < self._shown[index].seq
 
     def filtered_words(self) -> str:
         """Nothing: ``facts`` say how many events are listed."""

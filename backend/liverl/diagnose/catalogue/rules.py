@@ -34,6 +34,7 @@ RULES = (
     Rule(processes.process_blocked, linger=0.0),
     Rule(services.proxy_down, linger=0.0),
     Rule(services.service_backing_off, linger=RESTARTED_S),
+    Rule(services.service_restarted, linger=0.0),
     Rule(serving.policy_changed, linger=0.0),
     Rule(serving.weights_requested, linger=0.0),
     Rule(serving.replica_missing, hold=MISSING_S, linger=0.0),

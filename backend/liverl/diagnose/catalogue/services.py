@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGKILL
@@ -10,6 +11,12 @@ from liverl.diagnose.evidence import log_line
 from liverl.diagnose.tracker import DOWN, GOING, Resolved, Window
 from liverl.model import ServiceStatus, Symptom
 from liverl.rundir.commands import resume_command
+
+RESTARTED_S = (
+    300.0  # seconds for which a failure is reported after the restart: long enough to be seen by a person
+)
+_GOING_AGAIN = ("preparing", "starting", "ready", "degraded")
+_GENERATION = re.compile(r"(.+)\.(\d+)\.log")
 
 
 def service_down(window: Window) -> Iterator[Symptom | Resolved]:
@@ -51,7 +58,7 @@ def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
     for service in now.services if now.state in GOING else ():
         if service.kind != "proxy" or service.down_since is None or service.state in DOWN:
             continue
-        name, seconds = service.name, max(0, int(now.at - service.down_since))
+        name = service.name
         trials = now.trials.running
         waiting = f": {trials} trial{'s wait' if trials != 1 else ' waits'}" if trials else ""
         failure = service.failure or service.why
@@ -59,7 +66,7 @@ def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
         yield Symptom(
             id=f"proxy_down:{name}",
             severity="critical",
-            title=f"{name} is down for {seconds} s{waiting}; {failure}",
+            title=f"{name} is down{waiting}; {failure}",
             cause=f"{failure}{_by_whom(window, failure)}; now it is {doing}. Replicas are up, but no request reaches "
             f"them until {name} serves",
             fix="wait until it serves again; if it fails again, fix the error in its log",
@@ -67,6 +74,37 @@ def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
             since=service.down_since,
             action=f"restart {name}" if service.state == "backing_off" else None,
         )
+
+
+def service_restarted(window: Window) -> Iterator[Symptom | Resolved]:
+    """A service failed in the last ``RESTARTED_S`` seconds and was started again. While it is down, or waits for its
+    next start, other rules report it."""
+    now = window.now
+    for service in now.services if now.state in GOING else ():
+        failed_at, name = service.failed_at, service.name
+        if failed_at is None or now.at - failed_at >= RESTARTED_S or service.state not in _GOING_AGAIN:
+            continue
+        if service.kind == "proxy" and service.down_since is not None:
+            continue
+        serves = service.state == "ready"
+        yield Symptom(
+            id=f"service_restarted:{name}",
+            severity="warning",
+            title=f"{name} failed ({service.failure}); it {'serves again' if serves else 'is being restarted'}",
+            cause=f"{service.failure}{_by_whom(window, service.failure)}; it was restarted "
+            f"{service.restarts} time{'' if service.restarts == 1 else 's'} in this attempt",
+            fix="read the end of the log of its previous process, unless you killed it",
+            evidence=_previous_log(service),
+            since=failed_at,
+        )
+
+
+def _previous_log(service: ServiceStatus) -> tuple[str, ...]:
+    """The log of the process before the present one, as evidence; nothing if there is none."""
+    match = _GENERATION.fullmatch(service.log or "")
+    if match is None or int(match[2]) < 2:
+        return ()
+    return (f"{match[1]}.{int(match[2]) - 1}.log",)
 
 
 def _by_whom(window: Window, failure: str) -> str:

@@ -54,6 +54,16 @@ class MachineState:
         return self.ended_by_us and self.exit is not None and self.exit.ok
 
 
+def failed_at(machine: MachineState) -> float | None:
+    """When the service failed last, in Unix seconds; None if it did not, or was started by a command since."""
+    return machine.failures[-1] if machine.failures else None
+
+
+def failure(machine: MachineState) -> str:
+    """Why the service is down or failed last; empty if neither is so."""
+    return machine.last_failure if machine.down_since is not None or machine.failures else ""
+
+
 @dataclass(frozen=True)
 class RestartRules:
     """The fixed parameters of a service. ``startup_deadline``: seconds until it must be ready. ``stop``: its stop

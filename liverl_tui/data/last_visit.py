@@ -1,0 +1,97 @@
+"""When this user closed the interface of a run, and what has happened in the run since then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from liverl.model import Event, Snapshot
+from liverl_tui.data.own_files import write_own
+from liverl_tui.data.view import View
+from liverl_tui.text.words import age
+
+FILE = "last-visit.json"
+SHORT_S = 30.0  # seconds of absence; after less than that nothing is summed up
+_NAMED = 3  # restarted services that are named at most
+
+
+class Visit(msgspec.Struct, frozen=True):
+    """The end of a visit. ``at``: Unix time; ``seq``: number of the newest event; ``restarts``: by service."""
+
+    run_dir: str
+    at: float
+    seq: int
+    attempt: int
+    step: int
+    restarts: dict[str, int]
+
+
+def visit_of(view: View, at: float) -> Visit | None:
+    """The visit that ends now, ``at`` (Unix time); None if the run was never seen."""
+    snapshot = view.snapshot
+    if snapshot is None:
+        return None
+    seq = max(snapshot.seq, view.events[-1].seq if view.events else 0)
+    return Visit(snapshot.run_dir, at, seq, snapshot.attempt, snapshot.step or 0, _restarts(snapshot))
+
+
+def write_visit(run_dir: Path, view: View, at: float) -> None:
+    """Note that the interface of a run is closed, in the user's own directory; without effect if it cannot be
+    written."""
+    visit = visit_of(view, at)
+    if visit is None:
+        return
+    try:
+        write_own(run_dir, FILE, msgspec.json.encode(visit).decode(), in_run=False)
+    except OSError:
+        return
+
+
+def read_visit(run_dir: Path) -> Visit | None:
+    """The last visit of this user to the run; None without one."""
+    from liverl.rundir.index import interface_root
+
+    path = interface_root() / run_dir.parent.name / run_dir.name / FILE
+    try:
+        visit = msgspec.json.decode(path.read_bytes(), type=Visit)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return visit if visit.run_dir == str(run_dir) else None  # another run of this name
+
+
+def since_then(visit: Visit, view: View, now: float) -> str | None:
+    """What has happened since the visit, as a sentence; None if that was a moment ago, or nothing has. ``now``: Unix
+    time."""
+    snapshot = view.snapshot
+    if snapshot is None or now - visit.at < SHORT_S:
+        return None
+    parts = []
+    if snapshot.attempt != visit.attempt:
+        parts.append(f"attempt {snapshot.attempt} has begun")
+    steps = (snapshot.step or 0) - visit.step
+    if steps > 0:
+        parts.append(f"{steps} step{'' if steps == 1 else 's'}")
+    parts += _restarted(visit, snapshot)
+    alerts = sum(_is_alert(event) for event in view.events if event.seq > visit.seq)
+    if alerts:
+        more = " or more" if view.events[0].seq > visit.seq + 1 else ""
+        parts.append(f"{alerts}{more} alert{'' if alerts == 1 and not more else 's'}")
+    return f"since you left {age(now - visit.at)} ago: {', '.join(parts)}" if parts else None
+
+
+def _restarts(snapshot: Snapshot) -> dict[str, int]:
+    return {service.name: service.restarts for service in snapshot.services if service.restarts}
+
+
+def _restarted(visit: Visit, snapshot: Snapshot) -> list[str]:
+    before = visit.restarts if visit.attempt == snapshot.attempt else {}
+    grown = {name: count - before.get(name, 0) for name, count in _restarts(snapshot).items()}
+    grown = {name: count for name, count in grown.items() if count > 0}
+    if len(grown) > _NAMED:
+        return [f"{sum(grown.values())} restarts of {len(grown)} services"]
+    return [f"{name} restarted{'' if count == 1 else f' {count} times'}" for name, count in grown.items()]
+
+
+def _is_alert(event: Event) -> bool:
+    return event.kind == "symptom" and event.level in ("warning", "error")

@@ -1,0 +1,89 @@
+"""What has happened in a run since its user closed the interface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.screens import NOW, event, service, snapshot
+from msgspec.structs import replace
+
+from liverl.model import Event, Snapshot
+from liverl_tui.data.last_visit import Visit, read_visit, since_then, visit_of, write_visit
+from liverl_tui.data.view import View
+
+BEFORE = Visit("/runs/liverl/first", NOW - 720, 100, 1, 3, {"r0": 1})
+
+
+def alert(seq: int, level: str = "warning") -> Event:
+    return event(seq, "r0 failed", level, "r0", kind="symptom")
+
+
+def now(*events: Event, **fields: Any) -> View:
+    return View("live", snapshot=snapshot(**fields), events=events)
+
+
+def restarts(**counts: int) -> tuple[Any, ...]:
+    return tuple(service(name, "replica", restarts=count) for name, count in counts.items())
+
+
+def test_steps_restarts_and_alerts_are_summed_up() -> None:
+    view = now(
+        alert(100), alert(101), event(102, "ready"), alert(103, "error"), services=restarts(r0=2, r1=2)
+    )
+    assert since_then(BEFORE, view, NOW) == (
+        "since you left 12m ago: 4 steps, r0 restarted, r1 restarted 2 times, 2 alerts"
+    )
+    assert (
+        since_then(replace(BEFORE, step=6), now(alert(101)), NOW) == "since you left 12m ago: 1 step, 1 alert"
+    )
+
+
+def test_where_nothing_has_happened_nothing_is_said() -> None:
+    same = replace(BEFORE, step=7)
+    quiet = now(event(101, "a poll"), alert(102, "info"), services=restarts(r0=1))
+    assert since_then(same, quiet, NOW) is None
+    assert since_then(BEFORE, now(alert(101)), BEFORE.at + 29) is None, "a short absence"
+    assert since_then(BEFORE, now(alert(101)), BEFORE.at + 30) is not None
+    assert since_then(BEFORE, View(), NOW) is None
+
+
+def test_many_restarts_and_events_that_are_not_known_any_more() -> None:
+    view = now(alert(300), services=restarts(r0=3, r1=1, r2=1, r3=1))
+    text = since_then(BEFORE, view, NOW)
+    assert text == "since you left 12m ago: 4 steps, 5 restarts of 4 services, 1 or more alerts"
+
+
+def test_a_new_attempt_counts_its_own_restarts() -> None:
+    view = now(attempt=2, step=3, services=restarts(r0=1))
+    assert since_then(BEFORE, view, NOW) == "since you left 12m ago: attempt 2 has begun, r0 restarted"
+
+
+def test_a_visit_is_noted_for_its_run_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    run_dir = tmp_path / "runs" / "liverl" / "first"
+    state: Snapshot = snapshot(run_dir=str(run_dir), seq=7, services=restarts(r0=1, r1=0))
+    assert read_visit(run_dir) is None
+    write_visit(run_dir, View("live", snapshot=state, events=(event(9, "newest"),)), NOW)
+    assert read_visit(run_dir) == Visit(str(run_dir), NOW, 9, 1, 7, {"r0": 1})
+    write_visit(run_dir, View("connecting"), NOW + 5)
+    assert read_visit(run_dir) is not None, "what was never seen is no visit"
+    assert read_visit(tmp_path / "other" / "liverl" / "first") is None, "another run of this name"
+    (noted,) = (tmp_path / "state").rglob("last-visit.json")
+    noted.write_text("{")
+    assert read_visit(run_dir) is None
+    assert not run_dir.exists()
+
+
+def test_where_it_cannot_be_noted_the_interface_closes_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    write_visit(tmp_path / "runs" / "a" / "b", View("live", snapshot=snapshot()), NOW)
+
+
+def test_the_newest_event_of_a_visit_is_that_of_its_snapshot_or_later() -> None:
+    ended = visit_of(View("live", snapshot=snapshot(seq=12), events=(event(9, "older"),)), NOW)
+    assert ended is not None and ended.seq == 12
