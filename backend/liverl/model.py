@@ -351,6 +351,11 @@ class StepTrials(msgspec.Struct, frozen=True):
         """How many trials have no result yet and may still get one."""
         return self.total - self.finished - self.cut_off
 
+    def expected(self, planned: int | None) -> int:
+        """How many trials the step has, with those that have not begun. ``planned``: trials of a step, None if that
+        is not known. A step in which nothing runs gets no more."""
+        return max(self.total, planned or 0) if self.running else self.total
+
     @property
     def judged(self) -> int:
         """How many trials show whether tools are called: they have called one, or ended without a call."""

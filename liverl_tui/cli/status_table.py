@@ -119,7 +119,7 @@ def _replicas(s: Snapshot) -> list[Line]:
     lines: list[Line] = [(f"replicas  {words}", None)]
     if not s.replicas.items:
         return lines
-    head = ("replica", "state", "listed", "running", "waiting", "tok/s", "s/answer", "KV", "policy")
+    head = ("replica", "state", "listed", "run/wait", "tok/s", "s/answer", "KV", "policy")
     snapshot_index = SnapshotIndex(s)
     labels = [of_replica(r, snapshot_index, s.at) for r in s.replicas.items]
     rows = [
@@ -127,8 +127,7 @@ def _replicas(s: Snapshot) -> list[Line]:
             visible(r.name),
             one_line(label.words),
             "yes" if r.listed else "no",
-            count(r.engine.running),
-            count(r.engine.waiting),
+            f"{count(r.engine.running)}/{count(r.engine.waiting)}",
             count(r.engine.tokens_per_s),
             "-" if r.engine.seconds_per_answer is None else f"{r.engine.seconds_per_answer:.2f}",
             percent(r.engine.kv_cache_usage),
@@ -136,7 +135,7 @@ def _replicas(s: Snapshot) -> list[Line]:
         )
         for r, label in zip(s.replicas.items, labels, strict=True)
     ]
-    return lines + _with_styles(_columns(head, rows, "<<<>>>>>>"), labels)
+    return lines + _with_styles(_columns(head, rows, "<<<>>>>>"), labels)
 
 
 def _with_styles(texts: list[str], labels: list[StatusLabel]) -> list[Line]:
@@ -162,12 +161,8 @@ def _trials(s: Snapshot) -> list[Line]:
         flag = f"  ▲ {step.zero_tool_calls} without tool calls" if step.zero_tool_calls else ""
         cut_off = f", {step.cut_off} cut off" if step.cut_off else ""
         reward = f"mean reward {number(step.mean_reward)}"
-        lines.append(
-            (
-                f"  step {step.step}: {step.finished}/{step.total} trials{cut_off}, {reward}{calling}{flag}",
-                None,
-            )
-        )
+        done = f"{step.finished}/{step.expected(s.trials_per_step)} trials"
+        lines.append((f"  step {step.step}: {done}{cut_off}, {reward}{calling}{flag}", None))
     return lines
 
 

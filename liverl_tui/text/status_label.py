@@ -138,14 +138,15 @@ def owner_of(gpu: GpuStatus, snapshot_index: SnapshotIndex) -> str | None:
 
 
 def owner_words(gpu: GpuStatus, width: int) -> str:
-    """The owner of a GPU; shortened (``pid 4123 (ann)``) where it is wider than ``width`` characters, by what the
-    verdict beside it says too."""
+    """The owner of a GPU; shortened (``pid 4123 (ann)``, then ``4123 (ann)``) where it is wider than ``width``
+    characters, by what the verdict beside it says too."""
     if len(gpu.owner) <= width:
         return gpu.owner
     shared = gpu.owner.split(" + ")
     if len(shared) == 2 and "trainer" in shared:  # the replica beside verl's trainer is the one to tell apart
         return short_name(next(name for name in shared if name != "trainer"), width)
-    return gpu.owner.replace("foreign pid", "pid").replace("unknown (pid namespace)", "unknown")
+    shorter = gpu.owner.replace("foreign pid", "pid").replace("unknown (pid namespace)", "unknown")
+    return shorter if len(shorter) <= width else shorter.removeprefix("pid ")
 
 
 def of_gpu(

@@ -13,7 +13,7 @@ from kit.screens import NOW, RecordingApp, gpu, replica, service, settle, snapsh
 from liverl.model import GpuStatus, ReplicaSet, ReplicaStatus, Result, TreeStats
 from liverl.observe.history import GpuUse, HostUse, Sample, ServiceUse
 from liverl_tui.data.view import View
-from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu
+from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, owner_words
 from liverl_tui.widgets.dashboard.gpus import GpusPane
 
 
@@ -323,3 +323,17 @@ async def test_gpus_may_come_and_go() -> None:
         assert "1 GPUs  2 × H200" in app.pane.text
         app.take(msgspec.structs.replace(view(gpu_note="n/a (driver reloaded)"), link="lost"))
         assert "1 CPU  (no GPUs: driver reloaded)" in app.pane.text
+
+
+@pytest.mark.parametrize(
+    ("width", "words"),
+    [
+        (26, "foreign pid 28223 (nobody)"),
+        (25, "pid 28223 (nobody)"),
+        (18, "pid 28223 (nobody)"),
+        (17, "28223 (nobody)"),
+        (14, "28223 (nobody)"),
+    ],
+)
+def test_the_user_of_a_foreign_process_stays_where_its_column_is_narrow(width: int, words: str) -> None:
+    assert owner_words(gpu(0, owner="foreign pid 28223 (nobody)"), width) == words

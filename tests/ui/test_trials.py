@@ -456,7 +456,7 @@ async def test_back_from_a_trial_it_is_still_selected(tmp_path: Path) -> None:
         (100, "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool · ungrouped  1-8 of 60+"),
         (98, "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool  1-8 of 60+"),
         (80, "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool"),
-        (60, "step 7: ▲ 2 call no tool, 16 done"),
+        (60, "step 7: 16 done, ▲ 2 call no tool"),
     ],
 )
 async def test_what_does_not_fit_into_the_title_is_left_out_whole(width: int, wanted: str) -> None:

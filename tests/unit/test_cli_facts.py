@@ -150,10 +150,10 @@ def test_the_table_shows_everything_and_fits(width: int) -> None:
     if width < 80:
         return
     assert re.search(r"^◐ task +starting .*importing 40%", text, re.MULTILINE)
-    assert re.search(r"^● r0 +ready +yes +3 +0 +1.24k +- +31%", text, re.MULTILINE)
+    assert re.search(r"^● r0 +ready +yes +3/0 +1.24k +- +31%", text, re.MULTILINE)
     assert re.search(r"^▲ r1 +not listed in the proxy +no ", text, re.MULTILINE)
     assert re.search(r"^● 0  H200  r0 +97%  118G/141G  busy", text, re.MULTILINE)
-    assert re.search(r"^▲ 3  H200  pid 12345 \(a-long", text, re.MULTILINE)
+    assert re.search(r"^▲ 3  H200  12345 \(a-long", text, re.MULTILINE)
 
 
 def test_a_fix_is_told_to_its_end() -> None:

@@ -178,6 +178,8 @@ def test_an_empty_view_says_why():
     assert "no log file" in empty_words(Frame(tab="x"), Tab("x"))
     assert empty_words(Frame(), Tab(ALL)) == "no service has written any output yet"
     assert empty_words(Frame(), Tab(ALL), "connecting") == "connecting"
+    assert empty_words(Frame(unread=True), Tab(ALL)) == "reading the logs ..."
+    assert empty_words(Frame(unread=True), Tab(ALL), "connecting") == "connecting"
     narrow = Frame(size=100, filter=Filter(needle("x")))
     assert "no line in 100B of log matches the filter;" in empty_words(narrow, gone)
     looking = Frame(size=100, filter=Filter(needle("x")), scanned=0.25)

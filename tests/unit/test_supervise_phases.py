@@ -7,14 +7,32 @@ from typing import Any
 from kit.screens import service
 
 from liverl.daemon.phase import phase_words
-from liverl.model import ReplicaSet
+from liverl.model import ReplicaSet, StepTrials, TrialsStatus
 
 TRAINING: dict[str, Any] = {"step": 10, "phase": "rollout", "trials_done": 3, "trials_total": 32}
 
 
-def words(state: Any, replicas: ReplicaSet, proxy: str = "ready") -> str:
+BOTH, NONE = ReplicaSet(2, 2, 2), TrialsStatus()
+
+
+def words(
+    state: Any, replicas: ReplicaSet, proxy: str = "ready", trials: TrialsStatus = NONE, **news: Any
+) -> str:
     services = (service("proxy", "proxy", proxy), service("trainer", "trainer"))
-    return phase_words(state, services, replicas, TRAINING, 150)
+    return phase_words(state, services, replicas, TRAINING | news, 150, trials)
+
+
+def test_the_trials_that_are_done_are_those_that_the_panes_count() -> None:
+    counted = TrialsStatus(44, 4, 40, steps=(StepTrials(11, 16, 12, 0, None), StepTrials(10, 32, 32, 0, 0.5)))
+    assert words("running", BOTH, trials=counted) == "step 11/150: rollout 12/32 trials"
+    before = TrialsStatus(32, 0, 32, steps=(StepTrials(10, 32, 32, 0, 0.5),))
+    assert words("running", BOTH, trials=before) == "step 11/150: rollout 3/32 trials"
+
+
+def test_there_is_no_step_after_the_last_one() -> None:
+    assert words("running", BOTH, step=149, phase="sync") == "step 150/150: sending weights"
+    assert words("running", BOTH, step=150, phase="sync") == "all 150 steps done, the trainer is finishing"
+    assert words("running", BOTH, step=150, phase="done") == "training done"
 
 
 def test_training_goes_on_while_a_replica_is_added_or_the_proxy_replaced() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from liverl.model import ReplicaSet, RunState, ServiceStatus
+from liverl.model import ReplicaSet, RunState, ServiceStatus, TrialsStatus
 
 _PHASES = {"rollout": "rollout", "update": "policy update", "sync": "sending weights", "init": "starting"}
 
@@ -16,9 +16,11 @@ def phase_words(
     replicas: ReplicaSet,
     trainer: Mapping[str, Any],
     total_steps: int | None,
+    trials: TrialsStatus,
 ) -> str:
     """The first unfinished part of the start, the training step, or the end. ``trainer``: the content of
-    ``trainer.json``, empty before it is written. ``total_steps``: None if unknown."""
+    ``trainer.json``, empty before it is written. ``total_steps``: None if unknown. ``trials``: the counts that every
+    other part of the snapshot has."""
     if state == "stopping":
         running = [s.name for s in services if s.pid is not None]
         return f"stopping: {', '.join(running)}" if running else "stopping"
@@ -30,7 +32,7 @@ def phase_words(
     trainer_service = next((s for s in services if s.kind == "trainer"), None)
     trains = trainer_service is not None and trainer_service.state in ("ready", "degraded") and bool(trainer)
     if state == "running" and trains:  # also while a replica is added or the proxy is replaced
-        return _training_words(trainer, total_steps)
+        return _training_words(trainer, total_steps, trials)
     if replicas.ready < replicas.expected:
         return f"replicas: {replicas.ready} of {replicas.expected} ready"
     proxy = next((s for s in services if s.kind == "proxy"), None)
@@ -39,14 +41,18 @@ def phase_words(
     if trainer_service is None:
         return "serving"
     if trains:
-        return _training_words(trainer, total_steps)
+        return _training_words(trainer, total_steps, trials)
     return f"trainer: {trainer_service.stage or trainer_service.state}"
 
 
-def _training_words(trainer: Mapping[str, Any], total_steps: int | None) -> str:
+def _training_words(trainer: Mapping[str, Any], total_steps: int | None, trials: TrialsStatus) -> str:
     of = f"/{total_steps}" if total_steps else ""
     step = int(trainer.get("step") or 0) + 1
+    if total_steps and step > total_steps and trainer.get("phase") != "done":
+        return f"all {total_steps} steps done, the trainer is finishing"
     phase = _PHASES.get(str(trainer.get("phase")), str(trainer.get("phase")))
     if trainer.get("phase") == "rollout" and trainer.get("trials_total"):
-        phase += f" {trainer.get('trials_done', 0)}/{trainer['trials_total']} trials"
+        counted = next((s.finished for s in trials.steps if s.step == step), None)
+        done = trainer.get("trials_done", 0) if counted is None else counted
+        phase += f" {done}/{trainer['trials_total']} trials"
     return "training done" if trainer.get("phase") == "done" else f"step {step}{of}: {phase}"

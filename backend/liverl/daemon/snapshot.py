@@ -51,6 +51,7 @@ class SnapshotBuilder:
         services += self._script.services() if self._script is not None else ()
         replicas = self._replicas.status(self._stages())
         services = _replicas_together(services, [replica.name for replica in replicas.items])
+        trials = cut_off(facts.trials) if self._outcome.result is not None else facts.trials
         total = self._replicas.trainer.get("total_steps") or supervisor.plan.total_steps
         return Snapshot(
             seq=supervisor.records.events.seq,
@@ -58,7 +59,7 @@ class SnapshotBuilder:
             run=supervisor.plan.run,
             run_dir=str(supervisor.run_dir),
             state=self._outcome.state,
-            phase=phase_words(self._outcome.state, services, replicas, self._replicas.trainer, total),
+            phase=phase_words(self._outcome.state, services, replicas, self._replicas.trainer, total, trials),
             attempt=supervisor.attempt,
             topology=supervisor.plan.topology,
             backend=BackendInfo(
@@ -80,7 +81,7 @@ class SnapshotBuilder:
             metrics=facts.metrics,
             rewards=facts.rewards,
             policy_version=self._replicas.policy_version,
-            trials=cut_off(facts.trials) if self._outcome.result is not None else facts.trials,
+            trials=trials,
             gpus=facts.gpus,
             gpu_note=facts.gpu_note,
             host=facts.host,

@@ -288,7 +288,8 @@ def orphaned_replicas(
                 restarts=service.restarts,
                 gpus=service.gpus,
                 since=service.since,
-                engine=item.engine.lasting(),
+                # its weights go on changing, and nobody asks for their version
+                engine=msgspec.structs.replace(item.engine.lasting(), policy_version=None),
                 stage=None,
                 progress=None,
                 idle_for=None,

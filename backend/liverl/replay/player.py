@@ -15,7 +15,8 @@ import msgspec
 from liverl.daemon.phase import phase_words
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.tracker import Diagnosis, RunContext
-from liverl.model import Snapshot
+from liverl.model import Snapshot, StepMetrics, TrialsStatus
+from liverl.observe.metrics.verl_phase import verl_trainer_facts
 from liverl.observe.trials.cut_off import cut_off
 from liverl.observe.trials.trajectory import parser_in_use
 from liverl.offline.readings import FileReadings
@@ -147,7 +148,7 @@ class Player:
             base,
             seq=self._seq(),
             state=result.state if result is not None else base.state,
-            phase=self._phase(base, trainer),
+            phase=self._phase(base, trainer, metrics, trials),
             step=_most(base.step, trainer.get("step"), metrics and metrics.step),
             step_seconds=self._files.step_seconds,
             metrics=metrics,
@@ -159,11 +160,16 @@ class Player:
         )
 
     @staticmethod
-    def _phase(base: Snapshot, trainer: dict[str, Any]) -> str:
-        """What the run is doing. Without a report of the trainer, which verl's does not write, as it was recorded."""
+    def _phase(
+        base: Snapshot, trainer: dict[str, Any], metrics: StepMetrics | None, trials: TrialsStatus
+    ) -> str:
+        """What the run is doing. Without a report of the trainer, as it was recorded; verl's writes none, and is judged
+        by its files as in a live run."""
+        if not trainer and base.topology == "verl":
+            trainer = verl_trainer_facts(metrics, trials, base.trials_per_step)
         if not trainer:
             return base.phase
-        return phase_words(base.state, base.services, base.replicas, trainer, base.total_steps)
+        return phase_words(base.state, base.services, base.replicas, trainer, base.total_steps, trials)
 
     def _seq(self) -> int:
         from liverl.control.history import last_events

@@ -22,14 +22,14 @@ def sentence(tally: Tally, planned: int | None, of: str = "") -> str:
 
 
 def short_sentence(tally: Tally) -> str:
-    """``step 10: ▲ 2 call no tool, 17 done``, for a narrow title."""
+    """``step 10: 17 done, ▲ 2 call no tool``, for a narrow title."""
     words = [without_tools(tally)] if tally.zero else []
-    return f"step {tally.step}: {', '.join([*words, f'{tally.done} done'])}"
+    return f"step {tally.step}: {', '.join([f'{tally.done} done', *words])}"
 
 
 def without_tools(tally: Tally) -> str:
-    """``▲ 2 call no tool``, or that none of those does that have shown it."""
-    if tally.calling:
+    """``▲ 2 call no tool``, or that none of those does that have ended."""
+    if tally.calling or tally.zero < tally.done:
         return f"{tally.glyph} {tally.zero} call{'s' if tally.zero == 1 else ''} no tool"
     return f"{tally.glyph} none of {tally.zero} calls a tool"
 

@@ -17,7 +17,8 @@ _OWNER, _USER = 15, 8
 
 
 def holders(gpu: GpuStatus, detail: GpuDetail | None) -> str:
-    """Who holds a GPU: services of the run and strangers, each with its GPU memory; without a detail, its owner."""
+    """Who holds a GPU: services of the run and foreign processes, each with its GPU memory; without a detail, its
+    owner."""
     if detail is None:
         return gpu.owner
     memory: dict[str, int | None] = {}
@@ -38,7 +39,7 @@ def holder(process: GpuProcess, own_namespace: bool) -> str:
     if process.whose == "run":
         return process.service or UNKNOWN
     if process.whose == "stranger":
-        return f"stranger pid {process.pid} ({process.user or 'unknown user'})"
+        return f"foreign pid {process.pid} ({process.user or 'unknown user'})"
     return f"pid {process.pid} {hidden_words(own_namespace)}"
 
 
@@ -80,7 +81,7 @@ def _row(process: GpuProcess, own_namespace: bool, now: float, wide: bool) -> Ro
     if hidden:
         return row.add(hidden_words(own_namespace), "warn")
     style = "ok" if process.whose == "run" else "warn"
-    row.add(process.service or "stranger", style, _OWNER)
+    row.add(process.service or "foreign", style, _OWNER)
     return row.add(" " + _short(one_line(process.command)), "text")
 
 

@@ -62,7 +62,7 @@ def fact(name: str, text: str, width: int, style: str = "text") -> Iterator[Row]
 def _holder(about: AboutGpu, width: int) -> Iterator[Row]:
     """The answer to who holds this GPU."""
     words = holders(about.gpu, about.detail)
-    style = "dim" if words == "free" else "warn" if "stranger" in words or "foreign" in words else "strong"
+    style = "dim" if words == "free" else "warn" if "foreign" in words else "strong"
     yield from fact("held by", words, width, style)
 
 

@@ -77,6 +77,7 @@ class Filter(msgspec.Struct, frozen=True):
 class Frame(msgspec.Struct, frozen=True):
     """Everything that one drawing of the log view needs."""
 
+    unread: bool = False  # the files have not been looked at yet
     tab: str = ALL  # name of a service or file
     lines: tuple[LogLine, ...] = ()  # that fill the view, oldest first
     skip: int = 0  # rows of the first line that are above the top

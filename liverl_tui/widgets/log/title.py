@@ -109,6 +109,8 @@ def empty_words(frame: Frame, tab: Tab, link_words: str = "") -> str:
     """Why no lines are shown. ``link_words``: shown in the tab of all services instead of its own words."""
     if frame.error:
         return frame.error
+    if frame.unread and not link_words:
+        return "reading the logs ..."
     if frame.scanned is not None and frame.size:
         return f"no match yet; searched {frame.scanned:.0%} of {words.size(frame.size)}"
     key = find("logs", "access").mention

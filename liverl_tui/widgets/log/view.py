@@ -62,7 +62,7 @@ class LogView(Pane):
         self, path: Path | None = None, *, id: str | None = None, classes: str | None = None
     ) -> None:
         super().__init__(id=id, classes=classes)
-        self.frame = Frame(tab=path.name if path is not None else ALL)
+        self.frame = Frame(unread=True, tab=path.name if path is not None else ALL)
         self.filter = Filter()
         self.prompt: Prompt | None = None
         self.needle: Needle | None = None  # pattern of the search
