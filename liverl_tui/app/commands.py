@@ -185,7 +185,8 @@ class Commands:
             if service is not None:
                 then(service)
 
-        self._host.push_screen(Choose(f"{verb.capitalize()} which service?", words), picked)
+        what = "replica" if all(s.kind == "replica" for s in items) else "service"
+        self._host.push_screen(Choose(f"{verb.capitalize()} which {what}?", words), picked)
 
     # -- several services
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from liverl.exit_codes import of_signal
+from liverl.rundir.commands import resume_command
 from liverl_tui.term.terminal import can_suspend, restore_modes
 
 if TYPE_CHECKING:
@@ -194,9 +195,7 @@ class Lifecycle:
             self._revive_once()
         elif self._host.view.link == "ended":
             run = self._host.source.run
-            self.toast(
-                f"run {run.name} has ended; to resume it: liverl-tui up --resume {run.path}", "warning"
-            )
+            self.toast(f"run {run.name} has ended; to resume it: {resume_command(run.path)}", "warning")
         elif self._host.view.demo:
             self.toast("this is a recorded run; in a live run this would restart a backend that has died")
         else:

@@ -18,6 +18,7 @@ import msgspec
 from liverl.control.messages import BackendDead, BackendSilent, ControlError, unreadable_message
 from liverl.exit_codes import ExitCode
 from liverl.model import Event, Result, Snapshot
+from liverl.rundir.commands import resume_command
 from liverl.rundir.layout import BackendRecord, LiveBackend, RunDir, backend_alive, read_backend
 from liverl_tui.data.view import KEPT_EVENTS, Link, View
 
@@ -406,7 +407,7 @@ class RunSource:
 
         if await asyncio.to_thread(self.run.read_result) is not None:
             raise LaunchError(
-                f"run {self.run.name} has ended; to resume it: liverl-tui up --resume {self.run.path}",
+                f"run {self.run.name} has ended; to resume it: {resume_command(self.run.path)}",
                 ExitCode.USAGE,
             )
         await asyncio.to_thread(start_or_join, self.run.path)

@@ -9,7 +9,7 @@ import pytest
 from kit.pilots import press
 from kit.screens import NOW, RecordingApp, gpu, replica, service, settle, stop_clocks, view
 
-from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus
+from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, Symptom
 from liverl_tui.data.view import View
 from liverl_tui.text.words import GLYPH, state_word
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
@@ -41,10 +41,11 @@ async def test_what_a_serving_replica_tells() -> None:
         await settle(pilot)
         assert "2 of 2 ready, 2 in the proxy" in app.pane.text
         head = app.pane.rows[1].text
-        names = "replica state proxy run/wait tok/s KV policy prefix rst up gpu address kind"
+        names = "replica state proxy run/wait tok/s s/ans KV policy prefix rst up gpu address kind"
         assert head.split() == names.split()
         assert re.fullmatch(
-            r"r0 +● ready +● in +3/0 +1.24k +31% +v7 +72% +2 +1m +1,3 +127.0.0.1:8000 +hybrid", app.line("r0")
+            r"r0 +● ready +● in +3/0 +1.24k +- +31% +v7 +72% +2 +1m +1,3 +127.0.0.1:8000 +hybrid",
+            app.line("r0"),
         )
         row = next(row for row in app.pane.rows if row.text.startswith("r1"))
         assert ("warn", "v6") in [(style, text.strip()) for text, style in row.spans]  # behind the trainer
@@ -54,14 +55,25 @@ async def test_the_most_important_columns_fit_on_a_small_terminal() -> None:
     app = App(shown(replica(0), replica(1)))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        assert re.fullmatch(r"r0 +● ready +● in +3/0 +1.24k +31% +v7 +72% +0 +1m +:8000", app.line("r0"))
-        names = "replica state proxy run/wait tok/s KV policy prefix rst up port"
+        assert re.fullmatch(r"r0 +● ready +● in +3/0 +1.24k +- +31% +v7 +72% +0 +1m", app.line("r0"))
+        names = "replica state proxy run/wait tok/s s/ans KV policy prefix rst up"
         assert app.pane.rows[1].text.split() == names.split()
         for name in ("proxy", "trainer"):
             assert "● ready" in app.line(name)
         await pilot.resize_terminal(40, 24)
         await settle(pilot)
         assert re.match(r"r0 +● ready", app.line("r0"))
+
+
+async def test_the_time_of_answers_warns_of_a_slow_replica() -> None:
+    slow = Symptom("replica_slow:r1", "warning", "r1 answers 13 times slower", "", "restart r1")
+    items = (replica(0, seconds_per_answer=0.15), replica(1, seconds_per_answer=2.004))
+    app = App(shown(*items, symptoms=(slow,)))
+    async with app.run_test(size=(120, 24)) as pilot:
+        await settle(pilot)
+        for name, span in (("r0", ("text", "0.15")), ("r1", ("warn", "2.00"))):
+            row = next(row for row in app.pane.rows if row.text.startswith(name))
+            assert span in [(style, text.strip()) for text, style in row.spans]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +140,7 @@ async def test_a_replica_that_the_proxy_has_put_aside() -> None:
         await settle(pilot)
         assert "▲ cool" in app.line("r1")
         assert "● in" in app.line("r0")
-        assert "1 in cooldown" in app.line("proxy")
+        assert "1 replica in cooldown" in app.line("proxy")
 
 
 async def test_replicas_on_their_way_show_stage_time_and_reason(monkeypatch: pytest.MonkeyPatch) -> None:

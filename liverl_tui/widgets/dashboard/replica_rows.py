@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from liverl.model import EngineFacts, ReplicaStatus, ServiceStatus, Snapshot
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel
-from liverl_tui.text.words import UNKNOWN, age, count, one_line, percent, short_name, size
+from liverl_tui.text.words import UNKNOWN, age, count, number, one_line, percent, short_name, size
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.fitting import Chosen, Column, Value
 from liverl_tui.widgets.base.meters import bar
@@ -99,6 +99,15 @@ def columns(name: int, state: int, gpus: int, narrow: bool = False) -> tuple[Col
         Column("listed", "proxy", 6, 1, value=_listed_value, label="in the proxy", cell=_listed_cell),
         _number("load", "run/wait", 8, 2, _load, "run/wait: requests", cell=_load_cell),
         _number("rate", "tok/s", 6, 3, lambda f: f.engine.tokens_per_s, "tok/s: generated tokens", count),
+        _number(
+            "seconds",
+            "s/ans",
+            5,
+            4,
+            lambda f: f.engine.seconds_per_answer,
+            "s/ans: seconds per answer, over the last minute",
+            cell=_seconds_cell,
+        ),
         _number("kv", "KV", 4, 4, lambda f: f.engine.kv_cache_usage, "KV cache", cell=_kv_cell),
         _number(
             "version", "policy", 6, 5, lambda f: f.engine.policy_version, "policy version", cell=_version_cell
@@ -198,6 +207,11 @@ def _load_cell(facts: Facts) -> Span:
     engine = facts.engine
     crowded = (engine.waiting or 0.0) > (engine.running or 0.0)
     return f"{_whole(engine.running)}/{_whole(engine.waiting)}", "warn" if crowded else "text"
+
+
+def _seconds_cell(facts: Facts) -> Span:
+    slow = any(symptom.id == f"replica_slow:{facts.name}" for symptom in facts.index.snapshot.symptoms)
+    return number(facts.engine.seconds_per_answer, 2)[:5], "warn" if slow else "text"
 
 
 def _kv_cell(facts: Facts) -> Span:
@@ -307,7 +321,8 @@ def service_line(
         if proxy.unattributed:
             facts.append(f"{count(proxy.unattributed)} unattributed")
         if proxy.cooled_down:
-            facts.append(f"{len(proxy.cooled_down)} in cooldown")
+            cooled = len(proxy.cooled_down)
+            facts.append(f"{cooled} replica{'s' * (cooled > 1)} in cooldown")
     elif service.kind == "trainer" and snapshot.policy_version is not None:
         facts.append(f"policy v{snapshot.policy_version}")
     if service.restarts:

@@ -8,6 +8,7 @@ from math import inf
 from liverl.diagnose.tracker import point
 from liverl.model import Snapshot, Symptom
 from liverl_tui.keys.bindings import find
+from liverl_tui.text.next_attempt import set_options
 from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, age, one_line
 from liverl_tui.widgets.base.cells import Row, fit
 from liverl_tui.widgets.base.fitting import Form, Part, pack
@@ -31,19 +32,22 @@ def shown_alerts(snapshot: Snapshot) -> list[Symptom]:
     return sorted(serious, key=lambda s: (-_RANK.index(s.severity), s.since or inf))
 
 
-def remedy(symptom: Symptom) -> str:
-    """What to type or press, in short: options, keys, or the beginning of the fix."""
+def remedies(symptom: Symptom, resume: str | None = None) -> tuple[str, ...]:
+    """What to type or press, from the longest wording to the shortest: the fix, then a whole command, keys, or the
+    beginning of the fix. ``resume``: the command that goes on with a run that has ended."""
+    keys = f"{find('app', 'alerts').mention} then {find('alerts', 'apply').mention}"
+    if symptom.patch and resume is not None:
+        return (f"{resume} {set_options(symptom.patch)}",)
     if symptom.patch:
-        return " ".join(f"--set {key}={value}" for key, value in symptom.patch.items())
+        return symptom.fix, f"{keys}: {set_options(symptom.patch)}", keys
     if symptom.action is not None:
-        keys = f"{find('app', 'alerts').mention} then {find('alerts', 'apply').mention}"
-        return f"{keys}: {action_words(symptom.action)}"
-    return point(symptom.fix)
+        return symptom.fix, f"{keys}: {action_words(symptom.action)}"
+    return symptom.fix, point(symptom.fix)
 
 
-def alert_row(symptom: Symptom, width: int, now: float) -> Row:
+def alert_row(symptom: Symptom, width: int, now: float, resume: str | None = None) -> Row:
     """One alert: its title, when it began, and its fix. Where these do not fit, the fix gets shorter, then the title
-    loses its explanation; what to type stays. ``now``: Unix time."""
+    loses its explanation; what to type stays. ``now``: Unix time; ``resume``: see ``remedies``."""
     glyph, style = SEVERITY_GLYPH[symptom.severity], SEVERITY_STYLE[symptom.severity]
     title = one_line(symptom.title)
     short = point(title)
@@ -51,7 +55,7 @@ def alert_row(symptom: Symptom, width: int, now: float) -> Row:
     parts = [Part(1, tuple(((form, style),) for form in forms))]
     if symptom.since is not None:
         parts.append(Part(3, (((f"{age(now - symptom.since)} ago", "dim"),), ())))
-    fixes = dict.fromkeys(one_line(text) for text in (symptom.fix, remedy(symptom)) if text)
+    fixes = dict.fromkeys(one_line(text) for text in remedies(symptom, resume) if text)
     fix_forms: tuple[Form, ...] = tuple((("→ ", "dim"), (fix, "strong")) for fix in fixes)
     if fix_forms:
         parts.append(Part(2, fix_forms))

@@ -129,7 +129,7 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
                 ((f"{RUN_GLYPH[state]} {state}", RUN_STYLE[state]),),
             ),
         ),
-        Part(4 if view.live and not view.why else 1, _link(view, readonly)),
+        Part(4 if view.live and not view.why else 0 if view.link == "lost" else 1, _link(view, readonly)),
     ]
     symptom = worst(snapshot.symptoms)
     count = sum(s.severity != "info" for s in snapshot.symptoms)
@@ -260,9 +260,10 @@ def below_rows(view: View, snapshot: Snapshot, now: float, width: int) -> list[R
     on, the alerts; without any of these, the newest event above ``debug`` of a run that goes on."""
     rows = [Row((one_line(view.why), "warn"))] if view.why and not view.live else []
     result = snapshot.result
-    if result is not None and result.resume is not None and not _on_one_row(snapshot, width):
-        rows.append(Row(("→ ", "dim"), (one_line(result.resume), "strong")))
-    rows += [alert_row(symptom, width, now) for symptom in shown_alerts(snapshot)]
+    resume = one_line(result.resume) if result is not None and result.resume is not None else None
+    if resume is not None and not _on_one_row(snapshot, width):
+        rows.append(Row(("→ ", "dim"), (resume, "strong")))
+    rows += [alert_row(symptom, width, now, resume) for symptom in shown_alerts(snapshot)]
     event = next((e for e in reversed(view.events) if e.level != "debug"), None)
     if not rows and event is not None and result is None:
         rows.append(_event_row(event, now))
