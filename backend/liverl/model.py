@@ -175,7 +175,7 @@ class EngineFacts(msgspec.Struct, frozen=True):
     prefix_cache_queries_total: Inside = None
     prefix_cache_hits_total: Inside = None
     request_success_total: float | None = None
-    policy_version: int | None = None
+    policy_version: Annotated[int | None, _MOMENTARY] = None  # the trainer changes it
     policy_digest: Annotated[str | None, _INSIDE] = None  # of the weights; engines of ours only
     # Of `vllm serve`: requests that can have changed its weights, by route, and the Unix time of the last one.
     weight_requests: Annotated[str | None, _INSIDE] = None
@@ -209,7 +209,7 @@ class EngineFacts(msgspec.Struct, frozen=True):
     seconds_per_token: Gauge = None
 
     def lasting(self) -> EngineFacts:
-        """Return these facts without gauges and rates. Totals, sizes and the policy version stay: they remain valid."""
+        """Return these facts without gauges, rates and the policy version. Totals and sizes stay: they remain valid."""
         return msgspec.structs.replace(self, **dict.fromkeys(_marked(_MOMENTARY)))
 
 

@@ -24,7 +24,7 @@ from liverl_tui.app import navigation
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import keys_of
-from liverl_tui.screens.dialogs import Choose, Confirm, Quit, TypeName
+from liverl_tui.screens.dialogs import Choose, Confirm, Quit, TypeName, Wrapped
 from liverl_tui.term import private
 
 App = LiverlApp
@@ -149,6 +149,7 @@ async def test_x_with_nothing_selected_offers_the_replicas() -> None:
         await settle(pilot)
         await press(pilot, "3", "x")
         assert isinstance(app.screen, Choose)
+        assert app.screen.query(Wrapped).first().words == "Remove which replica?"
         await press(pilot, "down", "enter", "y")
         assert source(app).asked == [("scale", {"remove": "r1"})]
 

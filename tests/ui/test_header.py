@@ -254,7 +254,7 @@ PARSER = Symptom(
         (200, "parser is hermes  → liverl-tui up --set model.tool_parser=qwen3_coder starts a new run that"),
         (
             120,
-            "▲ trials call no tool: model writes Qwen3-Coder XML, parser is hermes  → ! then f: --set model.tool_parser=",
+            "▲ trials call no tool: model writes Qwen3-Coder XML, parser is hermes  → ! then f: --set model",
         ),
         (80, "▲ trials call no tool  → ! then f: --set model.tool_parser=qwen3_coder"),
         (60, "▲ trials call no tool  → ! then f"),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.screens import gpu, replica, service, snapshot, trial
+from msgspec.structs import replace
 
 from liverl.model import ProxyStatus, ReplicaSet, Result, StepTrials, Symptom, TrialsStatus
 from liverl_tui.cli.live_text import CLEAR, Redrawn, changes, fitting
@@ -132,6 +133,12 @@ FULL = snapshot(
     ),
     trials=TrialsStatus(21, 3, 18, 3, steps=STEPS),
 )
+
+
+def test_a_step_in_progress_is_counted_out_of_all_planned_trials() -> None:
+    text = render(replace(FULL, trials_per_step=16))
+    assert "  step 8: 2/16 trials" in text and "  step 7: 16/16 trials" in text
+    assert "  step 8: 2/5 trials" in render(replace(FULL, trials_per_step=None)), "not known"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])

@@ -123,7 +123,7 @@ def test_what_lasts_when_nobody_asks_the_engine() -> None:
     assert gone == {
         *("running", "waiting", "kv_cache_usage", "tokens_per_s", "prefix_cache_hit_rate"),
         *("answers", "seconds_per_answer", "seconds_per_token"),
-        *("sleep_state", "updates_in_flight", "sleeps_in_flight"),
+        *("sleep_state", "updates_in_flight", "sleeps_in_flight", "policy_version"),
     }
 
 

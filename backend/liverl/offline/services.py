@@ -288,8 +288,7 @@ def orphaned_replicas(
                 restarts=service.restarts,
                 gpus=service.gpus,
                 since=service.since,
-                # its weights go on changing, and nobody asks for their version
-                engine=msgspec.structs.replace(item.engine.lasting(), policy_version=None),
+                engine=item.engine.lasting(),
                 stage=None,
                 progress=None,
                 idle_for=None,
