@@ -136,7 +136,12 @@ def test_wrong_command_lines_are_refused() -> None:
         # a comment of a YAML file, and the interface
         (DEFAULTS, "as environments.verl.venv_path", "as environments.verl.venv", "environments.verl.venv"),
         (DEFAULTS, "until m is pressed", "until z is pressed", "z"),
-        ("liverl_tui/app/lifecycle.py", "liverl-tui up --resume", "liverl-tui up --again", "up --again"),
+        (
+            "backend/liverl/rundir/commands.py",
+            "liverl-tui up --resume",
+            "liverl-tui up --again",
+            "up --again",
+        ),
         ("liverl_tui/widgets/base/prompt.py", "Enter applies", "F9 applies", "F9"),
         ("docs/interface.md", "ui.keys.logs.access", "ui.keys.logs.acess", "ui.keys.logs.acess"),
     ],

@@ -118,6 +118,13 @@ def test_a_short_run_names_no_change() -> None:
     assert words(summary(steps(0.1))) == "1 step, mean reward 0.100"
 
 
+def test_the_curve_beside_the_reward_has_the_range_of_the_whole_run() -> None:
+    learned = Rewards(40, 0.2, 1.0, (1.0, 0.98, 1.0, 1.0))
+    assert shown(rewards=learned, trials=TrialsStatus(), metrics=None, step_seconds=None) == (
+        "reward 0.20 → 1.00  ▇▇▇▇"
+    )
+
+
 def test_one_look_says_whether_it_learns() -> None:
     fields = {
         "rewards": Rewards(6, 0.1, 0.4, (0.1, 0.2, 0.3, 0.6)),
