@@ -496,7 +496,7 @@ async def test_the_trainers_sampling_replaces_the_clients_and_tools_can_be_disab
         (b'{"messages": [1]}', "a message is a number"),
         (b'{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', "image_url"),
         (b'{"messages": [{"role": "poet", "content": "x"}]}', "'poet'"),
-        (b'{"messages": [{"role": "user", "content": "x"}], "n": 2}', "n is 2"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "n": 2}', "2 replies are asked for"),
         (b'{"messages": [{"role": "user", "content": "x"}], "max_tokens": 0}', "max_tokens is 0"),
         (b'{"messages": [{"role": "user", "content": "x"}], "temperature": "hot"}', "temperature is 'hot'"),
         (

@@ -210,7 +210,7 @@ def _ready(messages: Sequence[Message]) -> tuple[Message, ...]:
 def _refuse_several(body: Mapping[str, Any]) -> None:
     n = body.get("n")
     if n not in (None, 1):
-        raise BadRequest(f"n is {n!r}; a session samples one reply at a time", "n")
+        raise BadRequest(f"{n!r} replies are asked for; a session samples one at a time", "n")
 
 
 def _text(content: Any, at: str) -> str:
