@@ -279,6 +279,18 @@ def test_an_alert_that_a_key_mends_names_the_keys() -> None:
     ]
 
 
+def test_a_fix_of_words_only_is_left_out_before_the_title_is_cut() -> None:
+    title = "replica-0 failed (killed by SIGKILL); it serves again"
+    told = msgspec.structs.replace(
+        LISTLESS, title=title, fix="read the end of the log of its previous process"
+    )
+    assert [below(view(), snapshot(symptoms=(told,)), width)[0] for width in (120, 80, 50)] == [
+        f"▲ {title}  → read the end of the log of its previous process",
+        f"▲ {title}",
+        "▲ replica-0 failed (killed by SIGKILL)",
+    ]
+
+
 def failed(**fields: object) -> dict[str, object]:
     cause = Cause("trainer", "killed by SIGKILL", NOW)
     result = Result("failed", 137, cause, 7, NOW - 120, NOW, 1, "failed: trainer killed by SIGKILL in step 8")

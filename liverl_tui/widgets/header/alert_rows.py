@@ -47,7 +47,8 @@ def remedies(symptom: Symptom, resume: str | None = None) -> tuple[str, ...]:
 
 def alert_row(symptom: Symptom, width: int, now: float, resume: str | None = None) -> Row:
     """One alert: its title, when it began, and its fix. Where these do not fit, the fix gets shorter, then the title
-    loses its explanation; what to type stays. ``now``: Unix time; ``resume``: see ``remedies``."""
+    loses its explanation; what to type or press stays, while a fix of words only is left out before the title is cut.
+    ``now``: Unix time; ``resume``: see ``remedies``."""
     glyph, style = SEVERITY_GLYPH[symptom.severity], SEVERITY_STYLE[symptom.severity]
     title = one_line(symptom.title)
     short = point(title)
@@ -57,6 +58,8 @@ def alert_row(symptom: Symptom, width: int, now: float, resume: str | None = Non
         parts.append(Part(3, (((f"{age(now - symptom.since)} ago", "dim"),), ())))
     fixes = dict.fromkeys(one_line(text) for text in remedies(symptom, resume) if text)
     fix_forms: tuple[Form, ...] = tuple((("→ ", "dim"), (fix, "strong")) for fix in fixes)
+    if fix_forms and not symptom.patch and symptom.action is None:
+        fix_forms += ((),)
     if fix_forms:
         parts.append(Part(2, fix_forms))
     return pack(parts, width)
