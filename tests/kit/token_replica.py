@@ -41,6 +41,7 @@ class TokenReplica:
         self.begun = asyncio.Event()  # a sample waits, or has run
         self.cut_at: list[int] = []  # numbers of ids after which the next samples are aborted
         self.failures: list[int] = []  # statuses that the next samples answer
+        self.parse_failures: list[int] = []  # statuses that the next parses answer
         self.rewrites = False  # the template changes earlier turns once there are later ones
         self.numbers = False  # the template numbers the messages, so that they depend on what comes before
         self.rendered = 0  # ids in all rendered prompts
@@ -109,6 +110,9 @@ class TokenReplica:
 
     async def _derender(self, request: web.Request) -> web.Response:
         body = await request.json()
+        if self.parse_failures:
+            status = self.parse_failures.pop(0)
+            return web.json_response({"error": {"message": f"scripted {status}"}}, status=status)
         ids = body["generate_response"]["choices"][0]["token_ids"]
         text = decode(token for token in ids if token != EOS_ID)
         parsed = parse_qwen3_coder(text, body["chat_request"].get("tools") or [])

@@ -7,23 +7,17 @@ import contextlib
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import aiohttp
 import anthropic
 import openai
 import pytest
-from aiohttp.test_utils import TestServer
+from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica, call_text
 
 from liverl.embedded.tokenizer import EOS_ID, decode
-from liverl.sessions.replicas import Replica, ReplicaList
-from liverl.sessions.server import AgentRoutes, TrainerRoutes
-from liverl.sessions.store import Store
 
-CONTROL = "control-key"
 TOOL = {
     "name": "read_file",
     "description": "Read a file.",
@@ -44,60 +38,6 @@ def script(_prompt: str, turn: int) -> str:
     )[min(turn, 2)]
 
 
-class Host:
-    """The sessions of one run, with their servers."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "trials").mkdir(exist_ok=True)
-        self.urls: list[str] = []
-
-    async def start(self) -> None:
-        self.http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
-        self.store = Store(self.folder / "sessions", (self.folder / "trials",), ReplicaList(self.http))
-        self.store.restore()
-        self.store.replicas.put([Replica(url, "m") for url in self.urls])
-        self.agents = TestServer(AgentRoutes(self.store).app(1 << 20))
-        await self.agents.start_server()
-        self.address = str(self.agents.make_url("")).rstrip("/")
-        self.trainer = TestServer(TrainerRoutes(self.store, CONTROL, lambda: self.address).app())
-        await self.trainer.start_server()
-
-    async def stop(self) -> None:
-        await self.agents.close()
-        await self.trainer.close()
-        await self.store.close()
-        await self.http.close()
-
-    async def control(self, method: str, path: str, body: Any = None, key: str = CONTROL) -> tuple[int, Any]:
-        headers = {"Authorization": f"Bearer {key}"}
-        async with self.http.request(
-            method, self.trainer.make_url(path), json=body, headers=headers
-        ) as response:
-            return response.status, await response.json()
-
-    async def open(self, name: str = "task-00000001", **limits: Any) -> dict[str, Any]:
-        folder = self.folder / "trials" / name
-        folder.mkdir(exist_ok=True)
-        status, opened = await self.control(
-            "POST", "/sessions", {"id": name, "trial_dir": str(folder), "limits": limits}
-        )
-        assert status == 201
-        return opened
-
-    async def finish(self, name: str = "task-00000001") -> list[dict[str, Any]]:
-        status, body = await self.control("POST", f"/sessions/{name}/finish")
-        assert status == 200
-        return body["rows"]
-
-    async def chat(self, opened: dict[str, Any], *messages: dict[str, Any], **fields: Any) -> tuple[int, Any]:
-        body = {"model": "m", "messages": list(messages), **fields}
-        headers = {"Authorization": f"Bearer {opened['key']}"}
-        url = f"{opened['openai_url']}/chat/completions"
-        async with self.http.post(url, json=body, headers=headers) as response:
-            return response.status, await response.json()
-
-
 @pytest.fixture
 async def replica():
     scripted = TokenReplica(script)
@@ -109,7 +49,7 @@ async def replica():
 
 @pytest.fixture
 async def host(tmp_path, replica):
-    sessions = Host(tmp_path)
+    sessions = SessionHost(tmp_path)
     sessions.urls = [replica.url]
     await sessions.start()
     yield sessions
@@ -352,6 +292,15 @@ async def test_an_engine_that_fails_is_asked_again_and_its_refusal_is_passed_on(
     replica.failures = [400]
     status, body = await host.chat(opened, USER, {"role": "user", "content": "again"})
     assert status == 400 and "scripted 400" in body["error"]["message"]
+
+
+async def test_a_replica_lost_between_sampling_and_parsing_is_not_sampled_again(host, replica):
+    opened = await host.open()
+    replica.parse_failures = [503]
+    status, _ = await host.chat(opened, USER, tools=OPENAI_TOOLS)
+    (row,) = await host.finish()
+    assert (status, len(replica.replies)) == (200, 1)
+    assert row["traj_acc_ids"][row["initial_prompt_token_len"] :] == replica.replies[0]
 
 
 async def test_requests_wait_for_the_first_replica(host, replica):

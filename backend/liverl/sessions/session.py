@@ -71,13 +71,14 @@ class Who(msgspec.Struct, frozen=True):
 
 
 class Draft(msgspec.Struct):
-    """A reply that is being sampled, perhaps in several parts. ``healed``: see ``Tail``."""
+    """A reply that is being sampled, perhaps in several parts. ``finish``: how it ended, empty until then; ``healed``:
+    see ``Tail``."""
 
     prompt: list[int] = msgspec.field(default_factory=list)
     ids: list[int] = msgspec.field(default_factory=list)
     logprobs: list[float] = msgspec.field(default_factory=list)
     versions: list[Versions] = msgspec.field(default_factory=list)
-    finish: str = "stop"
+    finish: str = ""
     healed: bool = False
 
     @property
@@ -249,7 +250,8 @@ class Session:
             try:
                 if not draft.prompt:
                     place = await self._prompt(engine, chat, place, draft)
-                await self._sample(engine, chat, place, draft)
+                if not draft.finish:
+                    await self._sample(engine, chat, place, draft)
                 message = await engine.parse(chat, draft.sampled)
                 break
             except EngineLost as error:
@@ -306,8 +308,8 @@ class Session:
             draft.ids += sampled.ids
             draft.logprobs += sampled.logprobs
             draft.versions += sampled.versions
-            draft.finish = sampled.finish
             if sampled.finish != "abort":
+                draft.finish = sampled.finish
                 return
             self.counters.num_aborts += 1
             if len(draft.ids) >= wanted["max_tokens"]:

@@ -1,0 +1,77 @@
+"""Sessions with their servers, in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp.test_utils import TestServer
+
+from liverl.sessions.replicas import Replica, ReplicaList
+from liverl.sessions.server import AgentRoutes, TrainerRoutes
+from liverl.sessions.store import Store
+
+CONTROL = "control-key"
+
+
+class SessionHost:
+    """The sessions of one run, with their servers. ``urls``: of the replicas, set before ``start``."""
+
+    def __init__(self, folder: Path, body_limit: int = 1 << 20) -> None:
+        self.folder = folder
+        self.body_limit = body_limit
+        self.address = ""
+        (folder / "trials").mkdir(exist_ok=True)
+        self.urls: list[str] = []
+
+    async def start(self) -> None:
+        """Read the journals again, then listen."""
+        self.http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        self.store = Store(self.folder / "sessions", (self.folder / "trials",), ReplicaList(self.http))
+        self.store.restore()
+        self.store.replicas.put([Replica(url, "m") for url in self.urls])
+        self.agents = TestServer(AgentRoutes(self.store).app(self.body_limit))
+        await self.agents.start_server()
+        self.address = str(self.agents.make_url("")).rstrip("/")
+        self.trainer = TestServer(TrainerRoutes(self.store, CONTROL, lambda: self.address).app())
+        await self.trainer.start_server()
+
+    async def stop(self) -> None:
+        """Close everything; the journals stay."""
+        await self.agents.close()
+        await self.trainer.close()
+        await self.store.close()
+        await self.http.close()
+
+    async def control(self, method: str, path: str, body: Any = None, key: str = CONTROL) -> tuple[int, Any]:
+        """A request of the trainer: its status and its body."""
+        headers = {"Authorization": f"Bearer {key}"}
+        async with self.http.request(
+            method, self.trainer.make_url(path), json=body, headers=headers
+        ) as response:
+            return response.status, await response.json()
+
+    async def open(self, name: str = "task-00000001", **limits: Any) -> dict[str, Any]:
+        """Open a session, with a directory for its trial."""
+        folder = self.folder / "trials" / name
+        folder.mkdir(exist_ok=True)
+        status, opened = await self.control(
+            "POST", "/sessions", {"id": name, "trial_dir": str(folder), "limits": limits}
+        )
+        assert status == 201
+        return opened
+
+    async def finish(self, name: str = "task-00000001") -> list[dict[str, Any]]:
+        """End a session; its rows."""
+        status, body = await self.control("POST", f"/sessions/{name}/finish")
+        assert status == 200
+        return body["rows"]
+
+    async def chat(self, opened: dict[str, Any], *messages: dict[str, Any], **fields: Any) -> tuple[int, Any]:
+        """One request of an agent in OpenAI's form: its status and its body."""
+        body = {"model": "m", "messages": list(messages), **fields}
+        headers = {"Authorization": f"Bearer {opened['key']}"}
+        url = f"{opened['openai_url']}/chat/completions"
+        async with self.http.post(url, json=body, headers=headers) as response:
+            return response.status, await response.json()
