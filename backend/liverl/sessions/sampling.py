@@ -9,6 +9,7 @@ import msgspec
 from liverl.sessions.messages import Chat
 
 OVERFLOW = "exceed context limit!"  # begins the message of a prompt that is too long; agents look for it
+# "prompt is too long: N tokens > M maximum" behind it is what Anthropic's API says: Claude Code then compacts.
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,7 +39,7 @@ def room(prompt: int, context: int, response: int | None = None, limit: int | No
         Overflow: there is no room for one token.
     """
     if prompt >= context:
-        raise Overflow(f"{OVERFLOW} the prompt has {prompt} tokens, the model's context {context}")
+        raise Overflow(f"{OVERFLOW} prompt is too long: {prompt} tokens > {context} maximum")
     left = context - prompt
     if limit is not None and response is not None:
         if response >= limit:

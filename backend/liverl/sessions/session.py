@@ -399,7 +399,7 @@ class Session:
         """A refusal by the engine; one that a client would repeat, such as 429, is not among them."""
         if any(phrase in str(error) for phrase in TOO_LONG):
             self.counters.context_overflow += 1
-            return Refusal(400, f"{OVERFLOW} {error}")
+            return Refusal(400, f"{OVERFLOW} prompt is too long: {error}")
         return Refusal(
             400 if error.status < 404 else 502, f"the engine refused the request ({error.status}): {error}"
         )
