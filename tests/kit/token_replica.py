@@ -35,6 +35,7 @@ class TokenReplica:
         self.context = context
         self.prompts: list[list[int]] = []  # of each sample
         self.replies: list[list[int]] = []
+        self.parsed: list[dict[str, Any]] = []  # the ``chat_request`` of each parse
         self.version = 1
         self.gate = asyncio.Event()  # samples wait for it
         self.gate.set()
@@ -47,14 +48,18 @@ class TokenReplica:
         self.rendered = 0  # ids in all rendered prompts
         self._server: TestServer | None = None
 
-    async def start(self) -> str:
-        """Listen; return the URL."""
+    def app(self) -> web.Application:
+        """The routes."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/chat/completions/render", self._render)
         app.router.add_post("/inference/v1/generate", self._generate)
         app.router.add_post("/v1/chat/completions/derender", self._derender)
-        self._server = TestServer(app)
+        return app
+
+    async def start(self, port: int | None = None) -> str:
+        """Listen; return the URL."""
+        self._server = TestServer(self.app(), port=port)
         await self._server.start_server()
         return str(self._server.make_url("")).rstrip("/")
 
@@ -92,8 +97,12 @@ class TokenReplica:
         text = decode(prompt)
         before, partial = text.rsplit("<|im_start|>assistant\n", 1)
         whole = [*odd_ids(self.reply(before, before.count("<|im_start|>assistant\n"))), EOS_ID]
+        for word in parameters.get("stop") or ():  # its ids belong to the reply
+            written, found, _ = bytes(whole[:-1]).partition(word.encode())
+            whole = [*written, *found] if found else whole
+        stopped = whole[-1] != EOS_ID
         ids = whole[len(partial.encode()) :][: parameters["max_tokens"]]
-        finish = "stop" if ids and ids[-1] == EOS_ID else "length"
+        finish = "stop" if ids and (ids[-1] == EOS_ID or stopped) else "length"
         if self.cut_at:
             ids, finish = ids[: self.cut_at.pop(0)], "abort"
         self.prompts.append(prompt)
@@ -113,7 +122,11 @@ class TokenReplica:
         if self.parse_failures:
             status = self.parse_failures.pop(0)
             return web.json_response({"error": {"message": f"scripted {status}"}}, status=status)
+        self.parsed.append(body["chat_request"])
         ids = body["generate_response"]["choices"][0]["token_ids"]
+        if not ids:
+            message = "choice 0 has empty or null token_ids"  # as vLLM
+            return web.json_response({"error": {"message": message}}, status=400)
         text = decode(token for token in ids if token != EOS_ID)
         parsed = parse_qwen3_coder(text, body["chat_request"].get("tools") or [])
         calls = [

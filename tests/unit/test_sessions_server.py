@@ -18,6 +18,8 @@ from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica, call_text
 
 from liverl.embedded.tokenizer import EOS_ID, decode
+from liverl.sessions.engine import EngineLost, Sampled
+from liverl.sessions.messages import Chat, Message
 
 TOOL = {
     "name": "read_file",
@@ -558,7 +560,7 @@ async def test_a_full_disk_fails_the_call_and_records_nothing(host, replica, mon
     assert session._journal.path.stat().st_size == size and session.rows.segments == []
 
 
-async def test_only_the_end_of_a_conversation_is_encoded(host, replica):
+async def test_only_the_end_of_a_conversation_is_encoded_and_none_of_it_sent_to_be_parsed(host, replica):
     opened = await host.open()
     messages: list[dict[str, Any]] = [{"role": "user", "content": "x" * 4000}]
     rendered = []
@@ -568,4 +570,51 @@ async def test_only_the_end_of_a_conversation_is_encoded(host, replica):
         rendered.append(replica.rendered - before)
         messages += [body["choices"][0]["message"], {"role": "user", "content": f"more {turn}"}]
     assert max(rendered[2:]) < 1000 < rendered[0]
+    assert max(len(json.dumps(body)) for body in replica.parsed) < 500
     assert EOS_ID in replica.replies[0]
+
+
+async def test_calls_are_parsed_although_the_client_requires_one(host, replica):
+    """Nothing is sampled under a required call; vLLM would read the whole text as JSON then."""
+    opened = await host.open()
+    for choice, parsed in (("required", "auto"), ("none", "none"), ("auto", "auto")):
+        await host.chat(opened, USER, tools=OPENAI_TOOLS, tool_choice=choice)
+        assert replica.parsed[-1]["tool_choice"] == parsed
+
+
+async def test_a_reply_without_tokens_is_an_empty_message(host, replica):
+    engine = host.store.replicas._engines[replica.url].engine
+    chat = Chat((Message("user", "hi"),))
+    assert await engine.parse(chat, Sampled([], [], "stop")) == Message("assistant")
+
+
+async def test_a_replica_that_was_lost_is_asked_for_its_context_again(host, replica):
+    opened = await host.open()
+    engine = host.store.replicas._engines[replica.url].engine
+    assert await engine.context() == 20_000
+    replica.context = 40
+    assert await engine.context() == 20_000
+    await replica.stop()
+    with pytest.raises(EngineLost):
+        await engine.render(Chat((Message("user", "hi"),)))
+    await replica.start(int(replica.url.rsplit(":", 1)[1]))
+    status, body = await host.chat(opened, {"role": "user", "content": "x" * 200})
+    assert status == 400 and "40 maximum" in body["error"]["message"]
+
+
+async def test_a_reply_that_a_stop_text_ended_is_closed_before_the_next_message(host, replica):
+    opened = await host.open()
+    other = await host.open("task-00000002")
+    _, body = await host.chat(opened, USER, stop=["look"])
+    reply = {"role": "assistant", "content": body["choices"][0]["message"]["content"]}
+    await host.chat(opened, USER, reply, {"role": "user", "content": "go on"})
+    first, second = replica.prompts
+    sampled = replica.replies[0]
+    assert decode(sampled) == "I look"
+    assert second[: len(first) + 7] == [*first, *sampled, EOS_ID]
+    (row,) = await host.finish()
+    assert row["traj_acc_ids"][: len(second)] == second
+    # Other sessions of the replica are not confused.
+    _, body = await host.chat(other, USER)
+    await host.chat(other, USER, body["choices"][0]["message"], {"role": "user", "content": "go on"})
+    assert decode(replica.prompts[-1]).count("<|im_end|>") == 3

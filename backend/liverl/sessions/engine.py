@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import aiohttp
 import msgspec
@@ -16,7 +16,8 @@ from liverl.sessions.segments import Versions
 RENDER = "/v1/chat/completions/render"
 GENERATE = "/inference/v1/generate"
 DERENDER = "/v1/chat/completions/derender"
-_SYNTHETIC = Message("user", "?")  # stands for the history where only the end of a conversation is rendered
+_SYNTHETIC = Message("user", "?")  # stands for the history where an engine does not need it
+T = TypeVar("T")
 
 
 class EngineRefused(Exception):
@@ -54,9 +55,9 @@ class Tokens(Protocol):
     async def render(self, chat: Chat) -> list[int]:
         """The ids of the whole prompt, up to where the reply begins."""
 
-    async def tail(self, chat: Chat, kept: int, reply: Sequence[int], stopped: bool) -> Tail | None:
-        """The ids that follow ``reply``, the ids of message ``kept - 1``, up to where the next reply begins.
-        ``stopped``: the reply ends with the token that ends a turn. None if the template changes what comes before."""
+    async def tail(self, chat: Chat, kept: int, reply: Sequence[int]) -> Tail | None:
+        """The ids that follow ``reply``, the ids of message ``kept - 1``, up to where the next reply begins. None if the
+        template changes what comes before."""
 
     async def parse(self, chat: Chat, sampled: Sampled) -> Message:
         """The sampled ids as a message."""
@@ -69,6 +70,50 @@ class Sampler(Protocol):
         """Sample one reply to the ids of ``prompt``."""
 
 
+class _Rendered(msgspec.Struct):
+    token_ids: list[int]
+
+
+class _Model(msgspec.Struct):
+    max_model_len: int
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+class _Parsed(msgspec.Struct):
+    message: dict[str, Any]
+
+
+class _Derendered(msgspec.Struct):
+    choices: list[_Parsed]
+
+
+class _Logprob(msgspec.Struct):
+    logprob: float
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[_Logprob] | None = None
+
+
+class _Span(msgspec.Struct):
+    version: Any
+    count: int
+
+
+class _Choice(msgspec.Struct):
+    token_ids: list[int] | None
+    finish_reason: str | None = None
+    logprobs: _Logprobs | None = None
+    weight_versions: list[_Span] | None = None
+
+
+class _Generated(msgspec.Struct):
+    choices: list[_Choice]
+
+
 class HttpEngine:
     """One replica, over HTTP. Implements ``Tokens`` and ``Sampler``.
 
@@ -79,8 +124,9 @@ class HttpEngine:
         """``url``: of the server, without a path; ``model``: its served name; ``token``: its bearer token."""
         self._http, self._url, self._model = http, url.rstrip("/"), model
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._stop: int | None = None  # the token that ends a turn, once a reply has ended with it
+        self._stop: int | None = None  # the token that ends a reply, once it was asked for
         self._opening: list[int] | None = None  # the synthetic history up to where the reply begins
+        self._context: int | None = None  # asked once, and again after the replica was lost
 
     # -- Tokens
 
@@ -88,11 +134,9 @@ class HttpEngine:
         """See ``Tokens.render``."""
         return await self._render(chat.messages, chat.tools, chat.tool_choice)
 
-    async def tail(self, chat: Chat, kept: int, reply: Sequence[int], stopped: bool) -> Tail | None:
+    async def tail(self, chat: Chat, kept: int, reply: Sequence[int]) -> Tail | None:
         """See ``Tokens.tail``. Only the last reply and what is new is rendered, behind a synthetic history, so that the
         cost does not grow with the history."""
-        if stopped and reply:
-            self._stop = reply[-1]
         if self._stop is None:
             self._stop = await self._end_of_turn()
         if self._stop is None:
@@ -109,30 +153,36 @@ class HttpEngine:
         text = before[len(self._opening) : len(self._opening) + len(reply)]
         healed = list(reply) != text
         rest = whole[end + 1 :]
+        # A limit or a client's stop text ends a reply without that token.
+        stopped = bool(reply) and reply[-1] == self._stop
         return Tail(rest if stopped else [self._stop, *rest], healed)
 
     async def _end_of_turn(self) -> int | None:
-        """The token that ends a turn in the template: the first one that two messages with different texts share at
+        """The token that ends a reply in the template: the first one that two replies with different texts share at
         their ends. None if they share nothing."""
-        one = await self._render([_SYNTHETIC], generation=False)
-        other = await self._render([msgspec.structs.replace(_SYNTHETIC, text="!")], generation=False)
+        one = await self._render([_SYNTHETIC, Message("assistant", "?")], generation=False)
+        other = await self._render([_SYNTHETIC, Message("assistant", "!")], generation=False)
         shared = 0
         while shared < min(len(one), len(other)) and one[-1 - shared] == other[-1 - shared]:
             shared += 1
         return one[-shared] if 0 < shared < len(one) else None
 
     async def parse(self, chat: Chat, sampled: Sampled) -> Message:
-        """See ``Tokens.parse``."""
+        """See ``Tokens.parse``. The parsers need the tools, not the conversation; nothing was sampled under a choice of
+        tools, so none is parsed as if it were."""
+        if not sampled.ids:
+            return Message("assistant")  # the route refuses it
         finish = "length" if sampled.finish == "abort" else sampled.finish
         choice = {"index": 0, "token_ids": sampled.ids, "finish_reason": finish}
+        chosen = "none" if chat.tool_choice == "none" else "auto"
         body = {
             "model": self._model,
             "generate_response": {"request_id": "session", "choices": [choice]},
-            "chat_request": self._chat(chat.messages, chat.tools, chat.tool_choice),
+            "chat_request": self._chat([_SYNTHETIC], chat.tools, chosen),
         }
-        answer = await self._post(DERENDER, body)
+        answer = await self._post(DERENDER, body, _Derendered)
         try:
-            return read_message(answer["choices"][0]["message"])
+            return read_message(answer.choices[0].message)
         except (LookupError, TypeError) as error:
             raise EngineLost(f"{DERENDER} of {self._url} answered without a message: {error!r}") from None
 
@@ -140,24 +190,18 @@ class HttpEngine:
 
     async def sample(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> Sampled:
         """See ``Sampler.sample``."""
-        body = {
-            "model": self._model,
-            "token_ids": list(prompt),
-            "sampling_params": dict(parameters),
-            "stream": False,
-        }
-        answer = await self._post(GENERATE, body)
-        try:
-            choice = answer["choices"][0]
-            ids = [int(token) for token in choice["token_ids"] or ()]
-            content = (choice.get("logprobs") or {}).get("content") or ()
-            logprobs = [float(entry["logprob"]) for entry in content]
-            finish = str(choice.get("finish_reason") or "stop")
-            versions = tuple(
-                Versions(span["version"], span["count"]) for span in choice.get("weight_versions") or ()
-            )
-        except (LookupError, TypeError, ValueError) as error:
-            raise EngineLost(f"{GENERATE} of {self._url} answered without ids: {error!r}") from None
+        answer = await self._call("POST", GENERATE, _Generated, self._generation(prompt, parameters))
+        if not answer.choices:
+            raise EngineLost(f"{GENERATE} of {self._url} answered without a choice")
+        choice = answer.choices[0]
+        ids = choice.token_ids or []
+        content = (choice.logprobs.content if choice.logprobs else None) or ()
+        logprobs = [entry.logprob for entry in content]
+        finish = choice.finish_reason or "stop"
+        versions = tuple(
+            Versions(span.version if isinstance(span.version, int) else None, span.count)
+            for span in choice.weight_versions or ()
+        )
         if len(ids) != len(logprobs):
             raise EngineLost(
                 f"{GENERATE} of {self._url} answered {len(ids)} ids and {len(logprobs)} log-probabilities"
@@ -168,13 +212,25 @@ class HttpEngine:
 
     async def context(self) -> int:
         """The model's context length in tokens."""
-        answer = await self._call("GET", "/v1/models")
-        try:
-            return int(answer["data"][0]["max_model_len"])
-        except (LookupError, TypeError, ValueError) as error:
-            raise EngineLost(f"/v1/models of {self._url} names no max_model_len: {error!r}") from None
+        if self._context is None:
+            answer = await self._call("GET", "/v1/models", _Models)
+            if not answer.data:
+                raise EngineLost(f"/v1/models of {self._url} names no model")
+            self._context = answer.data[0].max_model_len
+        return self._context
 
     # -- HTTP
+
+    def _generation(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> bytes:
+        """The body of a sample, as bytes: the list of numbers is several times as large, and samples take long."""
+        return msgspec.json.encode(
+            {
+                "model": self._model,
+                "token_ids": list(prompt),
+                "sampling_params": dict(parameters),
+                "stream": False,
+            }
+        )
 
     def _chat(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], choice: Any = None
@@ -195,33 +251,29 @@ class HttpEngine:
         *,
         generation: bool = True,
     ) -> list[int]:
-        answer = await self._post(
-            RENDER, {**self._chat(messages, tools, choice), "add_generation_prompt": generation}
-        )
-        try:
-            return [int(token) for token in answer["token_ids"]]
-        except (LookupError, TypeError, ValueError) as error:
-            raise EngineLost(f"{RENDER} of {self._url} answered without token_ids: {error!r}") from None
+        body = {**self._chat(messages, tools, choice), "add_generation_prompt": generation}
+        return (await self._post(RENDER, body, _Rendered)).token_ids
 
-    async def _post(self, path: str, body: Mapping[str, Any]) -> Any:
-        return await self._call("POST", path, msgspec.json.encode(body))
+    async def _post(self, path: str, body: Mapping[str, Any], kind: type[T]) -> T:
+        return await self._call("POST", path, kind, msgspec.json.encode(body))
 
-    async def _call(self, method: str, path: str, data: bytes | None = None) -> Any:
+    async def _call(self, method: str, path: str, kind: type[T], data: bytes | None = None) -> T:
         headers = {**self._headers, "Content-Type": "application/json"}
         try:
             async with self._http.request(method, self._url + path, data=data, headers=headers) as response:
                 content = await response.read()
                 status = response.status
         except (aiohttp.ClientError, OSError) as error:
+            self._context = None
             raise EngineLost(f"{path} of {self._url}: {type(error).__name__}: {error}") from error
         if status >= 500:
             raise EngineLost(f"{path} of {self._url} answered {status}: {_words(content)}")
         if status >= 400:
             raise EngineRefused(status, _words(content))
         try:
-            return msgspec.json.decode(content)
+            return msgspec.json.decode(content, type=kind)
         except msgspec.DecodeError as error:
-            raise EngineLost(f"{path} of {self._url} answered no JSON: {error}") from error
+            raise EngineLost(f"{path} of {self._url} answered something else: {error}") from error
 
 
 def openai_message(message: Message) -> dict[str, Any]:

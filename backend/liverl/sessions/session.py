@@ -12,6 +12,7 @@ import hmac
 import logging
 import secrets
 import time
+from array import array
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Literal, Protocol
 
@@ -74,7 +75,7 @@ class Draft(msgspec.Struct):
     """A reply that is being sampled, perhaps in several parts. ``finish``: how it ended, empty until then; ``healed``:
     see ``Tail``."""
 
-    prompt: list[int] = msgspec.field(default_factory=list)
+    prompt: array[int] = msgspec.field(default_factory=lambda: array("i"))
     ids: list[int] = msgspec.field(default_factory=list)
     logprobs: list[float] = msgspec.field(default_factory=list)
     versions: list[Versions] = msgspec.field(default_factory=list)
@@ -271,7 +272,7 @@ class Session:
                 segment.ids[: place.length],
                 segment.ids[place.length - segment.last_reply : place.length],
             )
-            tail = await engine.tail(chat, place.messages, last, segment.finish in ("stop", "tool_calls"))
+            tail = await engine.tail(chat, place.messages, last)
             if tail is not None and not self._checked:
                 whole = await engine.render(chat)
                 self._checked, self._appends = True, whole[-len(tail.ids) :] == tail.ids
@@ -280,11 +281,11 @@ class Session:
                         "session %s: the chat template rewrites earlier turns; each turn has a row", self.id
                     )
             if tail is not None and self._appends:
-                draft.prompt, draft.healed = [*ids, *tail.ids], tail.healed
+                draft.prompt, draft.healed = ids + array("i", tail.ids), tail.healed
                 return place
         if place.segment is not None:
             place = Place("rewrite" if place.kind == "main" else place.kind)
-        draft.prompt = await engine.render(chat)
+        draft.prompt = array("i", await engine.render(chat))
         return place
 
     async def _sample(self, engine: Engine, chat: Chat, place: Place, draft: Draft) -> None:
@@ -304,7 +305,8 @@ class Session:
         wanted = parameters(chat, limits, most)
         while True:
             left = wanted["max_tokens"] - len(draft.ids)
-            sampled = await engine.sample([*draft.prompt, *draft.ids], {**wanted, "max_tokens": left})
+            prompt = draft.prompt + array("i", draft.ids)
+            sampled = await engine.sample(prompt, {**wanted, "max_tokens": left})
             draft.ids += sampled.ids
             draft.logprobs += sampled.logprobs
             draft.versions += sampled.versions

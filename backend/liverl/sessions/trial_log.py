@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -58,10 +57,10 @@ def append_turn(trial_dir: Path, record: dict[str, Any], secret: str) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    text = json.dumps(record, ensure_ascii=False, separators=(",", ":")).replace(secret, REDACTED)
+    line = _without(secret, msgspec.json.encode(record)) + b"\n"
     fd = open_append(trial_dir / TURNS)
     try:
-        os.write(fd, text.encode("utf-8", "replace") + b"\n")
+        os.write(fd, line)
     finally:
         os.close(fd)
 
@@ -86,7 +85,8 @@ def write_rows(
         "rows": rows,
         "counters": counters,
     }
-    data = msgspec.json.encode(value)
-    if secret.encode() in data:
-        data = data.replace(secret.encode(), REDACTED.encode())
-    write_atomic(trial_dir / ROWS, data)
+    write_atomic(trial_dir / ROWS, _without(secret, msgspec.json.encode(value)))
+
+
+def _without(secret: str, data: bytes) -> bytes:
+    return data.replace(secret.encode(), REDACTED.encode())
