@@ -56,8 +56,8 @@ class Tokens(Protocol):
         """The ids of the whole prompt, up to where the reply begins."""
 
     async def tail(self, chat: Chat, kept: int, reply: Sequence[int]) -> Tail | None:
-        """The ids that follow ``reply``, the ids of message ``kept - 1``, up to where the next reply begins. None if the
-        template changes what comes before."""
+        """The ids that follow ``reply``, the ids of message ``kept - 1``, up to where the next reply begins. None if
+        the template changes what comes before."""
 
     async def parse(self, chat: Chat, sampled: Sampled) -> Message:
         """The sampled ids as a message."""

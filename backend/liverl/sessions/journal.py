@@ -90,6 +90,11 @@ class Journal:
         self.path = path
         self._fd = open_append(path, 0o600, read=True)
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was written yet, by this process or one before."""
+        return os.fstat(self._fd).st_size == 0
+
     def write(self, entry: Entry) -> None:
         """Append an entry, whole or not at all.
 

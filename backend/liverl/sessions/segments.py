@@ -82,7 +82,6 @@ class Segment:
         self.head = b""
         self.messages = 0
         self.turns = 0
-        self.finish = ""  # of the last reply
         self.last_reply = 0  # its number of ids
 
     def extend(self, turn: Turn) -> None:
@@ -95,7 +94,7 @@ class Segment:
         self.mask.extend(b"\1" * len(turn.ids))
         self.logprobs.extend(turn.logprobs)
         self.versions += turn.versions
-        self.head, self.messages, self.finish = turn.head, turn.messages, turn.finish
+        self.head, self.messages = turn.head, turn.messages
         self.last_reply = len(turn.ids)
         self.turns += 1
 

@@ -21,7 +21,7 @@ import msgspec
 from liverl.sessions.canonical import heads
 from liverl.sessions.counters import Counters
 from liverl.sessions.engine import EngineLost, EngineRefused, Sampled, Sampler, Tokens
-from liverl.sessions.journal import Delivered, Entry, Finished, Journal, Opened, Recorded
+from liverl.sessions.journal import DamagedJournal, Delivered, Entry, Finished, Journal, Opened, Recorded
 from liverl.sessions.messages import Api, Chat, Message
 from liverl.sessions.sampling import OVERFLOW, Limits, Overflow, parameters, room
 from liverl.sessions.segments import Place, Reply, Row, SessionRows, Turn, Versions
@@ -144,10 +144,17 @@ class Session:
         return hmac.compare_digest(key.encode("utf-8", "replace"), self.opened.key.encode())
 
     def replay(self, entries: Sequence[Entry]) -> None:
-        """Take over the entries of a journal, without its first one."""
+        """Take over the entries of a journal, without its first one.
+
+        Raises:
+            DamagedJournal: an entry contradicts itself or those before it.
+        """
         for entry in entries:
             if isinstance(entry, Recorded):
-                self._take(entry)
+                try:
+                    self._take(entry)
+                except ValueError as error:
+                    raise DamagedJournal(f"the journal of session {self.id}: {error}") from None
             elif isinstance(entry, Delivered):
                 self._unreceived.pop(entry.request, None)
             elif isinstance(entry, Finished):
@@ -324,7 +331,7 @@ class Session:
         """Write the turn down, then take it over.
 
         Raises:
-            Refusal: it could not be written.
+            Refusal: it could not be written. What is in the journal is kept, for the same request again.
         """
         finish = "tool_calls" if message.calls and draft.finish == "stop" else draft.finish
         reply = Reply(draft.ids, draft.logprobs, message, finish, tuple(draft.versions))
@@ -349,7 +356,11 @@ class Session:
         self._replied_at[self._take(recorded)] = now
         if turn.kind in ("main", "rewrite"):
             self.last_chat = msgspec.structs.replace(asked.chat, messages=(*asked.chat.messages, message))
-        await self._told(recorded, asked.chat, asked.api, asked.began, now - asked.began)
+        try:
+            await self._told(recorded, asked.chat, asked.api, asked.began, now - asked.began)
+        except OSError as error:
+            reason = error.strerror or error
+            raise Refusal(500, f"the turn could not be written to the trial's directory: {reason}") from error
         return answer
 
     # -- counting

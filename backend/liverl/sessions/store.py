@@ -108,6 +108,9 @@ class Store:
             raise Refusal(400, f"trial_dir {trial_dir!r} is not below {' or '.join(map(str, self._roots))}")
         opened = Opened(name, secrets.token_urlsafe(32), trial_dir, time.time(), limits)
         journal = Journal(self._directory / f"{name}{SUFFIX}")
+        if not journal.empty:
+            journal.close()
+            raise Refusal(409, f"session {name!r} has a journal that cannot be read; use another id")
         journal.write(opened)
         return self._session(opened, journal)
 
