@@ -10,7 +10,7 @@ import time
 
 import pytest
 from kit.session_host import SessionHost
-from kit.token_replica import TokenReplica
+from kit.token_replica import TokenReplica, call_text
 
 from liverl.sessions.counters import Counters
 from liverl.sessions.journal import DamagedJournal, Journal, Opened, Recorded
@@ -174,3 +174,158 @@ async def test_finish_ends_what_is_being_sampled(host, replica):
     assert await host.finish() == []
     status, body = await asked
     assert status == 410 and "was finished" in body["error"]["message"]
+
+
+async def test_after_a_restart_a_received_reply_is_sampled_anew_and_one_that_was_not_is_kept(host, replica):
+    opened = await host.open()
+    await host.chat(opened, USER)
+    session = host.store.session(opened["id"])
+    replica.gate.clear()
+    asked = asyncio.ensure_future(host.chat(opened, MORE))
+    await asyncio.wait({asked}, timeout=0.05)
+    asked.cancel()
+    await asyncio.wait({asked})
+    replica.gate.set()
+    async with asyncio.timeout(10):
+        while session.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await host.stop()
+    await host.start()
+    opened["openai_url"] = f"{host.address}/sess/{opened['id']}/v1"
+    assert (await host.chat(opened, MORE))[0] == 200
+    assert len(replica.replies) == 2, "nobody had received it"
+    assert host.store.session(opened["id"]).counters.num_joined == 1
+    assert (await host.chat(opened, USER))[0] == 200
+    assert len(replica.replies) == 3, "it was received: asked again, sampled again"
+
+
+async def test_a_finished_session_is_finished_after_a_restart(host):
+    opened = await host.open()
+    await host.chat(opened, USER)
+    rows = await host.finish()
+    await host.stop()
+    await host.start()
+    opened["openai_url"] = f"{host.address}/sess/{opened['id']}/v1"
+    assert (await host.chat(opened, USER))[0] == 410
+    assert await host.finish() == rows
+
+
+async def test_limits_of_the_conversation_leave_sub_agents_alone(host, replica):
+    opened = await host.open(max_turns=1, max_response_tokens=6)
+    await host.chat(opened, USER)
+    body = {"model": "m", "messages": [{"role": "user", "content": "look"}]}
+    headers = {"x-api-key": opened["key"], "x-claude-code-agent-id": "a1"}
+    url = f"{opened['openai_url']}/chat/completions"
+    async with host.http.post(url, json=body, headers=headers) as response:
+        assert response.status == 200
+        assert (await response.json())["choices"][0]["message"]["content"] == "Reply 0."
+    headers = {"x-api-key": opened["key"], "x-claude-code-auxiliary-type": "title"}
+    async with host.http.post(url, json=body, headers=headers) as response:
+        assert response.status == 200
+    assert len(replica.replies) == 3, "an auxiliary request is not the sub-agent's"
+    assert [row["kind"] for row in await host.finish()] == ["sub", "main"]
+    written = json.loads((host.folder / "trials" / opened["id"] / "proxy_trajectory.json").read_text())
+    assert written["messages_snapshot"][0] == USER
+    assert sum(written["traj_response_mask"]) == 6, "the fields on top are those of the main row"
+
+
+async def test_the_limit_of_a_row_counts_only_what_is_behind_its_first_prompt(host):
+    opened = await host.open(max_response_tokens=60)
+    long = {"role": "user", "content": "x" * 400}
+    _, body = await host.chat(opened, long)
+    status, body = await host.chat(opened, long, body["choices"][0]["message"], MORE)
+    assert (status, body["choices"][0]["finish_reason"]) == (200, "stop")
+
+
+async def test_replies_without_a_call_in_sequence_are_limited(host, replica):
+    calls = ["I look. " + call_text("read", path="a"), "Words.", "More words."]
+    replica.reply = lambda _prompt, turn: calls[turn]
+    opened = await host.open(max_consecutive_no_tool=2)
+    tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+    messages = [USER]
+    for _ in calls:
+        status, body = await host.chat(opened, *messages, tools=[tool])
+        assert status == 200
+        messages += [body["choices"][0]["message"], MORE]
+    status, body = await host.chat(opened, *messages, tools=[tool])
+    assert status == 410 and "2 replies without a tool call" in body["error"]["message"]
+
+
+async def test_versions_of_several_turns_and_sessions_are_counted_from_the_first_to_the_last(host, replica):
+    for number, versions in enumerate(((5, 3), (4, 9))):
+        opened = await host.open(f"task-0000000{number}")
+        messages = [USER]
+        for replica.version in versions:
+            _, body = await host.chat(opened, *messages)
+            messages += [body["choices"][0]["message"], MORE]
+    _, facts = await host.control("GET", "/sessions")
+    counters = facts["counters"]
+    assert (counters["min_global_steps"], counters["max_global_steps"]) == (3, 9)
+    assert counters["proxy_tool_call_sec"] > 0
+
+
+async def test_requests_that_differ_in_what_decides_the_sample_are_samples_of_their_own(host, replica):
+    opened = await host.open()
+    replica.gate.clear()
+    fields = (
+        {},
+        {"seed": 1},
+        {"seed": 2},
+        {"temperature": 0.5},
+        {"top_p": 0.5},
+        {"max_tokens": 3},
+        {"stop": ["x"]},
+    )
+    asked = [asyncio.ensure_future(host.chat(opened, USER, **each)) for each in fields]
+    session = host.store.session(opened["id"])
+    async with asyncio.timeout(10):
+        while session.waiting < len(fields):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    replica.gate.set()
+    assert {status for status, _ in await asyncio.gather(*asked)} == {200}
+    assert len(replica.replies) == len(fields)
+    rows = await host.finish()
+    assert [row["kind"] for row in rows].count("main") == 1 and len(rows) == len(fields)
+
+
+async def test_an_engine_that_does_not_know_the_model_is_no_fault_of_the_client(host, replica):
+    opened = await host.open()
+    replica.failures = [404]
+    status, body = await host.chat(opened, USER)
+    assert status == 502 and "refused the request (404)" in body["error"]["message"]
+
+
+async def test_the_same_id_with_another_directory_is_refused(host):
+    await host.open()
+    body = {"id": "task-00000001", "trial_dir": str(host.folder / "trials" / "other")}
+    status, answer = await host.control("POST", "/sessions", body)
+    assert status == 409 and "exists, for" in answer["error"]["message"]
+
+
+async def test_a_trial_directory_must_be_absolute(host, monkeypatch):
+    monkeypatch.chdir(host.folder / "trials")
+    status, answer = await host.control("POST", "/sessions", {"id": "task-2", "trial_dir": "task-2"})
+    assert status == 400 and "is not below" in answer["error"]["message"]
+
+
+async def test_a_replica_that_serves_another_model_now_is_asked_for_that_one(host, replica):
+    opened = await host.open()
+    await host.control("PUT", "/backends", [{"url": replica.url, "model": "n"}])
+    await host.chat(opened, USER)
+    assert replica.parsed[-1]["model"] == "n"
+
+
+async def test_a_journal_without_one_whole_line_is_no_session(host):
+    (host.folder / "sessions" / "task-00000001.jsonl").write_bytes(b'{"type":"open')
+    await host.stop()
+    await host.start()
+    assert (await host.open())["finished"] is False
+
+
+async def test_the_sessions_key_is_in_no_file_of_the_trial(host):
+    opened = await host.open()
+    await host.chat(opened, {"role": "user", "content": f"env: {opened['key']}"})
+    await host.finish()
+    for path in (host.folder / "trials" / opened["id"]).iterdir():
+        text = path.read_text()
+        assert opened["key"] not in text and "env: [redacted]" in text
