@@ -133,6 +133,7 @@ def replica(index: int, state: str = "ready", **fields: Any) -> ReplicaStatus:
 
 def trial(index: int, step: int = 7, **fields: Any) -> TrialHead:
     values: dict[str, Any] = {
+        "name": f"trial-{index:03}",
         "task": f"sort-files-{index % 5}",
         "state": "finished",
         "turns": 4,
@@ -146,7 +147,7 @@ def trial(index: int, step: int = 7, **fields: Any) -> TrialHead:
         "flags": (),
         "path": f"trials/step_{step:04}/trial-{index:03}",
     }
-    return TrialHead(name=f"trial-{index:03}", step=step, **{**values, **fields})
+    return TrialHead(step=step, **{**values, **fields})
 
 
 def gpu(index: int, **fields: Any) -> GpuStatus:

@@ -23,6 +23,7 @@ from liverl_tui.data.view import View
 from liverl_tui.widgets.base.arranging import fitted
 from liverl_tui.widgets.base.fitting import heads
 from liverl_tui.widgets.base.trial_words import Tally, flagged, replica_name
+from liverl_tui.widgets.dashboard.trial_ids import short_ids, task_with_id
 from liverl_tui.widgets.dashboard.trial_rows import (
     TRIAL,
     RowContext,
@@ -267,9 +268,79 @@ async def test_every_size_shows_task_and_calls() -> None:
                     "calls",
                     "reward",
                     "finish",
-                    "time",
                     "flags",
                 } <= heads
+
+
+async def test_trials_of_one_task_can_be_told_apart() -> None:
+    """In each form of a row, at 80 columns: a flagged one, one in an opened group, a lone one."""
+    names = ("create-001-3f2a9c04", "create-001-3f2b0000", "create-001-77770000")
+    group = [trial(i, task="create-001", name=name, **ZERO) for i, name in enumerate(names)]
+    lone = trial(9, task="replace-012", name="replace-012-abcdef01", **ZERO)
+    app = app_of(seen(*group, lone))
+    async with app.run_test(size=(80, 24)) as pilot:
+        shown = await opened(pilot, "4z")
+        assert "replace-012-abcd" in shown.text, "a trial without a group, while all groups are closed"
+        await shown.press("!")
+        for words in ("create-001-3f2a", "create-001-3f2b", "create-001-7777", "replace-012-abcd"):
+            assert f" {words} " in shown.text
+        await shown.press("!", "u")
+        assert " create-001-3f2b " in shown.text and " replace-012-abcd " in shown.text
+
+
+def test_short_ids_are_as_long_as_they_must_be() -> None:
+    def ids(*names: str, task: str = "a") -> list[str]:
+        return list(short_ids(trial(i, task=task, name=name) for i, name in enumerate(names)).values())
+
+    assert ids("a-12345678", "a-2345abcd") == ["1234", "2345"]
+    assert ids("a-12345678", "a-123456ab") == ["1234567", "123456a"]
+    assert ids("a-12345678", "a-12345678") == ["1234", "1234"], "the same id twice stays short"
+    assert ids("a__Xy7Qw12") == ["Xy7Q"], "as Harbor names trials"
+    assert ids("trial-001", "a", "a-1") == [], "no id behind the task"
+
+
+def test_a_task_is_cut_before_its_id_is() -> None:
+    assert task_with_id("create-001", "3f2a", 15) == "create-001-3f2a"
+    assert task_with_id("replace-every-word", "3f2a", 16) == "replace-ev…-3f2a"
+    assert task_with_id("replace-every-word", "3f2a", 10) == "replace-every-word", "the cell cuts it"
+    assert task_with_id("quiz", "3f2a", 10) == "quiz-3f2a" and task_with_id("quiz", "", 30) == "quiz"
+
+
+@pytest.mark.parametrize("maximised", [False, True])
+async def test_a_narrow_title_keeps_what_the_user_has_chosen(maximised: bool) -> None:
+    told = StepTrials(7, 32, 16, 8, 0.5, calling=17, earlier=4, cut_off=5)
+    trials = [trial(n, **(ZERO if n < 30 else {})) for n in range(60)]
+    news = seen(*trials, steps=(told,), total=3312)
+    async with app_of(news).run_test(size=(80, 24)) as pilot:
+        shown = await opened(pilot, "4z" if maximised else "4")
+        for key, words in (
+            ("!", "flagged only"),
+            ("space", "1 marked"),
+            ("ctrl+f", " of 30"),
+            ("slash", "/▏"),
+            ("s", "/s▏"),
+            ("enter", "/s ·"),
+        ):
+            await shown.press(key)
+            assert words in shown.lines[0], shown.lines[0]
+        shown.pane.sort_by("reward")
+        await settle(pilot)
+        for words in ("flagged only", "1 marked", "/s", "by reward", " of 30"):
+            assert words in shown.lines[0], shown.lines[0]
+
+
+async def test_a_short_filtered_list_says_of_how_many_it_is() -> None:
+    async with app_of(seen(*(trial(n) for n in range(20)), trial(99, **ZERO))).run_test(size=(80, 24)) as pilot:
+        shown = await opened(pilot, "4!")
+        assert "flagged only · 1 of 21 listed" in shown.lines[0]
+
+
+async def test_an_empty_list_of_flagged_trials_says_which_key_lists_all() -> None:
+    async with app_of(seen(trial(1))).run_test(size=(80, 24)) as pilot:
+        shown = await opened(pilot, "4!")
+        assert "no flagged trials; press ! to list all trials" in shown.text
+        await shown.press("slash", "x", "enter")
+        assert "no flagged trial matches; press ! to list all trials" in shown.text
 
 
 async def test_flagged_only_and_back() -> None:
@@ -455,8 +526,8 @@ async def test_back_from_a_trial_it_is_still_selected(tmp_path: Path) -> None:
         ),
         (100, "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool · ungrouped  1-8 of 60+"),
         (98, "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool  1-8 of 60+"),
-        (80, "step 7: 16 of 32 trials done, 16 running; ▲ 2 call no tool"),
-        (60, "step 7: 16 done, ▲ 2 call no tool"),
+        (80, "step 7: 16 done, ▲ 2 call no tool · ungrouped  1-8 of 60+"),
+        (60, "▲ 2 call no tool · ungrouped  1-8 of 60+"),
     ],
 )
 async def test_what_does_not_fit_into_the_title_is_left_out_whole(width: int, wanted: str) -> None:

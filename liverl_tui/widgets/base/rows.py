@@ -66,16 +66,19 @@ class RowsPane(ArrangedList):
 
     def title_facts(self) -> tuple[str, str]:
         """Filter, number of marks, ``facts`` and order. The order comes before ``facts`` where no head has its sign."""
-        (facts, style), marks = self.facts(), len(self.arrangement.marks)
-        parts = [self.prompt.shown, f"{marks} marked" if marks else "", facts]
-        if self.arrangement.order is not None:
-            has_heads = self.head(self.content_size.width) is not None
-            parts.insert(3 if has_heads else 2, self._order_words())
+        (facts, style), order = self.facts(), self.order_words()
+        has_heads = bool(order) and self.head(self.content_size.width) is not None
+        parts = [*self.chosen_words(), *((facts, order) if has_heads else (order, facts))]
         if self.prompt.text:
             parts.append(self.filtered_words())
         return FACTS_GAP.join(part for part in parts if part), style
 
-    def _order_words(self) -> str:
+    def chosen_words(self) -> tuple[str, ...]:
+        """The filter and the number of marks, as the title says them; none without."""
+        marks = len(self.arrangement.marks)
+        return tuple(word for word in (self.prompt.shown, f"{marks} marked" if marks else "") if word)
+
+    def order_words(self) -> str:
         """What the list is sorted by; empty in its default order."""
         order, column = self.arrangement.order, self.sorting
         if order is not None and column is not None:

@@ -17,6 +17,7 @@ from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.fitting import Column
 from liverl_tui.widgets.base.trial_words import ALL_EQUAL, calls_of, flag_words, ran, state_of, time_word
 from liverl_tui.widgets.dashboard.trial_cells import table_row
+from liverl_tui.widgets.dashboard.trial_ids import task_with_id
 
 _PREFIX = "group:"  # of the keys of rows
 
@@ -205,19 +206,26 @@ def _means(group: Group) -> dict[str, Span | list[Span]]:
     }
 
 
-def lone_row(head: TrialHead, width: int, link: Link, now: float, wanted: Wanted = frozenset()) -> Row:
-    """A trial that no group has, in the columns of ``group_row``. ``now``: Unix time."""
-    return Row(*_lone_spans(head, width, link, time_word(head, now, link == "ended"), wanted))
+def lone_row(
+    head: TrialHead, width: int, link: Link, now: float, wanted: Wanted = frozenset(), short_id: str = ""
+) -> Row:
+    """A trial that no group has, in the columns of ``group_row``. ``now``: Unix time; ``short_id``: see
+    ``trial_ids``."""
+    return Row(*_lone_spans(head, width, link, time_word(head, now, link == "ended"), wanted, short_id))
 
 
 @lru_cache(maxsize=256)
-def _lone_spans(head: TrialHead, width: int, link: Link, time: str, wanted: Wanted) -> tuple[Span, ...]:
+def _lone_spans(
+    head: TrialHead, width: int, link: Link, time: str, wanted: Wanted, short_id: str
+) -> tuple[Span, ...]:
     """The spans of a lone trial's line, cached as those of a group."""
     calls, style = calls_of(head)
+    chosen = fitted(GROUP, wanted, width)
+    room = next((wide for column, wide in chosen if column.name == "task"), 0)
     cells: dict[str, Span | list[Span]] = {
         "size": state_of(head, link),
         "step": ("-" if head.step is None else str(head.step), "dim"),
-        "task": (one_line(head.task), "text"),
+        "task": (task_with_id(head.task, short_id, room), "text"),
         "state": (f"{head.turns} turn{'' if head.turns == 1 else 's'}", "text"),
         "reward": ("-", "dim") if head.reward is None else (f"{head.reward:.2f}", "text"),
         "calls": (calls, style)
@@ -227,7 +235,7 @@ def _lone_spans(head: TrialHead, width: int, link: Link, time: str, wanted: Want
         "flags": _joined(flag_words(head)),
         **_means(lone_group(head)),
     }
-    return tuple(table_row(cells, fitted(GROUP, wanted, width)).spans)
+    return tuple(table_row(cells, chosen).spans)
 
 
 def lone_group(head: TrialHead) -> Group:

@@ -28,18 +28,20 @@ from liverl_tui.widgets.base.trial_words import (
     time_word,
 )
 from liverl_tui.widgets.dashboard.trial_cells import table_row
+from liverl_tui.widgets.dashboard.trial_ids import task_with_id
 
 
 @dataclass(frozen=True)
 class RowContext:
     """What a trial's row shows beside its head. ``now``: Unix time; ``names``: replica names by root address;
-    ``equal``: groups (step, task) in which all rewards are equal."""
+    ``equal``: groups (step, task) in which all rewards are equal; ``ids``: short ids by path."""
 
     now: float = 0.0
     link: Link = "connecting"
     names: Mapping[str, str] = field(default_factory=dict)
     equal: frozenset[GroupKey] = frozenset()
     wanted: Wanted = frozenset()
+    ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class TrialFacts:
 TRIAL = (
     Column("state", "state", 9, 0, value=lambda f: state_of(f.head, f.context.link)[0][2:]),
     Column("step", "step", 4, 5, ">", value=lambda f: f.head.step, largest_first=True),
-    Column("task", "task", 10, 1, grows=12, value=lambda f: f.head.task),
+    Column("task", "task", 16, 1, grows=6, value=lambda f: f.head.task),
     Column("turns", "turns", 5, 4, ">", value=lambda f: f.head.turns, largest_first=True),
     Column(
         "calls",
@@ -82,10 +84,10 @@ TRIAL = (
     ),
     Column("reward", "reward", 6, 3, ">", value=lambda f: f.head.reward, largest_first=True),
     Column("finish", "finish", 12, 6, grows=6, value=lambda f: ending(f.head, f.context.link)[0]),
-    Column("time", "time", 5, 7, ">", value=lambda f: f.ran, largest_first=True),
+    Column("time", "time", 5, 8, ">", value=lambda f: f.ran, largest_first=True),
     Column("tokens", "tokens", 6, 10, ">", value=lambda f: f.head.completion_tokens, largest_first=True),
     Column("replica", "replica", 9, 11, grows=12, value=lambda f: f.replica if f.head.replica else None),
-    Column("flags", "flags", 11, 8, grows=15, value=lambda f: f.flags or None),
+    Column("flags", "flags", 11, 7, grows=15, value=lambda f: f.flags or None),
     Column("preview", "last call or words", 24, 9, grows=LONGEST, value=lambda f: f.head.preview or None),
     Column("name", "name", 14, 12, grows=20, value=lambda f: f.head.name, shown=False),
 )
@@ -117,6 +119,7 @@ def trial_row(head: TrialHead, width: int, context: RowContext) -> Row:
             state_of(head, context.link),
             head.step,
             head.task,
+            context.ids.get(head.path, ""),
             head.turns,
             calls_of(head),
             head.reward,
@@ -138,6 +141,7 @@ def _trial_spans(
     state: Span,
     step: int | None,
     task: str,
+    short_id: str,
     turns: int,
     calls: Span,
     reward: float | None,
@@ -153,7 +157,6 @@ def _trial_spans(
     cells: dict[str, Span | list[Span]] = {
         "state": state,
         "step": ("-" if step is None else str(step), "dim"),
-        "task": (one_line(task), "text"),
         "turns": (str(turns), "text"),
         "calls": calls,
         "reward": (reward_word(reward), "dim" if reward is None else "text"),
@@ -166,8 +169,10 @@ def _trial_spans(
         "name": (one_line(name), "dim"),
     }
     chosen = fitted(TRIAL, wanted, width)
-    room = next((wide for column, wide in chosen if column.name == "replica"), 0)
-    cells["replica"] = (short_name(replica, room), "dim") if room else cells["replica"]
+    widths = {column.name: wide for column, wide in chosen}
+    cells["task"] = (task_with_id(task, short_id, widths.get("task", 0)), "text")
+    if "replica" in widths:
+        cells["replica"] = (short_name(replica, widths["replica"]), "dim")
     return tuple(table_row(cells, chosen).spans)
 
 

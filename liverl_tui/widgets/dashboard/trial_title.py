@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len
 
 from liverl.model import TrialsStatus
+from liverl_tui.widgets.base.rows import FACTS_GAP
 from liverl_tui.widgets.base.trial_words import Tally
 
 
@@ -25,6 +27,11 @@ def short_sentence(tally: Tally) -> str:
     """``step 10: 17 done, ▲ 2 call no tool``, for a narrow title."""
     words = [without_tools(tally)] if tally.zero else []
     return f"step {tally.step}: {', '.join([f'{tally.done} done', *words])}"
+
+
+def shortest_sentence(tally: Tally) -> str:
+    """``▲ 2 call no tool``, or ``step 10`` where all do, for the narrowest title."""
+    return without_tools(tally) if tally.zero else f"step {tally.step}"
 
 
 def without_tools(tally: Tally) -> str:
@@ -71,18 +78,34 @@ def total_words(status: TrialsStatus, total: int, groups: bool) -> tuple[str, st
     return f"the newest {newest} of {status.total:,}", f"{total}+"
 
 
-def fitting_title(
-    texts: Sequence[str],
-    window: tuple[int, int] | None,
-    totals: tuple[str, str],
-    short: Sequence[str],
-    room: int,
-) -> str:
-    """The longest form that fits into ``room`` columns. ``texts``: from the longest to the shortest; ``window``: as of
-    ``CursorList.title_words``; ``totals``: the number of rows in a long and a short form; ``short``: the last forms to
-    try."""
-    places = [""]
-    if window is not None:
-        places = [f"  {window[0] + 1}-{window[1]} of {words}" for words in totals]
-    forms = [texts[0] + places[0], *(text + places[-1] for text in texts), *texts[-1:], *short]
-    return next((form for form in forms if cell_len(form.strip()) <= room), forms[-1]).strip()
+@dataclass(frozen=True)
+class Title:
+    """The parts of a title. ``before`` and ``after`` the sentence is what the user has chosen: it is never left out.
+    ``forms``: the sentence, from the longest to the shortest; ``more``: facts that are left out before the sentence is
+    shortened, the last one first; ``places``: which rows are visible, in a long and a short form."""
+
+    before: Sequence[str]
+    forms: Sequence[str]
+    after: Sequence[str]
+    more: Sequence[str] = ()
+    places: tuple[str, str] = ("", "")
+
+    def fitting(self, room: int) -> str:
+        """The longest form that fits into ``room`` columns, or the shortest one."""
+        lines = [self._line(self.forms[0], len(self.more), self.places[0])]
+        for form in (*self.forms, ""):
+            lines += [self._line(form, kept, self.places[1]) for kept in range(len(self.more), -1, -1)]
+        return next((line for line in lines if cell_len(line) <= room), lines[-1])
+
+    def _line(self, form: str, kept: int, place: str) -> str:
+        parts = (*self.before, form, *self.after, *self.more[:kept])
+        return f"{FACTS_GAP.join(part for part in parts if part)}{place}".strip()
+
+
+def places(window: tuple[int, int] | None, totals: tuple[str, str]) -> tuple[str, str]:
+    """Which rows are visible, with the number of rows in a long and a short form. ``window``: as of
+    ``CursorList.title_words``."""
+    if window is None:
+        return "", ""
+    long, short = (f"  {window[0] + 1}-{window[1]} of {words}" for words in totals)
+    return long, short

@@ -26,6 +26,7 @@ from liverl_tui.widgets.dashboard.trial_groups import (
     lone_group,
     lone_row,
 )
+from liverl_tui.widgets.dashboard.trial_ids import short_ids
 from liverl_tui.widgets.dashboard.trial_listing import UNTOUCHED, Choices, Listing, group_facts
 from liverl_tui.widgets.dashboard.trial_rows import (
     FLAGGED,
@@ -41,10 +42,12 @@ from liverl_tui.widgets.dashboard.trial_rows import (
 )
 from liverl_tui.widgets.dashboard.trial_steps import StepReader
 from liverl_tui.widgets.dashboard.trial_title import (
-    fitting_title,
+    Title,
     newest_words,
+    places,
     sentence,
     short_sentence,
+    shortest_sentence,
     total_words,
 )
 
@@ -123,7 +126,8 @@ class TrialsPane(RowsPane):
         trials = self._status.newest if step is None else self._reader.heads(self._status)
         equal = equal_groups(trials if step is not None else self._whole_steps())
         names, wanted = replica_names(self._view.snapshot), self.arrangement.drawn
-        self._row_context = RowContext(self._clock.now(), self._view.link, names, equal, wanted)
+        ids = short_ids(trials)
+        self._row_context = RowContext(self._clock.now(), self._view.link, names, equal, wanted, ids)
         self._tallies = {f"{_STEP}{tally.step}": tally for tally in map(tally_of, self._status.steps)}
         self._tally = tally_heads(step, trials) if step is not None else Tally(None)
         if self._table:
@@ -209,7 +213,9 @@ class TrialsPane(RowsPane):
 
     def filtered_words(self) -> str:
         """See ``RowsPane.filtered_words``."""
-        return super().filtered_words() if self._table else ""  # ``facts`` say it, where there is room
+        if self._table:
+            return super().filtered_words() if self.prompt.text else ""
+        return f"{len(self.trials)} of {len(self._paths)} listed"
 
     def rearrange(self) -> None:
         """See ``RowsPane.rearrange``."""
@@ -242,27 +248,42 @@ class TrialsPane(RowsPane):
     # -- title and rows
 
     def facts(self) -> tuple[str, str]:
-        """Problem, tally of the step and which trials are listed, joined by ``FACTS_GAP``; and their style."""
-        (words, *more), style = self._summary()
-        parts = [self._reader.problem, words]
-        if not self._table:
-            parts.append("flagged only" if self._only_flagged else "")
-            parts.append("" if self._grouped else "ungrouped")
-            parts.append(f"{len(self.trials)} of {len(self._paths)} listed" if self.prompt.text else "")
-        return FACTS_GAP.join(
-            part for part in (*parts, *more) if part
-        ), "warn" if self._reader.problem else style
+        """How the trials of the step go, and the style of the title; ``title_words`` has the rest."""
+        (words, *_), style = self._summary()
+        return words, "warn" if self._reader.problem else style
 
     def title_words(self, width: int, facts: str, window: tuple[int, int] | None, total: int) -> str:
-        """See ``RowsPane.title_words``. Where the title is too narrow, whole facts are left out, the last one
-        first."""
-        parts = facts.split(FACTS_GAP)
-        texts = [FACTS_GAP.join(parts[:kept]) for kept in range(len(parts), 0, -1)]
+        """See ``RowsPane.title_words``. Where the title is too narrow, the sentence on the step is cut, and what the
+        user has chosen stays: filter, marks, order and the number of rows."""
+        (words, *more), _ = self._summary()
         totals = (str(total), str(total))
         if not self._table and self._reader.step is None:
             totals = total_words(self._status, total, bool(self._listing.groups))
-        room = width - len(f" {self.number} {self.title} ") - 2
-        return fitting_title(texts, window, totals, self._short_title(), room)
+        counted = self.filtered_words() if self.prompt.text or self._only_flagged else ""
+        title = Title(
+            before=self.chosen_words(),
+            forms=self._sentences(words),
+            after=[
+                "flagged only" if self._only_flagged and not self._table else "",
+                self.order_words(),
+                counted if window is None else "",
+            ],
+            more=[
+                "" if self._grouped or self._table else "ungrouped",
+                counted if window is not None else "",
+                *more,
+            ],
+            places=places(window, totals),
+        )
+        return title.fitting(width - len(f" {self.number} {self.title} ") - 2)
+
+    def _sentences(self, words: str) -> list[str]:
+        """What the title says of the step, from the longest form to the shortest. ``words``: the longest one."""
+        if problem := self._reader.problem:
+            return [FACTS_GAP.join(part for part in (problem, words) if part), problem]
+        tallies = [self._tally] if self._reader.step is not None else list(self._tallies.values())[:1]
+        short = [form(t) for form in (short_sentence, shortest_sentence) for t in tallies if t.total]
+        return [words, *short]
 
     @property
     def among(self) -> str:
@@ -282,11 +303,6 @@ class TrialsPane(RowsPane):
         words = [sentence(self._tally, planned, "all of ")]
         words += [f"{self._tally.earlier} of an earlier attempt"] if self._tally.earlier else []
         return words, self._tally.style if self._tally.zero else "dim"
-
-    def _short_title(self) -> list[str]:
-        tallies = [self._tally] if self._reader.step is not None else list(self._tallies.values())[:1]
-        plain = not (self.prompt.shown or self._reader.problem)
-        return [short_sentence(tally) for tally in tallies if plain and tally.total]
 
     @property
     def _folded(self) -> bool:
@@ -310,7 +326,8 @@ class TrialsPane(RowsPane):
             return group_row(group, width, opened, equal, context.now, ended, context.wanted)
         head, context = self._listing.trials[key], self._row_context
         if self._folded:
-            return lone_row(head, width, context.link, context.now, context.wanted)
+            short_id = context.ids.get(key, "")
+            return lone_row(head, width, context.link, context.now, context.wanted, short_id)
         return trial_row(head, width, context)
 
     def empty_rows(self, width: int) -> Iterable[Row]:
@@ -321,6 +338,8 @@ class TrialsPane(RowsPane):
             flagged = "flagged " if self._only_flagged else ""
             what = "step" if self._table else f"{flagged}trial"
             reason = f"no {what} matches" if self.prompt.text else "no flagged trials"
+            if flagged and not self._table:
+                reason += f"; {find('trials', 'flagged').press} to list all trials"
             return (Row((f"  {reason}", "dim")),)
         return (Row(("  no trials yet", "dim")),)
 
