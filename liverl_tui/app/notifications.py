@@ -28,6 +28,7 @@ _BESIDE = 5  # columns of a toast beside its text: edge, padding and glyph
 Severity = Literal["information", "warning", "error"]
 _ENDED = ("done", "failed", "stopped")
 _MOST = 2  # maximum toasts of one kind at once
+_ANSWER = "answer"  # ``about`` of warnings without a subject: they say why a key does nothing
 _FAILURE = "failure"  # ``about`` of toasts on the failure of the run; of its services with ``/<service>``
 _DOWN = ("service_failed:", "service_gave_up:")  # ids of symptoms
 
@@ -142,7 +143,7 @@ def _ended(result: Result | None) -> Notice:
     text = f"run {result.summary or result.state}, exit code {result.exit_code}; q quits"
     if result.state == "failed":
         return Notice(text, "error", about=_FAILURE)
-    return Notice(text, "information" if result.state == "done" else "warning")
+    return Notice(text, "information" if result.state == "done" else "warning", about="end")
 
 
 def _symptoms(before: Snapshot, after: Snapshot) -> list[Notice]:
@@ -212,10 +213,12 @@ class Notifications:
     def toast(
         self, text: str, severity: Severity = "information", *, brief: bool = False, about: str = ""
     ) -> None:
-        """Show ``text`` for ``INFO_S`` or ``ERROR_S`` seconds, in the row of the key bar.
+        """Show ``text`` for ``INFO_S`` or ``ERROR_S`` seconds, above the key bar.
 
         Markup in ``text`` has no effect, as it may come from outside. ``brief``: cut it to one line of the terminal.
-        ``about``: see ``Toast``."""
+        ``about``: see ``Toast``; of warnings without a subject only the newest is shown."""
+        if severity == "warning":
+            about = about or _ANSWER
         timeout = INFO_S if severity == "information" else ERROR_S
         glyph = {
             "information": "",
@@ -242,7 +245,7 @@ class Notifications:
         text = since_then(visit, view, time.time()) if visit is not None else None
         if text is not None:
             key = find("app", "events").name
-            self.toast(f"{text} ({key} shows it)", "warning", brief=True)
+            self.toast(f"{text} ({key} shows it)", "warning", brief=True, about="absence")
 
     def announce(self, before: View, after: View) -> None:
         """Set the window title, and show toasts and ring the bell for what is new in ``after``."""

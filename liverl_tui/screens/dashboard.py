@@ -110,11 +110,8 @@ class Dashboard(RunScreen, inherit_bindings=False):
         try:
             history = await asyncio.to_thread(read_history, self.liverl.source.run.path, since)
         except OSError as error:
-            self.notify(
-                f"cannot read the run's history, so the history bars start empty: {visible(str(error))}",
-                severity="warning",
-                markup=False,
-            )
+            text = f"cannot read the run's history, so the history bars start empty: {visible(str(error))}"
+            self.liverl.notifications.toast(text, "warning", about="history")
         else:
             pane.seed(history)
 

@@ -136,7 +136,7 @@ class GpuScreen(ListDetailScreen, inherit_bindings=False):
             self._history = await asyncio.to_thread(read_history, self.liverl.source.run.path, since)
         except OSError as error:
             text = f"cannot read the run's history, so the charts start empty: {one_line(str(error))}"
-            self.liverl.notifications.toast(text, "warning")
+            self.liverl.notifications.toast(text, "warning", about="history")
             return
         for uuid, past in self._pasts.items():
             past.take_history(uuid, self._history)

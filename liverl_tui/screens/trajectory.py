@@ -280,7 +280,8 @@ class TrajectoryScreen(RunScreen):
             others = trials[::by]
         target = next((head for head in others if wanted(head)), None)
         if target is None:
-            self.notify("no other flagged trial" if wanted is flagged else "no other trial", timeout=2)
+            text = "no other flagged trial" if wanted is flagged else "no other trial"
+            self.liverl.notifications.toast(text, "warning")
             return
         self._open(target.path)
         self._head = target

@@ -1,4 +1,4 @@
-"""Toasts: short, in the row of the key bar, and whole where they are told nowhere else."""
+"""Toasts: short, above the key bar, and whole where they are told nowhere else."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def said(toast: Toast) -> str:
 
 @pytest.mark.parametrize("theme", [*PALETTES])
 @pytest.mark.parametrize("size", SIZES)
-async def test_a_toast_covers_a_part_of_the_key_bar_and_nothing_else(
+async def test_a_toast_stands_above_the_key_bar_and_is_as_wide_as_its_text(
     theme: str, size: tuple[int, int]
 ) -> None:
     app = LiverlApp(FakeSource(view=view()), theme=theme)
@@ -50,9 +50,21 @@ async def test_a_toast_covers_a_part_of_the_key_bar_and_nothing_else(
         app.notifications.toast("cannot suspend", "warning")
         (toast,) = await toasts(pilot, 1)
         bar = app.screen.query_one(KeyBar).region
-        assert bar.height == 1 and bar.contains_region(toast.region)
-        assert toast.region.right == size[0] and toast.region.width < size[0] // 2
+        assert bar.height == 1 and toast.region.bottom == bar.y and toast.region.height == 1
+        assert toast.region.right == size[0] and toast.region.width <= len("▲ cannot suspend") + 3
         assert said(toast) == "▲ cannot suspend"
+
+
+async def test_of_refused_keys_only_the_last_one_has_a_toast() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await settle(pilot)
+        app.notifications.toast("saved a picture")
+        for text in ("cannot suspend", "no services yet", "nothing to copy here"):
+            app.notifications.toast(text, "warning")
+        app.notifications.toast("restart replica-0: failed", "error")
+        found = [said(toast) for toast in await toasts(pilot, 3)]
+        assert found == ["saved a picture", "▲ nothing to copy here", "✖ restart replica-0: failed"]
 
 
 async def test_what_the_header_or_the_events_tell_too_is_one_line() -> None:
@@ -68,7 +80,7 @@ async def test_what_the_header_or_the_events_tell_too_is_one_line() -> None:
         app.take(after)
         found = await toasts(pilot, 2)
         assert [toast.region.height for toast in found] == [1, 1]
-        assert [toast.region.y for toast in found] == [22, 23]
+        assert [toast.region.y for toast in found] == [21, 22]
         for toast, begin in zip(found, ("✖ two of the replicas", "somebody asked to two"), strict=True):
             assert said(toast).startswith(begin) and said(toast).endswith("…")
 
@@ -80,7 +92,7 @@ async def test_an_answer_that_is_told_nowhere_else_is_whole() -> None:
         await settle(pilot)
         app.notifications.toast(text)
         (toast,) = await toasts(pilot, 1)
-        assert toast.region.bottom == 24 and toast.region.height < 5
+        assert toast.region.bottom == 23 and toast.region.height < 5
         assert "".join(said(toast).split()) == "".join(text.split())
 
 

@@ -239,6 +239,6 @@ class ReplicasPane(RowsPane):
         """Open the screen of the replica or service under the cursor; a missing replica has none."""
         key = self.cursor
         if key == MISSING:
-            self.notify("the missing replicas do not exist yet; there is nothing to open", severity="warning")
+            self.say("the missing replicas do not exist yet; there is nothing to open")
         elif key is not None:
             host_of(self).navigation.open_service(key)
