@@ -23,7 +23,7 @@ from liverl_tui.data.last_visit import Visit
 from liverl_tui.data.list_memory import ListMemory
 from liverl_tui.data.source import Source
 from liverl_tui.data.view import Link, View
-from liverl_tui.keys.bindings import bindings, keys_of
+from liverl_tui.keys.bindings import bindings, elsewhere, keys_of
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.term.ordered_keys import KeysInOrder
@@ -214,6 +214,11 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
             for bar in self.screen.query(KeyBar):
                 bar.update()
         await super().on_event(event)
+
+    def key_unused(self, key: str) -> None:
+        """Say where a key works that does nothing on this screen."""
+        if isinstance(self.screen, RunScreen) and (text := elsewhere(key)) is not None:
+            self.notifications.toast(text, "warning")
 
     def action_target(self, name: str) -> object:
         """Return the part that handles action ``name``; the application itself for all others."""

@@ -35,6 +35,14 @@ def actors(snapshot: Snapshot | None) -> tuple[ReplicaStatus, ...]:
     return tuple(replica for replica in snapshot.replicas.items if replica.name not in services)
 
 
+_WHY_NO_BACKEND = {"ended": "this run has ended", "demo": "this is a recorded run"}
+
+
+def why_no_backend(link: Link) -> str:
+    """Why no backend answers, while ``link`` is neither live nor connecting."""
+    return _WHY_NO_BACKEND.get(link, "no backend is running")
+
+
 class View(msgspec.Struct, frozen=True):
     """A snapshot with its origin. ``events``: oldest first, at most ``KEPT_EVENTS``."""
 

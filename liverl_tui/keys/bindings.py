@@ -23,6 +23,7 @@ __all__ = [
     "Key",
     "Scope",
     "bindings",
+    "elsewhere",
     "find",
     "key_name",
     "keys_of",
@@ -52,6 +53,15 @@ def reachable(scopes: Iterable[Scope]) -> list[Key]:
                 entries.append(replace(key, keys=",".join(free), shown=None))
         taken.update(name for key in here for name in key.bound)
     return entries
+
+
+def elsewhere(key: str) -> str | None:
+    """Where a key (Textual's name) has an effect, in a sentence for places where it has none; None if nowhere."""
+    there = [k for k in table() if key in k.bound and k.scope != "dialog"]
+    if not there:
+        return None
+    places = ", ".join(f"{SCOPE_TITLES[k.scope]} ({k.label})" for k in there)
+    return f"{key_name(key)} has no effect here; elsewhere: {places}"
 
 
 def offered(scopes: Iterable[Scope], *, readonly: bool = False) -> list[Key]:

@@ -97,7 +97,7 @@ KEYS: tuple[Key, ...] = (
         bar=("dashboard", "trajectory", "service", "events"),
     ),
     Key("app", "services", "V", "services", "Show one service: command, processes, probes, restarts"),
-    Key("app", "events", "E", "events", "Show the events of the run, newest last"),
+    Key("app", "events", "E", "events", "Show the events of the run, newest last", ("dashboard",)),
     Key(
         "app",
         "alerts",
@@ -223,7 +223,7 @@ KEYS: tuple[Key, ...] = (
         "Show or hide access lines of successful polls and model calls",
     ),
     Key("logs", "prompt('time')", "t,ctrl+t", "time", "Go to a time: 5m (ago), 12:30, 12:30:15", bar=True),
-    Key("logs", "tab(1)", "right_square_bracket", "next log", "Show the log of the next service", bar=True),
+    Key("logs", "tab(1)", "right_square_bracket", "next log", "Show the log of the next service"),
     Key("logs", "tab(-1)", "left_square_bracket", "previous log", "Show the log of the previous service"),
     Key("logs", "follow", "end,G", "follow", "Go to the newest line and follow the log"),
     Key("logs", "first", "home,g", "top", "Go to the first line"),

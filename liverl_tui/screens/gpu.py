@@ -12,6 +12,7 @@ from liverl.control.gpu_detail import GpuDetail
 from liverl.control.messages import ControlError
 from liverl.model import GpuStatus
 from liverl.observe.history import Sample, read_history
+from liverl_tui.data.view import why_no_backend
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.list_detail import ListDetailScreen
 from liverl_tui.text.status_label import SnapshotIndex, owner_of
@@ -182,8 +183,7 @@ class GpuScreen(ListDetailScreen, inherit_bindings=False):
             if link in ("live", "connecting"):
                 detail, note = await self._from_backend(uuid)
             else:
-                why = "this run has ended" if link == "ended" else "no backend is running"
-                note = f"{why}; showing the last known state"
+                note = f"{why_no_backend(link)}; showing the last known state"
         finally:
             self._asking.discard(uuid)
         if uuid == self.selected_gpu:

@@ -21,6 +21,7 @@ _EMPTY = 2  # rows of a pane without content: its title, and why it is empty
 _TOP = ("gpus", "replicas")  # panes that say how many rows they need; the others take the remaining rows
 _TOP_SHARE = 0.56  # of the height, for both together: logs and trajectories below must stay readable
 _TOP_SHARE_OF_TWO = 0.65  # the same above only one pane
+_FEW = 2  # rows that the replicas pane gets before others grow, if these show every replica and service
 _GPUS_SHARE = 0.65  # of the rows by which both can grow: more for the GPUs leaves too few to the replicas
 
 
@@ -107,6 +108,9 @@ def _sizes(height: int, panes: Sequence[str], needs: Mapping[str, Need]) -> dict
             grow(pane, needs.get(pane, Need()).least - sizes[pane])
     top = [p for p in _TOP if p in sizes]
     rest = [p for p in panes if p not in _TOP]
+    lacking = needs.get("replicas", Need()).wanted - sizes.get("replicas", height)
+    if "replicas" in sizes and lacking <= _FEW:
+        grow("replicas", lacking)
     share = _TOP_SHARE if len(rest) > 1 else _TOP_SHARE_OF_TWO
     budget = int(height * share) - sum(sizes[p] for p in top) if rest else remaining
     missing = {p: max(0, needs.get(p, Need()).wanted - sizes[p]) for p in top}
@@ -119,6 +123,13 @@ def _sizes(height: int, panes: Sequence[str], needs: Mapping[str, Need]) -> dict
         grow("replicas", min(missing["replicas"], budget))
     # A pane without content leaves its rows to the others, if there is one.
     greedy = [p for p in rest if not _is_empty(p, needs)] or rest or list(panes[-1:])
-    for index, pane in enumerate(greedy):
-        grow(pane, -(-remaining // (len(greedy) - index)))
+    shares = {pane: (remaining + len(greedy) - 1 - index) // len(greedy) for index, pane in enumerate(greedy)}
+    if "trials" in shares and "replicas" in sizes and len(shares) > 1:
+        # Rows that the trajectories would leave empty show replicas and services.
+        unused = shares["trials"] - max(0, needs.get("trials", Need()).wanted - sizes["trials"])
+        more = max(0, min(unused, needs.get("replicas", Need()).wanted - sizes["replicas"]))
+        grow("replicas", more)
+        shares["trials"] -= more
+    for pane, rows in shares.items():
+        grow(pane, rows)
     return sizes

@@ -14,7 +14,7 @@ from liverl.daemon.service_detail import filed_detail
 from liverl.model import ReplicaStatus, ServiceStatus
 from liverl.procs.listing import ListedProcess, ProcessTree
 from liverl.rundir.layout import hostname
-from liverl_tui.data.view import actors
+from liverl_tui.data.view import actors, why_no_backend
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.list_detail import ListDetailScreen
 from liverl_tui.widgets.base.clock import Clock
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from liverl_tui.data.view import View
 
 REFRESH_S = 2.0  # seconds between two reads of the processes, and two requests to the backend
-_WHY_FILES = {"ended": "this run has ended", "demo": "this is a recorded run"}
 _KEYS: list[BindingType] = [*bindings("service")]
 
 
@@ -199,7 +198,7 @@ class ServiceScreen(ListDetailScreen, inherit_bindings=False):
             if backend_alive:
                 detail, note = await self._from_backend(name)
             if detail is None:
-                why = note or _WHY_FILES.get(link, "no backend is running")
+                why = note or why_no_backend(link)
                 detail = await asyncio.to_thread(filed_detail, self.liverl.source.run.path, name)
                 note = f"{why}; showing the run's files, not live data"
                 if detail is None and self.actor is not None:

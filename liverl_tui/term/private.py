@@ -118,6 +118,15 @@ class HookedApp(App[None]):
         """Remove one notification; it disappears from the screen with the next change of the toasts."""
         self._unnotify(toast, refresh=False)
 
+    def key_unused(self, key: str) -> None:
+        """Called for a key that no widget has taken and no binding has; Textual ignores it. Does nothing here."""
+
+    async def _check_bindings(self, key: str, priority: bool = False) -> bool:
+        used = await super()._check_bindings(key, priority)
+        if not used and not priority:
+            self.key_unused(key)
+        return used
+
     async def _dispatch_action(self, namespace: Any, action_name: str, params: Any) -> bool:
         target: Any = self.action_target(action_name) if namespace is self else namespace
         return await super()._dispatch_action(target, action_name, params)

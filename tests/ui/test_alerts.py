@@ -111,6 +111,24 @@ async def test_each_alert_has_cause_fix_and_evidence(size: tuple[int, int]) -> N
         assert isinstance(screen.app.screen, Dashboard)
 
 
+async def test_the_trials_under_the_cursor_are_those_that_enter_opens() -> None:
+    later = ("trials/step_0008/sort-9",)
+    async with opened(NO_TOOLS, IDLE) as screen:
+        idle = msgspec.structs.replace(IDLE, evidence=("r1: ready, 1 running",))
+        screen.take(msgspec.structs.replace(NO_TOOLS, title="no trial calls a tool", evidence=later), idle)
+        assert "no trial calls a tool" in screen.text and "step_0008" not in screen.text
+        await screen.press("enter")
+        await screen.until(lambda: isinstance(screen.app.screen, TrajectoryScreen))
+        assert screen.app.screen.path == NO_TOOLS.evidence[0]  # type: ignore[attr-defined]
+        await screen.press("escape")
+        await screen.until(lambda: isinstance(screen.app.screen, AlertsScreen))
+        await screen.press("down")
+        screen.take(msgspec.structs.replace(NO_TOOLS, evidence=later), IDLE)
+        assert "step_0008" in screen.text, "the cursor is on another alert"
+        screen.take(msgspec.structs.replace(NO_TOOLS, evidence=later), idle)
+        assert "r1: ready, 1 running" in screen.text, "evidence that names no trial stays current"
+
+
 async def test_without_alerts_it_says_so() -> None:
     async with opened(key="A") as screen:
         assert "no problem detected" in screen.text

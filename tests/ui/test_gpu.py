@@ -379,6 +379,11 @@ async def test_the_history_of_the_run_is_drawn_also_after_its_end(
         assert not screen.app.source.asked, "there is no backend to ask"  # type: ignore[attr-defined]
 
 
+async def test_a_recorded_run_is_not_called_a_run_without_a_backend() -> None:
+    async with opened(source_of(link="demo")) as screen:
+        await screen.until(lambda: "this is a recorded run; showing the last known state" in screen.text)
+
+
 async def test_zoom_and_a_gpu_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
     stop_clocks(monkeypatch)
     async with opened(source_of()) as screen:

@@ -39,6 +39,10 @@ async def test_nothing_that_changes_the_run_is_offered_read_only() -> None:
     assert not any(key in offers for key in CHANGES) and "l logs " in offers
 
 
+async def test_the_events_are_offered_where_there_is_room() -> None:
+    assert "E events " in await bar((120, 40)) and "? help" in await bar((80, 24))
+
+
 @pytest.mark.parametrize("link", ["ended", "lost"])
 async def test_what_nobody_could_do_is_not_offered(link: str) -> None:
     app = LiverlApp(FakeSource(view=view()))

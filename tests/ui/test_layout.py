@@ -87,6 +87,20 @@ def test_usual_terminals_show_what_matters(width: int, height: int, gpus: int, r
     assert regions["logs"].height >= (5 if gpus < 8 or height > 21 else 4)
 
 
+def test_the_services_are_in_view_before_logs_grow_and_where_rows_would_be_empty() -> None:
+    """In 80x24 with eight GPUs and a header of three lines or two."""
+    for height, replicas in ((20, 2), (21, 3)):
+        wanted = {**needs(8, 0), "replicas": Need(6, 4 + replicas)}
+        assert arrange(80, height, wanted)["replicas"].height == 4 + replicas
+    wanted = {**needs(0, 0), "replicas": Need(6, 20), "trials": Need(4, 4)}
+    assert arrange(80, 30, wanted)["trials"].height == 4
+    assert (
+        arrange(80, 30, wanted)["replicas"].height
+        > arrange(80, 30, wanted | {"trials": Need()})["replicas"].height
+    )
+    assert arrange(80, 30, wanted, {"replicas"})
+
+
 def test_eight_gpus_have_a_line_each_where_there_is_room() -> None:
     assert arrange(120, 36, needs(8, 2))["gpus"].height == 10
     assert arrange(200, 46, needs(8, 64))["gpus"].height == 10

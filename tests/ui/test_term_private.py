@@ -42,6 +42,7 @@ METHODS: dict[tuple[type, str], list[str]] = {
     (App, "_handle_exception"): ["self", "error"],
     (App, "_fatal_error"): ["self"],
     (App, "_dispatch_action"): ["self", "namespace", "action_name", "params"],
+    (App, "_check_bindings"): ["self", "key", "priority"],
     (App, "_print_error_renderables"): ["self"],
     (App, "_unnotify"): ["self", "notification", "refresh"],
     (Screen, "_compositor_refresh"): ["self"],

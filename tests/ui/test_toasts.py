@@ -67,6 +67,26 @@ async def test_of_refused_keys_only_the_last_one_has_a_toast() -> None:
         assert found == ["saved a picture", "▲ nothing to copy here", "✖ restart replica-0: failed"]
 
 
+async def test_a_key_without_an_effect_says_where_it_has_one() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        for keys, words in (
+            (("A", "4"), "4 has no effect here; elsewhere: Dashboard (trajectories)"),
+            (("escape", "2", "u"), "u has no effect here; elsewhere: Trajectories pane (group)"),
+            (("4", "exclamation_mark", "u"), "a filter lists trials, not groups; press Esc to remove"),
+        ):
+            for key in keys:
+                await pilot.press(key)
+                await settle(pilot)
+            (toast,) = await toasts(pilot, 1)
+            assert words in said(toast)
+        await pilot.press("slash", "x", "4", "enter")
+        await settle(pilot)
+        (toast,) = await toasts(pilot, 1)
+        assert "filter lists" in said(toast), "typed text is no key without an effect"
+
+
 async def test_what_the_header_or_the_events_tell_too_is_one_line() -> None:
     before = view()
     long = "two of the replicas are loaded but idle " * 6

@@ -330,7 +330,9 @@ async def test_a_narrow_title_keeps_what_the_user_has_chosen(maximised: bool) ->
 
 
 async def test_a_short_filtered_list_says_of_how_many_it_is() -> None:
-    async with app_of(seen(*(trial(n) for n in range(20)), trial(99, **ZERO))).run_test(size=(80, 24)) as pilot:
+    async with app_of(seen(*(trial(n) for n in range(20)), trial(99, **ZERO))).run_test(
+        size=(80, 24)
+    ) as pilot:
         shown = await opened(pilot, "4!")
         assert "flagged only · 1 of 21 listed" in shown.lines[0]
 

@@ -103,8 +103,8 @@ class ReplicasPane(RowsPane):
 
     @property
     def least_rows(self) -> int:
-        """Rows for the title, the heads, two replicas and the other services in short."""
-        return min(self.wanted_rows, 5)
+        """Rows for the title, the heads and four rows: two replicas, the proxy and the trainer in most runs."""
+        return min(self.wanted_rows, 6)
 
     # -- drawing
 

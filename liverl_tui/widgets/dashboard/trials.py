@@ -237,8 +237,11 @@ class TrialsPane(RowsPane):
 
     @property
     def wanted_rows(self) -> int:
-        """Two rows while the run has no trials; else the rows of a short list."""
-        return 8 if self._status.total else 2
+        """Two rows while the run has no trials; else the rows of a short list, or of all that there are."""
+        if not self._status.total:
+            return 2
+        # A list that a filter makes short keeps its room: the panes must not move while it is typed.
+        return 8 if self._filtered or self._table else max(4, min(8, 2 + len(self._names)))
 
     @property
     def least_rows(self) -> int:
@@ -424,7 +427,11 @@ class TrialsPane(RowsPane):
         self.rearrange()
 
     def action_group(self) -> None:
-        """Switch between groups and a row for each trial."""
+        """Switch between groups and a row for each trial; a filter lists trials, so then there is nothing to switch."""
+        if self._filtered and not self._table:
+            key = find("list", "clear").mention
+            self.say(f"a filter lists trials, not groups; press {key} to remove the filter first")
+            return
         self._table = False
         self._grouped = not self._grouped
         self.rearrange()

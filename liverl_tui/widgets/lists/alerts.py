@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from liverl.diagnose.evidence import log_place
 from liverl.model import ServiceStatus, Snapshot, Symptom
 from liverl_tui.data.host import Host, host_of
@@ -91,6 +93,12 @@ def alert_text(symptom: Symptom) -> str:
     return "\n".join([*lines, *(f"- {line}" for line in symptom.evidence)])
 
 
+def first_trial(symptom: Symptom) -> str | None:
+    """The directory of the first trial that its evidence names; None if it names none."""
+    named = (m[1] for line in symptom.evidence if (m := _TRIAL.match(line)))
+    return next((path for path in named if not path.endswith(".jsonl")), None)
+
+
 def _counted(serious: int, notices: int) -> str:
     """``2 alerts, 1 notice``; ``none``."""
     counts = ((serious, "alert"), (notices, "notice"))
@@ -118,7 +126,11 @@ class AlertList(RowsPane):
         """Show the alerts of a new view."""
         self._clock.take(view)
         self._snapshot = view.snapshot
+        before = self._alerts.get(self._cursor) if self._cursor is not None and self.has_focus else None
         self._alerts = {s.id: s for s in view.snapshot.symptoms} if view.snapshot is not None else {}
+        if before is not None and before.id in self._alerts and first_trial(before):
+            # The trials change with each step; while somebody reads them, Enter opens the one that is read.
+            self._alerts[before.id] = replace(self._alerts[before.id], evidence=before.evidence)
         self.update()
 
     @property
@@ -240,9 +252,9 @@ class AlertList(RowsPane):
         symptom = self.chosen
         if symptom is None:
             return
-        trial = next((m[1] for line in symptom.evidence if (m := _TRIAL.match(line))), None)
+        trial = first_trial(symptom)
         about = self._service(symptom.id.partition(":")[2])
-        if trial is not None and not trial.endswith(".jsonl"):
+        if trial is not None:
             self._app.navigation.open_trial(trial)
         elif (place := log_place(symptom.evidence)) is not None:
             self._app.navigation.open_log_place(place)
