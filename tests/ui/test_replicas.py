@@ -220,7 +220,7 @@ async def test_enter_opens_the_detail_and_not_that_of_a_missing_one() -> None:
         await press(pilot, "down", "enter")
         assert app.opened == ["r1"]
         assert [n.message for n in app._notifications] == [
-            "the missing replicas do not exist yet; there is nothing to open"
+            "▲ the missing replicas do not exist yet; there is nothing to open"
         ]
         await press(pilot, "down", "enter")
         assert app.opened == ["r1", "proxy"]
