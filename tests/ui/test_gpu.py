@@ -25,7 +25,7 @@ from liverl_tui.screens.service import ServiceScreen
 from liverl_tui.widgets.gpu.panes import GpuList, GpuPane
 from liverl_tui.widgets.gpu.past import Past, axis, bars
 from liverl_tui.widgets.gpu.processes import holders, process_rows
-from liverl_tui.widgets.gpu.readings import facts
+from liverl_tui.widgets.gpu.readings import Fact, facts, in_few_lines
 
 GIB = 1 << 30
 MINE = GpuProcess(
@@ -144,7 +144,7 @@ def test_a_command_cannot_reach_the_terminal() -> None:
 
 
 def said(detail: GpuDetail | None, name: str, **fields: Any) -> tuple[str, str]:
-    found = [(text, style) for n, text, style in facts(gpu(0, **fields), detail) if n == name]
+    found = [(text, style) for n, text, style, _ in facts(gpu(0, **fields), detail) if n == name]
     assert len(found) == 1, (name, found)
     return found[0]
 
@@ -173,7 +173,7 @@ def test_links_have_rates_and_say_what_is_down() -> None:
     )
     assert said(DETAIL, "NVLink") == ("sends 75.0 GB/s, receives 1 kB/s; 17 of 18 links up", "warn")
     assert said(known(nvlinks_active=18.0), "NVLink")[1] == "text"
-    assert said(replace(DETAIL, readings={}), "PCIe")[0] == "rates n/a (not read); link n/a (not read)"
+    assert said(replace(DETAIL, readings={}), "PCIe")[0] == "n/a (not read)"
     assert said(known(pcie_replays=2.0), "PCIe")[0].endswith(", replays 2")
     assert said(known(pcie_width=8.0), "PCIe")[1] == "warn"
     assert said(known(pcie_generation=1.0), "PCIe")[1] == "text", "an idle link is slower"
@@ -197,6 +197,23 @@ def test_errors_stand_out_and_unknown_ones_are_not_zero() -> None:
     )
 
 
+def test_one_line_names_all_that_the_driver_refuses() -> None:
+    nothing = replace(DETAIL, readings={}, clock_events_why="not read", xid=Xid(why="no permission"))
+    shown = list(in_few_lines(facts(gpu(0), nothing)))
+    assert [fact for fact in shown if "not read" in fact.text] == [
+        Fact(
+            "not given",
+            "memory busy, memory temperature, slowdown temperature, SM clock, memory clock, performance state, "
+            "throttled by, ECC errors, row remaps, PCIe, NVLink (not read)",
+            "dim",
+        )
+    ]
+    assert [f.text for f in shown if f.name == "last XID"] == ["n/a (no permission)"], (
+        "for a reason of its own"
+    )
+    assert "temperature" in [f.name for f in shown] and "UUID" in [f.name for f in shown]
+
+
 def test_the_last_xid_has_a_meaning() -> None:
     assert said(DETAIL, "last XID")[0].startswith("none since ")
     assert said(replace(DETAIL, xid=Xid(why="no permission")), "last XID") == ("n/a (no permission)", "dim")
@@ -212,7 +229,7 @@ def test_a_value_that_the_snapshot_lacks_is_said() -> None:
     assert said(DETAIL, "utilization", utilization=None)[0] == "n/a (the driver does not tell it)"
     assert said(None, "power", power_w=None)[0] == "n/a (not measured)", "as in the snapshot of an ended run"
     assert said(None, "temperature", temperature_c=None)[0] == "n/a (not measured)"
-    assert not [name for name, _, _ in facts(gpu(0), DETAIL) if name in ("utilization", "memory", "power")]
+    assert not [name for name, *_ in facts(gpu(0), DETAIL) if name in ("utilization", "memory", "power")]
 
 
 def test_a_gpu_near_its_slowdown_is_warned_of() -> None:

@@ -297,7 +297,7 @@ async def test_to_the_next_and_the_next_flagged_trial(tmp_path: Path) -> None:
             )
         await shown.press("comma")
         assert "trial-003" in shown.lines[0]
-        assert "no other flagged trial" in [n.message for n in app._notifications]
+        assert "▲ no other flagged trial" in [n.message for n in app._notifications]
         await shown.press("escape")
         assert app.screen.scope == "dashboard"  # type: ignore[attr-defined]
 

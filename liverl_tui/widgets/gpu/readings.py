@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from liverl.control.gpu_detail import GpuDetail, Reading
 from liverl.model import GpuStatus
 from liverl_tui.text.words import one_line, percent
 
-Fact = tuple[str, str, str]  # name, text, style
+
+class Fact(NamedTuple):
+    """``why``: why the driver does not give it; empty if it does."""
+
+    name: str
+    text: str
+    style: str
+    why: str = ""
+
+
+def in_few_lines(facts: Iterable[Fact]) -> Iterator[Fact]:
+    """The facts, with one line for all that are not given for the same reason, at the end."""
+    missing: dict[str, list[Fact]] = {}
+    for fact in facts:
+        if fact.why:
+            missing.setdefault(fact.why, []).append(fact)
+        else:
+            yield fact
+    for why, alike in missing.items():
+        names = ", ".join(fact.name for fact in alike)
+        yield alike[0] if len(alike) == 1 else Fact("not given", f"{names} ({why})", "dim")
+
+
+def _not_given(name: str, why: str) -> Fact:
+    return Fact(name, f"n/a ({one_line(why)})", "dim", one_line(why))
+
 
 # Names of ``observe/gpu/clock_events.py`` -> words, and whether it is a reason to look closer
 _EVENTS = {
@@ -55,63 +81,81 @@ def facts(gpu: GpuStatus, detail: GpuDetail | None) -> Iterator[Fact]:
     ):
         if value is None:  # else it stands beside its history
             why = "a MIG part has none of its own" if "MIG" in gpu.name else "the driver does not tell it"
-            yield name, f"n/a ({why if detail is not None else 'not measured'})", "dim"
+            yield _not_given(name, why if detail is not None else "not measured")
     if detail is None:
         heat = gpu.temperature_c
-        yield "temperature", "n/a (not measured)" if heat is None else _degrees(heat), "text"
-        yield "UUID", gpu.uuid, "text"
+        yield Fact("temperature", "n/a (not measured)" if heat is None else _degrees(heat), "text")
+        yield Fact("UUID", gpu.uuid, "text")
         return
     of = detail.reading
-    yield (
-        "memory busy",
-        _said(of("memory_utilization"), lambda value: f"{percent(value)} of the time"),
-        "text",
-    )
-    yield _temperature(gpu, detail)
-    clocks = [
-        _pair(of(f"{name}_clock"), of(f"{name}_clock_max"), f"{word} ", " MHz")
-        for name, word in (("sm", "SM"), ("memory", "memory"))
-    ]
-    state = _said(of("performance_state"), lambda value: f"P{value:.0f}")
-    yield "clocks", f"{', '.join(clocks)}, state {state}", "text"
+    busy = of("memory_utilization")
+    if busy.value is None:
+        yield _not_given("memory busy", busy.why)
+    else:
+        yield Fact("memory busy", f"{percent(busy.value)} of the time", "text")
+    yield from _temperature(gpu, detail)
+    clocks: list[str] = []
+    for name, word in (("sm", "SM"), ("memory", "memory")):
+        clock = of(f"{name}_clock")
+        if clock.value is None:
+            yield _not_given(f"{word} clock", clock.why)
+        else:
+            clocks.append(_pair(clock, of(f"{name}_clock_max"), f"{word} ", " MHz"))
+    state = of("performance_state")
+    if state.value is None:
+        yield _not_given("performance state", state.why)
+    else:
+        clocks.append(f"state P{state.value:.0f}")
+    if clocks:
+        yield Fact("clocks", ", ".join(clocks), "text")
     yield _clock_events(detail)
     yield from _errors(detail)
     yield _pcie(detail)
     yield _nvlink(detail)
     if detail.mig:
-        yield "MIG", "one part of the board; what stands here is of the whole board, memory apart", "dim"
-    yield "driver", f"{one_line(detail.driver) or 'n/a'}, PCI {one_line(detail.bus_id) or 'n/a'}", "text"
-    yield "UUID", gpu.uuid, "text"
+        yield Fact(
+            "MIG", "one part of the board; what stands here is of the whole board, memory apart", "dim"
+        )
+    yield Fact(
+        "driver", f"{one_line(detail.driver) or 'n/a'}, PCI {one_line(detail.bus_id) or 'n/a'}", "text"
+    )
+    yield Fact("UUID", gpu.uuid, "text")
 
 
-def _temperature(gpu: GpuStatus, detail: GpuDetail) -> Fact:
+def _temperature(gpu: GpuStatus, detail: GpuDetail) -> Iterator[Fact]:
     memory, slowdown = detail.reading("memory_temperature"), detail.reading("slowdown_temperature")
-    text = f"{_or_na(_degrees, gpu.temperature_c)}, memory {_said(memory, _degrees)}"
+    text = _or_na(_degrees, gpu.temperature_c)
+    for name, head, reading in (
+        ("memory temperature", "memory", memory),
+        ("slowdown temperature", "slows down at", slowdown),
+    ):
+        if reading.value is None:
+            yield _not_given(name, reading.why)
+        else:
+            text += f", {head} {_degrees(reading.value)}"
     hot = None not in (gpu.temperature_c, slowdown.value) and gpu.temperature_c >= slowdown.value - 3  # type: ignore[operator]
-    return "temperature", f"{text}, slows down at {_said(slowdown, _degrees)}", "warn" if hot else "text"
+    yield Fact("temperature", text, "warn" if hot else "text")
 
 
 def _clock_events(detail: GpuDetail) -> Fact:
     if detail.clock_events_why:
-        return "throttled by", f"n/a ({detail.clock_events_why})", "dim"
+        return _not_given("throttled by", detail.clock_events_why)
     found = [_EVENTS.get(name, (f"unknown reason {name}", True)) for name in detail.clock_events]
     text = "; ".join(words for words, _ in found) or "nothing"
-    return "throttled by", text, "warn" if any(bad for _, bad in found) else "text"
+    return Fact("throttled by", text, "warn" if any(bad for _, bad in found) else "text")
 
 
 def _errors(detail: GpuDetail) -> Iterator[Fact]:
     of = detail.reading
     now = (of("ecc_corrected"), of("ecc_uncorrected"))
     life = (of("ecc_life_corrected"), of("ecc_life_uncorrected"))
-    text = _errors_of(now)
-    if any(reading.value is not None for reading in now):
-        text += " since the driver was loaded"
-    if any(reading.value is not None for reading in life):
-        text += f"; {_errors_of(life)} in its life"
-    yield "ECC errors", text, "bad" if now[1].value else "warn" if life[1].value else "text"
+    if all(reading.value is None for reading in (*now, *life)):
+        yield _not_given("ECC errors", now[0].why)
+    else:
+        yield _ecc(now, life)
     rows = (of("remaps_correctable"), of("remaps_uncorrectable"))
     if all(reading.value is None for reading in rows):
-        yield "row remaps", _said(rows[0], _count), "dim"
+        yield _not_given("row remaps", rows[0].why)
     else:
         text = (
             f"{_said(rows[0], _count)} after correctable, {_said(rows[1], _count)} after uncorrectable errors"
@@ -119,17 +163,28 @@ def _errors(detail: GpuDetail) -> Iterator[Fact]:
         pending, failed = of("remap_pending").value, of("remap_failed").value
         text += "; PENDING: reset the GPU" if pending else ""
         text += "; FAILED: replace the GPU" if failed else ""
-        yield "row remaps", text, "bad" if failed else "warn" if pending else "text"
+        yield Fact("row remaps", text, "bad" if failed else "warn" if pending else "text")
     xid = detail.xid
     if xid.watched_since is None:
-        yield "last XID", f"n/a ({xid.why})", "dim"
+        yield _not_given("last XID", xid.why)
     elif xid.code is None:
-        yield "last XID", f"none since {_time(xid.watched_since)}, when the backend began to watch", "text"
+        yield Fact(
+            "last XID", f"none since {_time(xid.watched_since)}, when the backend began to watch", "text"
+        )
     else:
         meaning = f" ({_XIDS[xid.code]})" if xid.code in _XIDS else ""
         when = f" at {_time(xid.at)}" if xid.at is not None else ""
         since = f"; {xid.count} since {_time(xid.watched_since)}"
-        yield "last XID", f"{xid.code}{meaning}{when}{since}", "bad"
+        yield Fact("last XID", f"{xid.code}{meaning}{when}{since}", "bad")
+
+
+def _ecc(now: tuple[Reading, Reading], life: tuple[Reading, Reading]) -> Fact:
+    text = _errors_of(now)
+    if any(reading.value is not None for reading in now):
+        text += " since the driver was loaded"
+    if any(reading.value is not None for reading in life):
+        text += f"; {_errors_of(life)} in its life"
+    return Fact("ECC errors", text, "bad" if now[1].value else "warn" if life[1].value else "text")
 
 
 def _errors_of(readings: tuple[Reading, Reading]) -> str:
@@ -150,22 +205,27 @@ def _pcie(detail: GpuDetail) -> Fact:
         ("replays", replays, _said(replays, _count)),
     )
     link = ", ".join(f"{name} {text}" for name, reading, text in parts if reading.value is not None)
+    rates = (of("pcie_sends"), of("pcie_receives"))
+    if not link and all(rate.value is None and rate.why == generation.why for rate in rates):
+        return _not_given("PCIe", generation.why)
     link = link or f"link {_said(generation, _count)}"
     # An idle GPU lowers the generation of its link, never the width.
     narrow = None not in (width.value, widest.value) and width.value < widest.value  # type: ignore[operator]
-    text = f"{_both(of('pcie_sends'), of('pcie_receives'))}; {link}"
-    return "PCIe", text, "warn" if narrow else "text"
+    text = f"{_both(*rates)}; {link}"
+    return Fact("PCIe", text, "warn" if narrow else "text")
 
 
 def _nvlink(detail: GpuDetail) -> Fact:
     of = detail.reading
     count, active = of("nvlinks"), of("nvlinks_active")
+    if count.value is None:
+        return _not_given("NVLink", count.why)
     if not count.value:
-        return "NVLink", "none" if count.value == 0 else _said(count, _count), "dim"
+        return Fact("NVLink", "none", "dim")
     down = active.value is not None and active.value < count.value
     links = f"{_pair(active, count)} links up"
     rates = _both(of("nvlink_sends"), of("nvlink_receives"))
-    return "NVLink", f"{rates}; {links}", "warn" if down else "text"
+    return Fact("NVLink", f"{rates}; {links}", "warn" if down else "text")
 
 
 # -- words

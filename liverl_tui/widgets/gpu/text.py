@@ -12,7 +12,7 @@ from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, fit
 from liverl_tui.widgets.gpu.past import Measure, Past, axis, bars
 from liverl_tui.widgets.gpu.processes import holders, process_rows
-from liverl_tui.widgets.gpu.readings import facts
+from liverl_tui.widgets.gpu.readings import facts, in_few_lines
 
 LABEL = 13  # columns of a fact's name
 _GUTTER = 22  # columns left of a chart
@@ -67,7 +67,7 @@ def _holder(about: AboutGpu, width: int) -> Iterator[Row]:
 
 
 def _facts(about: AboutGpu, width: int) -> Iterator[Row]:
-    for name, text, style in facts(about.gpu, about.detail):
+    for name, text, style, _ in in_few_lines(facts(about.gpu, about.detail)):
         yield from fact(name, text, width, style)
 
 
