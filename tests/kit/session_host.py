@@ -8,7 +8,8 @@ from typing import Any
 import aiohttp
 from aiohttp.test_utils import TestServer
 
-from liverl.sessions.replicas import Replica, ReplicaList
+from liverl.sessions.replica_file import Replica
+from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.server import AgentRoutes, TrainerRoutes
 from liverl.sessions.store import Store
 

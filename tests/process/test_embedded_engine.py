@@ -21,7 +21,8 @@ from aiohttp.test_utils import TestServer
 
 from liverl.agents.tools import TOOLS
 from liverl.embedded.policy import Policy
-from liverl.sessions.replicas import Replica, ReplicaList
+from liverl.sessions.replica_file import Replica
+from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.sampling import Limits
 from liverl.sessions.server import AgentRoutes
 from liverl.sessions.store import Store

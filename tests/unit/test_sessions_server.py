@@ -183,6 +183,7 @@ async def test_a_running_trial_is_seen_turn_by_turn_and_its_rows_at_the_end(host
         == "read_file"
     )
     assert not (folder / "proxy_trajectory.json").exists()
+    assert (host.folder / "sessions" / f"{opened['id']}.jsonl").stat().st_mode & 0o077 == 0
     (row,) = await host.finish()
     assert await host.finish() == [row], "it can be asked for again"
     written = json.loads((folder / "proxy_trajectory.json").read_text())
@@ -196,7 +197,7 @@ async def test_a_running_trial_is_seen_turn_by_turn_and_its_rows_at_the_end(host
         "assistant",
     ]
     assert opened["key"] not in (folder / "proxy_trajectory.json").read_text()
-    assert (host.folder / "sessions" / f"{opened['id']}.jsonl").stat().st_mode & 0o077 == 0
+    assert (host.folder / "sessions" / "finished.ndjson").stat().st_mode & 0o077 == 0
     assert (await host.chat(opened, USER))[0] == 410
 
 
@@ -248,6 +249,50 @@ async def test_after_a_restart_url_key_and_prefix_are_the_same(host, replica):
     (row,) = await host.finish()
     assert row["kind"] == "main" and row["traj_acc_ids"][: len(replica.prompts[1])] == replica.prompts[1]
     assert sum(row["traj_response_mask"]) == sum(map(len, replica.replies))
+
+
+async def test_an_ended_session_costs_no_journal_and_is_answered_for_after_a_restart(host, replica):
+    """Its file would stay open, and its ids in memory, for each of thousands of trials."""
+    opened = await host.open()
+    await openai_dialogue(opened, stream=False)
+    rows, before = await host.finish(), len(os.listdir("/proc/self/fd"))
+    left = sorted(path.name for path in (host.folder / "sessions").iterdir())
+    assert left == ["finished.ndjson"]
+    _, facts = await host.control("GET", "/sessions")
+    assert (facts["open"], facts["finished"]) == (0, 1)
+    for again in (False, True):
+        if again:
+            await host.stop()
+            await host.start()
+        assert await host.finish() == rows
+        status, described = await host.control("GET", f"/sessions/{opened['id']}")
+        assert (status, described["finished"], described["counters"]["num_calls"]) == (200, True, 3)
+        _, now = await host.control("GET", "/sessions")
+        assert now["counters"]["num_calls"] == facts["counters"]["num_calls"] == 3
+        for key, status in (("wrong", 401), (opened["key"], 410)):
+            headers = {"Authorization": f"Bearer {key}"}
+            url = f"{host.address}/sess/{opened['id']}/v1/models"
+            async with host.http.get(url, headers=headers) as response:
+                assert response.status == status
+        folder = str(host.folder / "trials" / opened["id"])
+        status, body = await host.control("POST", "/sessions", {"id": opened["id"], "trial_dir": folder})
+        assert (status, "has ended" in body["error"]["message"]) == (409, True)
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+async def test_a_session_that_ended_as_the_service_did_is_ended_for_good(host, replica):
+    """The journal says so; what is kept of ended sessions does not yet."""
+    opened = await host.open()
+    await openai_dialogue(opened, stream=False)
+    session = host.store.session(opened["id"])
+    path = host.folder / "sessions" / f"{opened['id']}.jsonl"
+    session.finish()
+    await host.stop()
+    assert path.exists()
+    await host.start()
+    assert not path.exists()
+    _, facts = await host.control("GET", "/sessions")
+    assert (facts["open"], facts["finished"]) == (0, 1)
 
 
 async def test_what_a_weight_update_cuts_is_kept_and_continued_with_both_versions(host, replica):

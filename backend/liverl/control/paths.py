@@ -11,16 +11,14 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from liverl.control.messages import BackendDead, BackendElsewhere, BackendSilent, ControlError
 from liverl.procs import procfs
 from liverl.rundir.index import run_hash
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
+from liverl.util.socket_path import usable_address
 
-SUN_PATH_BYTES = 107  # sockaddr_un.sun_path is 108 with its final NUL (unix(7))
 _REFUSALS = frozenset(
     (
         errno.EPERM,
@@ -37,24 +35,6 @@ _REFUSALS = frozenset(
 
 class SocketInUse(ControlError):
     """Another process listens on this run's control socket."""
-
-
-@contextmanager
-def usable_address(path: Path) -> Iterator[str]:
-    """A name for ``path`` that fits into a socket address; valid inside the ``with`` block.
-
-    Raises:
-        OSError: the directory of ``path`` does not exist or cannot be opened.
-    """
-    text = os.fspath(path)
-    if len(os.fsencode(text)) <= SUN_PATH_BYTES:
-        yield text
-        return
-    fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}/{path.name}"
-    finally:
-        os.close(fd)
 
 
 def connect_path(path: Path, timeout: float) -> socket.socket:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 
@@ -30,3 +32,17 @@ class Counters(msgspec.Struct, omit_defaults=True):
     proxy_model_inference_sec: float = 0.0
     proxy_tool_call_sec: float = 0.0
     tool_gap_sec: float = 0.0
+
+
+def together(several: Iterable[Counters]) -> Counters:
+    """The counters of several sessions added up; of versions the smallest and the largest. What belongs to one
+    conversation, such as the last gap, is left at 0."""
+    every = [msgspec.structs.asdict(each) for each in several]
+    total = Counters()
+    for name in Counters.__struct_fields__:
+        values = [each[name] for each in every if each[name] is not None]
+        if name in ("min_global_steps", "max_global_steps"):
+            setattr(total, name, (min if name.startswith("min") else max)(values, default=None))
+        elif name not in ("consecutive_no_tool", "tool_gap_sec"):
+            setattr(total, name, sum(values))
+    return total

@@ -88,7 +88,7 @@ class Journal:
         OSError: the file cannot be created.
         """
         self.path = path
-        self._fd = open_append(path, 0o600, read=True)
+        self._fd: int | None = open_append(path, 0o600, read=True)
 
     @property
     def empty(self) -> bool:
@@ -101,6 +101,8 @@ class Journal:
         Raises:
             OSError: the disk is full or the file cannot be written; what was written of the line is removed.
         """
+        if self._fd is None:
+            raise OSError(errno.EBADF, "the journal is closed", str(self.path))
         line = msgspec.json.encode(entry) + b"\n"
         before = os.fstat(self._fd).st_size
         try:
@@ -112,5 +114,7 @@ class Journal:
             raise
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
+        """Close the file. Again: nothing."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None

@@ -11,17 +11,10 @@ import aiohttp
 import msgspec
 
 from liverl.sessions.engine import HttpEngine
+from liverl.sessions.replica_file import Replica
 from liverl.sessions.session import Engine
 
 AGAIN_S = 1.0  # seconds before replicas that were all lost are tried again
-
-
-class Replica(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``url``: of its server, without a path; ``draining``: it keeps its sessions and gets no new ones."""
-
-    url: str
-    model: str
-    draining: bool = False
 
 
 class _Listed(msgspec.Struct, frozen=True):

@@ -16,10 +16,10 @@ from liverl.sessions import wire
 from liverl.sessions.canonical import read_anthropic, read_body, read_openai
 from liverl.sessions.engine import EngineLost, EngineRefused
 from liverl.sessions.messages import Api, BadRequest, Chat
-from liverl.sessions.replicas import Replica
+from liverl.sessions.replica_file import read_replicas
 from liverl.sessions.sampling import Limits
 from liverl.sessions.session import Session, Who
-from liverl.sessions.store import NoSuchSession, Store
+from liverl.sessions.store import NoSuchSession, SessionEnded, Store
 from liverl.sessions.wire import Refusal
 
 logger = logging.getLogger(__name__)
@@ -60,11 +60,10 @@ class AgentRoutes:
             session = self._store.session(request.match_info["id"])
         except NoSuchSession as error:
             raise Refusal(404, str(error)) from None
-        if not session.accepts(_key_of(request)):
-            raise Refusal(
-                401,
-                "wrong or missing key; send the session's key as 'Authorization: Bearer KEY' or x-api-key",
-            )
+        except SessionEnded as error:
+            _require(error.ended.accepts(_key_of(request)))
+            raise Refusal(410, str(error)) from None
+        _require(session.accepts(_key_of(request)))
         return session
 
     async def _models(self, request: web.Request) -> web.StreamResponse:
@@ -205,7 +204,11 @@ class TrainerRoutes:
         }
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
-        return _json(self._described(self._store.session(request.match_info["id"])))
+        try:
+            return _json(self._described(self._store.session(request.match_info["id"])))
+        except SessionEnded as error:
+            ended = error.ended
+            return _json({"id": ended.id, "finished": True, "waiting": 0, "counters": ended.counters})
 
     async def _facts(self, request: web.Request) -> web.StreamResponse:
         return _json(self._store.facts())
@@ -215,9 +218,18 @@ class TrainerRoutes:
         return _json({"rows": rows})
 
     async def _backends(self, request: web.Request) -> web.StreamResponse:
-        replicas = msgspec.json.decode(await request.read(), type=list[Replica])
+        replicas = read_replicas(await request.read())
         self._store.replicas.put(replicas)
         return _json({"listed": len(replicas)})
+
+
+def _require(accepted: bool) -> None:
+    """Raises:
+    Refusal: the client's key was not accepted.
+    """
+    if not accepted:
+        text = "wrong or missing key; send the session's key as 'Authorization: Bearer KEY' or x-api-key"
+        raise Refusal(401, text)
 
 
 async def _health(_request: web.Request) -> web.StreamResponse:

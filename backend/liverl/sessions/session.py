@@ -167,7 +167,7 @@ class Session:
         return index
 
     def finish(self) -> None:
-        """Accept no more requests, and cancel those whose replies are being sampled.
+        """Accept no more requests, cancel those whose replies are being sampled, and close the journal.
 
         Raises:
             OSError: the journal cannot be written.
@@ -177,6 +177,12 @@ class Session:
             self.finished = True
             for task in self._running.values():
                 task.cancel()
+            self._journal.close()
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until no reply is being sampled, at most so many ``seconds``."""
+        if self._running:
+            await asyncio.wait(self._running.values(), timeout=seconds)
 
     async def close(self) -> None:
         """Cancel what runs and close the journal."""

@@ -10,10 +10,9 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from liverl.sessions import trial_log
-from liverl.sessions.counters import Counters
+from liverl.sessions.counters import together
+from liverl.sessions.finished import Ended, FinishedSessions
 from liverl.sessions.journal import SUFFIX, DamagedJournal, Journal, Opened, Recorded, read_journal
 from liverl.sessions.messages import Api, Chat
 from liverl.sessions.replicas import ReplicaList
@@ -29,6 +28,14 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 class NoSuchSession(LookupError):
     """There is no session of this id."""
+
+
+class SessionEnded(Exception):
+    """The session has ended. ``ended``: what is kept of it."""
+
+    def __init__(self, ended: Ended) -> None:
+        super().__init__(f"session {ended.id} is finished")
+        self.ended = ended
 
 
 class Store:
@@ -47,25 +54,47 @@ class Store:
         self._directory, self._roots = directory, tuple(root.resolve() for root in roots)
         self._prefix_match: int = prefix_match
         self._rewrite: Literal["split", "mask"] = rewrite
-        self._sessions: dict[str, Session] = {}
-        self._ended = Counters()  # of sessions that have finished
+        self._sessions: dict[str, Session] = {}  # those that have not ended
+        self._finished = FinishedSessions(directory)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def restore(self) -> None:
-        """Read all journals again. A journal that cannot be read is logged and left where it is.
+    def restore(self) -> int:
+        """Read all journals again; return the number of open sessions. A journal that cannot be read is logged and left
+        where it is.
 
         Raises:
             OSError: the directory cannot be read.
         """
+        self._finished.read()
         for path in sorted(self._directory.glob(f"*{SUFFIX}")):
             try:
-                entries = read_journal(path)
+                self._restore(path)
             except (DamagedJournal, OSError) as error:
                 logger.error("a session is lost: %s", error)
-                continue
-            if entries and isinstance(entries[0], Opened):
-                session = self._session(entries[0], Journal(path))
-                session.replay(entries[1:])
+        return len(self._sessions)
+
+    def _restore(self, path: Path) -> None:
+        """Take a session over from its journal. One that had ended when the service did is ended for good."""
+        entries = read_journal(path)
+        if not entries or not isinstance(entries[0], Opened):
+            return  # its opening was never answered
+        session = self._session(entries[0], Journal(path))
+        session.replay(entries[1:])
+        if session.finished:
+            self._end(session)
+
+    def _end(self, session: Session) -> None:
+        """Keep of a session that has ended only what is needed to answer for it.
+
+        Raises:
+            OSError: it cannot be written down; the journal stays.
+        """
+        opened = session.opened
+        if self._finished.get(opened.id) is None:
+            self._finished.add(Ended(opened.id, opened.key, opened.trial_dir, session.counters))
+        del self._sessions[opened.id]
+        self.replicas.forget(opened.id)
+        (self._directory / f"{opened.id}{SUFFIX}").unlink(missing_ok=True)
 
     def _session(self, opened: Opened, journal: Journal) -> Session:
         async def told(recorded: Recorded, chat: Chat, api: Api, began: float, seconds: float) -> None:
@@ -81,17 +110,21 @@ class Store:
 
         Raises:
             NoSuchSession: there is none.
+            SessionEnded: it has ended.
         """
-        try:
-            return self._sessions[name]
-        except KeyError:
-            raise NoSuchSession(f"there is no session {name!r}") from None
+        known = self._sessions.get(name)
+        if known is not None:
+            return known
+        ended = self._finished.get(name)
+        if ended is not None:
+            raise SessionEnded(ended)
+        raise NoSuchSession(f"there is no session {name!r}")
 
     def open(self, name: str, trial_dir: str, limits: Limits) -> Session:
         """Open a session; the same one if it was opened before for the same directory.
 
         Raises:
-            Refusal: the id or the directory is not allowed, or the session exists with another directory.
+            Refusal: the id or the directory is not allowed, or the session exists with another directory or has ended.
             OSError: the journal cannot be written.
         """
         known = self._sessions.get(name)
@@ -99,6 +132,8 @@ class Store:
             if known.opened.trial_dir != trial_dir:
                 raise Refusal(409, f"session {name!r} exists, for {known.opened.trial_dir}")
             return known
+        if self._finished.get(name) is not None:
+            raise Refusal(409, f"session {name!r} has ended; each attempt of a trial needs an id of its own")
         if not _ID.fullmatch(name):
             raise Refusal(
                 400, f"{name[:80]!r} is no session id: up to 200 letters, digits, dots, dashes, underscores"
@@ -119,42 +154,41 @@ class Store:
 
         Raises:
             NoSuchSession: there is none.
-            OSError: a file cannot be written.
+            OSError: a file cannot be written, or the rows of one that has ended cannot be read.
+            msgspec.DecodeError: these have been changed.
         """
-        session = self.session(name)
+        try:
+            session = self.session(name)
+        except SessionEnded as error:
+            return error.ended.rows()
         rows = session.to_train(self._rewrite)
-        if not session.finished:
-            where = Path(session.opened.trial_dir)
-            trial_log.write_rows(where, name, rows, session.counters, session.last_chat, session.opened.key)
-            session.finish()
-            self.replicas.forget(name)
+        where = Path(session.opened.trial_dir)
+        trial_log.write_rows(where, name, rows, session.counters, session.last_chat, session.opened.key)
+        session.finish()
+        self._end(session)
         return rows
+
+    @property
+    def waiting(self) -> int:
+        """Requests whose replies are being sampled."""
+        return sum(session.waiting for session in self._sessions.values())
 
     def facts(self) -> dict[str, Any]:
         """Numbers of all sessions, for a status display."""
-        sessions = self._sessions.values()
+        counters = [session.counters for session in self._sessions.values()]
         return {
-            "open": sum(not session.finished for session in sessions),
-            "finished": sum(session.finished for session in sessions),
-            "waiting": sum(session.waiting for session in sessions),
+            "open": len(self._sessions),
+            "finished": len(self._finished),
+            "waiting": self.waiting,
             "replicas": len(self.replicas.listed),
-            "counters": _sum([session.counters for session in sessions]),
+            "counters": together([*counters, self._finished.total]),
         }
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until no reply is being sampled, at most so many ``seconds``."""
+        await asyncio.gather(*(session.settle(seconds) for session in self._sessions.values()))
 
     async def close(self) -> None:
         """Cancel what runs and close the journals."""
         for session in self._sessions.values():
             await session.close()
-
-
-def _sum(counters: list[Counters]) -> dict[str, Any]:
-    """The counters of several sessions added up; of versions the smallest and the largest."""
-    every = [msgspec.structs.asdict(each) for each in counters]
-    total: dict[str, Any] = {}
-    for name in Counters.__struct_fields__:
-        values = [each[name] for each in every if each[name] is not None]
-        if name in ("min_global_steps", "max_global_steps"):
-            total[name] = (min if name.startswith("min") else max)(values, default=None)
-        elif name not in ("consecutive_no_tool", "tool_gap_sec"):
-            total[name] = sum(values)
-    return total

@@ -1,0 +1,68 @@
+"""``python -m liverl.sessions --config FILE.json``: the sessions of a run, on the listening socket in
+``LIVERL_LISTEN_FD``.
+
+Exit codes: 0 = stopped by SIGTERM or SIGINT, 1 = a file or socket cannot be used, 2 = invalid settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import resource
+import socket
+import sys
+from pathlib import Path
+
+from liverl.sessions.service import Keys, Service
+from liverl.sessions.settings import read_settings
+from liverl.util.modes import exclude_others
+from liverl.util.regular_file import read_text
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the service; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m liverl.sessions", allow_abbrev=False)
+    parser.add_argument("--config", required=True, type=Path, help="JSON file with the service's settings")
+    args = parser.parse_args(argv)
+    exclude_others()
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s liverl-sessions: %(message)s",
+    )
+    try:
+        settings = read_settings(args.config)
+        keys = Keys(
+            read_text(settings.control_key_file).strip(), read_text(settings.replica_token_file).strip()
+        )
+        if not keys.control:
+            raise ValueError(f"{settings.control_key_file} is empty; it must have the trainer's key")
+        listener = socket.socket(fileno=_descriptor())
+        generation = int(os.environ.get("LIVERL_GENERATION", "1"))
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each open session has a journal
+    try:
+        asyncio.run(Service(settings, keys, listener, generation).run())
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _descriptor() -> int:
+    """Raises:
+    ValueError: the variable is missing or no number.
+    """
+    text = os.environ.get("LIVERL_LISTEN_FD", "")
+    if not text.isdecimal():
+        raise ValueError(f"LIVERL_LISTEN_FD is {text!r}; it must be the descriptor of a listening socket")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""The sessions of a run as a service: agents' part on the run's listening socket, the trainer's on a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from liverl.sessions.access_log import AccessLogger, access_log
+from liverl.sessions.replica_file import REPLICAS, file_digest, read_replicas
+from liverl.sessions.replicas import ReplicaList
+from liverl.sessions.report import ReportFile
+from liverl.sessions.server import AgentRoutes, TrainerRoutes
+from liverl.sessions.settings import SOCKET, Settings
+from liverl.sessions.store import Store
+from liverl.util.regular_file import read_regular
+from liverl.util.socket_path import usable_address
+
+logger = logging.getLogger(__name__)
+
+REPORT_S = 1.0  # seconds between two reports
+CONNECT_S = 10.0  # seconds for a connection to a replica
+LAST_BYTES_S = 1.0  # seconds for replies that were sampled to reach their clients when the service is stopped
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """``control``: of the trainer's part; ``replicas``: what the replicas require. ``repr`` must not be logged."""
+
+    control: str
+    replicas: str
+
+    def __repr__(self) -> str:
+        return "Keys(...)"
+
+
+class Service:
+    """One process of the service."""
+
+    def __init__(self, settings: Settings, keys: Keys, listener: socket.socket, generation: int) -> None:
+        """``listener``: the agents' listening socket, which the run holds."""
+        self._settings, self._keys, self._listener = settings, keys, listener
+        self._generation = generation
+        self._file = Path(settings.run_dir) / REPLICAS
+        self._digest = ""  # of the list of replicas
+        self._state = "starting"
+        self._error: str | None = None
+        self._report = ReportFile(settings.folder / f"status.{generation}.json")
+
+    @property
+    def address(self) -> str:
+        """The URL of the agents' part, as agents reach it."""
+        host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
+        return f"http://{host}:{self._listener.getsockname()[1]}"
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT.
+
+        Raises:
+            OSError: the directory of the sessions, or the socket of the trainer's part, cannot be used.
+        """
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        limits = aiohttp.ClientTimeout(total=self._settings.request_timeout, sock_connect=CONNECT_S)
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector, timeout=limits) as http:
+            replicas = ReplicaList(http, self._keys.replicas or None)
+            store = Store(
+                self._settings.folder,
+                (Path(self._settings.run_dir) / "trials",),
+                replicas,
+                prefix_match=self._settings.main_agent_prefix_match,
+                rewrite=self._settings.rewrite,
+            )
+            logger.info("restored %d open sessions", store.restore())
+            self._read_replicas(replicas)
+            loop.add_signal_handler(signal.SIGHUP, self._read_replicas, replicas)
+            async with self._serving(store) as runners:
+                self._state = "serving"
+                logger.info(
+                    "generation %d is serving on %s; replicas: %d",
+                    self._generation,
+                    self.address,
+                    len(replicas.listed),
+                )
+                reports = asyncio.ensure_future(self._reports(store))
+                await stop.wait()
+                reports.cancel()
+                await self._stop(store, runners)
+            await store.close()
+
+    @contextlib.asynccontextmanager
+    async def _serving(self, store: Store) -> AsyncIterator[list[web.AppRunner]]:
+        agents = AgentRoutes(store).app(self._settings.max_body_bytes)
+        trainer = TrainerRoutes(store, self._keys.control, lambda: self.address).app()
+        listeners = [
+            (agents, self._listener),
+            (trainer, control_socket(Path(self._settings.run_dir) / SOCKET)),
+        ]
+        runners = []
+        try:
+            for app, listener in listeners:
+                runner = web.AppRunner(
+                    app,
+                    handle_signals=False,
+                    access_log=access_log(),
+                    access_log_class=AccessLogger,
+                    shutdown_timeout=LAST_BYTES_S,
+                )
+                runners.append(runner)
+                await runner.setup()
+                await web.SockSite(runner, listener, backlog=1024).start()
+            yield runners
+        finally:
+            await asyncio.gather(*(runner.cleanup() for runner in runners))
+
+    async def _stop(self, store: Store, runners: list[web.AppRunner]) -> None:
+        """Accept nothing more; let replies that are being sampled be recorded and sent. What comes meanwhile waits in
+        the run's listening socket for the next process."""
+        self._state = "draining"
+        self._write_report(store)
+        logger.info("stopping; replies being sampled: %d", store.waiting)
+        for runner in runners:
+            await asyncio.gather(*(site.stop() for site in list(runner.sites)))
+            if runner.server is not None:
+                runner.server.pre_shutdown()  # connections end with the request that they have
+        await store.settle(self._settings.grace)
+        logger.info("stopped; replies cut: %d", store.waiting)
+
+    def _read_replicas(self, replicas: ReplicaList) -> None:
+        """Take over the list of replicas; keep the present one if it cannot be read."""
+        try:
+            data = read_regular(self._file)
+            replicas.put(read_replicas(data))
+        except FileNotFoundError:
+            return  # requests wait for it
+        except (OSError, msgspec.DecodeError) as error:
+            self._error = f"{self._file}: {error}; keeping the previous list"
+            logger.error("%s", self._error)
+            return
+        self._digest, self._error = file_digest(data), None
+        urls = (each.url + (" (draining)" if each.draining else "") for each in replicas.listed)
+        logger.info("replicas: %s", ", ".join(urls) or "none")
+
+    async def _reports(self, store: Store) -> None:
+        while True:
+            self._write_report(store)
+            await asyncio.sleep(REPORT_S)
+
+    def _write_report(self, store: Store) -> None:
+        facts = store.facts()
+        report: dict[str, Any] = {
+            "pid": os.getpid(),
+            "generation": self._generation,
+            "state": self._state,
+            "error": self._error,
+            "config_sha": self._digest,
+            "in_flight": facts["waiting"],
+            "backends": [replica.url for replica in store.replicas.listed if not replica.draining],
+            **facts,
+        }
+        try:
+            self._report.write(report)
+        except OSError as error:
+            logger.error("the report cannot be written: %s", error)
+
+
+def control_socket(path: Path) -> socket.socket:
+    """The listening socket of the trainer's part, mode 0600. One that an earlier process has left is replaced.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    path.unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        os.fchmod(sock.fileno(), 0o600)  # ``bind`` creates the file with this mode
+        with usable_address(path) as address:
+            sock.bind(address)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,43 @@
+"""Settings of the service: a flat JSON file written by the run's plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+SOCKET = "sessions/control.sock"  # of the trainer's part, in the run directory
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Paths are absolute, times seconds. ``host``: by which agents reach the service; ``request_timeout``: of one
+    request to a replica; ``grace``: for replies that are being sampled when the service is stopped."""
+
+    run_dir: str
+    host: str
+    control_key_file: str
+    replica_token_file: str
+    max_body_bytes: int
+    rewrite: Literal["split", "mask"]
+    main_agent_prefix_match: int
+    request_timeout: float
+    grace: float
+
+    @property
+    def folder(self) -> Path:
+        """Where the journals, the list of replicas, the reports and the socket of the trainer's part are."""
+        return Path(self.run_dir) / "sessions"
+
+
+def read_settings(path: Path) -> Settings:
+    """Read the settings.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is not valid; the message starts with the path.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Settings)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path}: {error}") from error

@@ -1,0 +1,280 @@
+"""The sessions of a run as a process of their own, between an agent and a scripted replica."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from kit.token_replica import TokenReplica, call_text
+
+from liverl.sessions.replica_file import file_digest, replica_file
+from liverl.sessions.settings import SOCKET
+from liverl.util.deadline import within
+
+TOOL = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}
+USER = {"role": "user", "content": "Look."}
+
+
+class Service:
+    """The directory of a run with its listening socket, and the processes that serve it one after another."""
+
+    def __init__(self, folder: Path) -> None:
+        self.dir = folder / ("run-" + "x" * 90)  # longer than the address of a socket can be
+        for name in ("secrets", "sessions", "trials/step_0001"):
+            (self.dir / name).mkdir(parents=True)
+        (self.dir / "secrets" / "sessions_key").write_text("sk-control\n")
+        (self.dir / "secrets" / "replica_token").write_text("sk-replica\n")
+        self.listener = socket.socket()
+        self.listener.bind(("127.0.0.1", 0))
+        self.listener.listen(64)
+        self.settings: dict[str, Any] = {
+            "run_dir": str(self.dir),
+            "host": "127.0.0.1",
+            "control_key_file": str(self.dir / "secrets" / "sessions_key"),
+            "replica_token_file": str(self.dir / "secrets" / "replica_token"),
+            "max_body_bytes": 1 << 20,
+            "rewrite": "split",
+            "main_agent_prefix_match": 256,
+            "request_timeout": 60.0,
+            "grace": 20.0,
+        }
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def list_replicas(self, *urls: str, draining: tuple[str, ...] = ()) -> str:
+        """Write the list; return what the service reports once it has read it."""
+        data = replica_file(urls, draining, "m")
+        (self.dir / "sessions" / "replicas.json").write_bytes(data)
+        return file_digest(data)
+
+    def start(self, **env: str) -> subprocess.Popen[bytes]:
+        path = self.dir / "sessions" / "settings.json"
+        path.write_text(json.dumps(self.settings))
+        number = len(self.processes) + 1
+        given = {"LIVERL_LISTEN_FD": str(self.listener.fileno()), "LIVERL_GENERATION": str(number), **env}
+        with open(self.dir / f"log.{number}", "wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "liverl.sessions", "--config", str(path)],
+                env={**os.environ, **given},
+                pass_fds=[self.listener.fileno()],
+                stdout=log,
+                stderr=log,
+            )
+        self.processes.append(process)
+        return process
+
+    def text(self) -> str:
+        return (self.dir / f"log.{len(self.processes)}").read_text()
+
+    def report(self) -> dict[str, Any]:
+        path = self.dir / "sessions" / f"status.{len(self.processes)}.json"
+        return dict(json.loads(path.read_text())) if path.exists() else {}
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline, self.text()
+            await asyncio.sleep(0.02)
+
+    async def serving(self) -> None:
+        await self.until(lambda: self.report().get("state") == "serving")
+
+    async def ended(self) -> int:
+        return await asyncio.to_thread(self.processes[-1].wait, 60)
+
+    async def control(
+        self, method: str, path: str, body: Any = None, key: str = "sk-control"
+    ) -> tuple[int, Any]:
+        folder = os.open(self.dir / "sessions", os.O_PATH)
+        try:
+            connector = aiohttp.UnixConnector(f"/proc/self/fd/{folder}/control.sock")
+            headers = {"Authorization": f"Bearer {key}"}
+            async with (
+                aiohttp.ClientSession(connector=connector) as http,
+                http.request(method, f"http://run{path}", json=body, headers=headers) as response,
+            ):
+                return response.status, await response.json()
+        finally:
+            os.close(folder)
+
+    async def open(self, name: str = "task-00000001") -> dict[str, Any]:
+        folder = self.dir / "trials" / "step_0001" / name
+        folder.mkdir(exist_ok=True)
+        status, opened = await self.control("POST", "/sessions", {"id": name, "trial_dir": str(folder)})
+        assert status == 201, opened
+        return dict(opened)
+
+    async def chat(self, opened: dict[str, Any], *messages: Any) -> dict[str, Any]:
+        body = {"model": "m", "messages": [USER, *messages], "tools": [TOOL]}
+        headers = {"x-api-key": opened["key"]}
+        url = f"{opened['openai_url']}/chat/completions"
+        async with aiohttp.ClientSession() as http, http.post(url, json=body, headers=headers) as response:
+            assert response.status == 200, await response.text()
+            return dict((await response.json())["choices"][0]["message"])
+
+
+def answered(reply: dict[str, Any]) -> list[Any]:
+    return [reply, {"role": "tool", "tool_call_id": reply["tool_calls"][0]["id"], "content": "x"}]
+
+
+@pytest.fixture
+async def replica() -> AsyncIterator[TokenReplica]:
+    made = TokenReplica(lambda _prompt, turn: call_text("read_file", path=f"{turn}.txt"))
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+async def service(tmp_path: Path, replica: TokenReplica) -> AsyncIterator[Service]:
+    made = Service(tmp_path)
+    made.list_replicas(await replica.start())
+    yield made
+    for process in made.processes:
+        process.kill()
+        process.wait()
+    made.listener.close()
+
+
+async def test_it_serves_reports_and_stops(service: Service) -> None:
+    process = service.start()
+    await service.serving()
+    opened = await service.open()
+    port = service.listener.getsockname()[1]
+    assert opened["openai_url"] == f"http://127.0.0.1:{port}/sess/task-00000001/v1"
+    assert (await service.chat(opened))["tool_calls"]
+    assert (service.dir / SOCKET).stat().st_mode & 0o777 == 0o600
+    status, _ = await service.control("GET", "/sessions", key="sk-replica")
+    assert status == 401
+    async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{port}/health") as response:
+        assert response.status == 200
+    await service.until(lambda: service.report()["counters"].get("num_calls") == 1)
+    report = service.report()
+    assert (report["pid"], report["open"], report["in_flight"]) == (process.pid, 1, 0)
+    process.send_signal(signal.SIGTERM)
+    assert await service.ended() == 0
+    assert service.report()["state"] == "draining"
+    log = service.text()
+    for words in (
+        "restored 0 open sessions",
+        f"is serving on http://127.0.0.1:{port}; replicas: 1",
+        "stopped",
+    ):
+        assert words in log
+    assert '"POST /sess/task-00000001/v1/chat/completions HTTP/1.1" 200' in log
+    assert "/health" not in log, "polls are not logged"
+    assert opened["key"] not in log and "sk-control" not in log
+
+
+async def test_killed_within_a_turn_it_goes_on_with_the_same_prefix(
+    service: Service, replica: TokenReplica
+) -> None:
+    service.start()
+    await service.serving()
+    opened = await service.open()
+    reply = await service.chat(opened)
+    replica.gate.clear()
+    replica.begun.clear()
+    cut = asyncio.ensure_future(service.chat(opened, *answered(reply)))
+    await within(replica.begun.wait(), 30)
+    service.processes[-1].send_signal(signal.SIGKILL)
+    with pytest.raises(aiohttp.ClientError):
+        await cut
+    await service.ended()
+    again = asyncio.ensure_future(service.chat(opened, *answered(reply)))  # waits in the run's socket
+    await asyncio.sleep(0)
+    service.start()
+    replica.gate.set()
+    second = await again
+    assert "restored 1 open sessions" in service.text()
+    assert (await service.open())["key"] == opened["key"], "the same session, asked for again"
+    status, body = await service.control("POST", f"/sessions/{opened['id']}/finish")
+    (row,) = body["rows"]
+    assert status == 200 and second["tool_calls"]
+    kept = [token for token, mine in zip(
+        row["traj_acc_ids"][row["initial_prompt_token_len"] :], row["traj_response_mask"], strict=True
+    ) if mine]  # fmt: skip
+    assert kept == [*replica.replies[0], *replica.replies[-1]], "each reply once, as it was sampled"
+
+
+async def test_stopped_within_a_turn_it_sends_the_reply_and_the_next_process_takes_what_came_meanwhile(
+    service: Service, replica: TokenReplica
+) -> None:
+    process = service.start()
+    await service.serving()
+    first, second = await service.open(), await service.open("task-00000002")
+    replica.gate.clear()
+    running = asyncio.ensure_future(service.chat(first))
+    await within(replica.begun.wait(), 30)
+    process.send_signal(signal.SIGTERM)
+    await service.until(lambda: service.report()["state"] == "draining")
+    late = asyncio.ensure_future(service.chat(second))
+    assert not running.done() and process.poll() is None
+    replica.gate.set()
+    assert (await running)["tool_calls"]
+    assert await service.ended() == 0
+    assert "replies cut: 0" in service.text()
+    assert not late.done()
+    service.start()
+    assert (await late)["tool_calls"]
+    assert len(replica.replies) == 2
+
+
+async def test_a_stop_does_not_wait_for_ever(service: Service, replica: TokenReplica) -> None:
+    service.settings["grace"] = 0.1
+    process = service.start()
+    await service.serving()
+    opened = await service.open()
+    replica.gate.clear()
+    running = asyncio.ensure_future(service.chat(opened))
+    await within(replica.begun.wait(), 30)
+    process.send_signal(signal.SIGTERM)
+    assert await service.ended() == 0
+    assert "replies cut: 1" in service.text()
+    with pytest.raises((aiohttp.ClientError, AssertionError)):
+        await running
+
+
+async def test_it_takes_over_a_new_list_and_keeps_the_old_one_if_that_is_broken(service: Service) -> None:
+    (service.dir / "sessions" / "replicas.json").unlink()
+    process = service.start()
+    await service.serving()
+    assert (service.report()["backends"], service.report()["config_sha"]) == ([], "")
+    wanted = service.list_replicas("http://127.0.0.1:1", draining=("http://127.0.0.1:2",))
+    process.send_signal(signal.SIGHUP)
+    await service.until(lambda: service.report()["config_sha"] == wanted)
+    assert service.report()["backends"] == ["http://127.0.0.1:1"]
+    assert "replicas: http://127.0.0.1:1, http://127.0.0.1:2 (draining)" in service.text()
+    (service.dir / "sessions" / "replicas.json").write_text("[{")
+    process.send_signal(signal.SIGHUP)
+    await service.until(lambda: service.report()["error"])
+    assert service.report()["config_sha"] == wanted
+    assert "keeping the previous list" in service.text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "env", "words"),
+    [
+        ({"rewrite": "recompute"}, {}, "Invalid enum value 'recompute'"),
+        ({"scheduler": {}}, {}, "unknown field `scheduler`"),
+        ({"control_key_file": "/nowhere"}, {}, "/nowhere"),
+        ({}, {"LIVERL_LISTEN_FD": ""}, "LIVERL_LISTEN_FD is ''"),
+    ],
+)
+async def test_wrong_settings_are_one_line(
+    service: Service, changes: dict[str, Any], env: dict[str, str], words: str
+) -> None:
+    service.settings |= changes
+    service.start(**env)
+    assert await service.ended() == 2
+    assert service.text().startswith("error: ") and words in service.text()
+    assert service.text().count("\n") == 1
