@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 Owner = Literal["ours", "adopted", "foreign"]
-ServiceKind = Literal["environment", "ray", "replica", "proxy", "trainer", "task"]
+ServiceKind = Literal["environment", "ray", "replica", "proxy", "sessions", "trainer", "task"]
 ServiceState = Literal[
     "waiting",  # its dependencies are not met yet
     "preparing",  # its environment, ports and files are being prepared
@@ -284,6 +284,20 @@ class ProxyStatus(msgspec.Struct, frozen=True):
     record_error: str | None = None  # why the last record could not be written
 
 
+class SessionsStatus(msgspec.Struct, frozen=True):
+    """The service that records trials as tokens, as its agents see it. ``counters``: sums over all sessions of the run
+    (``liverl.sessions.counters``); one that is missing is 0."""
+
+    address: str | None = None
+    generation: int = 0
+    open: int = 0  # sessions that have not ended
+    finished: int = 0
+    waiting: int = 0  # requests whose replies are being sampled
+    backends: tuple[str, ...] = ()  # URLs of the replicas that new sessions may use
+    counters: dict[str, int | float] = {}
+    error: str | None = None  # why it keeps an older list of replicas
+
+
 class GpuStatus(msgspec.Struct, frozen=True):
     """One GPU of this host, and who uses it. Memory is in bytes, power in watts, temperature in degrees Celsius."""
 
@@ -503,6 +517,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     services: tuple[ServiceStatus, ...] = ()
     replicas: ReplicaSet = ReplicaSet()
     proxy: ProxyStatus = ProxyStatus()
+    sessions: SessionsStatus | None = None  # None: the run has no such service
     step: int | None = None
     total_steps: int | None = None
     trials_per_step: int | None = None  # planned
@@ -522,8 +537,9 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     @property
     def proxy_down(self) -> ServiceStatus | None:
-        """The proxy, if it has served, does not serve now, and should; None otherwise."""
-        return next((s for s in self.services if s.kind == "proxy" and s.down_since is not None), None)
+        """What carries the trials, if it has served, does not serve now, and should; None otherwise."""
+        kind = "proxy" if self.sessions is None else "sessions"
+        return next((s for s in self.services if s.kind == kind and s.down_since is not None), None)
 
     def service(self, name: str) -> ServiceStatus | None:
         """The service of that name; None if the run has none."""

@@ -47,7 +47,6 @@ class Service:
             "rewrite": "split",
             "main_agent_prefix_match": 256,
             "request_timeout": 60.0,
-            "grace": 20.0,
         }
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -229,14 +228,15 @@ async def test_stopped_within_a_turn_it_sends_the_reply_and_the_next_process_tak
     assert len(replica.replies) == 2
 
 
-async def test_a_stop_does_not_wait_for_ever(service: Service, replica: TokenReplica) -> None:
-    service.settings["grace"] = 0.1
+async def test_a_second_signal_cuts_what_is_being_sampled(service: Service, replica: TokenReplica) -> None:
     process = service.start()
     await service.serving()
     opened = await service.open()
     replica.gate.clear()
     running = asyncio.ensure_future(service.chat(opened))
     await within(replica.begun.wait(), 30)
+    process.send_signal(signal.SIGTERM)
+    await service.until(lambda: service.report()["state"] == "draining")
     process.send_signal(signal.SIGTERM)
     assert await service.ended() == 0
     assert "replies cut: 1" in service.text()

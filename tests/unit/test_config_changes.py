@@ -57,12 +57,20 @@ def test_each_key_has_its_meaning_and_a_key_without_one_is_told(monkeypatch: pyt
         changes.table.cache_clear()
 
 
-@pytest.mark.parametrize("combination", COMBINATIONS)
-def test_processes_get_what_the_table_says(combination: tuple[str, str, str]) -> None:
+@pytest.mark.parametrize(
+    ("combination", "further"),
+    [
+        *((c, ()) for c in COMBINATIONS),
+        (("managed", "embedded", "embedded"), ("proxy.trials_through=sessions",)),
+    ],
+)
+def test_processes_get_what_the_table_says(
+    combination: tuple[str, str, str], further: tuple[str, ...]
+) -> None:
     """``live``: no process is started otherwise. ``restart of X``: only X is."""
-    loaded = base(combination)
+    loaded = base(combination, *further)
     replicas = "replica" if combination[0] == "managed" else "trainer"
-    names = {"replicas": replicas, "proxy": "proxy", "trainer": "trainer"}
+    names = {"replicas": replicas, "proxy": "proxy", "sessions": "sessions", "trainer": "trainer"}
     before, wrong = started(effects(loaded, loaded.config)), []
     for key, meaning in changes.table().items():
         if meaning.kind not in ("live", "restart"):

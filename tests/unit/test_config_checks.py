@@ -567,3 +567,28 @@ def test_an_override_that_looks_like_a_secret_is_warned_about() -> None:
     )
     assert warned("a.api_key") == [expected]
     assert warned("a.b") == [] and warned("a.api_key", "null") == [] and warned("data.max_tokens") == []
+
+
+def test_sessions_carry_trials_in_topology_managed_only() -> None:
+    words = "this version carries trials through sessions only in topology managed"
+    through = "proxy.trials_through=sessions"
+    for sets in ((), COMMAND):
+        assert told(VERL, *sets, through) == [
+            refused("proxy.trials_through", words, "sessions", "auto or litellm")
+        ]
+    for profile in (MANAGED, EMBEDDED):
+        assert told(profile, through) == []
+    assert told(VERL, "proxy.trials_through=litellm") == []
+
+
+def test_sessions_and_litellm_have_ports_of_their_own() -> None:
+    same = ("session_proxy.port=8002", "infrastructure.litellm_port=8002")
+    assert keys(EMBEDDED, *same, "proxy.trials_through=sessions") == {"session_proxy.port"}
+    assert keys(EMBEDDED, *same) == set(), "there are none"
+    anyone = ("session_proxy.port=0", "infrastructure.litellm_port=0", "proxy.trials_through=sessions")
+    assert keys(EMBEDDED, *anyone) == set()
+
+
+@pytest.mark.parametrize("setting", ["session_proxy.rewrite=recompute", "session_proxy.scheduler={}"])
+def test_what_sessions_cannot_do_yet_is_no_key(setting: str) -> None:
+    assert keys(EMBEDDED, setting, "proxy.trials_through=sessions") == {setting.partition("=")[0]}

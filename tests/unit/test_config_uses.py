@@ -27,6 +27,7 @@ VARIANTS: list[list[str]] = [
     ["verl.device=cpu", "vllm.gen_tp=1"],
     ["embedded.faults.late_replica.seconds=1"],
 ]
+SESSIONS = ["proxy.trials_through=sessions"]  # refused in other topologies than managed
 
 
 def config_for(topology: str, engine: str, kind: str, further: list[str] | None = None) -> RunConfig:
@@ -69,7 +70,7 @@ def test_every_key_is_used_in_some_combination() -> None:
     used = {
         key
         for combination in COMBINATIONS
-        for variant in VARIANTS
+        for variant in [*VARIANTS, *([SESSIONS] if combination[0] == "managed" else [])]
         for key in consumers(config_for(*combination, variant))
     }
     assert used == set(leaves())

@@ -54,7 +54,9 @@ VARIANTS: dict[tuple[str, str, str], list[tuple[str, ...]]] = {
     ("managed", "embedded", "embedded"): [
         ("embedded.faults.late_replica.seconds=3",),
         ("trainer.restart=from_checkpoint",),
+        ("proxy.trials_through=sessions",),
     ],
+    ("managed", "vllm", "none"): [("proxy.trials_through=sessions",)],
 }
 CASES = [(c, further) for c in COMBINATIONS for further in [(), *VARIANTS.get(c, [])]]
 
@@ -148,7 +150,7 @@ def test_a_key_is_used_if_and_only_if_a_component_gets_something_else(
 EMBEDDED, SERVING = ("managed", "embedded", "embedded"), ("managed", "vllm", "none")
 # These decide what there is at all: components come and go with them, or are elsewhere.
 SWITCHES = {
-    *("run.topology", "run.engine", "trainer.kind", "trainer.overrides"),
+    *("run.topology", "run.engine", "trainer.kind", "trainer.overrides", "proxy.trials_through"),
     *("run.name", "run.run_root", "experiment.project_name", "experiment.exp_name"),
 }
 RESTARTS = (

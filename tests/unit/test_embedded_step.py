@@ -12,8 +12,9 @@ import pytest
 from liverl.agents.settings import TrainerConfig
 from liverl.agents.tasks import dataset
 from liverl.embedded.policy import arguments_for, state_of
+from liverl.embedded.trainer.carriers import ThroughProxy
 from liverl.embedded.trainer.grpo import TrialSample, TurnSample
-from liverl.embedded.trainer.main import Keys, Trainer
+from liverl.embedded.trainer.main import Trainer
 from liverl.embedded.trainer.step_metrics import step_metrics
 from liverl.embedded.trainer.trials import TrialOutcome
 
@@ -104,7 +105,7 @@ async def test_a_step_takes_the_next_prompts_of_its_epochs_order(tmp_path: Path)
         orders.append(order)
     assert orders[0] != orders[1]
     async with aiohttp.ClientSession() as session:
-        trainer = Trainer(config, session, Keys())
+        trainer = Trainer(config, session, ThroughProxy("http://127.0.0.1:1", None), None)
         steps = len(tasks) // 5  # whole steps of the first epoch: 12, of 64 tasks
         plans = [trainer._sample(step) for step in range(1, steps + 2)]
     assert (len(tasks), trainer.data.epoch, trainer.data.position) == (64, 1, 1)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.agents.loop import TrialFailed, read_reply
-from liverl.agents.settings import TrainerConfig, read_settings
+from liverl.agents.settings import TrainerConfig, chat_url, read_settings
 from liverl.agents.tool_calls import render_qwen3_coder
 from liverl.agents.tools import TOOL_NAMES
 from liverl.embedded.policy import Policy
@@ -199,10 +199,12 @@ def settings(tmp_path: Path, **changes: object) -> Path:
 def test_settings_are_read_and_checked(tmp_path: Path) -> None:
     config = read_settings(settings(tmp_path, total_steps=3, faults={"hang_at_step": 2}))
     assert (config.total_steps, config.faults.hang_at_step) == (3, 2)
-    assert config.chat_url == "http://h:1/v1/chat/completions"
+    assert config.proxy_url is not None and chat_url(config.proxy_url) == "http://h:1/v1/chat/completions"
     assert config.checkpoints == Path("/r/checkpoints")
     for wrong in (
         {"total_steps": 0},
+        {"proxy_url": None},
+        {"sessions_key_file": "/k"},  # and proxy_url
         {"temperature": 0},
         {"learning_rate": -1},
         {"nonsense": 1},

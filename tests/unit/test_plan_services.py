@@ -6,10 +6,12 @@ import importlib
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from kit.plans import flags, plan_of, replica, service
 from msgspec.structs import replace
 
+from liverl.agents.settings import TrainerConfig
 from liverl.config import load_config
 from liverl.plan import PlanError, make_plan
 from liverl.plan.policies import client_host
@@ -24,6 +26,7 @@ from liverl.plan.spec import (
     Settings,
     StopStage,
 )
+from liverl.sessions.settings import Settings as SessionSettings
 
 OPTIONS = Path(__file__).parents[1] / "data" / "recordings" / "vllm_serve_options.txt"
 _VLLM_START = ("{python:vllm}", "-m", "vllm.entrypoints.cli.main", "serve")
@@ -424,3 +427,35 @@ def test_the_defaults_of_what_a_plan_is_made_of() -> None:
     assert (PortSpec("p").number, PortSpec("p").held) == (0, False)
     plan = Plan("p/n", "/r", "managed", (), (), None, 1)
     assert (plan.trial_timeout, plan.total_steps, plan.trials_per_step) == (2400.0, None, None)
+
+
+# --- sessions ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("profile", ["embedded", "vllm-managed"])
+def test_sessions_are_planned_where_they_carry_the_trials(profile: str) -> None:
+    through = "proxy.trials_through=sessions"
+    for sets in ((), ("proxy.trials_through=litellm",)):
+        assert "sessions" not in {spec.name for spec in plan_of(*sets, profile=profile).services}
+    spec = service(
+        plan_of(through, "session_proxy.port=9100", "proxy.host=0.0.0.0", profile=profile), "sessions"
+    )
+    assert spec.kind == "sessions" and spec.depends_on == (), "requests wait until it knows a replica"
+    assert spec.argv[:4] == ("{python:self}", "-P", "-m", "liverl.sessions")
+    assert spec.ports == (PortSpec("http", 9100, "0.0.0.0", held=True),)
+    assert spec.probes.startup.kind == "status_file" and spec.probes.live is not None
+    assert spec.drain == (), "two processes must not write the same journals"
+    (file,) = spec.files
+    settings = msgspec.json.decode(file.text, type=SessionSettings)
+    assert settings.host == "127.0.0.1"
+    assert settings.control_key_file == "{run_dir}/secrets/sessions_key"
+    assert not spec.secret_env and "key" not in str(spec.env).lower()
+
+
+def test_the_trainer_waits_for_what_carries_its_trials() -> None:
+    for value, carrier in (("auto", "proxy"), ("litellm", "proxy"), ("sessions", "sessions")):
+        spec = service(plan_of(f"proxy.trials_through={value}", profile="embedded"), "trainer")
+        assert Dependency("ready", carrier) in spec.depends_on
+        settings = msgspec.json.decode(spec.files[0].text, type=TrainerConfig)
+        assert (settings.sessions_key_file is not None) == (carrier == "sessions")
+        assert (settings.run_key_file is not None) == (carrier == "proxy"), "no key that it does not need"

@@ -15,9 +15,10 @@ from kit.plans import plan_of
 
 from liverl.procs import tree
 from liverl.proxy.config import config_sha
-from liverl.serving.proxy_routes import AGAIN, ProxyRoutes
+from liverl.serving.proxy_routes import ProxyRoutes
 from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.replica_source import ReplicaSource
+from liverl.serving.route_file import AGAIN
 
 A, B = "http://127.0.0.1:80", "http://127.0.0.1:81"
 FULL = OSError(28, "No space left on device")

@@ -18,6 +18,7 @@ from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica, call_text
 
 from liverl.embedded.tokenizer import EOS_ID, decode
+from liverl.sessions import trial_log
 from liverl.sessions.engine import EngineLost, Sampled
 from liverl.sessions.messages import Chat, Message
 
@@ -249,6 +250,36 @@ async def test_after_a_restart_url_key_and_prefix_are_the_same(host, replica):
     (row,) = await host.finish()
     assert row["kind"] == "main" and row["traj_acc_ids"][: len(replica.prompts[1])] == replica.prompts[1]
     assert sum(row["traj_response_mask"]) == sum(map(len, replica.replies))
+
+
+@pytest.mark.parametrize("told", [False, True])
+async def test_a_turn_that_was_recorded_as_the_service_was_killed_is_in_the_trials_file_once(
+    host, replica, monkeypatch, told
+):
+    """Between the journal and the trial's file, or between that and the client."""
+    opened = await host.open()
+    append = trial_log.append_turn
+
+    def killed(*arguments: Any) -> None:
+        if told:
+            append(*arguments)
+        raise OSError(5, "killed")
+
+    monkeypatch.setattr(trial_log, "append_turn", killed)
+    with contextlib.suppress(Exception):
+        await host.chat(opened, USER)
+    monkeypatch.undo()
+    await host.stop()
+    await host.start()
+    _, again = await host.control("GET", f"/sessions/{opened['id']}")
+    assert again["counters"]["num_calls"] == 1, "it was recorded"
+    for _ in range(2):
+        status, _ = await host.chat(again, USER)
+        assert status == 200
+    assert len(replica.replies) == 2, "the second one is a new request: its reply has been received"
+    path = host.folder / "trials" / opened["id"] / "litellm-trajectory.jsonl"
+    assert len(path.read_text().splitlines()) == 2
+    assert all(json.loads(line)["request_time"] > 0 for line in path.read_text().splitlines())
 
 
 async def test_an_ended_session_costs_no_journal_and_is_answered_for_after_a_restart(host, replica):

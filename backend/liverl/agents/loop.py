@@ -17,6 +17,7 @@ import msgspec
 
 from liverl.agents.sandbox import Sandbox
 from liverl.agents.tools import SUBMIT, TOOLS
+from liverl.sessions.sampling import OVERFLOW
 
 SYSTEM = "You are an agent that works on files. Use one tool a turn and call submit when the work is done."
 # Seconds between attempts of one turn: first and maximum delay, doubled each time.
@@ -24,7 +25,8 @@ _BACKOFF_START, _BACKOFF_CAP = 0.1, 2.0
 # In addition to all 5xx: responses of a proxy that is restarting or full.
 _RETRIED = frozenset((408, 409, 425, 429))
 _ERROR_TEXT = 300  # maximum characters kept of an error response
-_CONTEXT_FULL = "maximum context length"  # part of vLLM's 400, which LiteLLM wraps in text of its own
+# Parts of a 400: vLLM's, which LiteLLM wraps in text of its own, and that of the sessions.
+_CONTEXT_FULL = ("maximum context length", OVERFLOW)
 
 
 class TrialFailed(Exception):
@@ -36,7 +38,8 @@ class TrialFailed(Exception):
 
 
 class Reply(msgspec.Struct):
-    """What a trainer needs of one reply. ``prompt_token_ids`` is None if the response has none."""
+    """What a trainer needs of one reply. ``prompt_token_ids`` is None if the response has none. Through a session the
+    tokens are empty until the session has ended."""
 
     message: dict[str, Any]
     finish_reason: str | None
@@ -54,6 +57,9 @@ class Talk(msgspec.Struct, frozen=True):
     request: dict[str, Any]
     max_turns: int
     timeout: float  # seconds for the whole trial
+    tokens: bool = (
+        True  # whether replies have the tokens that training needs; a session keeps them until its end
+    )
 
 
 class Conversation(msgspec.Struct):
@@ -76,8 +82,9 @@ def trial_headers(trial: str, run_key: str | None) -> dict[str, str]:
     return headers
 
 
-def read_reply(body: bytes) -> Reply:
-    """Parse a chat completion. LiteLLM moves vLLM's ``token_ids`` to ``provider_specific_fields``.
+def read_reply(body: bytes, *, tokens: bool = True) -> Reply:
+    """Parse a chat completion. LiteLLM moves vLLM's ``token_ids`` to ``provider_specific_fields``. ``tokens``: whether
+    it must have them.
 
     Raises:
         TrialFailed: the body lacks what training needs.
@@ -94,7 +101,7 @@ def read_reply(body: bytes) -> Reply:
         prompt_tokens = int(answer["usage"]["prompt_tokens"])
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"not a chat completion: {type(error).__name__}: {error}") from error
-    if not ids or len(ids) != len(logprobs):
+    if tokens and (not ids or len(ids) != len(logprobs)):
         raise TrialFailed(
             "NoTokensError",
             f"the response has {len(ids or ())} token ids and {len(logprobs)} logprobs; "
@@ -102,7 +109,12 @@ def read_reply(body: bytes) -> Reply:
         )
     kept = {key: message[key] for key in ("role", "content", "tool_calls") if message.get(key)}
     return Reply(
-        {"role": "assistant", **kept}, choice.get("finish_reason"), ids, logprobs, prompt_tokens, prompt_ids
+        {"role": "assistant", **kept},
+        choice.get("finish_reason"),
+        ids or [],
+        logprobs,
+        prompt_tokens,
+        prompt_ids,
     )
 
 
@@ -138,8 +150,7 @@ async def converse(
             "messages": conversation.messages,
             "tools": list(TOOLS),
             "tool_choice": "auto",
-            "logprobs": True,
-            "return_token_ids": True,
+            **({"logprobs": True, "return_token_ids": True} if talk.tokens else {}),
             **options(turn),
         }
         began = time.monotonic()
@@ -207,11 +218,12 @@ async def _ask(
             ) as response:
                 answer = await response.read()
                 if response.status == 200:
-                    return read_reply(answer)
+                    return read_reply(answer, tokens=talk.tokens)
                 text = answer.decode(errors="replace")
                 why = f"HTTP {response.status}: {text[:_ERROR_TEXT]}"
                 if response.status < 500 and response.status not in _RETRIED:
-                    failure = _ContextFull if _CONTEXT_FULL in text else TrialFailed
+                    full = any(words in text for words in _CONTEXT_FULL)
+                    failure = _ContextFull if full else TrialFailed
                     raise failure("ProxyRefusedError", why)
         except asyncio.TimeoutError as error:  # noqa: UP041 (3.10)
             cut = f"no response in the last {left:.1f} s" + (f" ({error})" if str(error) else "")

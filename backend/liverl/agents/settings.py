@@ -24,8 +24,11 @@ class TrainerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     run_dir: str
     attempt_dir: str
-    proxy_url: str  # http://host:port, with or without /v1
     served_model: str
+    # The trials go through one of both: LiteLLM (http://host:port, with or without /v1), or sessions (the file with
+    # the key of their trainer's part).
+    proxy_url: str | None = None
+    sessions_key_file: str | None = None
     run_key_file: str | None = None  # file with the bearer token; None = no Authorization header
     replica_token_file: str | None = None  # file with the token of the replicas' ports; None = they need none
     checkpoint_dir: str | None = None  # None = <run_dir>/checkpoints
@@ -49,6 +52,8 @@ class TrainerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faults: TrainerFaults = TrainerFaults()
 
     def __post_init__(self) -> None:
+        if (self.proxy_url is None) == (self.sessions_key_file is None):
+            raise ValueError("exactly one of proxy_url and sessions_key_file must be given")
         for name in ("total_steps", "train_batch_size", "n_resp_per_prompt", "mini_batch_size",
                      "max_iterations", "max_tokens", "num_workers"):  # fmt: skip
             if getattr(self, name) < 1:
@@ -64,11 +69,6 @@ class TrainerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def checkpoints(self) -> Path:
         """Directory of the checkpoints."""
         return Path(self.checkpoint_dir) if self.checkpoint_dir else Path(self.run_dir) / "checkpoints"
-
-    @property
-    def chat_url(self) -> str:
-        """URL that turns are requested from."""
-        return chat_url(self.proxy_url)
 
 
 def chat_url(proxy_url: str) -> str:

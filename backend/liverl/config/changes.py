@@ -46,7 +46,10 @@ class OnChange(Struct, frozen=True):
 
 
 _LIVE, _NEXT = OnChange("live"), OnChange("next attempt")
-_REPLICAS, _PROXY, _TRAINER = (OnChange("restart", (name,)) for name in ("replicas", "proxy", "trainer"))
+_REPLICAS, _PROXY, _SESSIONS, _TRAINER = (
+    OnChange("restart", (name,)) for name in ("replicas", "proxy", "sessions", "trainer")
+)
+_PROXY_AND_SESSIONS = OnChange("restart", ("proxy", "sessions"))
 _REPLICAS_AND_TRAINER = OnChange("restart", ("replicas", "trainer"))
 _PLACE = OnChange("never", why="it names the run's directory")
 _SHARDS = OnChange("never", why="verl's checkpoints are divided by the number of GPUs that train")
@@ -71,13 +74,15 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
         "model: tool_parser; vllm: *; embedded: *; embedded.faults: *; embedded.faults.late_replica: *",
     ),
     (_PROXY, "proxy: *"),
+    (_PROXY_AND_SESSIONS, "proxy: request_timeout max_body_bytes"),
+    (_SESSIONS, "session_proxy: rewrite main_agent_prefix_match"),
     (_TRAINER, "data: *; infrastructure: node0_ip; k8s: *; training: *; algorithm: *; harbor_agent: *"),
     (_TRAINER, "harbor_runtime: *; trainer: command; verl: *; verl.faults: *; verl.faults.late_replica: *"),
     (_TRAINER, "embedded.faults: crash_at_step hang_at_step tool_executor"),
     (_TRAINER, "experiment: trials_dir trajectory_logger_src"),
     (_NEXT, "model: served_model_name; environment: venv_path; ray: *; credentials: *; trainer: overrides"),
     (_NEXT, "infrastructure: litellm_port ray_port ray_dashboard_port vllm_logging_level; vllm: gen_tp"),
-    (_NEXT, "proxy: host; supervise: pass_env; verl: agent_loop"),
+    (_NEXT, "proxy: host trials_through; session_proxy: port; supervise: pass_env; verl: agent_loop"),
 )
 _OPEN = {"environments": _NEXT}  # sections whose keys the user chooses
 

@@ -25,6 +25,11 @@ def managed(c: RunConfig) -> bool:
     return c.run.topology == "managed"
 
 
+def through_sessions(c: RunConfig) -> bool:
+    """Whether the trials go through sessions, which record them as tokens, and not through LiteLLM."""
+    return managed(c) and c.proxy.trials_through == "sessions"
+
+
 def engine_reads(c: RunConfig, key: str) -> bool:
     """Whether the run starts the replicas itself and their engine uses ``key``."""
     return managed(c) and key in ENGINES[c.run.engine].keys

@@ -174,6 +174,8 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group("verl: actor_deadline address_deadline health_deadline", {_PLAN: when.any_ray}, inert.ray_key("")),
     _group("verl.faults: *", {_PLAN: when.cpu_replicas}, inert.CPU_ONLY),
     _group("proxy: *", {_PLAN: when.not_command}, inert.sentence("your launch script starts the proxy")),
+    _group("proxy: trials_through", {_PLAN: when.managed}, inert.LITELLM_ONLY),
+    _group("session_proxy: *", {_PLAN: when.through_sessions}, inert.no_sessions),
     _group(
         "supervise: restart_base restart_cap restart_jitter storm_window storm_failures stable_after",
         {_PLAN: when.not_command},

@@ -90,6 +90,13 @@ def ray_key(ours: str) -> Why:
     return why
 
 
+def no_sessions(c: RunConfig) -> str:
+    """The reason for a key of the sessions."""
+    if not when.managed(c):
+        return LITELLM_ONLY(c)
+    return f"the trials go through LiteLLM: proxy.trials_through is {c.proxy.trials_through}"
+
+
 IN_PROCESS = "this version cannot start run.topology in_process"
 STARTED_ONCE = "your launch script is not restarted"
 RAY_RUNS = "ray.address names an existing cluster"
@@ -102,6 +109,8 @@ NO_GPU_TRAINING = trial_key("the embedded policy is a small table without this s
 NO_ALGORITHM = trial_key("the embedded trainer is GRPO with a clipped token ratio, without this setting")
 ENGINE_ONLY = embedded_engine_key("fault")
 TRAINER_ONLY = sentence("only the embedded trainer has this fault: trainer.kind is not embedded")
+
+LITELLM_ONLY = sentence("only topology managed has sessions; the trials go through LiteLLM")
 
 CPU_ONLY = ray_key("only replicas with verl.device cpu have this fault")
 

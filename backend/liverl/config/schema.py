@@ -25,7 +25,17 @@ from liverl.config.sections.liverl import (
     Training,
     Vllm,
 )
-from liverl.config.sections.run import Embedded, EnvironmentEntry, Observe, Proxy, Run, Supervise, Trainer, Ui
+from liverl.config.sections.run import (
+    Embedded,
+    EnvironmentEntry,
+    Observe,
+    Proxy,
+    Run,
+    SessionProxy,
+    Supervise,
+    Trainer,
+    Ui,
+)
 from liverl.config.sections.verl import Ray, Verl
 
 Path = tuple[str, ...]
@@ -50,6 +60,7 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     ray: Ray
     verl: Verl
     proxy: Proxy
+    session_proxy: SessionProxy
     supervise: Supervise
     observe: Observe
     ui: Ui

@@ -31,7 +31,7 @@ from liverl.exit_codes import ExitCode
 from liverl.model import Level, Result
 from liverl.plan.slurm import within_batch_limits
 from liverl.procs import procfs
-from liverl.proxy.keys import ensure_keys, ensure_ray_token, ensure_replica_token
+from liverl.proxy.keys import ensure_keys, ensure_ray_token, ensure_replica_token, ensure_sessions_key
 from liverl.rundir import index as runs
 from liverl.rundir.journal import complain
 from liverl.rundir.layout import HEARTBEAT_S, OpenDirectory, RunDir, own_record, touch_backend, write_backend
@@ -337,6 +337,7 @@ def main() -> None:
             ensure_keys(run_dir)
             ensure_ray_token(run_dir)
             ensure_replica_token(run_dir)
+            ensure_sessions_key(run_dir)
         change = msgspec.json.decode(sys.stdin.buffer.read(), type=PlanChange) if args.change else None
         code = asyncio.run(serve(run_dir, args.resume, stop, change))
     except StartProblem as problem:

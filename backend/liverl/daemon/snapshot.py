@@ -74,6 +74,7 @@ class SnapshotBuilder:
             services=tuple(services),
             replicas=replicas,
             proxy=self._replicas.proxy_status(),
+            sessions=self._replicas.sessions.status(),
             step=self.step(),
             total_steps=total,
             trials_per_step=self._supervisor.plan.trials_per_step,

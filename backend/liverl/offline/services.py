@@ -247,11 +247,14 @@ def _why(machine: state_machine.MachineState, spec: ServiceSpec | None) -> str:
     return machine.why
 
 
+_KINDS: dict[str, ServiceKind] = {"proxy": "proxy", "sessions": "sessions", "trainer": "trainer"}
+
+
 def _kind(name: str) -> ServiceKind:
     """Guess the kind of a service by its name, for runs without a readable plan."""
     if name.startswith("replica-"):
         return "replica"
-    return "proxy" if name == "proxy" else "trainer" if name == "trainer" else "task"
+    return _KINDS.get(name, "task")
 
 
 def _pid(past: ServiceHistory | None, living: set[Member]) -> int | None:

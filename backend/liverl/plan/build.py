@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from liverl.config import LoadedConfig, inert_keys, sizing
+from liverl.config import LoadedConfig, conditions, inert_keys, sizing
 from liverl.config.dump import holds_secret_name, looks_secret, without_secrets
 from liverl.config.schema import RunConfig
 from liverl.config.sections.run import EnvironmentEntry
 from liverl.engines import ENGINES
 from liverl.model import Inert
-from liverl.plan import embedded_trainer, proxy, ray, replica, verl_trainer
+from liverl.plan import embedded_trainer, proxy, ray, replica, sessions, verl_trainer
 from liverl.plan.hydra import HydraError
 from liverl.plan.spec import (
     INDEX,
@@ -103,6 +103,8 @@ def _with_passed(config: RunConfig, spec: ServiceSpec) -> ServiceSpec:
 
 def _managed(config: RunConfig, run_dir: Path) -> _Parts:
     services = [proxy.service(config, Dependency("all_ready", "replica", config.run.replicas))]
+    if conditions.through_sessions(config):
+        services.append(sessions.service(config))
     if config.trainer.kind == "embedded":
         services.append(embedded_trainer.service(config))
     elif config.trainer.kind != "none":

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from liverl.config.conditions import through_sessions
 from liverl.config.schema import RunConfig
+from liverl.plan import sessions
 from liverl.plan.policies import client_host, restart_policy, stop_stages
 from liverl.plan.replica import TOKEN
 from liverl.plan.spec import Dependency, FileSpec, Probe, Probes, RestartPolicy, ServiceSpec
@@ -15,14 +17,16 @@ CHECKPOINT_MARK = "checkpoints/latest_checkpointed_iteration.txt"
 
 
 def service(config: RunConfig) -> ServiceSpec:
-    """The trainer: it starts when the proxy and all replicas are ready, and reads its settings from a file."""
+    """The trainer: it starts when all replicas and the service that carries its trials are ready, and reads its
+    settings from a file."""
+    carrier = sessions.NAME if through_sessions(config) else "proxy"
     restarts = config.trainer.restart == "from_checkpoint"
     return ServiceSpec(
         name="trainer",
         kind="trainer",
         argv=("{python:self}", "-P", "-m", "liverl.embedded.trainer", "--config", f"{{run_dir}}/{SETTINGS}"),
         inherits="embedded",
-        depends_on=(Dependency("ready", "proxy"), Dependency("all_ready", "replica", config.run.replicas)),
+        depends_on=(Dependency("ready", carrier), Dependency("all_ready", "replica", config.run.replicas)),
         probes=Probes(
             startup=Probe("log_line", pattern=r"Total training steps: \d+", interval=0.5),
             startup_deadline=config.supervise.startup_deadline,
@@ -43,8 +47,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     return {
         "run_dir": "{run_dir}",
         "attempt_dir": "{attempt_dir}",
-        "proxy_url": f"http://{client_host(config.proxy.host)}:{{port:proxy}}",
-        "run_key_file": "{run_dir}/secrets/run_key",
+        **_carrier(config),
         "replica_token_file": f"{{run_dir}}/{TOKEN}",
         "served_model": config.model.served_model_name,
         "train_batch_size": training.train_batch_size,
@@ -69,4 +72,14 @@ def _settings(config: RunConfig) -> dict[str, Any]:
             "ignore_sigterm": "trainer" in faults.ignore_sigterm,
             "leak_worker": False,
         },
+    }
+
+
+def _carrier(config: RunConfig) -> dict[str, str]:
+    """Where the trainer's trials go, and with which key."""
+    if through_sessions(config):
+        return {"sessions_key_file": f"{{run_dir}}/{sessions.CONTROL_KEY}"}
+    return {
+        "proxy_url": f"http://{client_host(config.proxy.host)}:{{port:proxy}}",
+        "run_key_file": "{run_dir}/secrets/run_key",
     }

@@ -15,6 +15,7 @@ from liverl.rundir.layout import read_backend
 # (kind of service, name of its port) -> the key with its number, of which 0 means any free port.
 _KEYS = {
     ("proxy", "http"): "infrastructure.litellm_port",
+    ("sessions", "http"): "session_proxy.port",
     ("ray", "gcs"): "infrastructure.ray_port",
     ("ray", "dashboard"): "infrastructure.ray_dashboard_port",
 }

@@ -1,5 +1,5 @@
-"""The secrets of a run: the proxy's two API keys (the master key for the backend, the run key for sandboxes), and the
-tokens of Ray's and the replicas' ports."""
+"""The secrets of a run: the proxy's two API keys (the master key for the backend, the run key for sandboxes), the
+trainer's key to the sessions, and the tokens of Ray's and the replicas' ports."""
 
 from __future__ import annotations
 
@@ -76,6 +76,18 @@ def ensure_replica_token(run_dir: Path | str) -> Path:
         OSError: the directory cannot be written.
     """
     return _ensure_token(run_dir, "replica_token")
+
+
+def ensure_sessions_key(run_dir: Path | str) -> Path:
+    """Create (or find) ``<run_dir>/secrets/sessions_key``, with which the trainer opens and ends sessions. No agent
+    gets it.
+
+    The same in all attempts.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    return _ensure_token(run_dir, "sessions_key")
 
 
 def _ensure_token(run_dir: Path | str, name: str) -> Path:

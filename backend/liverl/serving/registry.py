@@ -2,8 +2,9 @@
 
 A replica is *joining* until it serves the trainer's current policy version, *listed* while the proxy may send
 it new trials, *leaving* while it only finishes what it has. The list is written for the trainer
-(``replicas.json``) and sent to the proxy (see ``proxy_routes``). verl updates its replicas' weights by itself: they are
-listed all together once all of them serve, so that no step's trials run on only a part of the replicas.
+(``replicas.json``) and sent to the services in front of the replicas (see ``route_file``). verl updates its replicas'
+weights by itself: they are listed all together once all of them serve, so that no step's trials run on only a part of
+the replicas.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from liverl.rundir.journal import read_object
 from liverl.serving.endpoint import ReplicaEndpoint, slot_endpoint, slot_endpoints
 from liverl.serving.proxy_routes import ProxyRoutes
 from liverl.serving.replica_source import ReplicaSource
+from liverl.serving.route_file import RouteFile
+from liverl.serving.session_routes import SessionRoutes
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.probes import bearer
 from liverl.supervise.services.slot import Slot
@@ -53,6 +56,8 @@ class ReplicaRegistry:
         self.plan = plan
         self.source = source
         self.proxy = ProxyRoutes(supervisor, plan, cooldown)
+        self.sessions = SessionRoutes(supervisor, plan)
+        self.carriers: tuple[RouteFile, ...] = (self.proxy, self.sessions)  # in front of the replicas
         self.listed: set[str] = set()
         self.engines = EngineStore(plan.replica_engine)
         self.trainer: dict[str, Any] = {}
@@ -69,7 +74,7 @@ class ReplicaRegistry:
         self._idle = IdleDetector()
         self._interval = interval
         self.unreadable: tuple[UnreadableFile, ...] = ()  # reports, if they cannot be read in time
-        self._reading = BlockingCalls[tuple[dict[str, Any] | None, Callable[[], None]]]()
+        self._reading = BlockingCalls[tuple[dict[str, Any] | None, list[Callable[[], None]]]]()
         self._published: list[dict[str, Any]] | None = None  # the replicas in the newest replicas.json
         self._version = 0
         self._list = b""  # the newest replicas.json
@@ -227,16 +232,17 @@ class ReplicaRegistry:
             self._version += 1
             self._list = json.dumps({"version": self._version, "replicas": items}).encode()
         self._list_file.put(self._list)
-        self.proxy.publish(
-            [i["url"] for i in items if i["state"] == "listed"],
-            [i["url"] for i in items if i["state"] == "leaving" and i["name"] not in self.unlisted],
-        )
+        listed = [i["url"] for i in items if i["state"] == "listed"]
+        draining = [i["url"] for i in items if i["state"] == "leaving" and i["name"] not in self.unlisted]
+        for carrier in self.carriers:
+            carrier.publish(listed, draining)
 
     def unwritten(self, kind: str) -> str | None:
         """The file that a service of this kind reads when it starts, if it has not got the newest list yet, worded to
         follow "waiting for"; else None."""
-        if kind == "proxy" and self.proxy.unwritten:
-            return "proxy/litellm.yaml to be written"
+        for carrier in self.carriers:
+            if kind == carrier.service and carrier.unwritten:
+                return f"{carrier.file} to be written"
         # verl's trainer starts its replicas itself
         if kind == "trainer" and self.source is None and self._list_file.pending:
             return "replicas.json to be written"
@@ -259,7 +265,7 @@ class ReplicaRegistry:
         before = self.engines.all()
         await self._read_reports(trainer)
         endpoints = self.endpoints()
-        if not self.proxy.exists and not endpoints:
+        if not any(carrier.exists for carrier in self.carriers) and not endpoints:
             return self.supervisor.pace.until_next(self._interval)  # there is nothing to poll or to publish
         answered = set(await asyncio.gather(*(self._look(endpoint) for endpoint in endpoints)))
         self._note_changed()
@@ -280,25 +286,28 @@ class ReplicaRegistry:
         )
         self._idle = self._idle.seen(load)
         waiting = self.complete and any(e.serving and e.name not in self.listed for e in self.endpoints())
-        return until_tick(FAST if waiting or self.proxy.behind or self.leaving else self._interval)
+        behind = any(carrier.behind for carrier in self.carriers)
+        return until_tick(FAST if waiting or behind or self.leaving else self._interval)
 
     async def _read_reports(self, trainer: dict[str, Any] | None) -> None:
         """Read what trainer and proxies report in files. After ``REPORT_LIMIT`` seconds the earlier reports stay, and
         that is a fact: a storage that hangs must hold up nothing else."""
-        path, read_proxies = self.supervisor.run_dir / "trainer.json", self.proxy.reader()
+        path = self.supervisor.run_dir / "trainer.json"
+        readers = [carrier.reader() for carrier in self.carriers]
 
-        def read() -> tuple[dict[str, Any] | None, Callable[[], None]]:
-            return trainer or read_object(path), read_proxies()
+        def read() -> tuple[dict[str, Any] | None, list[Callable[[], None]]]:
+            return trainer or read_object(path), [reader() for reader in readers]
 
         try:
-            report, take = await self._reading.call(read, REPORT_LIMIT)
+            report, takers = await self._reading.call(read, REPORT_LIMIT)
         except TimeoutError:
             why = f"reading them has taken longer than {REPORT_LIMIT:g} s; the storage may be slow or hang"
             self.unreadable = (UnreadableFile("reports of trainer and proxy", why),)
             return
         self.unreadable = ()
         self.trainer = report or self.trainer
-        take()
+        for take in takers:
+            take()
 
     async def _look(self, endpoint: ReplicaEndpoint) -> str | None:
         """Read the metrics of one replica; returns its name, or None if they could not be read."""
@@ -344,7 +353,7 @@ class ReplicaRegistry:
             at=now,
             rollout=step,
             loads=loads,
-            held=self.proxy.holds(),
+            held=any(carrier.holds() for carrier in self.carriers),
             handed_out=0 < int(trainer.get("trials_total") or 0) <= started,
         )
 
@@ -369,6 +378,10 @@ class ReplicaRegistry:
         """A replica is no longer part of the run."""
         self.listed.discard(name)
         self.engines.forget(name)
+
+    def routes_known(self) -> bool:
+        """Whether every service in front of the replicas has loaded the newest list."""
+        return all(carrier.knows() for carrier in self.carriers)
 
     # --- for the snapshot ---
 

@@ -271,8 +271,8 @@ class Scaling:
     async def drain(self) -> None:
         """Stop leaving replicas when their trials have ended, and drop those that have stopped.
 
-        First the proxy sends it no new trials. When it has no unfinished trial and no request for ``QUIET`` seconds,
-        it is removed from the proxy's list. When the proxy has loaded that list, it is stopped, so no request fails.
+        First proxy and sessions send it no new trials. When it has no unfinished trial and no request for ``QUIET``
+        seconds, it is removed from their lists. When both have loaded these, it is stopped, so no request fails.
         """
         now = self.supervisor.now()
         for index in list(self._leaving):
@@ -287,7 +287,7 @@ class Scaling:
             facts = self.replicas.engines.get(name)
             since, late = self._leaving[index], now >= self._deadlines[index]
             busy = facts is None or (facts.running or 0) + (facts.waiting or 0) > 0
-            if not late and (busy or not self.replicas.proxy.knows()):
+            if not late and (busy or not self.replicas.routes_known()):
                 self._leaving[index] = 0.0
             elif since == 0.0 and not late:
                 self._leaving[index] = now
@@ -313,7 +313,7 @@ class Scaling:
             )
             return False
         self._unfinished[index] = trials
-        return bool(trials)
+        return bool(trials) or self.replicas.sessions.placed_on(address) > 0
 
     def _drop(self, index: int) -> None:
         name = self.name_of(index)

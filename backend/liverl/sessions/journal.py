@@ -32,12 +32,15 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="turn"):
-    """A reply that was sampled. ``request``: digest of its request; ``counters``: after it."""
+    """A reply that was sampled. ``request``: digest of its request; ``counters``: after it; ``began``: Unix seconds at
+    which the request came; ``seconds``: that the turn took."""
 
     request: bytes
     turn: Turn
     answer: Answer
     counters: Counters
+    began: float = 0.0
+    seconds: float = 0.0
 
 
 class Delivered(msgspec.Struct, frozen=True, tag="delivered"):

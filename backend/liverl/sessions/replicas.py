@@ -37,6 +37,11 @@ class ReplicaList:
         """The replicas, in the order in which they were given."""
         return [listed.replica for listed in self._engines.values()]
 
+    @property
+    def placed(self) -> dict[str, int]:
+        """URL -> open sessions whose next request goes there."""
+        return dict(Counter(self._places.values()))
+
     def put(self, replicas: Iterable[Replica]) -> None:
         """Replace the list. Requests that run on a replica that is no longer listed go on."""
         before, self._engines = self._engines, {}

@@ -63,14 +63,18 @@ class Service:
         return f"http://{host}:{self._listener.getsockname()[1]}"
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT.
+        """Serve until SIGTERM or SIGINT; until a second one replies that are being sampled are recorded and sent.
 
         Raises:
             OSError: the directory of the sessions, or the socket of the trainer's part, cannot be used.
         """
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        stop, now, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
+
+        def end() -> None:
+            (now if stop.is_set() else stop).set()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, end)
         limits = aiohttp.ClientTimeout(total=self._settings.request_timeout, sock_connect=CONNECT_S)
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector, timeout=limits) as http:
@@ -96,7 +100,7 @@ class Service:
                 reports = asyncio.ensure_future(self._reports(store))
                 await stop.wait()
                 reports.cancel()
-                await self._stop(store, runners)
+                await self._stop(store, runners, now)
             await store.close()
 
     @contextlib.asynccontextmanager
@@ -124,9 +128,9 @@ class Service:
         finally:
             await asyncio.gather(*(runner.cleanup() for runner in runners))
 
-    async def _stop(self, store: Store, runners: list[web.AppRunner]) -> None:
-        """Accept nothing more; let replies that are being sampled be recorded and sent. What comes meanwhile waits in
-        the run's listening socket for the next process."""
+    async def _stop(self, store: Store, runners: list[web.AppRunner], now: asyncio.Event) -> None:
+        """Accept nothing more; let replies that are being sampled be recorded and sent, until ``now``. What comes
+        meanwhile waits in the run's listening socket for the next process."""
         self._state = "draining"
         self._write_report(store)
         logger.info("stopping; replies being sampled: %d", store.waiting)
@@ -134,7 +138,10 @@ class Service:
             await asyncio.gather(*(site.stop() for site in list(runner.sites)))
             if runner.server is not None:
                 runner.server.pre_shutdown()  # connections end with the request that they have
-        await store.settle(self._settings.grace)
+        ends = [asyncio.ensure_future(each) for each in (store.settle(), now.wait())]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
         logger.info("stopped; replies cut: %d", store.waiting)
 
     def _read_replicas(self, replicas: ReplicaList) -> None:

@@ -99,8 +99,8 @@ class Asked(msgspec.Struct, frozen=True):
     began: float
 
 
-# (what was recorded, the request, its API, when it came in Unix seconds, the seconds that the turn took)
-Told = Callable[[Recorded, Chat, Api, float, float], Awaitable[None]]
+# (what was recorded, its request, the API, whether this may have been told before the service was started again)
+Told = Callable[[Recorded, Chat, Api, bool], Awaitable[None]]
 
 
 class Session:
@@ -118,6 +118,7 @@ class Session:
         self._journal, self._replicas, self._told = journal, replicas, told
         self._running: dict[bytes, asyncio.Task[Answer]] = {}
         self._unreceived: dict[bytes, Answer] = {}
+        self._restored: dict[bytes, Recorded] = {}  # those that may have been recorded and not told
         self._replied_at: dict[int, float] = {}  # segment -> Unix seconds of its last reply
         self._appends = True  # whether the template only appends; checked once against a full rendering
         self._checked = False
@@ -155,8 +156,10 @@ class Session:
                     self._take(entry)
                 except ValueError as error:
                     raise DamagedJournal(f"the journal of session {self.id}: {error}") from None
+                self._restored[entry.request] = entry
             elif isinstance(entry, Delivered):
                 self._unreceived.pop(entry.request, None)
+                self._restored.pop(entry.request, None)
             elif isinstance(entry, Finished):
                 self.finished = True
 
@@ -179,10 +182,10 @@ class Session:
                 task.cancel()
             self._journal.close()
 
-    async def settle(self, seconds: float) -> None:
-        """Wait until no reply is being sampled, at most so many ``seconds``."""
-        if self._running:
-            await asyncio.wait(self._running.values(), timeout=seconds)
+    async def settle(self) -> None:
+        """Wait until no reply is being sampled."""
+        while self._running:
+            await asyncio.wait(self._running.values())
 
     async def close(self) -> None:
         """Cancel what runs and close the journal."""
@@ -215,6 +218,9 @@ class Session:
         recorded = self._unreceived.get(digest)
         if recorded is not None:
             self.counters.num_joined += 1
+            restored = self._restored.pop(digest, None)
+            if restored is not None:
+                await self._tell(restored, chat, api, again=True)
             return digest, recorded
         task = self._running.get(digest)
         if task is None:
@@ -352,9 +358,9 @@ class Session:
             completion=len(draft.ids),
         )
         now = time.time()
-        recorded = Recorded(
-            asked.digest, turn, answer, self._counted(turn, draft, message, now - asked.began)
-        )
+        seconds = now - asked.began
+        counters = self._counted(turn, draft, message, seconds)
+        recorded = Recorded(asked.digest, turn, answer, counters, asked.began, seconds)
         try:
             self._journal.write(recorded)
         except OSError as error:
@@ -362,12 +368,20 @@ class Session:
         self._replied_at[self._take(recorded)] = now
         if turn.kind in ("main", "rewrite"):
             self.last_chat = msgspec.structs.replace(asked.chat, messages=(*asked.chat.messages, message))
+        await self._tell(recorded, asked.chat, asked.api, again=False)
+        return answer
+
+    async def _tell(self, recorded: Recorded, chat: Chat, api: Api, *, again: bool) -> None:
+        """Report a recorded turn. ``again``: after a restart, so that it may have been reported before.
+
+        Raises:
+            Refusal: the trial's directory cannot be written.
+        """
         try:
-            await self._told(recorded, asked.chat, asked.api, asked.began, now - asked.began)
+            await self._told(recorded, chat, api, again)
         except OSError as error:
             reason = error.strerror or error
             raise Refusal(500, f"the turn could not be written to the trial's directory: {reason}") from error
-        return answer
 
     # -- counting
 

@@ -12,7 +12,7 @@ SOCKET = "sessions/control.sock"  # of the trainer's part, in the run directory
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Paths are absolute, times seconds. ``host``: by which agents reach the service; ``request_timeout``: of one
-    request to a replica; ``grace``: for replies that are being sampled when the service is stopped."""
+    request to a replica."""
 
     run_dir: str
     host: str
@@ -22,7 +22,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rewrite: Literal["split", "mask"]
     main_agent_prefix_match: int
     request_timeout: float
-    grace: float
 
     @property
     def folder(self) -> Path:

@@ -78,8 +78,14 @@ class Store:
         entries = read_journal(path)
         if not entries or not isinstance(entries[0], Opened):
             return  # its opening was never answered
-        session = self._session(entries[0], Journal(path))
-        session.replay(entries[1:])
+        journal = Journal(path)
+        session = self._session(entries[0], journal)
+        try:
+            session.replay(entries[1:])
+        except DamagedJournal:
+            del self._sessions[session.id]
+            journal.close()
+            raise
         if session.finished:
             self._end(session)
 
@@ -97,9 +103,12 @@ class Store:
         (self._directory / f"{opened.id}{SUFFIX}").unlink(missing_ok=True)
 
     def _session(self, opened: Opened, journal: Journal) -> Session:
-        async def told(recorded: Recorded, chat: Chat, api: Api, began: float, seconds: float) -> None:
-            record = trial_log.turn_record(opened.id, api, chat, recorded.answer, began, seconds)
-            await asyncio.to_thread(trial_log.append_turn, Path(opened.trial_dir), record, opened.key)
+        async def told(recorded: Recorded, chat: Chat, api: Api, again: bool) -> None:
+            where, answer = Path(opened.trial_dir), recorded.answer
+            if again and await asyncio.to_thread(trial_log.has_turn, where, answer):
+                return
+            record = trial_log.turn_record(opened.id, api, chat, answer, recorded.began, recorded.seconds)
+            await asyncio.to_thread(trial_log.append_turn, where, record, opened.key)
 
         session = Session(opened, journal, self.replicas, told, self._prefix_match)
         self._sessions[opened.id] = session
@@ -181,12 +190,13 @@ class Store:
             "finished": len(self._finished),
             "waiting": self.waiting,
             "replicas": len(self.replicas.listed),
+            "placed": self.replicas.placed,
             "counters": together([*counters, self._finished.total]),
         }
 
-    async def settle(self, seconds: float) -> None:
-        """Wait until no reply is being sampled, at most so many ``seconds``."""
-        await asyncio.gather(*(session.settle(seconds) for session in self._sessions.values()))
+    async def settle(self) -> None:
+        """Wait until no reply is being sampled."""
+        await asyncio.gather(*(session.settle() for session in self._sessions.values()))
 
     async def close(self) -> None:
         """Cancel what runs and close the journals."""

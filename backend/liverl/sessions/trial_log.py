@@ -16,7 +16,7 @@ from liverl.sessions.engine import openai_message
 from liverl.sessions.messages import Api, Chat
 from liverl.sessions.segments import Row
 from liverl.util.atomic_file import write_atomic
-from liverl.util.regular_file import open_append
+from liverl.util.regular_file import open_append, read_regular
 
 TURNS = "litellm-trajectory.jsonl"
 ROWS = "proxy_trajectory.json"
@@ -63,6 +63,18 @@ def append_turn(trial_dir: Path, record: dict[str, Any], secret: str) -> None:
         os.write(fd, line)
     finally:
         os.close(fd)
+
+
+def has_turn(trial_dir: Path, answer: wire.Answer) -> bool:
+    """Whether the trial's file has the turn with this reply.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    try:
+        return answer.id.encode() in read_regular(trial_dir / TURNS)
+    except FileNotFoundError:
+        return False
 
 
 def write_rows(

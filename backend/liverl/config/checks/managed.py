@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 
+from liverl.config import conditions as when
 from liverl.config.checks import verl
 from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
 from liverl.config.dump import looks_secret
@@ -232,6 +233,23 @@ def _timeouts(c: RunConfig) -> Iterator[Finding]:
         words = "the proxy would end requests of trials that may still run"
         expected = f"at least the time of a trial (harbor_agent), {trial:g} s"
         yield Finding("proxy.request_timeout", words, f"{given:g} s", expected)
+
+
+@_rule("run.topology", "proxy.trials_through")
+def _trials_through(c: RunConfig) -> Iterator[Finding]:
+    if c.proxy.trials_through == "sessions" and c.run.topology != "managed":
+        words = "this version carries trials through sessions only in topology managed"
+        yield Finding("proxy.trials_through", words, "sessions", "auto or litellm")
+
+
+@_rule(
+    "run.topology", "proxy.trials_through", "session_proxy.port", "infrastructure.litellm_port", "proxy.host"
+)
+def _session_port(c: RunConfig) -> Iterator[Finding]:
+    port = c.session_proxy.port
+    if when.through_sessions(c) and port and port == c.infrastructure.litellm_port:
+        words = "sessions and LiteLLM cannot listen on the same port"
+        yield Finding("session_proxy.port", words, str(port), "another port, or 0 for any free one")
 
 
 @_rule("supervise.pass_env")

@@ -16,6 +16,7 @@ from liverl.config.sections.value_types import (
     Engine,
     Installer,
     Name,
+    PortOrAny,
     Seconds,
     SecondsOrZero,
     Share,
@@ -69,13 +70,22 @@ class Trainer(Struct, frozen=True, kw_only=True):
 
 
 class Proxy(Struct, frozen=True, kw_only=True):
-    """``proxy``: listen address and time limits (seconds) of LiteLLM."""
+    """``proxy``: what carries the trials; listen address and time limits (seconds) of LiteLLM and of the sessions."""
 
+    trials_through: Literal["auto", "litellm", "sessions"]
     host: Name
     request_timeout: Seconds
     drain_timeout: Seconds
     cooldown_time: SecondsOrZero
     max_body_bytes: BodyBytes
+
+
+class SessionProxy(Struct, frozen=True, kw_only=True):
+    """``session_proxy``: the service that records trials as tokens. A port of 0 means any free one."""
+
+    port: PortOrAny
+    rewrite: Literal["split", "mask"]
+    main_agent_prefix_match: Count
 
 
 class Supervise(Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from liverl.embedded.leak import leak_worker
 from liverl.embedded.policy import Policy
 from liverl.embedded.startup_log import bar_text
 from liverl.embedded.trainer import checkpoint
+from liverl.embedded.trainer.carriers import Carrier, carrier
 from liverl.embedded.trainer.checkpoint import DataState
 from liverl.embedded.trainer.grpo import AdamState, agreement, require_valid_tokens, set_advantages, update
 from liverl.embedded.trainer.history import MetricsFiles, Status, step_line
@@ -46,13 +47,20 @@ class Keys:
 class Trainer:
     """One attempt: from the newest checkpoint (or from scratch) to the last step."""
 
-    def __init__(self, config: TrainerConfig, session: aiohttp.ClientSession, keys: Keys) -> None:
-        self.config, self.session, self.run_key = config, session, keys.run
+    def __init__(
+        self,
+        config: TrainerConfig,
+        session: aiohttp.ClientSession,
+        carrier: Carrier,
+        replica_token: str | None,
+    ) -> None:
+        """``replica_token``: what the replicas require; None = nothing."""
+        self.config, self.session, self.carrier = config, session, carrier
         self.tasks = dataset()
         self.policy, self.adam, self.data = Policy(), AdamState(), DataState(seed=config.seed)
         self.rng = random.Random(f"{config.seed}:update")
         run_dir = Path(config.run_dir)
-        self.sync = WeightSync(session, run_dir / "replicas.json", config.sync_timeout, keys.replicas)
+        self.sync = WeightSync(session, run_dir / "replicas.json", config.sync_timeout, replica_token)
         self.status = Status(run_dir, config.total_steps)
         self.metrics = MetricsFiles(run_dir, Path(config.attempt_dir))
         self.started = time.monotonic()  # monotonic start of this attempt's first step
@@ -197,7 +205,7 @@ class Trainer:
         heartbeat = asyncio.create_task(self._heartbeat())
         try:
             return await run_batch(
-                self.session, self.config, plans, self.policy.version, self.run_key, self._count
+                self.session, self.config, plans, self.policy.version, self.carrier, self._count
             )
         finally:
             heartbeat.cancel()
@@ -266,8 +274,11 @@ async def _train(config: TrainerConfig, keys: Keys) -> int:
     connector = aiohttp.TCPConnector(limit=0)  # num_workers already limits the trials
     try:
         await asyncio.sleep(config.faults.start_delay)
-        async with aiohttp.ClientSession(connector=connector) as session:
-            await Trainer(config, session, keys).run()
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            carrier(config, keys.run) as trials,
+        ):
+            await Trainer(config, session, trials, keys.replicas).run()
     except asyncio.CancelledError:
         if not received:
             raise

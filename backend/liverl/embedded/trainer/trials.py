@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import random
 import time
@@ -14,12 +15,13 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from liverl.agents.loop import SYSTEM, Conversation, Reply, Talk, TrialFailed, converse, trial_headers
+from liverl.agents.loop import SYSTEM, Conversation, Reply, Talk, TrialFailed, converse
 from liverl.agents.sandbox import EmptySandbox, Sandbox
 from liverl.agents.settings import TrainerConfig
 from liverl.agents.tasks import Task, verify
 from liverl.agents.trial_files import exception_info, write_config, write_outcome
 from liverl.embedded.policy import state_of
+from liverl.embedded.trainer.carriers import Carrier
 from liverl.embedded.trainer.grpo import TrialSample, TurnSample
 
 _PROCESS = uuid.uuid4().hex
@@ -62,7 +64,7 @@ async def run_trial(
     config: TrainerConfig,
     plan: TrialPlan,
     policy_version: int,
-    run_key: str | None,
+    carrier: Carrier,
 ) -> TrialOutcome:
     """Run one trial and write its directory. A failed trial has reward 0, no trained token, and the reason.
 
@@ -84,18 +86,7 @@ async def run_trial(
             {"role": "user", "content": f"{plan.task.instruction}\nWorking directory: {name}/sandbox"},
         ]
     )
-    talk = Talk(
-        chat_url=config.chat_url,
-        headers=trial_headers(name, run_key),
-        request={
-            "model": config.served_model,
-            "temperature": config.temperature,
-            "max_tokens": config.max_tokens,
-        },
-        max_turns=config.max_iterations,
-        timeout=config.trial_timeout,
-    )
-    samples: list[TurnSample] = []
+    states: list[str] = []  # before each reply
 
     def options(turn: int) -> dict[str, Any]:
         """Return the seed of a turn."""
@@ -103,22 +94,36 @@ async def run_trial(
         return {"seed": random.Random(f"{seed}:{turn}").getrandbits(31)}
 
     def heard(reply: Reply) -> str:
-        """Record a reply for training."""
-        # Only parsed tool calls are trained on: other turns have no action.
-        bit = 1 if reply.message.get("tool_calls") else 0
-        mask = [bit] * len(reply.token_ids)
-        samples.append(TurnSample(state_of(conversation.messages), reply.token_ids, reply.logprobs, mask))
+        """Note the state in which a reply was given."""
+        states.append(state_of(conversation.messages))
         return ""
 
     started = time.time()
     reward, exception = 0.0, None
     try:
-        await converse(session, talk, conversation, sandbox, options=options, heard=heard)
+        line = await carrier.begin(name, directory.absolute(), started + config.trial_timeout)
+        talk = Talk(
+            chat_url=line.chat_url,
+            headers=line.headers,
+            request={
+                "model": config.served_model,
+                "temperature": config.temperature,
+                "max_tokens": config.max_tokens,
+            },
+            max_turns=config.max_iterations,
+            timeout=started + config.trial_timeout - time.time(),
+            tokens=line.tokens,
+        )
+        try:
+            await converse(session, talk, conversation, sandbox, options=options, heard=heard)
+        except TrialFailed:
+            with contextlib.suppress(TrialFailed):  # the first one is the reason
+                await carrier.end(name, conversation)
+            raise
+        await carrier.end(name, conversation)
         reward = verify(plan.task, sandbox.root)
     except TrialFailed as error:
         exception = exception_info(error)
-        for sample in samples:
-            sample.mask = [0] * len(sample.mask)
     finished = time.time()
     write_outcome(
         directory,
@@ -135,7 +140,7 @@ async def run_trial(
     prompt = replies[0].prompt_tokens if replies else 0
     end = replies[-1].prompt_tokens + len(replies[-1].token_ids) if replies else 0
     return TrialOutcome(
-        sample=TrialSample(group=plan.prompt_index, reward=reward, turns=samples),
+        sample=TrialSample(plan.prompt_index, reward, _samples(states, replies, trained=exception is None)),
         turns=len(replies),
         tool_calls=conversation.tool_calls,
         retries=conversation.retries,
@@ -146,12 +151,22 @@ async def run_trial(
     )
 
 
+def _samples(states: list[str], replies: list[Reply], *, trained: bool) -> list[TurnSample]:
+    """The turns of a trial for the optimiser. ``trained``: False masks all tokens."""
+    samples = []
+    for state, reply in zip(states, replies, strict=True):
+        # Only parsed tool calls are trained on: other turns have no action.
+        bit = 1 if trained and reply.message.get("tool_calls") else 0
+        samples.append(TurnSample(state, reply.token_ids, reply.logprobs, [bit] * len(reply.token_ids)))
+    return samples
+
+
 async def run_batch(
     session: aiohttp.ClientSession,
     config: TrainerConfig,
     plans: list[TrialPlan],
     policy_version: int,
-    run_key: str | None,
+    carrier: Carrier,
     on_finished: Callable[[TrialOutcome], None],
 ) -> list[TrialOutcome]:
     """Run all trials of a step, ``num_workers`` at a time; ``on_finished`` is called with each outcome."""
@@ -160,7 +175,7 @@ async def run_batch(
     async def one(plan: TrialPlan) -> TrialOutcome:
         """Run one trial within the limit of workers."""
         async with free_workers:
-            outcome = await run_trial(session, config, plan, policy_version, run_key)
+            outcome = await run_trial(session, config, plan, policy_version, carrier)
         on_finished(outcome)
         return outcome
 

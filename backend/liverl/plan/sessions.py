@@ -1,0 +1,54 @@
+"""The plan of the sessions: our own service that records trials as tokens, on a listening socket that the run owns."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from liverl.config.schema import RunConfig
+from liverl.plan.policies import client_host, restart_policy, stop_stages
+from liverl.plan.replica import TOKEN
+from liverl.plan.spec import FileSpec, PortSpec, Probe, Probes, ServiceSpec
+
+NAME = "sessions"
+CONTROL_KEY = "secrets/sessions_key"  # in the run directory; the trainer's part requires it
+_SETTINGS = "sessions/settings.json"
+
+
+def service(config: RunConfig) -> ServiceSpec:
+    """The service in liverl's own environment. It waits for nothing: requests wait until it knows a replica."""
+    return ServiceSpec(
+        name=NAME,
+        kind="sessions",
+        argv=("{python:self}", "-P", "-m", "liverl.sessions", "--config", f"{{run_dir}}/{_SETTINGS}"),
+        inherits="embedded",
+        ports=(PortSpec("http", config.session_proxy.port, config.proxy.host, held=True),),
+        probes=Probes(
+            # Connections queue in the run's socket before the process serves, so the process says when it does.
+            startup=Probe(
+                "status_file", path="sessions/status.{generation}.json", pattern="serving", interval=0.3
+            ),
+            startup_deadline=min(config.supervise.startup_deadline, 300.0),
+            ready=Probe("http", port="http", interval=2.0, timeout=10.0, failures=3),
+            live=Probe("http", port="http", interval=5.0, timeout=20.0, failures=6),
+        ),
+        restart=restart_policy(config),
+        # At the first SIGTERM it waits for replies that are being sampled, until the second one.
+        # Two processes must not write the same journals, so one ends before the next one starts.
+        stop=stop_stages(config),
+        files=(FileSpec(_SETTINGS, json.dumps(_settings(config), indent=1)),),
+    )
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """The content of the settings file, which ``liverl.sessions.settings.Settings`` reads."""
+    return {
+        "run_dir": "{run_dir}",
+        "host": client_host(config.proxy.host),
+        "control_key_file": f"{{run_dir}}/{CONTROL_KEY}",
+        "replica_token_file": f"{{run_dir}}/{TOKEN}",
+        "max_body_bytes": config.proxy.max_body_bytes,
+        "rewrite": config.session_proxy.rewrite,
+        "main_agent_prefix_match": config.session_proxy.main_agent_prefix_match,
+        "request_timeout": config.proxy.request_timeout,
+    }

@@ -1,0 +1,189 @@
+"""Tells a service in front of the replicas which of them it may use: a file, and SIGHUP until it reports that file.
+
+A process that starts reads the file by itself; one that serves gets SIGHUP until its report
+(``<folder>/status.<generation>.json``) has the digest of the newest list.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from liverl.procs import tree
+from liverl.rundir.journal import read_object
+from liverl.supervise.services import state_machine
+from liverl.supervise.services.slot import Slot
+from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.newest_file import NewestFile
+
+AGAIN = 1.0  # seconds until a process that has not loaded the list gets another SIGHUP
+
+
+class RouteFile:
+    """The list and the reports of one service. What the list looks like is a subclass's."""
+
+    def __init__(
+        self, supervisor: Supervisor, service: str, file: str, digest: Callable[[bytes], str]
+    ) -> None:
+        """``file``: relative to the run directory, beside the reports; ``digest``: what the service reports of it."""
+        self.service, self.file = service, file
+        self.reports: dict[int, dict[str, Any]] = {}  # generation -> the last report of its process
+        self._supervisor = supervisor
+        self._digest = digest
+        self._sha = ""  # of the newest list
+        self._written_sha = ""  # of the list in the file; "" = this backend has not written one yet
+        path = supervisor.run_dir / file
+        self._folder = path.parent
+        self._file = NewestFile(
+            path,
+            written=self._written,
+            failed=supervisor.records.write_failed,
+            late=partial(supervisor.records.warn, "storage"),
+            mode=0o600,  # it may contain the replicas' token
+            make_folder=True,
+        )
+        self._reload_sent: dict[int, float] = {}  # generation -> time of the last SIGHUP
+
+    @property
+    def slot(self) -> Slot | None:
+        """The service; None if this run has none."""
+        return self._supervisor.slots.get(self.service)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the run has the service."""
+        return self.slot is not None
+
+    # --- to the service ---
+
+    def render(self, backends: Sequence[str], draining: Sequence[str]) -> bytes | None:
+        """The file's content; None if it cannot be made now, which has been said."""
+        raise NotImplementedError
+
+    def publish(self, backends: Sequence[str], draining: Sequence[str]) -> None:
+        """Make every serving process send new trials to ``backends`` only; trials on ``draining`` replicas go on
+        there. Call again until ``knows``."""
+        if not self.exists:
+            return
+        data = self.render(backends, draining)
+        if data is None:
+            return
+        self._sha = self._digest(data)
+        self._file.put(data)
+        self._reload()
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether the file has not got the newest list yet; a process that starts then would not know all replicas."""
+        return self._file.pending
+
+    def _written(self, data: bytes) -> None:
+        self._written_sha = self._digest(data)
+        self._reload_sent.clear()
+        self._reload()
+        self._supervisor.kick()  # the service may wait for it
+
+    def _reload(self) -> None:
+        """Send SIGHUP to each serving process with another list than the file has, at most once in ``AGAIN``
+        seconds."""
+        if not self._written_sha or self.slot is None:
+            return
+        for instance in self.slot.instances():
+            process = instance.process
+            if process is None or instance.machine.state not in state_machine.SERVING:
+                continue
+            report = self.reports.get(process.generation, {})
+            now = self._supervisor.now()
+            if (
+                report.get("config_sha") == self._written_sha
+                or now - self._reload_sent.get(process.generation, 0.0) < AGAIN
+            ):
+                continue
+            if report.get("pid") == process.pid:
+                self._reload_sent[process.generation] = now
+                tree.send(process.member, signal.SIGHUP)
+
+    # --- from the service ---
+
+    def reader(self) -> Callable[[], Callable[[], None]]:
+        """A function that reads the reports of all its processes, in any thread. What it returns takes them over; it
+        must be called on the event loop."""
+        slot = self.slot
+        if slot is None:
+            return lambda: lambda: None
+        wanted = {i.process.generation for i in slot.instances() if i.process is not None}
+        folder, more = self._folder, self._more(wanted)
+
+        def read() -> Callable[[], None]:
+            reports = {g: read_object(folder / f"status.{g}.json") for g in wanted}
+            take_more = more()
+            found = {g: r for g, r in reports.items() if r is not None}
+            return partial(self._take, found, wanted, take_more)
+
+        return read
+
+    def _more(self, wanted: set[int]) -> Callable[[], Callable[[], None]]:
+        """What else to read, as ``reader``. ``wanted``: the generations of living processes."""
+        return lambda: lambda: None
+
+    def _take(
+        self, reports: dict[int, dict[str, Any]], wanted: set[int], take_more: Callable[[], None]
+    ) -> None:
+        self.reports |= reports
+        take_more()
+        self.reports = {g: r for g, r in self.reports.items() if g in wanted}
+
+    def knows(self) -> bool:
+        """Whether the serving process has loaded the newest list. Also True if no process serves."""
+        slot = self.slot
+        if slot is None or slot.state in state_machine.ENDED:
+            return True
+        report = self.reports.get(slot.current.machine.generation, {})
+        return report.get("config_sha") == self._sha
+
+    @property
+    def behind(self) -> bool:
+        """Whether a ready process has reported an older list."""
+        slot = self.slot
+        if slot is None or slot.state != "ready":
+            return False
+        report = self.reports.get(slot.current.machine.generation)
+        return report is not None and report.get("config_sha") != self._sha
+
+    def holds(self) -> bool:
+        """Whether a living process has requests in flight."""
+        slot = self.slot
+        return slot is not None and any(
+            self.reports.get(i.process.generation, {}).get("in_flight")
+            for i in slot.instances()
+            if i.process is not None and not i.machine.leader_gone
+        )
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The last report of the current process; empty without one."""
+        slot = self.slot
+        return {} if slot is None else self.reports.get(slot.current.machine.generation, {})
+
+    @property
+    def address(self) -> str | None:
+        """The URL of the service, whichever process serves there; None before it has a port."""
+        slot = self.slot
+        if slot is None:
+            return None
+        port = slot.current.port("http") or self._supervisor.keeper_manager.held_port(f"{self.service}.http")
+        return f"http://{slot.spec.host}:{port}" if port else None
+
+
+def text_of(report: dict[str, Any], name: str) -> str | None:
+    """A text of a report; None without one."""
+    value = report.get(name)
+    return value if isinstance(value, str) else None
+
+
+def number_of(report: dict[str, Any], name: str) -> int | None:
+    """A whole number of a report; None without one."""
+    value = report.get(name)
+    return value if isinstance(value, int) else None
