@@ -56,6 +56,13 @@ CONSEQUENCES: dict[tuple[str, str], str] = {
     ("stop", "proxy"): (
         "Requests of agents wait until the proxy is started again ({start}); requests that wait too long fail."
     ),
+    ("restart", "sessions"): (
+        "Replies that are being sampled get some seconds to be recorded. Requests wait until the new process serves; "
+        "no trial is lost."
+    ),
+    ("stop", "sessions"): (
+        "Requests of agents wait until the sessions are started again ({start}); requests that wait too long fail."
+    ),
     ("restart", "ray"): "All processes on this Ray cluster are killed with it, including the trainer.",
     ("stop", "ray"): "All processes on this Ray cluster are killed with it, including the trainer.",
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from liverl.model import GpuStatus, Snapshot, StepTrials
+from liverl.model import GpuStatus, ServiceStatus, Snapshot, StepTrials
 from liverl_tui.text.status_label import BUSY, SnapshotIndex, StatusLabel, of_replica, owner_of
 from liverl_tui.text.words import age, duration, number, one_line, percent, size
 
@@ -56,9 +56,14 @@ def replica_words(s: Snapshot) -> str | None:
     replicas = s.replicas
     if not replicas.expected and not replicas.items:
         return None
-    reach = f"{replicas.listed} in the proxy" if s.proxy_down is None else "unreachable: the proxy is down"
+    reach = f"{replicas.listed} in the proxy" if s.proxy_down is None else unreachable_words(s.proxy_down)
     words = f"{replicas.ready} of {replicas.expected} ready, {reach}"
     return "; ".join([words, *(f"{name} {one_line(label.words)}" for name, label in _troubled(s))])
+
+
+def unreachable_words(down: ServiceStatus) -> str:
+    """Why no trial reaches the replicas. ``down``: what carries the trials."""
+    return f"unreachable: {'the proxy is' if down.kind == 'proxy' else f'{down.name} are'} down"
 
 
 def _troubled(s: Snapshot) -> list[tuple[str, StatusLabel]]:

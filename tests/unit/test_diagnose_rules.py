@@ -18,6 +18,7 @@ from liverl.model import (
     Cause,
     ProxyStatus,
     ReplicaSet,
+    SessionsStatus,
     Snapshot,
     StalledProcess,
     StepMetrics,
@@ -457,6 +458,17 @@ def test_proxy_down(state: str) -> None:
 def test_a_proxy_that_is_not_started_again_has_one_alert() -> None:
     assert set(found(snapshot(services=proxy("gave_up")))) >= {"service_gave_up:proxy"}
     assert "proxy_down:proxy" not in found(snapshot(services=proxy("gave_up")))
+
+
+def test_sessions_that_carry_the_trials_are_down_and_then_litellm_stops_no_trial() -> None:
+    (one,) = (s for s in proxy("starting") if s.kind == "proxy")
+    down = replace(one, name="sessions", kind="sessions")
+    state = snapshot(services=(*snapshot().services, down), sessions=SessionsStatus())
+    symptom = found(state)["proxy_down:sessions"]
+    assert symptom.title.startswith("sessions is down for 12 s")
+    assert state.proxy_down is down
+    other = snapshot(services=proxy("starting"), sessions=SessionsStatus())
+    assert "proxy_down:proxy" not in found(other) and other.proxy_down is None
 
 
 def test_proxy_down_is_over_when_it_serves() -> None:

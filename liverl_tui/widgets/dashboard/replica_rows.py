@@ -323,6 +323,12 @@ def service_line(
         if proxy.cooled_down:
             cooled = len(proxy.cooled_down)
             facts.append(f"{cooled} replica{'s' * (cooled > 1)} in cooldown")
+    elif service.kind == "sessions" and snapshot.sessions is not None:
+        sessions = snapshot.sessions
+        facts.append(f"{count(sessions.open)} open")
+        facts.append(f"{count(sessions.finished)} ended")
+        if sessions.waiting:
+            facts.append(f"{count(sessions.waiting)} being sampled")
     elif service.kind == "trainer" and snapshot.policy_version is not None:
         facts.append(f"policy v{snapshot.policy_version}")
     if service.restarts:

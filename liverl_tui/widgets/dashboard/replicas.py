@@ -10,6 +10,7 @@ from liverl.model import ReplicaStatus, ServiceStatus, Snapshot
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings, find
+from liverl_tui.text.facts import unreachable_words
 from liverl_tui.text.status_label import SERVING, SnapshotIndex, StatusLabel, of_replica, of_service
 from liverl_tui.text.words import GLYPH
 from liverl_tui.widgets.base.arranging import fitted
@@ -154,7 +155,7 @@ class ReplicasPane(RowsPane):
         text = f"{replicas.ready} of {replicas.expected} ready"
         short = replicas.ready < replicas.expected
         if snapshot.proxy_down is not None:
-            text, short = f"{text}, unreachable: the proxy is down", True
+            text, short = f"{text}, {unreachable_words(snapshot.proxy_down)}", True
         elif snapshot.proxy.address is not None:
             text += f", {replicas.listed} in the proxy"
             short = short or replicas.listed < replicas.expected

@@ -22,7 +22,7 @@ _WORST = (
     "stopped",
     "ready",
 )
-_MANAGED = ("environment", "ray", "replica", "proxy", "trainer", "task")
+_MANAGED = ("environment", "ray", "replica", "proxy", "sessions", "trainer", "task")
 _VERL = ("environment", "ray", "trainer", "replica", "proxy", "task")  # verl's trainer starts the replicas
 _NAMES = {"environment": "environments", "replica": "replicas", "task": "tasks"}
 _SHORT = {"environment": "env"}

@@ -69,6 +69,7 @@ def detail_rows(about: About, width: int) -> list[Row]:
         ("State", _state(about, width)),
         ("Replica", _replica(about, width)),
         ("Proxy", _proxy(about, width)),
+        ("Sessions", _sessions(about, width)),
         ("Processes", _processes(about, width)),
         ("Probes", _probes(about, width)),
         ("Starts", _starts(about, width)),
@@ -263,6 +264,44 @@ def _proxy(about: About, width: int) -> Iterator[Row]:
     )
     if proxy.config is not None:
         yield from _fact("configuration", proxy.config, width)
+
+
+# Counter of the sessions -> what it counts, as the service's page shows it; the others are in status --json.
+_COUNTERS = {
+    "num_calls": "replies",
+    "total_prompt_tokens": "prompt tokens",
+    "total_completion_tokens": "sampled tokens",
+    "num_joined": "repeated requests that got the same reply",
+    "num_aborts": "cut by a weight update and continued",
+    "num_moved": "sampled again on another replica",
+    "healed": "turns that text would have broken",
+    "rewrites": "changed histories",
+    "sub_agents": "sub-agents",
+    "context_overflow": "refused: longer than the context",
+}
+
+
+def _sessions(about: About, width: int) -> Iterator[Row]:
+    snapshot = about.snapshot
+    if about.service is None or about.service.kind != "sessions" or snapshot is None:
+        return
+    sessions = snapshot.sessions
+    if sessions is None:
+        return
+    names = {r.address: r.name for r in snapshot.replicas.items if r.address is not None}
+    for index, backend in enumerate(sessions.backends):
+        text = f"{names[backend]}  {backend}" if backend in names else backend
+        yield from _fact("" if index else "replicas", text, width)
+    if not sessions.backends:
+        yield from _fact("replicas", "none; every request waits", width, "bad")
+    if sessions.error is not None:
+        yield from _fact("list", sessions.error, width, "bad")
+    states = f"{count(sessions.open)} open, {count(sessions.finished)} ended"
+    yield from _fact("sessions", f"{states}; {count(sessions.waiting)} replies being sampled", width)
+    for index, (name, words) in enumerate(_COUNTERS.items()):
+        number = int(sessions.counters.get(name, 0))
+        if number or not index:
+            yield from _fact("" if index else "counted", f"{count(number)} {words}", width)
 
 
 def _processes(about: About, width: int) -> Iterator[Row]:

@@ -10,7 +10,7 @@ from liverl.model import ServiceStatus, Snapshot, StalledProcess, Symptom
 
 Severity = Literal["warning", "critical"]
 BLOCKED_S = 60.0  # seconds in a wait without progress: even a busy network file system is quicker
-_CRITICAL = ("trainer", "proxy", "ray")  # kinds of services for which everything else waits
+_CRITICAL = ("trainer", "proxy", "sessions", "ray")  # kinds of services for which everything else waits
 KEEPER = "keeper"
 
 

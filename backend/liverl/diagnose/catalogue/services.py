@@ -53,10 +53,11 @@ def _killed(service: ServiceStatus) -> bool:
 
 
 def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
-    """The proxy served, does not serve now, and is being started again: every trial waits for it."""
+    """What carries the trials served, does not serve now, and is being started again: every trial waits for it."""
     now = window.now
+    carrier = "sessions" if now.sessions is not None else "proxy"
     for service in now.services if now.state in GOING else ():
-        if service.kind != "proxy" or service.down_since is None or service.state in DOWN:
+        if service.kind != carrier or service.down_since is None or service.state in DOWN:
             continue
         name = service.name
         trials = now.trials.running
