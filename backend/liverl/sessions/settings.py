@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from liverl.util.regular_file import read_regular
+
 SOCKET = "sessions/control.sock"  # of the trainer's part, in the run directory
 
 
@@ -37,6 +39,6 @@ def read_settings(path: Path) -> Settings:
         ValueError: it is not valid; the message starts with the path.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Settings)
+        return msgspec.json.decode(read_regular(path), type=Settings)
     except msgspec.DecodeError as error:
         raise ValueError(f"{path}: {error}") from error
