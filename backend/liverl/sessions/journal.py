@@ -96,7 +96,7 @@ class Journal:
     @property
     def empty(self) -> bool:
         """Whether nothing was written yet, by this process or one before."""
-        return os.fstat(self._fd).st_size == 0
+        return self.path.stat().st_size == 0
 
     def write(self, entry: Entry) -> None:
         """Append an entry, whole or not at all.
