@@ -3,13 +3,13 @@ rule's ``linger`` is still the same symptom; one that lasts less than ``hold`` i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import msgspec
 
+from liverl.diagnose.titles import point
 from liverl.model import Cause, Level, ProxyStatus, ReplicaStatus, ServiceStatus, Snapshot, Symptom
 
 GOING = ("starting", "running")  # states of a run in which its services should be up
@@ -17,7 +17,6 @@ DOWN = ("failed", "gave_up")  # states of a service that is not started again
 FEWEST = 4  # fewer trials are too few to judge a share of them
 SHOWN = 8  # pieces of evidence at most
 _RANK = {"info": 0, "warning": 1, "critical": 2}
-_CLAUSE = re.compile(r"[:;] ")
 LEVELS: dict[str, Level] = {"info": "info", "warning": "warning", "critical": "error"}
 
 
@@ -139,11 +138,6 @@ class Diagnosis:
         case.rule = rule
         case.symptom = msgspec.structs.replace(symptom, since=case.first)
         case.last = at
-
-
-def point(text: str) -> str:
-    """What a title or a fix says in short: its part before the first colon or semicolon."""
-    return _CLAUSE.split(text, maxsplit=1)[0]
 
 
 def words(news: SymptomChange, now: float) -> tuple[str, Level]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf
 
-from liverl.diagnose.tracker import point
+from liverl.diagnose.titles import point
 from liverl.model import Snapshot, Symptom
 from liverl_tui.keys.bindings import find
 from liverl_tui.text.next_attempt import set_options
