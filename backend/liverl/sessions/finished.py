@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hmac
 import os
 from pathlib import Path
 
 import msgspec
 
 from liverl.sessions.counters import Counters, together
+from liverl.sessions.keys import same_key
 from liverl.sessions.segments import Row
 from liverl.sessions.trial_log import ROWS
 from liverl.util.regular_file import open_append, read_regular
@@ -26,7 +26,7 @@ class Ended(msgspec.Struct, frozen=True):
 
     def accepts(self, key: str) -> bool:
         """Whether ``key`` is the session's."""
-        return hmac.compare_digest(key.encode("utf-8", "replace"), self.key.encode())
+        return same_key(key, self.key)
 
     def rows(self) -> list[Row]:
         """The rows that were written when it ended.

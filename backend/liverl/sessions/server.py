@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,6 +14,7 @@ from aiohttp import web
 from liverl.sessions import wire
 from liverl.sessions.canonical import read_anthropic, read_body, read_openai
 from liverl.sessions.engine import EngineLost, EngineRefused
+from liverl.sessions.keys import same_key
 from liverl.sessions.messages import Api, BadRequest, Chat
 from liverl.sessions.replica_file import read_replicas
 from liverl.sessions.sampling import Limits
@@ -174,7 +174,7 @@ class TrainerRoutes:
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         try:
-            if not hmac.compare_digest(_key_of(request).encode("utf-8", "replace"), self._key.encode()):
+            if not same_key(_key_of(request), self._key):
                 raise Refusal(401, "wrong or missing control key")
             return await handler(request)
         except Refusal as refusal:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import hmac
 import logging
 import secrets
 import time
@@ -22,6 +21,7 @@ from liverl.sessions.canonical import heads
 from liverl.sessions.counters import Counters
 from liverl.sessions.engine import EngineLost, EngineRefused, Sampled, Sampler, Tokens
 from liverl.sessions.journal import DamagedJournal, Delivered, Entry, Finished, Journal, Opened, Recorded
+from liverl.sessions.keys import same_key
 from liverl.sessions.messages import Api, Chat, Message
 from liverl.sessions.sampling import OVERFLOW, Limits, Overflow, parameters, room
 from liverl.sessions.segments import Place, Reply, Row, SessionRows, Turn, Versions
@@ -142,7 +142,7 @@ class Session:
 
     def accepts(self, key: str) -> bool:
         """Whether ``key`` is the session's."""
-        return hmac.compare_digest(key.encode("utf-8", "replace"), self.opened.key.encode())
+        return same_key(key, self.opened.key)
 
     def replay(self, entries: Sequence[Entry]) -> None:
         """Take over the entries of a journal, without its first one.
