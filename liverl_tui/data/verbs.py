@@ -151,7 +151,7 @@ def judged(verb: Verb, names: Sequence[str], snapshot: Snapshot | None) -> Verdi
         if service is None and name in of_verl and verb == "start":
             accepted.append(name)  # in an adopted launch, the backend lists it in the proxy's configuration
         elif service is None:
-            refused.append((name, OF_VERL if name in of_verl else "it is no service of this run"))
+            refused.append((name, OF_VERL if name in of_verl else "it is not a service of this run"))
         elif service.kind == "environment" or not FITS[verb](service):
             why = none_words(verb, service).removeprefix(f"cannot {verb} {name}: ")
             refused.append((name, why.replace(f"{name} is", "it is")))
