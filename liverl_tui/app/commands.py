@@ -203,7 +203,7 @@ class Commands:
         if names:
             self._act_on(verb, names, holder.clear_marks)
         else:
-            self.toast(f"{verb}: none of the marked rows is a service of this run", "warning")
+            self.toast(f"{verb}: the marked rows are no services of this run", "warning")
         return True
 
     @asks
