@@ -21,15 +21,18 @@ def _parse_set(text: str, here: Here) -> Act:
     from liverl.config.layers import from_sets
     from liverl.config.schema import leaves
 
-    if not text:
-        raise missing("set", _FORM)
     key, _, value = (part.strip() for part in text.partition("="))
+    if not key:
+        raise missing("set", _FORM)
     # An unknown key is reported as such, also without a value.
     problems = from_sets([f"{key}={value}"]).problems
     unknown = next((problem for problem in problems if problem.message == "unknown key"), None)
     if unknown is not None:
         raise TypedError(f"set: {msgspec.structs.replace(unknown, allowed='').sentence}")
-    meaning = on_change(key)
+    try:
+        meaning = on_change(key)
+    except KeyError:  # not even in the form of a key
+        raise TypedError(f"set: {problems[0].sentence}" if problems else f"set: {key!r} is no key") from None
     if meaning.kind == "never":
         raise TypedError(f"set: {key} cannot be changed in an existing run: {meaning.why}")
     if not value:  # it would mean null, or an empty text

@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import MagicMock, call
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kit.screens import NOW, gpu, service, snapshot, trial, view
 
@@ -276,6 +276,8 @@ def test_the_first_word_must_be_a_whole_name_of_a_command() -> None:
         assert command.help[0].isupper() and not command.help.endswith("."), command
 
 
+@example("set", "=")
+@example("set", "..=1")
 @given(st.sampled_from([command.name for command in COMMANDS]), st.text(max_size=30))
 def test_any_line_is_understood_or_refused_with_a_reason(name: str, text: str) -> None:
     facts = here(pane=Listed())
